@@ -1,0 +1,267 @@
+"""Blocks: the rows of several clients, padded to one length, and their matrix products.
+
+A federation's rows are stored once, in blocks of about ``BLOCK_BYTES``.  A block holds
+whole clients of similar size; shorter clients are padded with rows of zeros that weigh
+nothing, so that every product over a block is one batched BLAS call and no code loops
+over clients.  Blocks are small enough to stay in cache between the product that gives
+the predictions and the one that gives the gradient.
+
+Shapes, everywhere in the client side: ``c`` clients in the block, ``n`` rows a client
+(with padding), ``d`` columns of the design matrix, ``C`` outputs a model, ``K`` models.
+Rows come last, outputs before them: predictions are ``(c, C, n)`` or ``(c, K, C, n)``.
+"""
+
+import numpy as np
+from scipy import sparse
+
+BLOCK_BYTES = 2 * 2**20
+# A client at least this fraction of the longest one of its block may share the block.
+MIN_FILL = 0.8
+# The dense working copies that second-order methods make of a sparse block.
+MAX_DENSE_COLUMNS = 256
+
+
+class Block:
+    """Dense block.
+
+    Parameters
+    ----------
+    X : ndarray of shape (c, n, d)
+        Design matrices; rows of padding are zero.
+    y : ndarray of shape (c, q, n)
+        Encoded targets, ``q`` of them a row (0 without targets).
+    weights : ndarray of shape (c, n)
+        Row weights, divided by the client's total: a client's row sums to 1, or to 0
+        where the client has no rows.
+    clients : ndarray of shape (c,)
+        Positions of the clients in the federation.
+    lengths : ndarray of shape (c,)
+        Number of true rows of each client.
+    """
+
+    def __init__(self, X, y, weights, clients, lengths):
+        self.X = X
+        self.y = y
+        self.weights = weights
+        self.clients = clients
+        self.lengths = lengths
+        self.cache = {}
+
+    @property
+    def shape(self):
+        """Clients, rows a client (with padding) and columns."""
+        return self.X.shape
+
+    @property
+    def dtype(self):
+        """Type of the design matrix."""
+        return self.X.dtype
+
+    def forward_all(self, theta):
+        """Predictions of every model on every client: (M, d) -> (c, M, n)."""
+        return np.matmul(theta, self.X.transpose(0, 2, 1))
+
+    def forward(self, w):
+        """Predictions of each client's own models: (c, C, d) -> (c, C, n)."""
+        return np.matmul(w, self.X.transpose(0, 2, 1))
+
+    def backward(self, r):
+        """Row values back to the columns: (c, C, n) -> (c, C, d)."""
+        return np.matmul(r, self.X)
+
+    def gram(self, h):
+        """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
+        return np.matmul((self.X * h[:, :, None]).transpose(0, 2, 1), self.X)
+
+    def dense(self):
+        """Design matrices as an array of shape (c, n, d)."""
+        return self.X
+
+    def take(self, index):
+        """Block of some of the clients, by their places in this block."""
+        return Block(
+            self.X[index],
+            self.y[index],
+            self.weights[index],
+            self.clients[index],
+            self.lengths[index],
+        )
+
+    def batch(self, rows, weights):
+        """Block of some rows of every client: rows (c, b), weights (c, b)."""
+        here = np.arange(len(rows))[:, None]
+        y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
+        return Block(self.X[here, rows], y, weights, self.clients, self.lengths)
+
+    def astype(self, dtype):
+        """Same block in another floating type (itself if nothing changes)."""
+        if self.dtype == dtype:
+            return self
+        y = self.y.astype(dtype) if self.y.dtype.kind == "f" else self.y
+        return Block(
+            self.X.astype(dtype), y, self.weights.astype(dtype), self.clients, self.lengths
+        )
+
+
+class SparseBlock(Block):
+    """Block whose design matrix is a CSR matrix of shape (c * n, d).
+
+    The products of each client with its own model are one product with the block
+    diagonal matrix that has the same data, its column indices shifted by client.
+    """
+
+    def __init__(self, X, n, y, weights, clients, lengths):
+        super().__init__(X, y, weights, clients, lengths)
+        self.n = n
+
+    @property
+    def shape(self):
+        """Clients, rows a client (with padding) and columns."""
+        return len(self.clients), self.n, self.X.shape[1]
+
+    def _diagonal(self):
+        if "diagonal" not in self.cache:
+            c, n, d = self.shape
+            owner = np.repeat(np.arange(c * n) // n, np.diff(self.X.indptr))
+            indices = self.X.indices + owner.astype(np.int64) * d
+            self.cache["diagonal"] = sparse.csr_array(
+                (self.X.data, indices, self.X.indptr), shape=(c * n, c * d)
+            )
+        return self.cache["diagonal"]
+
+    def forward_all(self, theta):
+        """Predictions of every model on every client: (M, d) -> (c, M, n)."""
+        c, n, _ = self.shape
+        return (self.X @ theta.T).reshape(c, n, len(theta)).transpose(0, 2, 1)
+
+    def forward(self, w):
+        """Predictions of each client's own models: (c, C, d) -> (c, C, n)."""
+        c, n, d = self.shape
+        outputs = w.shape[1]
+        columns = w.transpose(0, 2, 1).reshape(c * d, outputs)
+        return (self._diagonal() @ columns).reshape(c, n, outputs).transpose(0, 2, 1)
+
+    def backward(self, r):
+        """Row values back to the columns: (c, C, n) -> (c, C, d)."""
+        c, n, d = self.shape
+        outputs = r.shape[1]
+        rows = r.transpose(0, 2, 1).reshape(c * n, outputs)
+        return (self._diagonal().T @ rows).reshape(c, d, outputs).transpose(0, 2, 1)
+
+    def gram(self, h):
+        """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
+        X = self.dense()
+        return np.matmul((X * h[:, :, None]).transpose(0, 2, 1), X)
+
+    def dense(self):
+        """Design matrices as an array of shape (c, n, d)."""
+        return self.X.toarray().reshape(self.shape)
+
+    def _rows(self, rows):
+        return sparse.csr_array(self.X[rows.ravel()])
+
+    def take(self, index):
+        """Block of some of the clients, by their places in this block."""
+        index = np.arange(len(self.clients))[index]
+        X = self._rows(index[:, None] * self.n + np.arange(self.n))
+        return SparseBlock(
+            X,
+            self.n,
+            self.y[index],
+            self.weights[index],
+            self.clients[index],
+            self.lengths[index],
+        )
+
+    def batch(self, rows, weights):
+        """Block of some rows of every client: rows (c, b), weights (c, b)."""
+        here = np.arange(len(rows))[:, None]
+        y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
+        X = self._rows(here * self.n + rows)
+        return SparseBlock(X, rows.shape[1], y, weights, self.clients, self.lengths)
+
+    def astype(self, dtype):
+        """Same block in another floating type (itself if nothing changes)."""
+        if self.dtype == dtype:
+            return self
+        y = self.y.astype(dtype) if self.y.dtype.kind == "f" else self.y
+        return SparseBlock(
+            self.X.astype(dtype), self.n, y, self.weights.astype(dtype), self.clients, self.lengths
+        )
+
+
+def _cuts(lengths, row_bytes, block_bytes):
+    """Places where to cut the clients, sorted by decreasing length, into blocks."""
+    cuts, start, n = [0], 0, len(lengths)
+    while start < n:
+        rows = max(lengths[start], 1)
+        most = max(int(block_bytes // (rows * row_bytes)), 1)
+        # Lengths decrease, so the first client that is too short ends the block.
+        short = start + np.searchsorted(-lengths[start:], -MIN_FILL * rows, side="right")
+        start = int(min(start + most, max(short, start + 1)))
+        cuts.append(start)
+    return cuts
+
+
+def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
+    """Sort rows by client and store them in blocks.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_rows, d)
+        Design matrix.
+    y : ndarray of shape (n_rows, q)
+        Encoded targets.
+    weights : ndarray of shape (n_rows,)
+        Positive row weights.
+    codes : ndarray of shape (n_rows,)
+        Position of the client that owns each row.
+    n_clients : int
+        Number of clients; some may own no row.
+    block_bytes : int
+        Size of the design matrix of a block.
+
+    Returns
+    -------
+    blocks : list of Block
+        Every client is in exactly one of them.
+    """
+    counts = np.bincount(codes, minlength=n_clients)
+    totals = np.bincount(codes, weights=weights, minlength=n_clients)
+    order = np.argsort(codes, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)])
+    by_length = np.argsort(-counts, kind="stable")
+    is_sparse = sparse.issparse(X)
+    n_columns = X.shape[1]
+    if is_sparse:
+        # Values and indices, or the dense copy that second-order methods would make.
+        per_row = 12.0 * X.nnz / max(X.shape[0], 1)
+        row_bytes = max(per_row, 8.0 * min(n_columns, MAX_DENSE_COLUMNS), 16.0)
+    else:
+        row_bytes = max(n_columns, 1) * X.dtype.itemsize
+    share = weights / totals[codes] if len(codes) else weights
+    cuts = _cuts(counts[by_length], row_bytes, block_bytes)
+    blocks = []
+    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+        clients = by_length[start:stop]
+        lengths = counts[clients]
+        n = max(int(lengths.max()), 1)
+        real = np.arange(n) < lengths[:, None]
+        source = order[(first[clients][:, None] + np.arange(n))[real]]
+        w = np.zeros((len(clients), n), dtype=X.dtype)
+        w[real] = share[source]
+        yb = np.zeros((len(clients), y.shape[1], n), dtype=y.dtype)
+        yb.transpose(0, 2, 1)[real] = y[source]
+        if is_sparse:
+            place = np.flatnonzero(real)
+            size = np.zeros(real.size, dtype=np.int64)
+            rows = X[source]
+            size[place] = np.diff(rows.indptr)
+            indptr = np.concatenate([[0], np.cumsum(size)])
+            Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))
+            blocks.append(SparseBlock(Xb, n, yb, w, clients, lengths))
+        else:
+            Xb = np.zeros((len(clients), n, n_columns), dtype=X.dtype)
+            Xb[real] = X[source]
+            blocks.append(Block(Xb, yb, w, clients, lengths))
+    return blocks

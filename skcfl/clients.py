@@ -1,0 +1,679 @@
+"""The federation as the server sees it.
+
+Rows never leave this module: solvers and server loops hold a :class:`ClientPool` and send
+and receive parameters, losses and gradients through it.
+"""
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from ._blocks import make_blocks
+from ._optimizers import Batches, make_optimizer
+from .ledger import Ledger
+
+# Multiplications of one call below which threads cost more than they save.
+PARALLEL_WORK = 5e7
+
+
+class ClientPool:
+    """Clients simulated in this process.
+
+    Parameters
+    ----------
+    model : LocalModel
+        Bound local model.
+    X : {ndarray, sparse matrix} of shape (n_rows, n_features)
+        Features.
+    y : ndarray of shape (n_rows,) or None
+        Targets (class codes for classifiers).
+    codes : ndarray of shape (n_rows,)
+        Position of the client that owns each row.
+    n_clients : int
+        Number of clients; a client may own no row.
+    sample_weight : ndarray of shape (n_rows,), default=None
+        Row weights; rows that weigh nothing are not stored.
+    n_jobs : int, default=None
+        Threads over blocks of clients, used where a call is big enough to pay.
+    random_state : int, RandomState instance or None, default=None
+        Source of the clients' random batches.
+
+    Attributes
+    ----------
+    n_clients, n_samples, n_params : int
+        Clients, stored rows and parameters of a model.
+    client_weights : ndarray of shape (n_clients,)
+        ``n_i``, the sum of each client's sample weights.
+    ledger : Ledger
+        Floats sent so far.
+    """
+
+    def __init__(
+        self,
+        model,
+        X,
+        y,
+        codes,
+        n_clients,
+        sample_weight=None,
+        n_jobs=None,
+        random_state=None,
+        block_bytes=None,
+    ):
+        self.model = model
+        self.n_jobs = n_jobs
+        self.random_state = check_random_state(random_state)
+        self.ledger = Ledger()
+        codes = np.asarray(codes)
+        target = model.encode(y, X.shape[0])
+        if sample_weight is None:
+            weights = np.ones(len(codes))
+        else:
+            weights = np.asarray(sample_weight, dtype=float)
+            if (weights == 0).any():
+                keep = np.flatnonzero(weights > 0)
+                X, target, codes, weights = X[keep], target[keep], codes[keep], weights[keep]
+        size = {} if block_bytes is None else {"block_bytes": block_bytes}
+        if sparse.issparse(X):
+            X = sparse.csr_array(X)
+        self._store(model.design(X), target, weights, codes, n_clients, size)
+
+    def _store(self, design, target, weights, codes, n_clients, size):
+        self._block_size = size
+        blocks = make_blocks(design, target, weights, codes, n_clients, **size)
+        self._blocks = [(block, None, block.clients) for block in blocks]
+        self.client_weights = np.bincount(codes, weights=weights, minlength=n_clients)
+        self.client_sizes = np.bincount(codes, minlength=n_clients)
+        self._finish()
+
+    def _finish(self):
+        self.n_clients = len(self.client_weights)
+        self.n_samples = int(self.client_sizes.sum())
+        self.n_params = self.model.n_params
+        self.dtype = np.dtype(self.model.dtype)
+
+    # ---------------------------------------------------------------- walking the blocks
+
+    def _each(self, function, models=1):
+        """Call ``function(block, slots)`` for every block; slots are the clients' places."""
+
+        def work(some):
+            for block, index, slots in some:
+                function(block if index is None else block.take(index), slots)
+
+        n_jobs = effective_n_jobs(self.n_jobs)
+        if n_jobs == 1 or len(self._blocks) == 1:
+            return work(self._blocks)
+        amount = self.n_samples * self.n_params * models
+        if amount < PARALLEL_WORK:
+            return work(self._blocks)
+        # Small shares keep the threads busy to the end; blocks write apart from each other.
+        count = min(4 * n_jobs, len(self._blocks))
+        shares = [self._blocks[i::count] for i in range(count)]
+        with threadpool_limits(1):
+            Parallel(n_jobs=n_jobs, require="sharedmem")(delayed(work)(s) for s in shares)
+
+    def _own(self, w):
+        """Parameters of each client, (n_clients, p), in the pool's type."""
+        w = np.asarray(w, dtype=self.dtype)
+        return np.broadcast_to(w, (self.n_clients, self.n_params))
+
+    # --------------------------------------------------------------------- first order
+
+    def losses(self, theta):
+        """Mean loss of each client under each model, without the local penalty.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Models.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_clients, K)
+        """
+        theta = np.ascontiguousarray(theta, dtype=self.dtype)
+        out = np.empty((self.n_clients, len(theta)), dtype=self.dtype)
+
+        def work(block, slots):
+            out[slots] = self.model.losses(block, theta)
+
+        self._each(work, len(theta))
+        self.ledger.book(down=self.n_clients * theta.size, up=out.size)
+        return out
+
+    def best_response(self, theta, fixed=None, shared=0):
+        """Losses, best model and gradient at the best model, in one pass over the rows.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Models.
+        fixed : ndarray of shape (n_clients,), default=None
+            Clients with a non-negative entry are sent that model only and keep it; their
+            losses under the other models come back as infinity.
+        shared : int, default=0
+            How many parameters all models have in common and are sent once.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_clients, K)
+            Without the local penalty.
+        choice : ndarray of shape (n_clients,)
+            Model of least loss.
+        gradients : ndarray of shape (n_clients, n_params)
+            Of each client's objective, with the local penalty, at its choice.
+        """
+        theta = np.ascontiguousarray(theta, dtype=self.dtype)
+        K, p = theta.shape
+        losses = np.empty((self.n_clients, K), dtype=self.dtype)
+        choice = np.empty(self.n_clients, dtype=np.intp)
+        gradients = np.empty((self.n_clients, p), dtype=self.dtype)
+
+        def work(block, slots):
+            held = None if fixed is None else fixed[slots]
+            losses[slots], choice[slots], gradients[slots] = self.model.best_response(
+                block, theta, held
+            )
+
+        self._each(work, K)
+        n_free = self.n_clients if fixed is None else int((fixed < 0).sum())
+        n_held = self.n_clients - n_free
+        if n_held:
+            held = np.flatnonzero(fixed >= 0)
+            own = losses[held, fixed[held]]
+            losses[held] = np.inf
+            losses[held, fixed[held]] = own
+        self.ledger.book(
+            down=n_free * (K * (p - shared) + shared) + n_held * p,
+            up=n_free * (K + 1) + n_held + gradients.size,
+        )
+        return losses, choice, gradients
+
+    def objectives(self, w):
+        """Values ``f_i(w_i)`` with the local penalty: (n_clients, p) -> (n_clients,)."""
+        w = self._own(w)
+        value = np.empty(self.n_clients, dtype=self.dtype)
+
+        def work(block, slots):
+            value[slots] = self.model.value_gradient(block, w[slots])[0]
+
+        self._each(work)
+        self.ledger.book(down=w.size, up=value.size)
+        return value
+
+    def penalties(self, w):
+        """Local penalty of models (m, p), known to the server: no message."""
+        w = np.asarray(w)
+        return 0.5 * (w * w) @ self.model.decay
+
+    def gradients(self, w):
+        """Gradients of ``f_i`` at ``w_i``: (n_clients, p) -> (n_clients, p)."""
+        return self.objectives_gradients(w)[1]
+
+    def objectives_gradients(self, w, dtype=None):
+        """Values and gradients of ``f_i`` at ``w_i`` in one pass.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_clients, n_params)
+            One model a client.
+        dtype : dtype, default=None
+            Type to compute in; second-order methods ask for float64.
+
+        Returns
+        -------
+        values : ndarray of shape (n_clients,)
+        gradients : ndarray of shape (n_clients, n_params)
+        """
+        dtype = self.dtype if dtype is None else np.dtype(dtype)
+        w = np.broadcast_to(np.asarray(w, dtype=dtype), (self.n_clients, self.n_params))
+        value = np.empty(self.n_clients, dtype=dtype)
+        gradient = np.empty((self.n_clients, self.n_params), dtype=dtype)
+
+        def work(block, slots):
+            value[slots], gradient[slots] = self.model.value_gradient(
+                block.astype(dtype), w[slots]
+            )
+
+        self._each(work)
+        self.ledger.book(down=w.size, up=value.size + gradient.size)
+        return value, gradient
+
+    def local_update(
+        self,
+        w,
+        steps,
+        step_size,
+        optimizer="sgd",
+        batch_size=None,
+        center=None,
+        rho=0.0,
+        monotone=False,
+    ):
+        """Let every client train its model for some steps on its own rows.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_clients, n_params)
+            Starts.
+        steps : int or ndarray of shape (n_clients,)
+            Optimiser updates; clients may differ.
+        step_size : float or ndarray of shape (n_clients,)
+            Step of each client.
+        optimizer : {"sgd", "momentum", "adam"}, default="sgd"
+            The optimiser, its state fresh in every call.
+        batch_size : int or None, default=None
+            Rows of a batch; None takes all rows, which makes "sgd" gradient descent.
+        center : ndarray of shape (n_clients, n_params), default=None
+            Centre of a proximal pull.
+        rho : float or ndarray of shape (n_clients,), default=0.0
+            Its strength: ``rho / 2 ||w - center||^2`` is added to the objective.
+        monotone : bool, default=False
+            Undo a step that raised a client's objective and halve the client's step from
+            then on (full batches only): the safeguard of automatic steps.
+
+        Returns
+        -------
+        w : ndarray of shape (n_clients, n_params)
+            Trained models.
+        """
+        start = self._own(w)
+        out = np.empty(start.shape, dtype=self.dtype)
+        steps = np.broadcast_to(np.asarray(steps), (self.n_clients,))
+        rates = np.broadcast_to(np.asarray(step_size, dtype=self.dtype), (self.n_clients,))
+        rhos = np.broadcast_to(np.asarray(rho, dtype=self.dtype), (self.n_clients,))
+        pull = None if center is None else self._own(center)
+        # Drawn for all clients before any block is touched: blocks and threads change nothing.
+        seeds = None
+        if batch_size is not None:
+            high = np.iinfo(np.int64).max
+            seeds = self.random_state.randint(0, high, self.n_clients, dtype=np.int64)
+            seeds = seeds.astype(np.uint64)
+
+        def work(block, slots):
+            c = start[slots].copy()
+            train = _descend if monotone and batch_size is None else _train
+            out[slots] = train(
+                self.model,
+                block,
+                c,
+                steps[slots],
+                rates[slots],
+                None if pull is None else pull[slots],
+                rhos[slots],
+                make_optimizer(optimizer, c.shape, c.dtype),
+                None if seeds is None else Batches(block, batch_size, seeds[slots]),
+            )
+
+        self._each(work, int(steps.max(initial=0)))
+        down = start.size if pull is None else 2 * start.size
+        self.ledger.book(down=down, up=out.size)
+        return out
+
+    # -------------------------------------------------------------------- second order
+
+    def hessians(self, theta, labels, weights=None):
+        """Hessians of the clusters' objectives, summed by cluster on the client side.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Model of each cluster.
+        labels : ndarray of shape (n_clients,)
+            Cluster of each client.
+        weights : ndarray of shape (n_clients,), default=None
+            Weights ``u_i`` of the clients; ``n_i`` by default.
+
+        Returns
+        -------
+        H : ndarray of shape (K, n_params, n_params)
+            ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k``.
+        """
+        theta = np.asarray(theta, dtype=float)
+        weights = self.client_weights if weights is None else weights
+        parts = {}
+
+        def work(block, slots):
+            mine = labels[slots]
+            H = self.model.hessian(block.astype(np.float64), theta[mine])
+            H *= weights[slots][:, None, None]
+            some, place = np.unique(mine, return_inverse=True)
+            share = (place == np.arange(len(some))[:, None]).astype(float)
+            flat = share @ H.reshape(len(H), -1)
+            parts[int(slots[0])] = some, flat.reshape(len(some), *H.shape[1:])
+
+        self._each(work, self.n_params)
+        total = np.zeros((len(theta), self.n_params, self.n_params))
+        for key in sorted(parts):
+            some, H = parts[key]
+            total[some] += H
+        triangle = self.n_params * (self.n_params + 1) // 2
+        self.ledger.book(down=self.n_clients * self.n_params, up=self.n_clients * triangle)
+        return total
+
+    def hessian_products(self, theta, u, labels, weights=None):
+        """Products of the clusters' Hessians with vectors, for models of many parameters.
+
+        Parameters
+        ----------
+        theta, u : ndarray of shape (K, n_params)
+            Model of each cluster, and the vector to multiply.
+        labels : ndarray of shape (n_clients,)
+            Cluster of each client.
+        weights : ndarray of shape (n_clients,), default=None
+            Weights ``u_i`` of the clients; ``n_i`` by default.
+
+        Returns
+        -------
+        products : ndarray of shape (K, n_params)
+            ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k`` times ``u_k``.
+        """
+        theta, u = np.asarray(theta, dtype=float), np.asarray(u, dtype=float)
+        weights = self.client_weights if weights is None else weights
+        out = np.empty((self.n_clients, self.n_params))
+
+        def work(block, slots):
+            mine = labels[slots]
+            out[slots] = self.model.hessian_product(
+                block.astype(np.float64), theta[mine], u[mine]
+            )
+
+        self._each(work, 2)
+        self.ledger.book(down=2 * out.size, up=out.size)
+        return sum_by_cluster(out, labels, len(theta), weights)
+
+    def solve(self, w0=None):
+        """Each client's own minimiser.
+
+        Parameters
+        ----------
+        w0 : ndarray of shape (n_clients, n_params), default=None
+            Starts.
+
+        Returns
+        -------
+        w : ndarray of shape (n_clients, n_params)
+            Minimisers; where none exists (one class and a free intercept) a finite point
+            whose objective is at its infimum to within rounding.
+        converged : ndarray of shape (n_clients,) of bool
+        """
+        out = np.empty((self.n_clients, self.n_params))
+        converged = np.empty(self.n_clients, dtype=bool)
+
+        def work(block, slots):
+            start = None if w0 is None else w0[slots]
+            out[slots], converged[slots] = self.model.solve(block, start)
+
+        self._each(work, self.n_params)
+        self.ledger.book(up=out.size)
+        return out, converged
+
+    def prox(self, v, rho, x0=None):
+        """Proximal points ``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``.
+
+        Parameters
+        ----------
+        v : ndarray of shape (n_clients, n_params)
+            Centres.
+        rho : float or ndarray of shape (n_clients,)
+            Positive strengths.
+        x0 : ndarray of shape (n_clients, n_params), default=None
+            Starts (clients keep their last answer: not booked).
+
+        Returns
+        -------
+        x : ndarray of shape (n_clients, n_params)
+        """
+        v = np.broadcast_to(np.asarray(v, dtype=float), (self.n_clients, self.n_params))
+        rho = np.broadcast_to(np.asarray(rho, dtype=float), (self.n_clients,))
+        out = np.empty((self.n_clients, self.n_params))
+
+        def work(block, slots):
+            start = None if x0 is None else x0[slots]
+            out[slots], _ = self.model.prox(block, v[slots], rho[slots], start)
+
+        self._each(work, self.n_params)
+        self.ledger.book(down=out.size, up=out.size)
+        return out
+
+    def conjugate(self, s, x0=None):
+        """Upper bounds of the conjugates ``f_i^*(s_i)`` and their maximisers.
+
+        Parameters
+        ----------
+        s : ndarray of shape (n_clients, n_params)
+            Slopes.
+        x0 : ndarray of shape (n_clients, n_params), default=None
+            Starts.
+
+        Returns
+        -------
+        bounds : ndarray of shape (n_clients,)
+            At least ``f_i^*(s_i)`` whatever the accuracy reached; infinite outside of
+            the domain.
+        x : ndarray of shape (n_clients, n_params)
+        """
+        s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
+        bound = np.empty(self.n_clients)
+        out = np.empty((self.n_clients, self.n_params))
+
+        def work(block, slots):
+            start = None if x0 is None else x0[slots]
+            bound[slots], out[slots] = self.model.conjugate(block, s[slots], start)
+
+        self._each(work, self.n_params)
+        self.ledger.book(down=s.size, up=bound.size)
+        return bound, out
+
+    def spectrum(self):
+        """Curvature of the clients' objectives, for automatic steps.
+
+        Returns
+        -------
+        lipschitz : ndarray of shape (n_clients,)
+            Upper bounds ``L_i`` of the curvature.
+        strong : ndarray of shape (n_clients,)
+            Lower bounds ``mu_i``.
+        mean : ndarray of shape (n_clients,)
+            Geometric means of the curvature over the directions.
+        """
+        out = np.empty((3, self.n_clients))
+
+        def work(block, slots):
+            out[:, slots] = self.model.spectrum(block)
+
+        self._each(work, self.n_params)
+        self.ledger.book(up=out.size)
+        return out[0], out[1], out[2]
+
+    # -------------------------------------------------------------------- other pools
+
+    def subset(self, clients):
+        """Pool of some of the clients, in the given order; shares ledger and random state."""
+        clients = np.asarray(clients)
+        place = np.full(self.n_clients, -1)
+        place[clients] = np.arange(len(clients))
+        pool = self._copy()
+        pool._blocks = []
+        for block, index, slots in self._blocks:
+            here = np.flatnonzero(place[slots] >= 0)
+            if len(here) == len(slots):
+                pool._blocks.append((block, index, place[slots]))
+            elif len(here):
+                of_block = here if index is None else index[here]
+                pool._blocks.append((block, of_block, place[slots[here]]))
+        pool.client_weights = self.client_weights[clients]
+        pool.client_sizes = self.client_sizes[clients]
+        pool._finish()
+        return pool
+
+    def _copy(self):
+        pool = object.__new__(type(self))
+        pool.__dict__.update(self.__dict__)
+        return pool
+
+    def hold_out(self, fraction, random_state=None):
+        """Split each client's rows in two.
+
+        Parameters
+        ----------
+        fraction : float
+            Share of each client's rows that is held out, at least one row; a client of
+            one row is in both pools.
+        random_state : int, RandomState instance or None, default=None
+            Source of the split.
+
+        Returns
+        -------
+        train, held : ClientPool
+            They share this pool's ledger and random state.
+        """
+        rng = check_random_state(random_state)
+        design, target, weights, codes = self._rows()
+        key = rng.uniform(size=len(codes))
+        order = np.lexsort((key, codes))
+        first = np.concatenate([[0], np.cumsum(self.client_sizes)])
+        rank = np.empty(len(codes), dtype=np.intp)
+        rank[order] = np.arange(len(codes)) - first[codes[order]]
+        size = self.client_sizes
+        n_held = np.clip(np.round(fraction * size).astype(int), np.minimum(size, 1), None)
+        n_held = np.where(size > 1, np.minimum(n_held, size - 1), n_held)
+        held = rank < n_held[codes]
+        train = ~held | (size == 1)[codes]
+        pools = []
+        for mask in (train, held):
+            pool = self._copy()
+            keep = np.flatnonzero(mask)
+            pool._store(
+                design[keep],
+                target[keep],
+                weights[keep],
+                codes[keep],
+                self.n_clients,
+                self._block_size,
+            )
+            pools.append(pool)
+        return tuple(pools)
+
+    def _rows(self):
+        """All rows by client: design matrix, targets, weights, owners."""
+        parts = []
+        for block, index, slots in self._blocks:
+            block = block if index is None else block.take(index)
+            c, n, d = block.shape
+            real = (np.arange(n) < block.lengths[:, None]).ravel()
+            X = block.X if sparse.issparse(block.X) else block.X.reshape(c * n, d)
+            y = block.y.transpose(0, 2, 1).reshape(c * n, -1)
+            w = block.weights * self.client_weights[slots][:, None]
+            place = np.flatnonzero(real)
+            parts.append((X[place], y[place], w.ravel()[place], np.repeat(slots, n)[place]))
+        X, y, w, codes = zip(*parts, strict=True)
+        codes = np.concatenate(codes)
+        order = np.argsort(codes, kind="stable")
+        X = sparse.csr_array(sparse.vstack(X)) if sparse.issparse(X[0]) else np.concatenate(X)
+        return X[order], np.concatenate(y)[order], np.concatenate(w)[order], codes[order]
+
+    def map(self, function):
+        """One-off computation of each client on its own rows.
+
+        Parameters
+        ----------
+        function : callable
+            Called as ``function(X, y, weights)`` with one client's features
+            (n_rows, n_features), encoded targets (n_rows, q) and weights (n_rows,); returns
+            the client's message, an array or a number.
+
+        Returns
+        -------
+        messages : list of length n_clients
+        """
+        design, target, weights, codes = self._rows()
+        first = np.concatenate([[0], np.cumsum(self.client_sizes)])
+        messages = []
+        for start, stop in zip(first[:-1], first[1:], strict=True):
+            rows = slice(start, stop)
+            X = design[rows][:, : self.model.n_features]
+            messages.append(function(X, target[rows], weights[rows]))
+        self.ledger.book(up=sum(np.size(m) for m in messages))
+        return messages
+
+    def init_params(self, n_models, random_state=None):
+        """Random starts of the local model, (n_models, n_params)."""
+        return self.model.init_params(n_models, random_state)
+
+    def start(self):
+        """The common start of local training, (n_params,)."""
+        return self.model.start()
+
+    def centre(self, theta):
+        """Models with the same predictions, their free directions at zero."""
+        return self.model.centre(theta)
+
+    def pin(self, H):
+        """Add curvature to the free directions of Hessians (m, p, p), in place."""
+        return self.model.pin(H)
+
+    @property
+    def second_order(self):
+        """Whether clients can send second derivatives and exact proximal points."""
+        return self.model.second_order
+
+    @property
+    def model_name(self):
+        """Name of the local model's class, for messages."""
+        return type(self.model).__name__
+
+    @property
+    def layer_slices(self):
+        """Slices of the parameter vector by layer name."""
+        return self.model.layer_slices()
+
+
+def sum_by_cluster(messages, labels, n_clusters, weights=None):
+    """Weighted sums of clients' messages by cluster: (n, p) -> (n_clusters, p)."""
+    share = np.zeros((n_clusters, len(labels)), dtype=messages.dtype)
+    share[labels, np.arange(len(labels))] = 1.0 if weights is None else weights
+    return share @ messages
+
+
+def _train(model, block, w, steps, rates, center, rho, optimizer, batches):
+    """Steps of an optimiser on the models of a block, in place."""
+    most = int(steps.max(initial=0))
+    even = (steps == most).all()
+    rates = rates[:, None]
+    for t in range(most):
+        batch = block if batches is None else batches.next()
+        g = model.gradient(batch, w)
+        if center is not None:
+            g += rho[:, None] * (w - center)
+        rate = rates if even else np.where((t < steps)[:, None], rates, 0)
+        optimizer.step(w, g, rate)
+    return w
+
+
+def _descend(model, block, w, steps, rates, center, rho, optimizer, batches):
+    """Gradient descent that never raises an objective: a bad step is undone and halved."""
+    rates = rates.copy()
+    best, value, slope = w.copy(), None, None
+    for t in range(int(steps.max(initial=0)) + 1):
+        with np.errstate(over="ignore", invalid="ignore"):
+            new, g = model.value_gradient(block, w)
+        if center is not None:
+            new = new + 0.5 * rho * ((w - center) ** 2).sum(axis=1)
+            g = g + rho[:, None] * (w - center)
+        if value is None:
+            best, value, slope = w.copy(), new, g
+        else:
+            rounding = 8 * np.finfo(w.dtype).eps * np.abs(value)
+            good = new <= value + rounding
+            rates = np.where(good, rates, rates * 0.5)
+            best = np.where(good[:, None], w, best)
+            value = np.where(good, new, value)
+            slope = np.where(good[:, None], g, slope)
+        rate = np.where(t < steps, rates, 0)[:, None]
+        w = best - rate * slope
+    return best

@@ -1,0 +1,89 @@
+"""What a client trains: the interface of local models."""
+
+from abc import ABCMeta, abstractmethod
+
+from sklearn.base import BaseEstimator, clone
+
+
+class LocalModel(BaseEstimator, metaclass=ABCMeta):
+    """Base of the local models.
+
+    A local model is a scikit-learn object of parameters.  :meth:`bind` returns a copy
+    that knows the shape of the data; only bound models compute.  Parameters of a
+    model are one vector of ``n_params`` numbers, those of ``m`` models an ``(m, n_params)``
+    array.  Methods that take a `block` compute for all of its clients at once (shapes in
+    ``skcfl._blocks``) and run on the client side only.
+
+    ``f_i`` is the weighted mean loss over client i's rows plus the local penalty.
+    """
+
+    #: "regressor", "classifier" or None (unsupervised).
+    estimator_type = None
+    #: Whether the model can predict probabilities.
+    has_proba = False
+    #: Whether second-order methods (exact prox, Newton) are available.
+    second_order = False
+
+    @property
+    def supervised(self):
+        """Whether the model needs targets."""
+        return self.estimator_type is not None
+
+    def check_target(self, y):
+        """Raise a ValueError if the targets do not suit the model."""
+
+    def bind(self, n_features, n_classes=None, dtype=float):
+        """Copy of the model that knows the shape of the data.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
+        n_classes : int or None
+            Number of classes, for classifiers.
+        dtype : dtype
+            Floating type of parameters and computations.
+
+        Returns
+        -------
+        bound : LocalModel
+            With attributes ``n_features``, ``n_outputs``, ``n_params`` and ``dtype``.
+        """
+        bound = clone(self)
+        bound.n_features = n_features
+        bound.n_classes = n_classes
+        bound.dtype = dtype
+        bound._bind()
+        return bound
+
+    @abstractmethod
+    def _bind(self):
+        """Set ``n_outputs``, ``n_params`` and what else depends on the shapes."""
+
+    @abstractmethod
+    def design(self, X):
+        """Design matrix that the blocks store for features `X`."""
+
+    @abstractmethod
+    def encode(self, y, n_rows):
+        """Targets as an array (n_rows, q) that the blocks store."""
+
+    @abstractmethod
+    def init_params(self, n_models, random_state):
+        """Random starts, an array (n_models, n_params)."""
+
+    def start(self):
+        """Start of local training, an array (n_params,), the same for all clients."""
+        return self.init_params(1, None)[0]
+
+    @abstractmethod
+    def losses(self, block, theta):
+        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
+
+    @abstractmethod
+    def best_response(self, block, theta, fixed=None):
+        """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
+
+    @abstractmethod
+    def value_gradient(self, block, w):
+        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""

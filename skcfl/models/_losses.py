@@ -1,0 +1,288 @@
+"""Losses of linear predictions: values, derivatives, conjugates.
+
+A leaf module: arrays in, arrays out.  Predictions ``z`` have shape ``(..., C, n)``, ``C``
+outputs (1 unless there are several classes) by ``n`` rows; targets ``y`` are what
+`encode` made of the user's, of shape ``(..., q, n)``, and broadcast.  Values have shape
+``(..., n)``.  To add a loss, add a class here and an entry in `LOSSES`: the tests run
+over that table.
+"""
+
+import numpy as np
+from scipy.special import expit, logsumexp, softmax, xlogy
+
+
+class Loss:
+    """A convex, differentiable loss of a linear prediction.
+
+    Attributes
+    ----------
+    classifier : bool
+        Whether targets are class codes.
+    max_curvature : float
+        Bound of the second derivative (of the largest eigenvalue with several outputs);
+        infinite where there is none.
+    quadratic : bool
+        Whether the second derivative is constant.
+    """
+
+    classifier = False
+    quadratic = False
+    max_curvature = np.inf
+
+    def n_outputs(self, n_classes):
+        """Outputs of a model: one, or one a class where there are more than two."""
+        if not self.classifier or n_classes is None or n_classes <= 2:
+            return 1
+        return n_classes
+
+    def check_target(self, y):
+        """Raise a ValueError if the targets do not suit the loss."""
+
+    def encode(self, y, n_classes, dtype):
+        """Targets (n_rows,) as an array (n_rows, q) that the other methods read."""
+        return np.asarray(y, dtype=dtype)[:, None]
+
+    def value(self, z, y):
+        """Loss of every row."""
+        raise NotImplementedError
+
+    def gradient(self, z, y):
+        """Derivative in `z`, an array of the shape of `z`."""
+        raise NotImplementedError
+
+    def curvature(self, z, y):
+        """Second derivative in `z`, of the shape of `z`; diagonal in the outputs."""
+        raise NotImplementedError
+
+    def conjugate(self, a, y):
+        """Convex conjugate in `z` of every row; infinite outside of its domain."""
+        raise NotImplementedError
+
+    def curvature_product(self, z, y, u):
+        """Second derivative in `z` times `u`, arrays of the shape of `z`."""
+        return self.curvature(z, y) * u
+
+    def output(self, z):
+        """Predicted targets of raw predictions ``(n_rows, C)``."""
+        return z[:, 0]
+
+
+class SquaredError(Loss):
+    """``(z - y)^2 / 2``."""
+
+    quadratic = True
+    max_curvature = 1.0
+
+    def value(self, z, y):
+        r = z - y
+        r *= r
+        r *= 0.5
+        return r[..., 0, :]
+
+    def gradient(self, z, y):
+        return z - y
+
+    def curvature(self, z, y):
+        return np.ones_like(z)
+
+    def conjugate(self, a, y):
+        return (a * (0.5 * a + y))[..., 0, :]
+
+
+class Huber(Loss):
+    """``r^2 / 2`` for ``|r| <= delta``, else ``delta (|r| - delta / 2)``, ``r = z - y``."""
+
+    max_curvature = 1.0
+
+    def __init__(self, delta):
+        self.delta = delta
+
+    def value(self, z, y):
+        r = np.abs(z - y)
+        inner = np.minimum(r, self.delta)
+        return (inner * (r - 0.5 * inner))[..., 0, :]
+
+    def gradient(self, z, y):
+        return np.clip(z - y, -self.delta, self.delta)
+
+    def curvature(self, z, y):
+        return (np.abs(z - y) <= self.delta).astype(z.dtype)
+
+    def conjugate(self, a, y):
+        inside = np.abs(a) <= self.delta * (1 + 1e-12)
+        return np.where(inside, a * (0.5 * a + y), np.inf)[..., 0, :]
+
+
+class Poisson(Loss):
+    """``exp(z) - y z``, the half deviance of counts up to a constant; log link."""
+
+    def check_target(self, y):
+        if y.size and y.min() < 0:
+            raise ValueError(
+                f"y must be non-negative for loss='poisson', got a smallest value of {y.min()!r}."
+            )
+
+    def value(self, z, y):
+        with np.errstate(over="ignore"):
+            return (np.exp(z) - y * z)[..., 0, :]
+
+    def gradient(self, z, y):
+        with np.errstate(over="ignore"):
+            return np.exp(z) - y
+
+    def curvature(self, z, y):
+        with np.errstate(over="ignore"):
+            return np.exp(z)
+
+    def conjugate(self, a, y):
+        s = a + y
+        inside = s >= 0
+        s = np.where(inside, s, 1.0)
+        return np.where(inside, xlogy(s, s) - s, np.inf)[..., 0, :]
+
+    def output(self, z):
+        with np.errstate(over="ignore"):
+            return np.exp(z[:, 0])
+
+
+class _ClassLoss(Loss):
+    classifier = True
+
+    def output(self, z):
+        if z.shape[1] == 1:
+            return (z[:, 0] > 0).astype(np.intp)
+        return z.argmax(axis=1)
+
+
+class Logistic(_ClassLoss):
+    """``log(1 + exp(-s z))`` with the sign ``s`` of the class: log loss of two classes."""
+
+    max_curvature = 0.25
+
+    def encode(self, y, n_classes, dtype):
+        return np.where(np.asarray(y) > 0, 1.0, -1.0).astype(dtype)[:, None]
+
+    def value(self, z, y):
+        m = z * y
+        tail = np.abs(m)
+        np.negative(tail, out=tail)
+        np.exp(tail, out=tail)
+        np.log1p(tail, out=tail)
+        np.minimum(m, 0.0, out=m)
+        tail -= m
+        return tail[..., 0, :]
+
+    def gradient(self, z, y):
+        m = z * y
+        np.negative(m, out=m)
+        expit(m, out=m)
+        m *= y
+        return np.negative(m, out=m)
+
+    def curvature(self, z, y):
+        p = expit(z)
+        return p * expit(-z)
+
+    def conjugate(self, a, y):
+        # In the margin m = s z the derivative is -p with p in [0, 1].
+        p = -a * y
+        inside = (p >= 0) & (p <= 1)
+        p = np.where(inside, p, 0.5)
+        return np.where(inside, xlogy(p, p) + xlogy(1 - p, 1 - p), np.inf)[..., 0, :]
+
+    def proba(self, z):
+        """Class probabilities of raw predictions ``(n_rows, 1)``."""
+        return np.column_stack([expit(-z[:, 0]), expit(z[:, 0])])
+
+
+class Multinomial(_ClassLoss):
+    """``logsumexp(z) - z_y``: log loss of three classes or more."""
+
+    max_curvature = 0.5
+
+    def encode(self, y, n_classes, dtype):
+        return np.asarray(y, dtype=np.intp)[:, None]
+
+    @staticmethod
+    def _codes(z, y):
+        return np.broadcast_to(y, z.shape[:-2] + (1, z.shape[-1]))
+
+    def value(self, z, y):
+        own = np.take_along_axis(z, self._codes(z, y), axis=-2)[..., 0, :]
+        top = z.max(axis=-2, keepdims=True)
+        return np.log(np.exp(z - top).sum(axis=-2)) + top[..., 0, :] - own
+
+    def gradient(self, z, y):
+        p = np.exp(z - z.max(axis=-2, keepdims=True))
+        p /= p.sum(axis=-2, keepdims=True)
+        codes = self._codes(z, y)
+        np.put_along_axis(p, codes, np.take_along_axis(p, codes, axis=-2) - 1.0, axis=-2)
+        return p
+
+    def curvature(self, z, y):
+        raise NotImplementedError("The outputs are coupled: see curvature_product.")
+
+    def curvature_product(self, z, y, u):
+        p = softmax(z, axis=-2)
+        return p * (u - (p * u).sum(axis=-2, keepdims=True))
+
+    def conjugate(self, a, y):
+        p = a.copy()
+        codes = self._codes(a, y)
+        np.put_along_axis(p, codes, np.take_along_axis(p, codes, axis=-2) + 1.0, axis=-2)
+        inside = (p >= 0).all(axis=-2) & (np.abs(p.sum(axis=-2) - 1) <= 1e-10)
+        p = np.where(inside[..., None, :], p, 1.0)
+        return np.where(inside, xlogy(p, p).sum(axis=-2), np.inf)
+
+    def proba(self, z):
+        """Class probabilities of raw predictions ``(n_rows, C)``."""
+        return np.exp(z - logsumexp(z, axis=1, keepdims=True))
+
+
+class SquaredHinge(_ClassLoss):
+    """``max(0, 1 - s z)^2`` summed over the classes, one against the rest."""
+
+    max_curvature = 2.0
+
+    def encode(self, y, n_classes, dtype):
+        y = np.asarray(y)
+        if self.n_outputs(n_classes) == 1:
+            return np.where(y > 0, 1.0, -1.0).astype(dtype)[:, None]
+        return np.where(y[:, None] == np.arange(n_classes), 1.0, -1.0).astype(dtype)
+
+    def value(self, z, y):
+        m = np.maximum(1.0 - z * y, 0.0)
+        m *= m
+        return m.sum(axis=-2)
+
+    def gradient(self, z, y):
+        return -2.0 * y * np.maximum(1.0 - z * y, 0.0)
+
+    def curvature(self, z, y):
+        return np.where(z * y < 1.0, 2.0, 0.0).astype(z.dtype)
+
+    def conjugate(self, a, y):
+        m = a * y
+        return np.where(m <= 0, m + 0.25 * m * m, np.inf).sum(axis=-2)
+
+
+# Losses by their public name: kinds of estimator that may use them follow from the class.
+LOSSES = {
+    "squared_error": SquaredError,
+    "huber": Huber,
+    "poisson": Poisson,
+    "log_loss": (Logistic, Multinomial),
+    "squared_hinge": SquaredHinge,
+}
+REGRESSION_LOSSES = ("squared_error", "huber", "poisson")
+CLASSIFICATION_LOSSES = ("log_loss", "squared_hinge")
+
+
+def make_loss(name, *, n_classes=None, delta=1.35):
+    """Loss object of a public name."""
+    if name == "log_loss":
+        binary, several = LOSSES[name]
+        return binary() if n_classes is None or n_classes <= 2 else several()
+    if name == "huber":
+        return Huber(delta)
+    return LOSSES[name]()
