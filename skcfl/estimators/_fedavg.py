@@ -1,0 +1,235 @@
+"""FedAvg: one model for all clients."""
+
+import numpy as np
+
+from .._docs import document
+from ..base import BaseFederated
+from ..solvers import alternate
+from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+from ._rounds import ROUND_CONSTRAINTS, make_options
+
+__all__ = ["FedAvg", "FedAvgClassifier", "FedAvgRegressor"]
+
+
+class _FedAvg(BaseFederated):
+    _parameter_constraints = ROUND_CONSTRAINTS
+
+    def _solve(self, pool):
+        options = make_options(self, pool)
+        theta = pool.start()[None]
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        result = alternate(pool, theta, options, pool.random_state, labels)
+        result.extra.pop("loss")
+        result.extra.update(floats_up=pool.ledger.up, floats_down=pool.ledger.down)
+        return result
+
+
+@document
+class FedAvg(GenericMixin, _FedAvg):
+    """One model for all clients, with any local model: federated averaging.
+
+    The baseline of federated learning [1]_: every round the clients send gradients, or models
+    trained for some local steps, and the server averages them.  With the defaults a
+    linear model ends at the exact minimiser of the pooled rows.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedAvgClassifier : The same with a linear classifier.
+    FedAvgRegressor : The same with a linear regressor.
+    IFCA : Several clusters.
+
+    References
+    ----------
+    .. [1] B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Aguera y Arcas. "Communication-
+       Efficient Learning of Deep Networks from Decentralized Data". AISTATS 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import FedAvg
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> y = 2 * X[:, 0] + 1
+    >>> fed = FedAvg().fit(X, y, groups=["a", "a", "b", "b"])
+    >>> fed.predict(X, groups=["a", "a", "b", "b"]).round(2)
+    array([1., 3., 5., 7.])
+    """
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FedAvgClassifier(ClassifierMixin, _FedAvg):
+    """One linear classifier for all clients: federated averaging.
+
+    With the defaults it ends at the model that scikit-learn's ``LogisticRegression`` fits to
+    the pooled rows; see :class:`FedAvg`.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedAvg : The same with any local model.
+    IFCAClassifier : Several clusters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import FedAvgClassifier
+    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    >>> site = ["a", "b", "a", "b"]
+    >>> fed = FedAvgClassifier(alpha=0.1).fit(X, ["no", "no", "yes", "yes"], groups=site)
+    >>> fed.predict([[3.0]], groups=["a"])
+    array(['yes'], dtype='<U3')
+    """
+
+    def __init__(
+        self,
+        loss="log_loss",
+        *,
+        alpha=1e-4,
+        fit_intercept=True,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FedAvgRegressor(RegressorMixin, _FedAvg):
+    """One linear regressor for all clients: federated averaging.
+
+    With the defaults it ends at the model that scikit-learn's ``Ridge`` fits to the pooled
+    rows; see :class:`FedAvg`.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedAvg : The same with any local model.
+    IFCARegressor : Several clusters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import FedAvgRegressor
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> y = 2 * X[:, 0] + 1
+    >>> fed = FedAvgRegressor(alpha=0.0).fit(X, y, groups=["a", "a", "b", "b"])
+    >>> fed.coef_.round(6)
+    array([[2.],
+           [2.]])
+    """
+
+    def __init__(
+        self,
+        loss="squared_error",
+        *,
+        alpha=1e-4,
+        fit_intercept=True,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

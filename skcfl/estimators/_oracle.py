@@ -1,0 +1,265 @@
+"""Clusters known beforehand: the model that clustered methods aim at."""
+
+import numpy as np
+
+from .._docs import document
+from ..base import BaseFederated
+from ..solvers import alternate
+from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+from ._rounds import ROUND_CONSTRAINTS, make_options
+
+__all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegressor"]
+
+
+class _OracleClusters(BaseFederated):
+    _parameter_constraints = {**ROUND_CONSTRAINTS, "labels": [dict, "array-like", None]}
+
+    _doc_parameters = {
+        "labels": """\
+            dict, array-like of shape (n_clients,) or None
+            The clusters: a dict from client id to label, or one label a client in the order of
+            the sorted ids (``np.unique(groups)``). None puts all clients in one cluster.
+            Labels may be of any type that can be sorted; ``labels_`` numbers them anew.""",
+    }
+
+    def _solve_options(self, groups):
+        return {"labels": _labels_of(self.labels, groups)}
+
+    def _solve(self, pool, labels):
+        options = make_options(self, pool)
+        theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
+        result = alternate(pool, theta, options, pool.random_state, labels)
+        result.extra.pop("loss")
+        result.extra.update(floats_up=pool.ledger.up, floats_down=pool.ledger.down)
+        return result
+
+
+def _labels_of(labels, groups):
+    """Labels of the clients as codes 0..K-1, aligned with the sorted ids."""
+    if groups is None or labels is None:
+        n_clients = 1 if groups is None else len(groups)
+        return np.zeros(n_clients, dtype=np.intp)
+    if isinstance(labels, dict):
+        missing = [g for g in groups.tolist() if g not in labels]
+        if missing:
+            raise ValueError(
+                f"labels has no entry for {len(missing)} of {len(groups)} clients: "
+                f"{missing[:5]}. Give the label of every id in groups."
+            )
+        labels = [labels[g] for g in groups.tolist()]
+    labels = np.asarray(labels)
+    if labels.shape != groups.shape:
+        raise ValueError(
+            f"labels must have one entry a client, {len(groups)} in the order of the sorted "
+            f"ids, got an array of shape {labels.shape}."
+        )
+    return np.unique(labels, return_inverse=True)[1]
+
+
+@document
+class OracleClusters(GenericMixin, _OracleClusters):
+    """Federated averaging in each of some known clusters, with any local model.
+
+    What a clustered method could reach if the clusters were told; or the way to fit models
+    for clusters that come from elsewhere.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    OracleClustersClassifier : The same with a linear classifier.
+    OracleClustersRegressor : The same with a linear regressor.
+    IFCA : Clusters unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import OracleClusters
+    >>> X = np.array([[0.0], [1.0], [0.0], [1.0], [0.0], [1.0]])
+    >>> y = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+    >>> site = ["a", "a", "b", "b", "c", "c"]
+    >>> oracle = OracleClusters(labels={"a": "up", "b": "up", "c": "down"})
+    >>> oracle.fit(X, y, groups=site).labels_
+    array([0, 0, 1])
+    >>> oracle.cluster_coef_.round(2)
+    array([[ 1.],
+           [-1.]])
+    """
+
+    def __init__(
+        self,
+        model=None,
+        labels=None,
+        *,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.labels = labels
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class OracleClustersClassifier(ClassifierMixin, _OracleClusters):
+    """A linear classifier for each of some known clusters; see :class:`OracleClusters`.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    OracleClusters : The same with any local model.
+    IFCAClassifier : Clusters unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import OracleClustersClassifier
+    >>> X = np.array([[-1.0], [1.0], [-1.0], [1.0]])
+    >>> site = ["a", "a", "b", "b"]
+    >>> oracle = OracleClustersClassifier(labels=[0, 1], alpha=0.1)
+    >>> oracle.fit(X, [0, 1, 1, 0], groups=site).predict([[2.0], [2.0]], groups=["a", "b"])
+    array([1, 0])
+    """
+
+    def __init__(
+        self,
+        labels=None,
+        *,
+        loss="log_loss",
+        alpha=1e-4,
+        fit_intercept=True,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.labels = labels
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class OracleClustersRegressor(RegressorMixin, _OracleClusters):
+    """A linear regressor for each of some known clusters; see :class:`OracleClusters`.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    OracleClusters : The same with any local model.
+    IFCARegressor : Clusters unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import OracleClustersRegressor
+    >>> X = np.array([[0.0], [1.0], [0.0], [1.0]])
+    >>> site = ["a", "a", "b", "b"]
+    >>> oracle = OracleClustersRegressor(labels=[0, 1], alpha=0.0)
+    >>> oracle.fit(X, [0.0, 1.0, 1.0, 0.0], groups=site).coef_.round(6)
+    array([[ 1.],
+           [-1.]])
+    """
+
+    def __init__(
+        self,
+        labels=None,
+        *,
+        loss="squared_error",
+        alpha=1e-4,
+        fit_intercept=True,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.labels = labels
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
