@@ -20,7 +20,6 @@ class _FedAvg(BaseFederated):
         labels = np.zeros(pool.n_clients, dtype=np.intp)
         result = alternate(pool, theta, options, pool.random_state, labels)
         result.extra.pop("loss")
-        result.extra.update(floats_up=pool.ledger.up, floats_down=pool.ledger.down)
         return result
 
 

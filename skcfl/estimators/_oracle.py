@@ -30,7 +30,6 @@ class _OracleClusters(BaseFederated):
         theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
         result = alternate(pool, theta, options, pool.random_state, labels)
         result.extra.pop("loss")
-        result.extra.update(floats_up=pool.ledger.up, floats_down=pool.ledger.down)
         return result
 
 

@@ -1,0 +1,300 @@
+"""Shared descriptions of parameters and fitted attributes.
+
+Three flavours of every method have some thirty parameters in common. Their class docstrings hold
+the placeholders ``{parameters}`` and ``{attributes}``, each on a line of its own, and
+:func:`document` fills them with numpydoc sections: the names and the defaults come from the
+signature of ``__init__``, the texts from the tables below.
+
+An entry is its type on the first line, the description on the others. A class (or a mixin)
+changes or adds entries for itself and its subclasses by the attributes ``_doc_parameters`` and
+``_doc_attributes``, dictionaries from name to entry; in ``_doc_attributes`` None removes an entry.
+"""
+
+import inspect
+import textwrap
+
+__all__ = ["document"]
+
+PARAMETERS = {
+    "model": """\
+        LocalModel or None
+        What every client trains, an object of :mod:`skcfl.models`. It decides whether the
+        estimator is a classifier, a regressor or unsupervised. Its own parameters can be set
+        and searched as ``model__<name>`` once an object is given. None is ``LinearModel()``, least
+        squares with a small L2 penalty.""",
+    "loss": """\
+        str
+        Loss of a linear model.""",
+    "alpha": """\
+        float
+        Strength of the local L2 penalty: ``alpha / 2`` times the squared norm of the
+        coefficients is added to each client's mean loss; the intercept is free. As the loss is a
+        mean, ``Ridge(alpha=alpha * n_samples)`` is the same model. Positive by default, so that
+        a client with fewer rows than features still has one best model.""",
+    "fit_intercept": """\
+        bool
+        Whether the models have an intercept. Set it to False for centred data.""",
+    "n_clusters": """\
+        int
+        Number of clusters to look for. Clusters that end without a client are dropped, so
+        ``n_clusters_`` may be smaller. More clusters than clients is an error. If the number is
+        not known, search it with ``GridSearchCV``.""",
+    "max_iter": """\
+        "auto" or int
+        Largest number of communication rounds. "auto" is 300 for linear models, of which some 30
+        are needed where the models are polished, and 50 for networks. A ``ConvergenceWarning``
+        says so when it was not enough.""",
+    "tol": """\
+        float
+        The fit stops when no client changed its cluster and no cluster model moved by more than
+        ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.""",
+    "averaging": """\
+        {"auto", "gradient", "model"}
+        What clients send. With "gradient" the server averages the gradients of a cluster's
+        clients and takes one step; with "model" clients take ``local_steps`` steps of their
+        own and the server averages the models, which saves rounds but drifts away from the
+        cluster's best model when its clients differ. "auto" is "gradient" for linear models,
+        "model" for networks.""",
+    "local_steps": """\
+        int
+        Number of steps (optimizer updates) of a client in a round, with model averaging. The
+        state of the optimizer starts anew in every round.""",
+    "optimizer": """\
+        {"auto", "sgd", "momentum", "adam"}
+        Rule of the local steps, with model averaging. "sgd" takes plain gradient steps, which is
+        gradient descent where ``batch_size`` is None; "momentum" adds momentum of 0.9. "auto" is
+        "sgd" for linear models and "adam" for networks.""",
+    "step_size": """\
+        "auto" or float
+        Length of a gradient step. "auto" takes it from the curvature, so that it suits any
+        scale of the features: 1 over the mean of the clients' Lipschitz constants (weighted by
+        their rows) for a step of a cluster, 1 over its own for a local step of a client; .005
+        under Adam. A number is used as it is and can make the fit diverge.""",
+    "batch_size": """\
+        int or None
+        Rows a client draws for a step. None uses all of them, which is deterministic and best
+        for linear models.""",
+    "participation": """\
+        float
+        Fraction of the clients that take part in a round, drawn anew each time, in (0, 1].""",
+    "n_init": """\
+        "auto" or int
+        Number of starts; the one whose final models have the least total loss is kept. "auto"
+        is 3 with ``init="loss++"`` and 10 with ``init="random"`` for linear models, 1 for
+        networks.""",
+    "init": """\
+        {"loss++", "random"} or array of shape (n_clusters, n_params)
+        Start of the cluster models. With "loss++" every client trains a few steps from one
+        common start, then the cluster models are drawn among the clients' models, far from each
+        other in loss as k-means++ does in distance; it finds well-separated clusters from a
+        single start where random starts often miss them. "random" draws the parameters, as the
+        papers do. An array gives them.""",
+    "polish": """\
+        "auto" or bool
+        Whether to finish the cluster models by Newton's method once the clusters are stable,
+        reassign the clients and repeat until nothing changes. The models are then each cluster's
+        exact minimiser and do not depend on the order of clients. "auto" polishes where the
+        model allows second-order steps (linear models). Turn it off to study the iteration
+        itself.""",
+    "division": """\
+        {"cluster", "all"}
+        What a cluster's sum of messages is divided by. "cluster" is the weight of the clients
+        that chose it. "all" is the weight of all participants, as Algorithm 1 of the IFCA paper
+        is written; small clusters then move slowly.""",
+    "weights": """\
+        {"n_samples", "uniform"}
+        Weight of a client in its cluster's average. "n_samples" weighs a client by its rows (or
+        the sum of their sample weights), so that a cluster's model is the one fitted on its
+        pooled rows. "uniform" counts each client once, as the papers do, and protects small
+        clients from large ones.""",
+    "empty_cluster": """\
+        {"reseed", "keep"}
+        What happens to a cluster no client chose in a round. "reseed" restarts it from the
+        clients that fit worst; "keep" leaves its model as it is, as the paper does.""",
+    "hold_out": """\
+        float
+        Fraction of each client's rows, in [0, 1), kept away from training and used only to
+        choose the cluster. It guards against a flexible model that fits any client; 0 uses all
+        rows for both.""",
+    "stable_rounds": """\
+        int or None
+        After so many rounds with the same choice a client is sent the model of its own cluster
+        only, which divides the traffic by the number of clusters, but fixes its choice. None sends
+        all models in every round.""",
+    "group_col": """\
+        str, int or None
+        Column of X that holds the client ids: a name if X is a DataFrame, or a position, negative
+        from the end. The column is not a feature. Use it instead of ``groups=`` in tools that
+        cannot pass groups to ``predict``: ``GridSearchCV`` with a scorer's name,
+        ``cross_val_predict``, ``CalibratedClassifierCV`` and others.""",
+    "unseen": """\
+        {"error", "largest"}
+        What to do in prediction about ids not seen in fit. "error" refuses them, "largest" uses
+        the model of the cluster with most clients. If there are labelled rows of the new clients,
+        :meth:`assign` and :meth:`predict_cluster` do better.""",
+    "n_jobs": """\
+        int or None
+        Number of threads that work on blocks of clients, as in scikit-learn. It changes the
+        time only, never the result.""",
+    "random_state": """\
+        int, RandomState instance or None
+        Seed of everything that is drawn. An int makes the fit reproducible.""",
+    "verbose": """\
+        int
+        Larger than 0 prints the progress.""",
+}
+
+ATTRIBUTES = {
+    "groups_": """\
+        ndarray of shape (n_clients,)
+        The client ids, sorted. ``[0]`` after a fit without ids.""",
+    "labels_": """\
+        ndarray of shape (n_clients,)
+        Cluster of each client, in the order of ``groups_``. Clusters are numbered from 0 by
+        decreasing number of clients, equal ones by their first client. ``sample_labels``
+        gives one label a row.""",
+    "n_clusters_": """\
+        int
+        Number of clusters that have a client.""",
+    "cluster_sizes_": """\
+        ndarray of shape (n_clusters_,)
+        Number of clients of each cluster.""",
+    "coef_": """\
+        ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+        Coefficients of each client's model, in the order of ``groups_`` (linear models only). The
+        group column is not a feature and has no coefficient.""",
+    "intercept_": """\
+        ndarray of shape (n_clients,) or (n_clients, n_classes)
+        Intercept of each client's model (linear models only).""",
+    "cluster_coef_": """\
+        ndarray of shape (n_clusters_, n_features) or (n_clusters_, n_classes, n_features)
+        Coefficients of each cluster's model (linear models only).""",
+    "cluster_intercept_": """\
+        ndarray of shape (n_clusters_,) or (n_clusters_, n_classes)
+        Intercept of each cluster's model (linear models only).""",
+    "params_": """\
+        ndarray of shape (n_clients, n_params)
+        Parameter vector of each client's model.""",
+    "cluster_params_": """\
+        ndarray of shape (n_clusters_, n_params)
+        Parameter vector of each cluster's model.""",
+    "n_iter_": """\
+        int
+        Number of rounds or iterations that were run.""",
+    "history_": """\
+        dict of str to ndarray
+        What happened round by round, such as the objective, the number of clusters and the
+        numbers sent to and by the server; one array entry a round.""",
+    "floats_up_": """\
+        int
+        Numbers sent by the clients to the server in the whole fit: starts, all restarts, rounds
+        and polishing. ``history_`` has those of the start that was kept, by round.""",
+    "floats_down_": """\
+        int
+        Numbers sent by the server to the clients in the whole fit.""",
+    "objective_": """\
+        float
+        Value of the objective at the end.""",
+    "classes_": """\
+        ndarray of shape (n_classes,)
+        Class labels, sorted. The columns of ``predict_proba`` are in this order for every
+        client, whatever classes it has.""",
+    "n_features_in_": """\
+        int
+        Number of columns of X in fit, the group column included.""",
+    "feature_names_in_": """\
+        ndarray of shape (n_features_in_,)
+        Names of the columns of X in fit, if all are strings.""",
+    "model_": """\
+        LocalModel
+        The local model, bound to the shape of the data.""",
+}
+
+
+def document(cls):
+    """Fill the placeholders in the docstring of an estimator class.
+
+    Parameters
+    ----------
+    cls : type
+        A class whose docstring may hold the lines ``{parameters}`` and ``{attributes}``.
+
+    Returns
+    -------
+    cls : type
+        The same class.
+
+    Raises
+    ------
+    TypeError
+        If a parameter of ``__init__`` has no description.
+
+    Examples
+    --------
+    >>> import inspect
+    >>> from skcfl._docs import document
+    >>> @document
+    ... class Fit:
+    ...     '''Fits.
+    ...
+    ...     {parameters}
+    ...     '''
+    ...
+    ...     def __init__(self, *, verbose=0):
+    ...         self.verbose = verbose
+    >>> print(inspect.getdoc(Fit))
+    Fits.
+    <BLANKLINE>
+    Parameters
+    ----------
+    verbose : int, default=0
+        Larger than 0 prints the progress.
+    """
+    sections = {
+        "{parameters}": _section("Parameters", _parameter_entries(cls)),
+        "{attributes}": _section("Attributes", _attribute_entries(cls)),
+    }
+    if cls.__doc__ is not None:  # python -OO has none
+        lines = inspect.cleandoc(cls.__doc__).splitlines()
+        cls.__doc__ = "\n".join(sections.get(line.strip(), line) for line in lines) + "\n"
+    return cls
+
+
+def _parameter_entries(cls):
+    table = _merged(cls, "_doc_parameters", PARAMETERS)
+    entries = []
+    for name, parameter in list(inspect.signature(cls.__init__).parameters.items())[1:]:
+        if table.get(name) is None:
+            raise TypeError(
+                f"Parameter {name!r} of {cls.__name__} has no description. Add it to "
+                f"skcfl._docs.PARAMETERS or to {cls.__name__}._doc_parameters."
+            )
+        default = parameter.default
+        suffix = "" if default is parameter.empty else f", default={_spell(default)}"
+        entries.append(_entry(name, table[name], suffix))
+    return entries
+
+
+def _attribute_entries(cls):
+    table = _merged(cls, "_doc_attributes", ATTRIBUTES)
+    return [_entry(name, text) for name, text in table.items() if text is not None]
+
+
+def _merged(cls, attribute, table):
+    table = dict(table)
+    for base in reversed(cls.__mro__):  # the nearest class has the last word
+        table.update(vars(base).get(attribute, {}))
+    return table
+
+
+def _entry(name, text, suffix=""):
+    kind, _, body = textwrap.dedent(text).strip().partition("\n")
+    return f"{name} : {kind}{suffix}\n{textwrap.indent(textwrap.dedent(body), '    ')}"
+
+
+def _section(title, entries):
+    return "\n".join([title, "-" * len(title), "\n\n".join(entries)])
+
+
+def _spell(default):
+    return f'"{default}"' if isinstance(default, str) else f"{default!r}"

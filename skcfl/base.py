@@ -1,0 +1,675 @@
+"""The base of all estimators: whose rows are whose, and what scikit-learn asks of an estimator.
+
+``fit`` is validate -> build the pool of clients -> solve -> publish. A method implements
+:meth:`BaseFederated._solve`, which sees the pool and never a row; a flavour (generic, classifier,
+regressor) implements :meth:`BaseFederated._local_model`.
+"""
+
+import copy
+import warnings
+from abc import ABCMeta, abstractmethod
+from numbers import Integral
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import ClassifierTags, RegressorTags, _safe_indexing, check_random_state
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    check_X_y,
+    validate_data,
+)
+
+from ._groups import check_ids, column_position, describe_unseen, encode, locate
+from .clients import ClientPool
+from .exceptions import SingleClientWarning
+
+__all__ = ["BaseFederated"]
+
+_REQUEST_GROUPS = {"groups": True}
+_METHODS_WITH_GROUPS = (
+    "fit",
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "score",
+)
+
+
+def _has_proba(estimator):
+    return bool(getattr(estimator._local_model(), "has_proba", False))
+
+
+def _is_classifier(estimator):
+    return estimator._kind() == "classifier"
+
+
+class BaseFederated(BaseEstimator, metaclass=ABCMeta):
+    """Base of the federated estimators.
+
+    A subclass has the parameters ``group_col``, ``unseen``, ``n_jobs``, ``random_state`` and
+    ``verbose`` besides its own, and implements ``_solve`` and ``_local_model``. Its
+    ``_parameter_constraints`` need to list only what its bases do not have.
+    """
+
+    _parameter_constraints = {
+        "group_col": [str, Integral, None],
+        "unseen": [StrOptions({"error", "largest"})],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    # With metadata routing every method asks for groups, no set_*_request call is needed.
+    __metadata_request__fit = _REQUEST_GROUPS
+    __metadata_request__predict = _REQUEST_GROUPS
+    __metadata_request__predict_proba = _REQUEST_GROUPS
+    __metadata_request__predict_log_proba = _REQUEST_GROUPS
+    __metadata_request__decision_function = _REQUEST_GROUPS
+    __metadata_request__score = _REQUEST_GROUPS
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        constraints = {}
+        for base in reversed(cls.__mro__):
+            constraints.update(vars(base).get("_parameter_constraints", {}))
+        cls._parameter_constraints = constraints
+
+    # ------------------------------------------------------------ what a subclass implements
+
+    @abstractmethod
+    def _local_model(self):
+        """The local model, not bound."""
+
+    @abstractmethod
+    def _solve(self, pool, **options):
+        """Fit the federation `pool`; return a Result. Options are those of `_solve_options`."""
+
+    def _solve_options(self, groups):
+        """Turn parameters that speak of client ids into what the solver understands.
+
+        Parameters
+        ----------
+        groups : ndarray of shape (n_clients,) or None
+            The sorted ids, None if the fit has none.
+
+        Returns
+        -------
+        options : dict
+            Keyword arguments of ``_solve``.
+
+        Raises
+        ------
+        ValueError
+            If the parameters do not suit these clients.
+        """
+        return {}
+
+    # ------------------------------------------------------------------------------------ fit
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None, groups=None, sample_weight=None):
+        """Find the clusters of clients and fit a model for each.
+
+        If the fit fails, the estimator stays as it was.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            The rows of all clients, in any order; with ``group_col`` one of the columns holds
+            the client ids.
+        y : array-like of shape (n_samples,), default=None
+            Targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client: str, int, datetime or any other type that can be hashed and
+            sorted, the same for all rows. None without ``group_col`` makes all rows one client.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row; a weight of 2 counts as the row twice. None is 1 for all.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If ids are missing, of mixed types or of the wrong length, if both ``groups`` and
+            ``group_col`` are given, if there are fewer clients than clusters to find, or if X, y
+            or the weights are not valid.
+
+        Warns
+        -----
+        SingleClientWarning
+            If nothing names the clients.
+        ConvergenceWarning
+            If the solver stopped before it reached its tolerance.
+        """
+        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_; self stays as it is
+        X, ids = self._take_ids(X, groups, header=header, reset=True)
+        X, y = self._check_rows(X, y, dtype=[np.float64, np.float32])
+        sample_weight = _check_weights(sample_weight, X)
+        groups, codes = self._check_clients(ids, X.shape[0])
+        classes, y = self._encode_classes(y)
+
+        model = self._local_model().bind(
+            X.shape[1], n_classes=None if classes is None else len(classes), dtype=X.dtype
+        )
+        if y is not None:
+            model.check_target(y)
+        options = self._solve_options(groups)
+        pool = ClientPool(
+            model,
+            X,
+            y,
+            codes,
+            1 if groups is None else len(groups),
+            sample_weight=sample_weight,
+            n_jobs=self.n_jobs,
+            random_state=check_random_state(self.random_state),
+        )
+        result = self._solve(pool, **options)
+
+        self._publish(header, pool, groups, classes, result)
+        if not result.converged:
+            # three frames up: scikit-learn's context around fit is between
+            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _check_clients(self, ids, n_samples):
+        """Sorted ids of the clients, None if there are none, and each row's client."""
+        if ids is None:
+            warnings.warn(
+                f"{type(self).__name__}.fit got no groups, so all rows are one client and one "
+                "model is fitted. Pass groups= with one client id a row, or set group_col to the "
+                "column of X that holds them. If a tool such as GridSearchCV called fit, it "
+                "passed groups to the splitter only: set group_col, or enable metadata routing.",
+                SingleClientWarning,
+                stacklevel=4,
+            )
+            return None, np.zeros(n_samples, dtype=np.intp)
+        groups, codes = encode(check_ids(ids, n_samples, self._ids_name()))
+        n_clusters = getattr(self, "n_clusters", 1)
+        if n_clusters > len(groups):
+            raise ValueError(
+                f"n_clusters={n_clusters} is more than the number of clients, {len(groups)}. "
+                "Every cluster needs a client."
+            )
+        return groups, codes
+
+    def _encode_classes(self, y):
+        if not _is_classifier(self):
+            return None, y
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                "The number of classes has to be greater than one; got 1 class, "
+                f"{classes.tolist()[0]!r}."
+            )
+        return classes, codes
+
+    def _publish(self, header, pool, groups, classes, result):
+        """Replace all fitted attributes at once."""
+        model = pool.model
+        order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
+        cluster_params = np.asarray(result.cluster_params, dtype=model.dtype)[order]
+        shared = result.params is None
+        params = cluster_params[labels] if shared else np.asarray(result.params, dtype=model.dtype)
+        fitted = {
+            "n_features_in_": header.n_features_in_,
+            "model_": model,
+            "groups_": np.zeros(1, dtype=int) if groups is None else groups,
+            "labels_": labels,
+            "n_clusters_": len(order),
+            "cluster_sizes_": np.bincount(labels, minlength=len(order)),
+            "params_": params,
+            "cluster_params_": cluster_params,
+            "objective_": float(result.objective),
+            "n_iter_": int(result.n_iter),
+            "history_": dict(result.history),
+            "floats_up_": pool.ledger.up,
+            "floats_down_": pool.ledger.down,
+            "_has_groups": groups is not None,
+            "_shared_params": shared,
+        }
+        if hasattr(header, "feature_names_in_"):
+            fitted["feature_names_in_"] = header.feature_names_in_
+        if classes is not None:
+            fitted["classes_"] = classes
+        fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
+        fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(cluster_params).items()})
+        fitted.update({f"{k}_": v for k, v in result.extra.items()})
+
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # what an earlier fit of another kind may have left
+        vars(self).update(fitted)
+
+    # -------------------------------------------------------------------------------- predict
+
+    def predict(self, X, groups=None):
+        """Predict with each row's client's model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        y_pred : ndarray of shape (n_samples,) or (n_samples, n_features)
+            Targets or class labels; with an unsupervised local model the reconstructed rows.
+
+        Raises
+        ------
+        ValueError
+            If ids are needed and missing, or not seen in fit under ``unseen="error"``.
+        """
+        return self._output(self._decide(X, groups))
+
+    @available_if(_is_classifier)
+    def decision_function(self, X, groups=None):
+        """Confidence scores of the classes under each row's client's model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Scores in the order of ``classes_``; of ``classes_[1]`` if there are two classes.
+        """
+        raw = self._decide(X, groups)
+        return self.model_.scores(raw)
+
+    @available_if(_has_proba)
+    def predict_proba(self, X, groups=None):
+        """Class probabilities under each row's client's model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``, whatever classes a client has seen.
+        """
+        raw = self._decide(X, groups)
+        return self.model_.proba(raw)
+
+    @available_if(_has_proba)
+    def predict_log_proba(self, X, groups=None):
+        """Logarithms of the class probabilities.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        log_proba : ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``.
+        """
+        return np.log(self.predict_proba(X, groups))
+
+    def score(self, X, y=None, sample_weight=None, groups=None):
+        """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
+
+        All rows count alike, whichever client they belong to.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            True targets. Not used with an unsupervised local model.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        score : float
+            The larger the better.
+        """
+        kind = self._kind()
+        if kind is None:
+            X, params, index = self._rows_and_models(X, groups)
+            losses = self.model_.row_losses(X, None, params, index)
+            return -float(np.average(losses, weights=_check_weights(sample_weight, X)))
+        self._require_target(y)
+        metric = accuracy_score if kind == "classifier" else r2_score
+        return metric(y, self.predict(X, groups), sample_weight=sample_weight)
+
+    def predict_cluster(self, X, label):
+        """Predict with the model of a cluster, whoever the rows belong to.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit; the ids in the group column are not looked at.
+        label : int or array-like of shape (n_samples,)
+            Cluster to use for all rows, or one for each row; in ``0, ..., n_clusters_ - 1``.
+
+        Returns
+        -------
+        y_pred : ndarray of shape (n_samples,) or (n_samples, n_features)
+            As from ``predict``.
+
+        Raises
+        ------
+        ValueError
+            If a label is not that of a cluster.
+        """
+        check_is_fitted(self)
+        X, _ = self._take_ids(X, None)
+        X = self._check_features(X, dtype=self.model_.dtype)
+        index = self._check_labels(label, X.shape[0])
+        return self._output(self.model_.decision(X, self.cluster_params_, index))
+
+    def assign(self, X, y=None, groups=None):
+        """Find the cluster that fits each of some new clients best.
+
+        A few labelled rows a client are enough. The estimator does not change: predict for the
+        new clients with ``predict_cluster``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
+            belong to one client.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_new_clients,)
+            The cluster of least mean loss for each client, in the order of
+            ``np.unique(groups)``.
+
+        Raises
+        ------
+        ValueError
+            If y is needed and missing, or holds a class not seen in fit.
+        """
+        check_is_fitted(self)
+        X, ids = self._take_ids(X, groups)
+        X, y = self._check_rows(X, y, dtype=self.model_.dtype)
+        if _is_classifier(self):
+            y = self._known_classes(y)
+        if y is not None:
+            self.model_.check_target(y)
+        codes, n_clients = np.zeros(X.shape[0], dtype=np.intp), 1
+        if ids is not None:
+            clients, codes = encode(check_ids(ids, X.shape[0], self._ids_name()))
+            n_clients = len(clients)
+        pool = ClientPool(self.model_, X, y, codes, n_clients, n_jobs=self.n_jobs)
+        return pool.losses(self.cluster_params_).argmin(axis=1)
+
+    def sample_labels(self, groups):
+        """Cluster of each row's client.
+
+        Parameters
+        ----------
+        groups : array-like of shape (n_samples,)
+            Client ids.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            ``labels_`` of the clients; 0, the largest cluster, for ids not seen in fit under
+            ``unseen="largest"``.
+
+        Raises
+        ------
+        ValueError
+            If an id was not seen in fit, under ``unseen="error"``.
+        """
+        check_is_fitted(self)
+        return self._labels_at(self._locate(check_ids(groups)))
+
+    def _decide(self, X, groups):
+        X, params, index = self._rows_and_models(X, groups)
+        return self.model_.decision(X, params, index)
+
+    def _rows_and_models(self, X, groups):
+        """Checked rows, a table of models (m, n_params), and which of them each row uses."""
+        check_is_fitted(self)
+        X, ids = self._take_ids(X, groups)
+        X = self._check_features(X, dtype=self.model_.dtype)
+        if ids is None:
+            self._refuse_anonymous_rows()
+            positions = np.zeros(X.shape[0], dtype=np.intp)
+        else:
+            positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
+        if self._shared_params:
+            return X, self.cluster_params_, self._labels_at(positions)
+        if (positions >= 0).all():
+            return X, self.params_, positions
+        # unseen clients use the model of the largest cluster, put behind the clients' own
+        params = np.vstack([self.params_, self.cluster_params_[:1]])
+        return X, params, np.where(positions < 0, len(self.params_), positions)
+
+    def _labels_at(self, positions):
+        return np.where(positions < 0, 0, self.labels_[positions])
+
+    def _locate(self, ids):
+        """Position of each row's client, -1 for unseen ones if these are allowed."""
+        if self._has_groups:
+            positions, unseen = locate(self.groups_, ids)
+            text = describe_unseen(self.groups_, unseen) if len(unseen) else ""
+        else:
+            positions, unseen = np.full(len(ids), -1), ids
+            text = f"{type(self).__name__} was fitted without groups and knows no client id"
+        if len(unseen) and self.unseen != "largest":
+            raise ValueError(
+                f"{text}. Set unseen='largest' to use the largest cluster's model, or find the "
+                "cluster of a new client from a few of its rows with assign() and predict with "
+                "predict_cluster()."
+            )
+        return positions
+
+    def _refuse_anonymous_rows(self):
+        if self._has_groups:
+            raise ValueError(
+                f"{type(self).__name__} was fitted with the rows of {len(self.groups_)} client(s) "
+                "and needs to know whose rows these are: pass groups= with one client id a row. "
+                "If a tool that cannot pass groups made this call (a scorer's name in "
+                "GridSearchCV, cross_val_predict), put the ids in a column of X and set group_col "
+                "before fit. predict_cluster(X, label) predicts with a cluster's model."
+            )
+
+    def _output(self, raw):
+        output = self.model_.output(raw)
+        return self.classes_[output] if _is_classifier(self) else output
+
+    # ----------------------------------------------------------------------------- validation
+
+    def _take_ids(self, X, groups, header=None, reset=False):
+        """Check the columns of X and take the ids out of them: features, ids (None if none)."""
+        header = self if header is None else header
+        X = _as_table(X)
+        validate_data(header, X, reset=reset, skip_check_array=True)
+        if self.group_col is None:
+            ids = groups
+        else:
+            X, ids = self._take_column(X, groups, header)
+        if not reset and X.shape[1] != self.model_.n_features:
+            raise ValueError(
+                f"The models have {self.model_.n_features} features, X has {X.shape[1]} besides "
+                f"the ids: group_col, now {self.group_col!r}, was changed after fit. Fit again."
+            )
+        return X, ids
+
+    def _take_column(self, X, groups, header):
+        if groups is not None:
+            raise ValueError(
+                f"groups and group_col={self.group_col!r} are both given. The ids come from one "
+                "place: leave groups out, or set group_col=None. (Under metadata routing, groups "
+                "still reach a splitter.)"
+            )
+        # an array passed after a fit on a DataFrame has the columns of fit, as its features have
+        names = getattr(X, "columns", getattr(header, "feature_names_in_", None))
+        position = column_position(self.group_col, names, X.shape[1])
+        others = np.delete(np.arange(X.shape[1]), position)
+        if sparse.issparse(X):
+            return X[:, others], X[:, [position]].toarray().ravel()
+        return _safe_indexing(X, others, axis=1), _safe_indexing(X, position, axis=1)
+
+    def _ids_name(self):
+        return "groups" if self.group_col is None else f"Column group_col={self.group_col!r} of X"
+
+    def _check_features(self, X, dtype):
+        return check_array(X, accept_sparse="csr", dtype=dtype, estimator=self, input_name="X")
+
+    def _check_rows(self, X, y, dtype):
+        """Features and targets, y None if the local model is unsupervised."""
+        kind = self._kind()
+        if kind is None:
+            return self._check_features(X, dtype), None
+        self._require_target(y)
+        X, y = check_X_y(
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=dtype,
+            y_numeric=kind == "regressor",
+            estimator=self,
+        )
+        return X, y.astype(X.dtype, copy=False) if kind == "regressor" else y
+
+    def _require_target(self, y):
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+
+    def _known_classes(self, y):
+        """Codes of classes that were seen in fit."""
+        values, codes = np.unique(y, return_inverse=True)
+        known = np.isin(values, self.classes_)
+        if not known.all():
+            raise ValueError(
+                f"y contains classes not seen in fit: {values[~known].tolist()}; the classes are "
+                f"{self.classes_.tolist()}."
+            )
+        return np.searchsorted(self.classes_, values)[codes]
+
+    def _check_labels(self, label, n_rows):
+        """One cluster label a row."""
+        labels = np.asarray(label)
+        if labels.dtype.kind not in "iu" or labels.shape not in ((), (n_rows,)):
+            raise ValueError(
+                f"label must be an integer or {n_rows} integers, one for each row, got "
+                f"{labels.dtype} of shape {labels.shape}."
+            )
+        wrong = np.setdiff1d(labels, np.arange(self.n_clusters_))
+        if len(wrong):
+            raise ValueError(
+                f"label must be in 0, ..., {self.n_clusters_ - 1}, as there are "
+                f"{self.n_clusters_} clusters; got {wrong[:5].tolist()}."
+            )
+        return np.broadcast_to(labels.astype(np.intp), (n_rows,))
+
+    # ---------------------------------------------------------------------------- scikit-learn
+
+    def _kind(self):
+        """Estimator type: "classifier", "regressor" or None (unsupervised)."""
+        return getattr(self._local_model(), "estimator_type", None)
+
+    def __sklearn_tags__(self):
+        """Tags; what kind of estimator this is comes from the local model."""
+        tags = super().__sklearn_tags__()
+        kind = self._kind()
+        tags.estimator_type = kind
+        tags.target_tags.required = kind is not None
+        tags.classifier_tags = ClassifierTags() if kind == "classifier" else None
+        tags.regressor_tags = RegressorTags() if kind == "regressor" else None
+        tags.input_tags.sparse = True
+        return tags
+
+    def get_metadata_routing(self):
+        """Metadata that the methods ask for.
+
+        With ``group_col`` the estimator does not ask for ``groups``, so that these can be passed
+        for a splitter's sake.
+
+        Returns
+        -------
+        routing : MetadataRequest
+            The requests.
+        """
+        routing = super().get_metadata_routing()
+        if self.group_col is not None:
+            for method in _METHODS_WITH_GROUPS:
+                request = getattr(routing, method)
+                if "groups" in request.requests:  # the local model may offer no probabilities
+                    request.add_request(param="groups", alias=False)
+        return routing
+
+
+def _as_table(X):
+    """X with a shape of two dimensions; check_array says what is wrong with anything else."""
+    if sparse.issparse(X):
+        X = X.tocsr()
+    elif not hasattr(X, "shape"):
+        X = np.asarray(X, dtype=object)  # a list of rows keeps the types of its columns
+    if len(X.shape) != 2:
+        check_array(X, accept_sparse="csr")
+    return X
+
+
+def _check_weights(sample_weight, X):
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(sample_weight, X, dtype=X.dtype)
+    if (weights < 0).any():
+        raise ValueError(f"sample_weight must not be negative, got {weights.min()}.")
+    if not weights.any():
+        raise ValueError(
+            "Sample weights must contain at least one non-zero number, got sample_weight with a "
+            "total of zero."
+        )
+    return weights
+
+
+def _canonical(labels, n_clusters):
+    """Drop empty clusters; number the others by decreasing size, then by first member.
+
+    Returns
+    -------
+    order : ndarray of shape (n_clusters_,)
+        Old number of each new cluster.
+    labels : ndarray of shape (n_clients,)
+        New numbers.
+    """
+    present, first, sizes = np.unique(labels, return_index=True, return_counts=True)
+    order = present[np.lexsort((first, -sizes))]
+    number = np.empty(n_clusters, dtype=np.intp)
+    number[order] = np.arange(len(order))
+    return order, number[labels]

@@ -1,0 +1,951 @@
+"""The base estimator: every rule of fit, predict and the fitted attributes."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.base import clone, is_classifier, is_clusterer, is_regressor
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import get_tags
+
+from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor
+from skcfl.base import BaseFederated, _canonical
+from skcfl.estimators._flavours import GenericMixin
+from skcfl.exceptions import SingleClientWarning
+from skcfl.models import LinearModel, Location
+from skcfl.solvers import Result
+
+# ------------------------------------------------------------------ data and a small method
+
+
+def make_federation(seed=0, kind="regression", n_clients=5, n_features=3):
+    """Ragged clients of two clusters, rows shuffled, ids that sort otherwise than they come."""
+    rng = np.random.default_rng(seed)
+    models = np.array([[1.0, -2.0, 0.5], [-1.5, 1.0, 2.0]])[:, :n_features]
+    sizes = rng.integers(15, 40, n_clients)
+    ids = np.array([f"client {chr(101 - i)}" for i in range(n_clients)])
+    codes = rng.permutation(np.repeat(np.arange(n_clients), sizes))
+    X = rng.normal(size=(len(codes), n_features))
+    z = np.einsum("nd,nd->n", X, models[codes % 2]) + 0.3 * rng.normal(size=len(codes))
+    if kind == "classification":
+        y = np.array(["no", "yes"])[(z > 0).astype(int)]
+    elif kind == "multiclass":
+        y = np.digitize(z, [-1.0, 1.0])
+    else:
+        y = z
+    return X, y, ids[codes]
+
+
+class Fixed(GenericMixin, BaseFederated):
+    """Clusters given by a label for each client; the solver's answer is under control."""
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        labels=None,
+        n_clusters=1,
+        converged=True,
+        personal=False,
+        fail=False,
+        extra=None,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.labels = labels
+        self.n_clusters = n_clusters
+        self.converged = converged
+        self.personal = personal
+        self.fail = fail
+        self.extra = extra
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _solve_options(self, groups):
+        if self.labels is None:
+            return {}
+        if groups is None:
+            raise ValueError("labels need groups")
+        return {"labels": np.array([self.labels[g] for g in groups.tolist()])}
+
+    def _solve(self, pool, labels=None):
+        if self.fail:
+            raise RuntimeError("the solver failed")
+        if labels is None:
+            labels = np.zeros(pool.n_clients, dtype=int)
+        n_clusters = max(self.n_clusters, labels.max() + 1)
+        own, _ = pool.solve()
+        cluster_params = np.full((n_clusters, pool.n_params), 99.0)
+        for k in np.unique(labels):
+            cluster_params[k] = own[labels == k].mean(axis=0)
+        return Result(
+            cluster_params=cluster_params,
+            labels=labels,
+            params=own if self.personal else None,
+            objective=1.5,
+            n_iter=7,
+            history={"objective": np.arange(7.0)},
+            converged=self.converged,
+            shortfall="" if self.converged else "the gap is 3, allowed 1: raise max_iter",
+            extra={"draw": pool.random_state.uniform(), **(self.extra or {})},
+        )
+
+
+LABELS = {"client a": 4, "client b": 1, "client c": 4, "client d": 2, "client e": 2}
+
+
+def fitted_attributes(estimator):
+    return {name for name in vars(estimator) if name.endswith("_")}
+
+
+@pytest.fixture
+def rows():
+    return make_federation()
+
+
+# ------------------------------------------------------------------ fitted attributes
+
+
+def test_fitted_attributes(rows):
+    X, y, groups = rows
+    estimator = Fixed(labels=LABELS, n_clusters=5, extra={"dual_gap": 0.25}).fit(X, y, groups)
+    assert estimator.groups_.tolist() == [f"client {c}" for c in "abcde"]
+    # sizes 2, 2 (first members a and d) and 1; the two empty clusters are gone
+    assert estimator.labels_.tolist() == [0, 2, 0, 1, 1]
+    assert estimator.n_clusters_ == 3
+    assert estimator.cluster_sizes_.tolist() == [2, 2, 1]
+    assert estimator.cluster_params_.shape == (3, 4)
+    assert estimator.params_.shape == (5, 4)
+    assert (estimator.cluster_params_ < 90).all()
+    np.testing.assert_array_equal(estimator.params_, estimator.cluster_params_[estimator.labels_])
+    np.testing.assert_array_equal(estimator.coef_, estimator.params_[:, :3])
+    np.testing.assert_array_equal(estimator.intercept_, estimator.params_[:, 3])
+    np.testing.assert_array_equal(estimator.cluster_coef_, estimator.cluster_params_[:, :3])
+    np.testing.assert_array_equal(estimator.cluster_intercept_, estimator.cluster_params_[:, 3])
+    assert estimator.n_iter_ == 7
+    assert estimator.objective_ == 1.5
+    assert estimator.history_["objective"].shape == (7,)
+    assert estimator.dual_gap_ == 0.25
+    assert estimator.n_features_in_ == 3
+    assert estimator.model_.n_params == 4
+    assert not hasattr(estimator, "feature_names_in_")
+    assert not hasattr(estimator, "classes_")
+
+
+def test_shapes_of_a_multiclass_classifier():
+    X, y, groups = make_federation(kind="multiclass")
+    estimator = LocalModelsClassifier(alpha=0.1).fit(X, y, groups)
+    assert estimator.classes_.tolist() == [0, 1, 2]
+    assert estimator.coef_.shape == (5, 3, 3)
+    assert estimator.intercept_.shape == (5, 3)
+    assert estimator.predict_proba(X, groups).shape == (len(y), 3)
+    assert estimator.decision_function(X, groups).shape == (len(y), 3)
+
+
+def test_unsupervised():
+    X, _, groups = make_federation()
+    estimator = LocalModels(Location()).fit(X, groups=groups)
+    assert not hasattr(estimator, "coef_")
+    assert not hasattr(estimator, "classes_")
+    means = np.array([X[groups == g].mean(axis=0) for g in estimator.groups_])
+    np.testing.assert_allclose(estimator.params_, means)
+    np.testing.assert_allclose(
+        estimator.predict(X, groups), means[np.unique(groups, return_inverse=True)[1]]
+    )
+    residual = X - estimator.predict(X, groups)
+    loss = 0.5 * (residual**2).sum(axis=1)
+    assert estimator.score(X, groups=groups) == pytest.approx(-loss.mean())
+    weights = np.arange(1.0, len(X) + 1)
+    expected = -np.average(loss, weights=weights)
+    assert estimator.score(X, sample_weight=weights, groups=groups) == pytest.approx(expected)
+    assert estimator.assign(means, groups=np.arange(5)).tolist() == [0, 1, 2, 3, 4]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
+def test_canonical_numbers(labels):
+    labels = np.array(labels)
+    order, new = _canonical(labels, 7)
+    np.testing.assert_array_equal(order[new], labels)  # the same partition, nothing lost
+    sizes = np.bincount(new)
+    first = [np.flatnonzero(new == k)[0] for k in range(len(sizes))]
+    keys = list(zip(-sizes, first, strict=True))
+    assert keys == sorted(keys)
+    assert (sizes > 0).all()
+
+
+def test_refit_leaves_nothing_of_the_fit_before(rows):
+    X, y, groups = rows
+    estimator = LocalModels().fit(pd.DataFrame(X, columns=["a", "b", "c"]), y, groups)
+    assert {"coef_", "feature_names_in_"} <= fitted_attributes(estimator)
+    estimator.set_params(model=Location()).fit(X, groups=groups)
+    assert not {"coef_", "intercept_", "feature_names_in_"} & fitted_attributes(estimator)
+
+
+# ------------------------------------------------------------------ the group column
+
+
+def as_frame(X, groups, position):
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    frame.insert(position, "site", groups)
+    return frame
+
+
+def as_object(X, groups, position):
+    return np.insert(X.astype(object), position, groups, axis=1)
+
+
+def as_list(X, groups, position):
+    return as_object(X, groups, position).tolist()
+
+
+def as_floats(X, groups, position):
+    return np.insert(X, position, np.unique(groups, return_inverse=True)[1], axis=1)
+
+
+def as_csr(X, groups, position):
+    return sparse.csr_array(as_floats(X, groups, position))
+
+
+def as_coo_matrix(X, groups, position):
+    return sparse.coo_matrix(as_floats(X, groups, position))
+
+
+@pytest.mark.parametrize(
+    ("container", "position", "group_col"),
+    [
+        (as_frame, 1, "site"),
+        (as_frame, 0, 0),
+        (as_frame, 3, -1),
+        (as_object, 0, 0),
+        (as_object, 2, 2),
+        (as_object, 3, -1),
+        (as_list, 1, 1),
+        (as_floats, 3, -1),
+        (as_floats, 0, np.int64(0)),
+        (as_csr, 1, 1),
+        (as_csr, 3, -1),
+        (as_coo_matrix, 0, -4),
+    ],
+)
+def test_group_col_is_groups(rows, container, position, group_col):
+    X, y, groups = rows
+    expected = LocalModelsRegressor().fit(X, y, groups=groups)
+    Z = container(X, groups, position)
+    estimator = LocalModelsRegressor(group_col=group_col).fit(Z, y)
+    assert estimator.n_features_in_ == 4
+    assert len(estimator.groups_) == 5
+    np.testing.assert_allclose(estimator.coef_, expected.coef_, atol=1e-10)
+    np.testing.assert_allclose(estimator.predict(Z), expected.predict(X, groups), atol=1e-10)
+    assert estimator.score(Z, y) == pytest.approx(expected.score(X, y, groups=groups))
+    np.testing.assert_array_equal(estimator.assign(Z, y), expected.assign(X, y, groups))
+    np.testing.assert_allclose(estimator.predict_cluster(Z, 2), expected.predict_cluster(X, 2))
+
+
+def test_list_keeps_the_type_of_its_ids():
+    rows = [[7, 0.1], [7, 0.2], [8, 0.3], [8, 0.1]]
+    estimator = LocalModelsRegressor(group_col=0).fit(rows, [1.0, 2.0, 3.0, 4.0])
+    assert estimator.groups_.tolist() == [7, 8]
+    assert estimator.groups_.dtype.kind == "i"
+    assert estimator.sample_labels([8, 7]).tolist() == [1, 0]
+
+
+def test_feature_names_include_the_group_column(rows):
+    X, y, groups = rows
+    frame = as_frame(X, groups, 1)
+    estimator = LocalModelsRegressor(group_col="site").fit(frame, y)
+    assert estimator.feature_names_in_.tolist() == ["x0", "site", "x1", "x2"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        estimator.predict(frame[["site", "x0", "x1", "x2"]])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        prediction = estimator.predict(frame.to_numpy())
+    np.testing.assert_allclose(prediction, estimator.predict(frame))
+
+
+@pytest.mark.parametrize(
+    ("X", "group_col", "message"),
+    [
+        (np.ones((4, 2)), "site", "group_col='site' is a name, but X has no column names"),
+        (pd.DataFrame({"a": [1.0, 2], "b": [1.0, 2]}), "site", "found 0 such columns among"),
+        (np.ones((4, 2)), 2, "group_col=2 is out of range: X has 2 columns"),
+        (np.ones((4, 2)), -3, "group_col=-3 is out of range"),
+        (np.ones((4, 1)), 0, "0 feature"),
+        (np.array([[1, np.nan], [1, 2]]), 1, r"Column group_col=1 of X must name a client"),
+        (np.ones(4), 0, "Expected 2D array, got 1D array instead"),
+        (np.array([["a", "x"], ["b", "y"]], dtype=object), 0, "could not convert string to float"),
+    ],
+)
+def test_bad_group_col(X, group_col, message):
+    with pytest.raises(ValueError, match=message):
+        LocalModelsRegressor(group_col=group_col).fit(X, np.arange(len(X)))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+def test_column_and_groups_together_are_refused(method):
+    X, y, groups = make_federation(kind="classification")
+    Z = as_object(X, groups, 0)
+    estimator = LocalModelsClassifier(group_col=0)
+    with pytest.raises(ValueError, match="groups and group_col=0 are both given"):
+        estimator.fit(Z, y, groups=groups)
+    estimator.fit(Z, y)
+    with pytest.raises(ValueError, match="both given.*leave groups out"):
+        getattr(estimator, method)(Z, groups=groups)
+    for call in (estimator.score, estimator.assign):
+        with pytest.raises(ValueError, match="both given"):
+            call(Z, y, groups=groups)
+
+
+def test_group_column_cannot_be_missing_in_predict(rows):
+    X, y, groups = rows
+    estimator = LocalModelsRegressor(group_col=0).fit(as_object(X, groups, 0), y)
+    with pytest.raises(ValueError, match="X has 3 features.*expecting 4"):
+        estimator.predict(X)
+
+
+def test_group_col_changed_after_fit(rows):
+    X, y, groups = rows
+    Z = as_csr(X, groups, 0)
+    estimator = LocalModelsRegressor(group_col=0).fit(Z, y).set_params(group_col=None)
+    with pytest.raises(ValueError, match="3 features, X has 4 .*group_col, now None, was changed"):
+        estimator.predict(Z, groups=as_floats(X, groups, 0)[:, 0])
+
+
+# ------------------------------------------------------------------ without groups
+
+
+def test_one_client_and_a_warning(rows):
+    X, y, _ = rows
+    with pytest.warns(SingleClientWarning, match="all rows are one client") as record:
+        estimator = LocalModelsRegressor(alpha=0.01).fit(X, y)
+    assert len(record) == 1
+    assert record[0].filename == __file__  # the warning points at the caller
+    assert estimator.groups_.tolist() == [0]
+    assert estimator.labels_.tolist() == [0]
+    expected = Ridge(alpha=0.01 * len(X)).fit(X, y)
+    np.testing.assert_allclose(estimator.coef_, [expected.coef_], rtol=1e-9)
+    np.testing.assert_allclose(estimator.predict(X), expected.predict(X))
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+def test_more_clusters_than_the_one_client_is_no_error_without_groups(rows):
+    X, y, groups = rows
+    assert Fixed(n_clusters=2).fit(X, y).n_clusters_ == 1
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+def test_ids_after_a_fit_without_groups(rows):
+    X, y, _ = rows
+    estimator = LocalModelsRegressor().fit(X, y)
+    for call in (estimator.predict, lambda X, groups: estimator.sample_labels(groups)):
+        with pytest.raises(ValueError, match="was fitted without groups and knows no client id"):
+            call(X, groups=np.zeros(len(X), dtype=int))
+    estimator.set_params(unseen="largest")
+    ids = np.arange(len(X))
+    np.testing.assert_array_equal(estimator.predict(X, groups=ids), estimator.predict(X))
+    assert (estimator.sample_labels(ids) == 0).all()
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+def test_rows_of_nobody_after_a_fit_with_groups(method):
+    X, y, groups = make_federation(kind="classification")
+    estimator = LocalModelsClassifier().fit(X, y, groups)
+    message = r"the rows of 5 client\(s\).*pass groups=.*set group_col before fit"
+    with pytest.raises(ValueError, match=message):
+        getattr(estimator, method)(X)
+    with pytest.raises(ValueError, match=message):
+        estimator.score(X, y)
+
+
+def test_more_clusters_than_clients(rows):
+    X, y, groups = rows
+    with pytest.raises(ValueError, match="n_clusters=6 is more than the number of clients, 5"):
+        Fixed(n_clusters=6).fit(X, y, groups)
+    assert Fixed(n_clusters=5).fit(X, y, groups).n_clusters_ == 1
+
+
+# ------------------------------------------------------------------ bad ids
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda g: [None, *g[1:]], r"groups must name a client in every row, got 1 missing"),
+        (lambda g: g[:-1], r"groups must hold one id a row: got \d+ ids for \d+ rows of X"),
+        (lambda g: [1, *g[1:]], "groups must hold ids of one type, got a mixture of int, str"),
+        (lambda g: g.reshape(-1, 1), "groups must be one-dimensional"),
+        (lambda g: "site", "set group_col='site'"),
+    ],
+)
+def test_bad_groups_are_refused_everywhere(rows, change, message):
+    X, y, groups = rows
+    bad = change(groups)
+    with pytest.raises(ValueError, match=message):
+        LocalModelsRegressor().fit(X, y, groups=bad)
+    estimator = LocalModelsRegressor().fit(X, y, groups=groups)
+    for call in (
+        lambda: estimator.predict(X, groups=bad),
+        lambda: estimator.score(X, y, groups=bad),
+        lambda: estimator.assign(X, y, groups=bad),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+# ------------------------------------------------------------------ unseen clients
+
+
+def test_unseen_is_an_error(rows):
+    X, y, groups = rows
+    estimator = LocalModelsRegressor().fit(X, y, groups)
+    new = np.where(groups == "client a", "client z", groups)
+    message = r"1 group id\(s\) not seen in fit: \['client z'\].*unseen='largest'.*assign\(\)"
+    with pytest.raises(ValueError, match=message):
+        estimator.predict(X, groups=new)
+    with pytest.raises(ValueError, match=message):
+        estimator.sample_labels(new)
+    with pytest.raises(ValueError, match="another type.*dtype int64 now, dtype <U8 in fit"):
+        estimator.predict(X, groups=np.ones(len(X), dtype=int))
+
+
+@pytest.mark.parametrize("personal", [False, True])
+def test_unseen_uses_the_largest_cluster(rows, personal):
+    X, y, groups = rows
+    estimator = Fixed(
+        LinearModel(), labels=dict(LABELS, **{"client b": 4}), unseen="largest", personal=personal
+    ).fit(X, y, groups)
+    assert estimator.cluster_sizes_.tolist() == [3, 2]
+    new = np.where(groups == "client a", "client z", groups)
+    prediction = estimator.predict(X, groups=new)
+    known = groups != "client a"
+    largest = X @ estimator.cluster_coef_[0] + estimator.cluster_intercept_[0]
+    np.testing.assert_allclose(prediction[known], estimator.predict(X, groups)[known])
+    np.testing.assert_allclose(prediction[~known], largest[~known])
+    assert (estimator.sample_labels(new)[~known] == 0).all()
+
+
+# ------------------------------------------------------------------ whose model predicts
+
+
+@pytest.mark.parametrize("personal", [False, True])
+def test_each_row_has_its_clients_model(rows, personal):
+    X, y, groups = rows
+    estimator = Fixed(labels=LABELS, personal=personal).fit(X, y, groups)
+    position = {g: i for i, g in enumerate(estimator.groups_)}
+    rows_of = np.array([position[g] for g in groups])
+    expected = np.einsum("nd,nd->n", X, estimator.coef_[rows_of]) + estimator.intercept_[rows_of]
+    np.testing.assert_allclose(estimator.predict(X, groups), expected)
+    np.testing.assert_allclose(  # a part of the rows, in another order
+        estimator.predict(X[::-3], groups[::-3]), expected[::-3]
+    )
+    np.testing.assert_array_equal(estimator.sample_labels(groups), estimator.labels_[rows_of])
+
+
+def test_local_models_are_scikit_learns():
+    X, y, groups = make_federation(kind="classification")
+    estimator = LocalModelsClassifier(alpha=0.05).fit(X, y, groups)
+    for i, g in enumerate(estimator.groups_):
+        own = groups == g
+        C = 1 / (0.05 * own.sum())
+        expected = LogisticRegression(C=C, tol=1e-10, max_iter=1000).fit(X[own], y[own])
+        np.testing.assert_allclose(estimator.coef_[i], expected.coef_[0], atol=1e-5)
+        np.testing.assert_allclose(
+            estimator.predict_proba(X[own], groups[own]),
+            expected.predict_proba(X[own]),
+            atol=1e-5,
+        )
+        np.testing.assert_array_equal(
+            estimator.predict(X[own], groups[own]), expected.predict(X[own])
+        )
+
+
+def test_predict_cluster(rows):
+    X, y, groups = rows
+    estimator = Fixed(labels=LABELS).fit(X, y, groups)
+    by_cluster = X @ estimator.cluster_coef_.T + estimator.cluster_intercept_
+    np.testing.assert_allclose(estimator.predict_cluster(X, 1), by_cluster[:, 1])
+    labels = estimator.sample_labels(groups)
+    np.testing.assert_allclose(estimator.predict_cluster(X, labels), estimator.predict(X, groups))
+    np.testing.assert_allclose(
+        estimator.predict_cluster(X, labels.tolist()), estimator.predict(X, groups)
+    )
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (3, r"label must be in 0, ..., 2, as there are 3 clusters; got \[3\]"),
+        (-1, r"got \[-1\]"),
+        (0.0, "label must be an integer or .* got float64"),
+        (True, "got bool"),
+        ("a", "got <U1"),
+        ([0, 1], r"one for each row, got int64 of shape \(2,\)"),
+    ],
+)
+def test_bad_cluster_label(rows, label, message):
+    X, y, groups = rows
+    estimator = Fixed(labels=LABELS).fit(X, y, groups)
+    with pytest.raises(ValueError, match=message):
+        estimator.predict_cluster(X, label)
+
+
+def test_assign(rows):
+    X, y, groups = rows
+    estimator = Fixed(labels={g: ord(g[-1]) % 2 for g in LABELS}).fit(X, y, groups)
+    before = pickle.dumps(estimator)
+    X2, y2, groups2 = make_federation(seed=1)
+    renamed = np.array([int(g[-1], 16) for g in groups2])  # ids of another type are fine
+    labels = estimator.assign(X2, y2, renamed)
+    np.testing.assert_array_equal(labels, estimator.labels_)
+    assert pickle.dumps(estimator) == before
+    own = renamed == 0xB
+    assert estimator.assign(X2[own], y2[own]).tolist() == [estimator.labels_[1]]
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        estimator.assign(X2, groups=renamed)
+
+
+def test_assign_checks_targets():
+    X, y, groups = make_federation(kind="classification")
+    estimator = LocalModelsClassifier().fit(X, y, groups)
+    np.testing.assert_array_equal(estimator.assign(X, y, groups), np.arange(5))
+    one_class = y == "yes"  # a client may show one class only
+    assert estimator.assign(X[one_class], y[one_class]).shape == (1,)
+    with pytest.raises(ValueError, match=r"y contains classes not seen in fit: \['maybe'\]"):
+        estimator.assign(X, np.where(y == "yes", "maybe", y), groups)
+    counts = LocalModelsRegressor(loss="poisson").fit(X, np.ones(len(X)), groups)
+    with pytest.raises(ValueError, match="non-negative"):
+        counts.assign(X, -np.ones(len(X)), groups)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda e, X: e.predict(X),
+        lambda e, X: e.predict_proba(X),
+        lambda e, X: e.predict_log_proba(X),
+        lambda e, X: e.decision_function(X),
+        lambda e, X: e.score(X, X[:, 0]),
+        lambda e, X: e.assign(X, X[:, 0]),
+        lambda e, X: e.predict_cluster(X, 0),
+        lambda e, X: e.sample_labels([0]),
+    ],
+)
+def test_not_fitted(call):
+    with pytest.raises(NotFittedError):
+        call(LocalModelsClassifier(), np.ones((3, 2)))
+
+
+# ------------------------------------------------------------------ what kind of estimator
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kind", "proba"),
+    [
+        (LocalModels(), "regressor", False),
+        (LocalModels(LinearModel(loss="log_loss")), "classifier", True),
+        (LocalModels(LinearModel(loss="squared_hinge")), "classifier", False),
+        (LocalModels(Location()), None, False),
+        (LocalModelsClassifier(), "classifier", True),
+        (LocalModelsClassifier(loss="squared_hinge"), "classifier", False),
+        (LocalModelsRegressor(), "regressor", False),
+    ],
+)
+def test_kind_comes_from_the_local_model(estimator, kind, proba):
+    assert is_classifier(estimator) == (kind == "classifier")
+    assert is_regressor(estimator) == (kind == "regressor")
+    assert not is_clusterer(estimator)
+    tags = get_tags(estimator)
+    assert tags.estimator_type == kind
+    assert (tags.classifier_tags is not None) == (kind == "classifier")
+    assert (tags.regressor_tags is not None) == (kind == "regressor")
+    assert tags.target_tags.required == (kind is not None)
+    assert tags.input_tags.sparse
+    assert hasattr(estimator, "decision_function") == (kind == "classifier")
+    assert hasattr(estimator, "predict_proba") == proba
+    assert hasattr(estimator, "predict_log_proba") == proba
+
+
+def test_poisson_target():
+    assert get_tags(LocalModelsRegressor(loss="poisson")).target_tags.positive_only
+    assert not get_tags(LocalModelsRegressor()).target_tags.positive_only
+    X, y, groups = make_federation()
+    with pytest.raises(ValueError, match="y must be non-negative for loss='poisson'"):
+        LocalModelsRegressor(loss="poisson").fit(X, y, groups)
+    estimator = LocalModelsRegressor(loss="poisson").fit(X, np.exp(y), groups)
+    assert (estimator.predict(X, groups) > 0).all()
+
+
+def test_proba_has_a_column_for_every_class():
+    """Clients saw {a, b}, {b, c} and c only; every client has a column for a, b and c."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    groups = np.repeat([1, 2, 3], 20)
+    y = np.concatenate([np.tile(["a", "b"], 10), np.tile(["b", "c"], 10), np.tile("c", 20)])
+    estimator = LocalModelsClassifier(alpha=0.01).fit(X, y, groups)
+    assert estimator.classes_.tolist() == ["a", "b", "c"]
+    proba = estimator.predict_proba(X, groups)
+    assert proba.shape == (60, 3)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    assert proba[groups == 1, 2].max() < 0.1
+    assert proba[groups == 2, 0].max() < 0.1
+    assert proba[groups == 3, 2].min() > 0.9
+    assert (estimator.predict(X[40:], groups[40:]) == "c").all()
+    np.testing.assert_array_equal(
+        estimator.predict(X, groups), estimator.classes_[proba.argmax(axis=1)]
+    )
+    np.testing.assert_allclose(estimator.predict_log_proba(X, groups), np.log(proba))
+
+
+def test_binary_client_with_one_class():
+    X, y, groups = make_federation(kind="classification")
+    y = np.where(groups == "client c", "yes", y)
+    estimator = LocalModelsClassifier().fit(X, y, groups)
+    own = groups == "client c"
+    assert np.isfinite(estimator.params_).all()
+    assert (estimator.predict(X[own], groups[own]) == "yes").all()
+    assert (estimator.predict_proba(X[own], groups[own])[:, 1] > 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "dtype"),
+    [
+        (np.array([True, False]), np.dtype(bool)),
+        (np.array([3, -1]), np.dtype(int)),
+        (np.array(["u", "v"], dtype=object), np.dtype(object)),
+        (pd.Series(["u", "v"], dtype="category"), np.dtype(object)),
+    ],
+)
+def test_classes_of_any_type(y, dtype):
+    X, codes, groups = make_federation(kind="classification")
+    target = y[(codes == "yes").astype(int)]
+    estimator = LocalModelsClassifier().fit(X, target, groups)
+    assert estimator.classes_.tolist() == sorted(np.asarray(y).tolist())
+    prediction = estimator.predict(X, groups)
+    assert prediction.dtype == dtype
+    assert (prediction == np.asarray(target)).mean() > 0.9
+
+
+# ------------------------------------------------------------------ score
+
+
+def test_score():
+    X, y, groups = make_federation(kind="classification")
+    weights = np.random.default_rng(0).uniform(size=len(X))
+    estimator = LocalModelsClassifier(alpha=1.0).fit(X, y, groups)
+    prediction = estimator.predict(X, groups)
+    assert 0.5 < estimator.score(X, y, groups=groups) < 1
+    assert estimator.score(X, y, groups=groups) == accuracy_score(y, prediction)
+    expected = accuracy_score(y, prediction, sample_weight=weights)
+    assert estimator.score(X, y, sample_weight=weights, groups=groups) == expected
+
+    X, y, groups = make_federation()
+    estimator = LocalModelsRegressor(alpha=1.0).fit(X, y, groups)
+    prediction = estimator.predict(X, groups)
+    expected = r2_score(y, prediction, sample_weight=weights)
+    assert estimator.score(X, y, groups=groups) == r2_score(y, prediction)
+    assert estimator.score(X, y, sample_weight=weights, groups=groups) == expected
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        estimator.score(X, groups=groups)
+
+
+# ------------------------------------------------------------------ validation of X, y, weights
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_non_finite_rows(rows, bad):
+    X, y, groups = rows
+    estimator = LocalModelsRegressor().fit(X, y, groups)
+    broken = X.copy()
+    broken[3, 1] = bad
+    with pytest.raises(ValueError, match="Input X contains (NaN|infinity)"):
+        LocalModelsRegressor().fit(broken, y, groups)
+    with pytest.raises(ValueError, match="Input X contains (NaN|infinity)"):
+        estimator.predict(broken, groups)
+    with pytest.raises(ValueError, match="Input X contains (NaN|infinity)"):
+        LocalModelsRegressor().fit(sparse.csr_array(broken), y, groups)
+    target = y.copy()
+    target[5] = bad
+    with pytest.raises(ValueError, match="Input y contains (NaN|infinity)"):
+        LocalModelsRegressor().fit(X, target, groups)
+
+
+def test_target_is_needed_and_must_suit(rows):
+    X, y, groups = rows
+    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+        LocalModelsRegressor().fit(X, groups=groups)
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        LocalModelsClassifier().fit(X, y, groups)
+    with pytest.raises(ValueError, match="greater than one; got 1 class, 'a'"):
+        LocalModelsClassifier().fit(X, ["a"] * len(X), groups)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        LocalModelsRegressor().fit(X, y[:-1], groups)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (lambda n: -np.ones(n), "sample_weight must not be negative, got -1.0"),
+        (lambda n: np.zeros(n), "at least one non-zero"),
+        (lambda n: np.ones(n - 1), "sample_weight.shape"),
+        (lambda n: np.full(n, np.nan), "sample_weight contains NaN"),
+        (lambda n: np.ones((n, 2)), "1D array or scalar"),
+    ],
+)
+def test_bad_weights(rows, weights, message):
+    X, y, groups = rows
+    with pytest.raises(ValueError, match=message):
+        LocalModelsRegressor().fit(X, y, groups, sample_weight=weights(len(X)))
+
+
+def test_weights_are_repetition(rows):
+    X, y, groups = rows
+    weights = np.random.default_rng(0).integers(0, 4, len(X))
+    weighted = LocalModelsRegressor().fit(X, y, groups, sample_weight=weights)
+    repeated = LocalModelsRegressor().fit(
+        np.repeat(X, weights, axis=0), np.repeat(y, weights), np.repeat(groups, weights)
+    )
+    np.testing.assert_allclose(weighted.params_, repeated.params_, atol=1e-10)
+
+
+def test_client_without_weight(rows):
+    X, y, groups = rows
+    weights = (groups != "client b").astype(float)
+    estimator = LocalModelsRegressor().fit(X, y, groups, sample_weight=weights)
+    full = LocalModelsRegressor().fit(X, y, groups)
+    assert len(estimator.groups_) == 5
+    np.testing.assert_allclose(estimator.coef_[1], 0, atol=1e-12)  # the penalty alone
+    np.testing.assert_allclose(estimator.coef_[[0, 2, 3, 4]], full.coef_[[0, 2, 3, 4]])
+
+
+def test_float32_is_kept():
+    X, y, groups = make_federation(kind="classification")
+    estimator = LocalModelsClassifier().fit(X.astype(np.float32), y, groups)
+    for name in ("params_", "cluster_params_", "coef_", "intercept_"):
+        assert getattr(estimator, name).dtype == np.float32, name
+    # what comes out depends on the fit, not on the rows of predict
+    assert estimator.decision_function(X, groups).dtype == np.float32
+    assert estimator.predict_proba(X.astype(np.float32), groups).dtype == np.float32
+    regressor = LocalModelsRegressor().fit(X.astype(np.float32), X[:, 0], groups)
+    assert regressor.predict(X, groups).dtype == np.float32
+    assert regressor.predict_cluster(X, 0).dtype == np.float32
+    assert LocalModelsClassifier().fit(X, y, groups).params_.dtype == np.float64
+    integers = (10 * X).astype(int)
+    assert LocalModelsClassifier().fit(integers, y, groups).params_.dtype == np.float64
+
+
+@pytest.mark.parametrize("container", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
+def test_sparse_is_dense(rows, container):
+    X, y, groups = rows
+    X = np.where(np.abs(X) < 0.7, 0, X)
+    dense = LocalModelsRegressor().fit(X, y, groups)
+    estimator = LocalModelsRegressor().fit(container(X), y, groups)
+    np.testing.assert_allclose(estimator.params_, dense.params_, atol=1e-9)
+    np.testing.assert_allclose(
+        estimator.predict(container(X), groups), dense.predict(X, groups), atol=1e-9
+    )
+    np.testing.assert_array_equal(
+        estimator.assign(container(X), y, groups), dense.assign(X, y, groups)
+    )
+
+
+def test_input_is_not_changed(rows):
+    X, y, groups = (a.copy() for a in rows)
+    weights = np.ones(len(X))
+    frame = as_frame(X, groups, 0)
+    before = frame.copy()
+    for array in (X, y, groups, weights):
+        array.setflags(write=False)
+    LocalModelsRegressor().fit(X, y, groups, weights).predict(X, groups)
+    LocalModelsRegressor(group_col="site").fit(frame, y).predict(frame)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        ({"group_col": 1.5}, "group_col"),
+        ({"unseen": "smallest"}, "unseen"),
+        ({"n_jobs": "all"}, "n_jobs"),
+        ({"random_state": "seed"}, "random_state"),
+        ({"verbose": -1}, "verbose"),
+        ({"model": LogisticRegression()}, "model"),
+        ({"model": LinearModel}, "model"),
+    ],
+)
+def test_bad_parameters(rows, parameters, name):
+    X, y, groups = rows
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of LocalModels must be"):
+        LocalModels(**parameters).fit(X, y, groups)
+
+
+def test_bad_parameters_of_the_flavours(rows):
+    X, y, groups = rows
+    with pytest.raises(ValueError, match="'loss' parameter of LocalModelsRegressor.*'huber'"):
+        LocalModelsRegressor(loss="log_loss").fit(X, y, groups)
+    with pytest.raises(ValueError, match="'loss' parameter of LocalModelsClassifier"):
+        LocalModelsClassifier(loss="squared_error").fit(X, y, groups)
+    with pytest.raises(ValueError, match="'alpha' parameter of LocalModelsRegressor"):
+        LocalModelsRegressor(alpha=-1).fit(X, y, groups)
+    with pytest.raises(ValueError, match="'alpha' parameter of LinearModel"):
+        LocalModels(LinearModel(alpha=-1)).fit(X, y, groups)
+
+
+# ------------------------------------------------------------------ all or nothing, warnings
+
+
+def test_failed_fit_leaves_nothing(rows):
+    X, y, groups = rows
+    estimator = Fixed(fail=True)
+    with pytest.raises(RuntimeError, match="the solver failed"):
+        estimator.fit(pd.DataFrame(X, columns=["a", "b", "c"]), y, groups)
+    assert not fitted_attributes(estimator)
+    with pytest.raises(NotFittedError):
+        estimator.predict(X, groups)
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda e, X, y, g: e.set_params(fail=True).fit(X[:, :2], y, g),
+        lambda e, X, y, g: e.fit(X[:, :2], np.full(len(y), np.nan), g),
+        lambda e, X, y, g: e.fit(X[:, :2], y, g[:-1]),
+        lambda e, X, y, g: e.set_params(n_clusters=99).fit(X[:, :2], y, g),
+    ],
+)
+def test_failed_refit_leaves_the_fit_before(rows, break_it):
+    X, y, groups = rows
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    estimator = Fixed().fit(frame, y, groups)
+    names, prediction = fitted_attributes(estimator), estimator.predict(frame, groups)
+    with pytest.raises((ValueError, RuntimeError)):
+        break_it(estimator, X, y, groups)
+    assert fitted_attributes(estimator) == names
+    assert estimator.n_features_in_ == 3
+    np.testing.assert_array_equal(estimator.predict(frame, groups), prediction)
+
+
+def test_convergence_warning_once(rows):
+    X, y, groups = rows
+    with pytest.warns(ConvergenceWarning) as record:
+        estimator = Fixed(converged=False).fit(X, y, groups)
+    assert [str(w.message) for w in record] == ["the gap is 3, allowed 1: raise max_iter"]
+    assert record[0].filename == __file__
+    assert estimator.predict(X, groups).shape == y.shape
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Fixed().fit(X, y, groups)
+
+
+def test_parameters_that_speak_of_ids(rows):
+    X, y, groups = rows
+    estimator = Fixed(labels=dict.fromkeys(LABELS, 0)).fit(X, y, groups)
+    assert estimator.n_clusters_ == 1
+    with (
+        pytest.warns(SingleClientWarning),
+        pytest.raises(ValueError, match="labels need groups"),
+    ):
+        Fixed(labels=LABELS).fit(X, y)
+
+
+# ------------------------------------------------------------------ scikit-learn's conventions
+
+
+@pytest.mark.parametrize("group_col", [None, "site"])
+def test_pickle(group_col):
+    X, y, groups = make_federation(kind="classification")
+    if group_col:
+        X, groups = as_frame(X, groups, 2), None
+    estimator = LocalModelsClassifier(group_col=group_col).fit(X, y, groups)
+    copy = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(
+        copy.predict_proba(X, groups), estimator.predict_proba(X, groups)
+    )
+    np.testing.assert_array_equal(copy.groups_, estimator.groups_)
+    assert copy.get_params() == estimator.get_params()
+
+
+def test_clone_and_parameters(rows):
+    X, y, groups = rows
+    estimator = LocalModels(LinearModel(alpha=0.5), unseen="largest").fit(X, y, groups)
+    copy = clone(estimator)
+    assert not fitted_attributes(copy)
+    assert copy.model.alpha == 0.5
+    assert copy.unseen == "largest"
+    copy.set_params(model__alpha=2.0)
+    assert estimator.model.alpha == 0.5
+    assert copy.fit(X, y, groups).model_.alpha == 2.0
+    assert LocalModels().get_params()["model"] is None
+
+
+def test_fit_does_not_touch_the_parameters(rows):
+    X, y, groups = rows
+    model = LinearModel(alpha=0.5)
+    estimator = LocalModels(model)
+    assert estimator.fit(X, y, groups) is estimator
+    assert estimator.model is model
+    assert not hasattr(model, "n_params")
+
+
+def test_representations(rows):
+    X, y, groups = rows
+    estimator = LocalModels(LinearModel(alpha=0.5), group_col="site")
+    assert repr(estimator) == "LocalModels(group_col='site', model=LinearModel(alpha=0.5))"
+    assert "LinearModel" in estimator._repr_html_()
+    fitted = LocalModels().fit(X, y, groups)
+    assert "fitted" in fitted._repr_html_()
+    LocalModels(model="not a model")._repr_html_()  # a wrong parameter is for fit to refuse
+
+
+# ------------------------------------------------------------------ invariances
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_order_of_rows_changes_nothing(seed):
+    X, y, groups = make_federation(kind="classification")
+    order = np.random.default_rng(seed).permutation(len(X))
+    estimator = LocalModelsClassifier().fit(X, y, groups)
+    permuted = LocalModelsClassifier().fit(X[order], y[order], groups[order])
+    np.testing.assert_array_equal(permuted.groups_, estimator.groups_)
+    np.testing.assert_allclose(permuted.params_, estimator.params_, atol=1e-8)
+
+
+@given(st.permutations(range(5)))
+def test_names_of_clients_change_nothing(numbers):
+    X, y, groups = make_federation()
+    names = dict(zip(np.unique(groups), numbers, strict=True))
+    renamed = np.array([names[g] for g in groups])
+    labels = {names[g]: label for g, label in LABELS.items()}
+    estimator = Fixed(labels=LABELS).fit(X, y, groups)
+    other = Fixed(labels=labels).fit(X, y, renamed)
+    np.testing.assert_allclose(other.predict(X, renamed), estimator.predict(X, groups), atol=1e-8)
+    assert sorted(other.cluster_sizes_) == sorted(estimator.cluster_sizes_)
+
+
+def test_random_state(rows):
+    X, y, groups = rows
+    expected = np.random.RandomState(3).uniform()
+    assert Fixed(random_state=3).fit(X, y, groups).draw_ == expected
+    estimator = Fixed(random_state=np.random.RandomState(3))
+    assert estimator.fit(X, y, groups).draw_ == expected
+    assert estimator.fit(X, y, groups).draw_ != expected
+    assert Fixed().fit(X, y, groups).draw_ != Fixed().fit(X, y, groups).draw_
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, -1])
+def test_jobs_change_nothing(rows, n_jobs):
+    X, y, groups = rows
+    estimator = LocalModelsRegressor(n_jobs=n_jobs, random_state=0).fit(X, y, groups)
+    expected = LocalModelsRegressor().fit(X, y, groups)
+    np.testing.assert_array_equal(estimator.params_, expected.params_)

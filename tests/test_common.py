@@ -1,0 +1,57 @@
+"""scikit-learn's common checks on every public estimator; none is expected to fail."""
+
+import inspect
+
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import skcfl
+from skcfl.models import LinearModel
+
+ESTIMATORS = [
+    thing
+    for thing in (getattr(skcfl, name) for name in skcfl.__all__)
+    if inspect.isclass(thing)
+    and issubclass(thing, BaseEstimator)
+    and not inspect.isabstract(thing)
+]
+GENERIC = [cls for cls in ESTIMATORS if "model" in inspect.signature(cls).parameters]
+
+
+def instances():
+    """Every estimator with its defaults, and the generic ones as classifiers too."""
+    yield from (cls() for cls in ESTIMATORS)
+    for cls in GENERIC:
+        yield cls(LinearModel(loss="log_loss"))
+        yield cls(LinearModel(loss="squared_hinge"))
+
+
+def test_estimators_were_found():
+    assert {"LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"} <= {
+        cls.__name__ for cls in ESTIMATORS
+    }
+
+
+# The checks fit without groups, and some on data that no solver can finish.
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(list(instances()))
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_common_parameters(cls):
+    defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+    expected = {
+        "group_col": None,
+        "unseen": "error",
+        "n_jobs": None,
+        "random_state": None,
+        "verbose": 0,
+    }
+    assert expected.items() <= defaults.items()
+    unchecked = set(defaults) - set(cls._parameter_constraints)
+    assert not unchecked, f"no constraint for {sorted(unchecked)}"

@@ -1,0 +1,124 @@
+"""Shared descriptions of parameters and attributes."""
+
+import inspect
+
+import numpy as np
+import pytest
+from numpydoc.docscrape import NumpyDocString
+
+import skcfl
+from skcfl._docs import ATTRIBUTES, PARAMETERS, document
+from skcfl.base import BaseFederated
+
+ESTIMATORS = [
+    thing
+    for thing in (getattr(skcfl, name) for name in skcfl.__all__)
+    if inspect.isclass(thing) and issubclass(thing, BaseFederated)
+]
+
+
+class Base:
+    _doc_parameters = {"alpha": "Real\nThe base's."}
+    _doc_attributes = {"coef_": None, "gap_": "float\nThe gap."}
+
+
+def test_names_and_defaults_come_from_the_signature():
+    @document
+    class Method(Base):
+        """Does ``{1: 2}``, and {parameters} in a sentence is only that.
+
+        {parameters}
+        """
+
+        _doc_parameters = {"extra": "dict\nA *\n  - list."}
+
+        def __init__(self, extra, *, alpha=0.5, unseen="largest", group_col=None):
+            pass
+
+    assert inspect.getdoc(Method) == Method.__doc__.rstrip()
+    doc = NumpyDocString(Method.__doc__)
+    assert [(p.name, p.type) for p in doc["Parameters"]] == [
+        ("extra", "dict"),
+        ("alpha", "Real, default=0.5"),
+        ("unseen", '{"error", "largest"}, default="largest"'),
+        ("group_col", "str, int or None, default=None"),
+    ]
+    assert doc["Parameters"][1].desc == ["The base's."]
+    assert doc["Parameters"][0].desc == ["A *", "  - list."]
+    assert doc["Summary"] == ["Does ``{1: 2}``, and {parameters} in a sentence is only that."]
+
+
+def test_attributes_are_inherited_and_removed():
+    @document
+    class Method(Base):
+        """Does.
+
+        {attributes}
+        """
+
+        _doc_attributes = {"labels_": "list\nMine."}
+
+        def __init__(self):
+            pass
+
+    doc = {p.name: p for p in NumpyDocString(Method.__doc__)["Attributes"]}
+    assert "coef_" not in doc
+    assert doc["gap_"].desc == ["The gap."]
+    assert doc["labels_"].type == "list"
+    assert "coef_" in ATTRIBUTES  # the table itself is not changed
+    assert ATTRIBUTES["labels_"] != "list\nMine."
+
+
+def test_undocumented_parameter_is_an_error():
+    with pytest.raises(TypeError, match="'colour' of Method has no description"):
+
+        @document
+        class Method:
+            """Does."""
+
+            def __init__(self, alpha=1.0, colour="red"):
+                pass
+
+
+def test_without_docstrings():
+    """As under ``python -OO``."""
+
+    class Method:
+        def __init__(self, alpha=1.0):
+            pass
+
+    Method.__doc__ = None
+    assert document(Method).__doc__ is None
+
+
+@pytest.mark.parametrize("name", [*PARAMETERS, *ATTRIBUTES])
+def test_entries(name):
+    text = {**PARAMETERS, **ATTRIBUTES}[name]
+    kind, _, body = inspect.cleandoc(text).partition("\n")
+    assert kind.strip() and not kind.endswith(".")
+    assert body.strip().endswith(".")
+    assert "default" not in kind  # comes from the signature
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_estimators_are_documented_in_full(cls):
+    doc = NumpyDocString(inspect.getdoc(cls))
+    assert [p.name for p in doc["Parameters"]] == list(inspect.signature(cls).parameters)
+    for parameter in [*doc["Parameters"], *doc["Attributes"]]:
+        assert parameter.desc, parameter.name
+    assert "{" not in "".join(doc["Summary"] + doc["Extended Summary"])
+    assert doc["Examples"]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_fitted_attributes_are_documented(cls):
+    """What a fit publishes is what the docstring lists, but for names X does not have."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 2)), np.arange(60) % 4
+    y = X[:, 0] > 0 if cls.__name__.endswith("Classifier") else X[:, 0]
+    estimator = cls().fit(X, y, groups)
+    published = {name for name in vars(estimator) if name.endswith("_")}
+    documented = {p.name for p in NumpyDocString(inspect.getdoc(cls))["Attributes"]}
+    assert published <= documented
+    assert documented - published <= {"feature_names_in_", "classes_"}
