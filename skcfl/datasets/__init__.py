@@ -1,0 +1,44 @@
+"""Federated data: generators with known clusters, and partitions of any ``(X, y)`` into clients.
+
+Every function returns a :class:`sklearn.utils.Bunch` with the rows ``X``, ``y``, the client of
+each row ``groups``, and the true cluster of each client ``labels``, aligned with
+``np.unique(groups)``.
+"""
+
+from skcfl.datasets._digits import make_rotated_digits
+from skcfl.datasets._label_skew import (
+    partition_dirichlet,
+    partition_dominant_class,
+    partition_label_skew,
+    partition_missing_class,
+)
+from skcfl.datasets._partitions import (
+    partition_feature_permutations,
+    partition_iid,
+    partition_label_swaps,
+    partition_rotations,
+    rotate_images,
+)
+from skcfl.datasets._synthetic import (
+    make_clustered_classification,
+    make_clustered_regression,
+    make_ellipses,
+    make_fedprox_classification,
+)
+
+__all__ = [
+    "make_clustered_classification",
+    "make_clustered_regression",
+    "make_ellipses",
+    "make_fedprox_classification",
+    "make_rotated_digits",
+    "partition_dirichlet",
+    "partition_dominant_class",
+    "partition_feature_permutations",
+    "partition_iid",
+    "partition_label_skew",
+    "partition_label_swaps",
+    "partition_missing_class",
+    "partition_rotations",
+    "rotate_images",
+]

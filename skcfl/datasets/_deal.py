@@ -1,0 +1,235 @@
+"""Give rows to clients: draw who gets how many rows of each class, and which."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, column_or_1d
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.multiclass import check_classification_targets
+
+from skcfl.datasets._layout import client_sizes, even_split
+
+CLIENT_ID = "client{client:0{width}d}"
+
+_POSITIVE_INT = [Interval(Integral, 1, None, closed="left")]
+
+# Constraints of the parameters that every partition takes.
+PARTITION = {
+    "X": "no_validation",
+    "y": "no_validation",
+    "samples_per_client": [*_POSITIVE_INT, "array-like", None],
+    "replace": ["boolean"],
+    "id_format": [str, None],
+    "shuffle": ["boolean"],
+    "random_state": ["random_state"],
+}
+# ... and those with several clusters.
+CLUSTERS = {
+    "n_clusters": _POSITIVE_INT,
+    "clients_per_cluster": [*_POSITIVE_INT, "array-like"],
+}
+
+
+def check_rows(X, y, classes=True):
+    """Return X that can be indexed by row, y as an array, and the classes with the codes of y."""
+    if not hasattr(X, "shape"):
+        X = np.asarray(X)
+    if not X.shape:
+        raise ValueError("X must have rows, got a scalar.")
+    if hasattr(X, "tocsr"):
+        X = X.tocsr()
+    y = column_or_1d(y)
+    check_consistent_length(X, y)
+    if not classes:
+        return X, y, None, None
+    check_classification_targets(y)
+    values, codes = np.unique(y, return_inverse=True)
+    return X, y, values, codes
+
+
+def deal(strata, counts, replace, rng):
+    """Give client i ``counts[i, s]`` rows of stratum s; return the rows and the client of each.
+
+    Without ``replace`` no row is used twice; with it a row may go to several clients, but never
+    twice to the same. The caller has checked that there are enough rows.
+    """
+    rows, owners = [], []
+    for stratum, count in zip(strata, counts.T, strict=True):
+        if replace:
+            rows += [rng.permutation(stratum)[:size] for size in count]
+        else:
+            rows.append(rng.permutation(stratum)[: count.sum()])
+        owners.append(np.repeat(np.arange(len(count)), count))
+    return np.concatenate(rows), np.concatenate(owners)
+
+
+def federate(X, y, layout, rows, owner, shuffle, rng, **reference):
+    """Assemble the Bunch; also return the cluster of each row, for changes of the rows."""
+    order = rng.permutation(len(rows)) if shuffle else np.lexsort((rows, owner))
+    rows, owner = rows[order], owner[order]
+    data = Bunch(
+        X=_safe_indexing(X, rows),
+        y=y[rows],
+        groups=layout.ids[owner],
+        labels=layout.clusters,
+        index=rows,
+        **reference,
+    )
+    return data, layout.clusters[owner]
+
+
+def deal_any_rows(n_rows, layout, samples_per_client, copies, replace, rng):
+    """Deal rows of any class: all to all clients or, with copies="all", all to each cluster."""
+    if samples_per_client is None and replace:
+        raise ValueError("samples_per_client must be given when replace=True, got None.")
+    if copies == "one":
+        pools = [np.arange(layout.n_clients)]
+    else:
+        pools = [np.flatnonzero(layout.clusters == k) for k in range(layout.n_clusters)]
+    if samples_per_client is not None:
+        sizes = client_sizes(samples_per_client, layout.n_clients, "samples_per_client", rng)
+    elif n_rows >= max(map(len, pools)):
+        sizes = np.empty(layout.n_clients, dtype=int)
+        for clients in pools:
+            sizes[clients] = even_split(n_rows, len(clients))
+    else:
+        raise ValueError(f"X has {n_rows} rows for {max(map(len, pools))} clients: too few.")
+    for clients in pools:
+        needed = sizes[clients].max() if replace else sizes[clients].sum()
+        if needed > n_rows:
+            who = "one client" if replace else f"{len(clients)} clients"
+            raise ValueError(
+                f"samples_per_client={samples_per_client!r} asks for {needed} rows for {who}, but "
+                f"X has {n_rows}: lower it{'' if replace else ', or have fewer clients'}."
+            )
+    dealt = []
+    for clients in pools:
+        counts = np.zeros((layout.n_clients, 1), dtype=int)
+        counts[clients, 0] = sizes[clients]
+        dealt.append(deal([np.arange(n_rows)], counts, replace, rng))
+    rows, owner = zip(*dealt, strict=True)
+    return np.concatenate(rows), np.concatenate(owner)
+
+
+def round_counts(weights, totals, ties):
+    """Round ``weights * totals[:, None]`` to integers whose rows sum to ``totals``.
+
+    Rows of ``weights`` sum to 1. Largest remainders are rounded up; ``ties`` (random, of the same
+    shape) breaks ties.
+    """
+    exact = weights * np.asarray(totals)[:, None]
+    counts = np.floor(exact + 1e-9).astype(np.intp)
+    remainder = np.round(exact - counts, 9)
+    order = np.lexsort((ties, -remainder), axis=-1)
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(weights.shape[1])[None, :], axis=1)
+    short = np.asarray(totals) - counts.sum(axis=1)
+    return counts + (rank < short[:, None])
+
+
+def deal_classes(
+    weights, layout, classes, codes, samples_per_client, replace, rng, alpha=None, at_least=1
+):
+    """Deal rows so that a client of cluster k has the classes in the proportions ``weights[k]``.
+
+    ``alpha`` then spreads the rows of each class and cluster unevenly over the cluster's clients,
+    and ``at_least`` is the least size of a client.
+    """
+    strata = [np.flatnonzero(codes == code) for code in range(len(classes))]
+    available = np.array([len(stratum) for stratum in strata])
+    own = weights[layout.clusters]
+    if samples_per_client is None:
+        if replace:
+            raise ValueError("samples_per_client must be given when replace=True, got None.")
+        ties = rng.uniform(size=own.shape)
+        demand = own.sum(axis=0)
+        asked = demand > 0
+        size = int(np.floor((available[asked] / demand[asked]).min() + 1e-9))
+        while size >= at_least:  # rounding may ask for a few rows more than there are
+            counts = round_counts(own, np.full(layout.n_clients, size), ties)
+            if np.all(counts.sum(axis=0) <= available):
+                break
+            size -= 1
+        else:
+            raise ValueError(
+                f"y has too few rows of a class for {layout.n_clients} clients with at least "
+                f"{at_least} rows each: {_describe(classes, available)}. Have fewer clients, or "
+                "set samples_per_client and replace=True."
+            )
+        sizes = np.full(layout.n_clients, size)
+    else:
+        sizes = client_sizes(samples_per_client, layout.n_clients, "samples_per_client", rng)
+        if sizes.min() < at_least:
+            raise ValueError(
+                f"samples_per_client={samples_per_client!r} is too small: a client owns "
+                f"{at_least} classes and needs a row of each."
+            )
+        counts = round_counts(own, sizes, rng.uniform(size=own.shape))
+    if alpha is not None:
+        counts = _spread(counts, layout, alpha, rng)
+    needed = counts.max(axis=0) if replace else counts.sum(axis=0)
+    _check_enough(needed, available, classes, samples_per_client, replace)
+    return deal(strata, counts, replace, rng)
+
+
+def _describe(classes, counts):
+    """Rows of each class, the first few."""
+    text = ", ".join(
+        f"{count} of class {label!r}"
+        for label, count in zip(classes[:5].tolist(), counts.tolist(), strict=False)
+    )
+    return text + (", ..." if len(classes) > 5 else "")
+
+
+def _check_enough(needed, available, classes, samples_per_client, replace):
+    missing = np.flatnonzero(needed > available)
+    if len(missing):
+        worst = missing[np.argmax((needed - available)[missing])]
+        whom = "one client" if replace else "all clients"
+        raise ValueError(
+            f"samples_per_client={samples_per_client!r} asks for {needed[worst]} rows of class "
+            f"{classes.tolist()[worst]!r} for {whom}, but y has {available[worst]} (too few "
+            f"rows in {len(missing)} of {len(classes)} classes): lower it"
+            + ("." if replace else ", have fewer clients, or set replace=True.")
+        )
+
+
+def dirichlet(alpha, length, size, rng):
+    """Dirichlet draws; one that underflows (tiny alpha) becomes a random corner, its limit."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        draws = rng.dirichlet(np.full(length, float(alpha)), size=size)
+    corners = np.eye(length)[rng.randint(length, size=size)]
+    return np.where(np.isfinite(draws).all(axis=1, keepdims=True), draws, corners)
+
+
+def _spread(counts, layout, alpha, rng):
+    """Share the rows of each class and cluster by Dirichlet(alpha) among the cluster's clients.
+
+    The totals of each cluster stay. A client left without rows gets one from the largest client
+    of its cluster, of that one's largest class.
+    """
+    counts = counts.copy()
+    for k in range(layout.n_clusters):
+        clients = np.flatnonzero(layout.clusters == k)
+        totals = counts[clients].sum(axis=0)
+        shares = dirichlet(alpha, len(clients), len(totals), rng)
+        counts[clients] = round_counts(shares, totals, rng.uniform(size=shares.shape)).T
+    top_up(counts, layout, at_least=1)
+    return counts
+
+
+def top_up(counts, layout, at_least, same_cluster=True):
+    """Move rows from the largest clients to those with less than ``at_least``, in place.
+
+    The caller has checked that the donors have enough rows for all.
+    """
+    sizes = counts.sum(axis=1)
+    for poor in np.flatnonzero(sizes < at_least):
+        donors = layout.clusters == layout.clusters[poor] if same_cluster else sizes >= 0
+        while sizes[poor] < at_least:
+            rich = np.argmax(np.where(donors, sizes, -1))
+            code = np.argmax(counts[rich])
+            counts[rich, code] -= 1
+            counts[poor, code] += 1
+            sizes[rich] -= 1
+            sizes[poor] += 1
