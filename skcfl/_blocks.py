@@ -14,7 +14,7 @@ Rows come last, outputs before them: predictions are ``(c, C, n)`` or ``(c, K, C
 import numpy as np
 from scipy import sparse
 
-BLOCK_BYTES = 2 * 2**20
+BLOCK_BYTES = 4 * 2**20
 # A client at least this fraction of the longest one of its block may share the block.
 MIN_FILL = 0.8
 # The dense working copies that second-order methods make of a sparse block.

@@ -66,7 +66,7 @@ class Options:
     verbose: int = 0
 
 
-def alternate(pool, theta, options, rng, labels=None):
+def alternate(pool, theta, options, rng, labels=None, seen=None):
     """Run the rounds from given models.
 
     Parameters
@@ -81,16 +81,19 @@ def alternate(pool, theta, options, rng, labels=None):
         Source of the participants.
     labels : ndarray of shape (n_clients,), default=None
         Known clusters: clients keep them.
+    seen : set, default=None
+        Partitions that earlier starts have polished; those of this run are added.
 
     Returns
     -------
-    result : Result
-        Its ``extra["loss"]`` is the mean loss of the final models, by which restarts are
+    result : Result or None
+        None if the rounds ended in a partition that an earlier start has polished: the same
+        clusters have the same models.  Its ``extra["loss"]`` is the mean loss of the final models, by which restarts are
         compared.
     """
     loop = _Rounds(pool, theta, options, rng, labels)
     loop.run()
-    return loop.finish()
+    return loop.finish(set() if seen is None else seen)
 
 
 @dataclass
@@ -403,11 +406,15 @@ class _Rounds:
             return self.labels
         return _argmin((self.everyone.judge or self.pool).losses(self.theta))
 
-    def finish(self):
-        """Final choices, polished if asked, and the result."""
+    def finish(self, seen):
+        """Final choices, polished if asked, and the result; None if `seen` has them."""
         pool, weights = self.pool, self.everyone.weights
         self.labels = self._choose_all()
-        converged = self._polish() if self.options.polish else not self.shortfall
+        converged = not self.shortfall
+        if self.options.polish:
+            if _partition(self.labels) in seen:
+                return None
+            converged = self._polish(seen)
         values = pool.objectives(self.theta[self.labels])
         penalties = pool.penalties(self.theta)[self.labels]
         return Result(
@@ -421,24 +428,30 @@ class _Rounds:
             extra={"loss": _average(values - penalties, weights)},
         )
 
-    def _polish(self):
+    def _polish(self, seen):
         """Newton on every cluster's pooled problem, choose again, until the partition repeats."""
-        pool, weights = self.everyone.pool, self.everyone.weights
+        who, n = self.everyone, len(self.labels)
         self.theta = self.theta.astype(float)
-        seen = {}
+        mine = {}
         for _ in range(MAX_POLISH):
-            labels, before = self.labels, self.theta
-            self.theta, solved, decrement = solve_pooled(pool, labels, before, weights)
-            change = np.abs(self.theta - before).max() / max(np.abs(self.theta).max(), 1e-12)
+            labels, n_clusters = self.labels, np.unique(self.labels).size
+            self.theta, solved, decrement = solve_pooled(
+                who.pool,
+                labels,
+                self.theta,
+                who.weights,
+                record=lambda value, change, k=n_clusters: self._record(value, change, k, n),
+            )
+            seen.add(_partition(labels))
+            objective = _average(who.pool.objectives(self.theta[labels]), who.weights)
+            mine[labels.tobytes()] = objective, labels, self.theta
             self.labels = self._choose_all()
-            objective = _average(pool.objectives(self.theta[labels]), weights)
-            self._record(objective, float(change), np.unique(labels).size, len(labels))
-            seen[labels.tobytes()] = (objective, labels, self.theta)
+            self._record(objective, 0.0, n_clusters, n)
             if np.array_equal(labels, self.labels):
                 break
-            if self.labels.tobytes() in seen:
+            if self.labels.tobytes() in mine:
                 # Ties, or the penalty, which is no part of the choice, made a cycle.
-                _, self.labels, self.theta = min(seen.values(), key=lambda item: item[0])
+                _, self.labels, self.theta = min(mine.values(), key=lambda item: item[0])
                 break
         else:
             self.shortfall = (
@@ -446,9 +459,10 @@ class _Rounds:
                 "polish=False, or try another random_state or n_clusters."
             )
             return False
-        if pool is not self.pool:
+        if who.pool is not self.pool:
+            # The rows held out have served: the final models are fitted to all rows.
             self.theta, solved, decrement = solve_pooled(
-                self.pool, self.labels, self.theta, weights
+                self.pool, self.labels, self.theta, who.weights
             )
         if not solved:
             self.shortfall = (
@@ -456,6 +470,12 @@ class _Rounds:
                 f"decrement {decrement:.2g}. Scale the features or raise alpha."
             )
         return solved
+
+
+def _partition(labels):
+    """A partition whatever its numbering: each client's first companion."""
+    _, first, code = np.unique(labels, return_index=True, return_inverse=True)
+    return first[code].tobytes()
 
 
 def _argmin(losses):

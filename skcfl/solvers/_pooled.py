@@ -11,11 +11,12 @@ import numpy as np
 from .._newton import conjugate_gradients, newton, solve_scaled
 from ..clients import sum_by_cluster
 
-# Above this many parameters directions come from Hessian products.
-MAX_DENSE = 1024
+# Above this many parameters directions come from Hessian products: fewer numbers to send,
+# and less to compute, than Hessians.
+MAX_DENSE = 256
 
 
-def solve_pooled(pool, labels, theta, weights=None, max_iter=100):
+def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     """Minimise the pooled objective of every cluster.
 
     Parameters
@@ -30,6 +31,9 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100):
         Weights ``u_i`` of the clients; ``n_i`` by default.
     max_iter : int
         Most Newton steps.
+    record : callable, default=None
+        Called after every Newton step with the mean objective before it and the relative
+        size of the step.
 
     Returns
     -------
@@ -44,7 +48,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100):
     used = np.unique(labels)
     place = np.full(len(theta), -1)
     place[used] = np.arange(len(used))
-    oracle = _PooledOracle(pool, place[labels], len(used), weights)
+    oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
     start = pool.centre(np.asarray(theta, dtype=float)[used])
     scale = np.maximum(np.abs(oracle.at(np.zeros_like(start))[0]), 1e-30)
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter)
@@ -56,13 +60,14 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100):
 class _PooledOracle:
     """Mean objective of each cluster; messages go through the pool."""
 
-    def __init__(self, pool, labels, n_clusters, weights):
-        self.pool, self.labels, self.K = pool, labels, n_clusters
+    def __init__(self, pool, labels, n_clusters, weights, record):
+        self.pool, self.labels, self.K, self.record = pool, labels, n_clusters, record
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         # A cluster of clients that weigh nothing has its penalty only.
         weights = np.where(total[labels] > 0, weights, 1.0)
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
+        self.mass = total / total.sum()
         self.cached = None
 
     def at(self, x):
@@ -71,7 +76,7 @@ class _PooledOracle:
             _, value, gradient = self.cached
         else:
             value, gradient = self._evaluate(x)
-        self.x = x.copy()
+        self.x, self.value = x.copy(), value
         return value, gradient
 
     def _evaluate(self, x):
@@ -85,16 +90,23 @@ class _PooledOracle:
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
             H = pool.hessians(self.x, self.labels, self.share)
-            return -solve_scaled(pool.pin(H), g)
-        size = np.linalg.norm(g, axis=1)
-        tol = 1e-2 * np.minimum(0.1, size / (1.0 + size))
-        return -conjugate_gradients(
-            lambda u: pool.hessian_products(self.x, u, self.labels, self.share),
-            np.ones_like(g),
-            g,
-            tol,
-            200,
-        )
+            step = -solve_scaled(pool.pin(H), g)
+        else:
+            # A relative residual that falls with the gradient: superlinear convergence.
+            size = np.linalg.norm(g, axis=1)
+            step = -conjugate_gradients(
+                lambda u: pool.hessian_products(self.x, u, self.labels, self.share),
+                np.ones_like(g),
+                g,
+                np.minimum(0.1, size / (1.0 + size)),
+                200,
+            )
+        if self.record is not None:
+            length = np.linalg.norm(step, axis=1) / np.maximum(
+                np.linalg.norm(self.x, axis=1), 1e-12
+            )
+            self.record(float(self.mass @ self.value), float(length.max()))
+        return step
 
     def along(self, step, t):
         """Values at ``x + t * step``, kept for the next iteration."""

@@ -2,19 +2,22 @@
 
 import numpy as np
 
-# Local steps before the starts are drawn.
-LOCAL_STEPS = 30
+
+# Local steps before the starts are drawn, by restart.  Models trained for long tell many
+# clusters apart; models trained for few steps are less bound to the client they come from.
+# Restarts that differ in this find what equal ones all miss.
+LOCAL_STEPS = (30, 5, 100)
 
 
-def random_starts(pool, n_clusters, rng):
+def random_starts(pool, n_clusters, rng, restart=0):
     """Random models of the local model's own initialisation, as in the papers."""
     return pool.init_params(n_clusters, rng)
 
 
-def loss_plus_plus(pool, n_clusters, rng):
+def loss_plus_plus(pool, n_clusters, rng, restart=0):
     """Models drawn among local models by k-means++ on losses.
 
-    Every client trains `LOCAL_STEPS` steps from one common start.  Then models are drawn
+    Every client trains some `LOCAL_STEPS` from one common start.  Then models are drawn
     one after the other with a probability proportional to how much each client would
     gain, ``n_i (min_j loss_i(theta_j) - loss_i(w_i))+``; each draw keeps the best of
     ``2 + log K`` candidates, as scikit-learn's k-means++ does.
@@ -27,25 +30,31 @@ def loss_plus_plus(pool, n_clusters, rng):
         Number of models, K.
     rng : RandomState
         Source of the draws.
+    restart : int
+        Number of the restart, from 0.
 
     Returns
     -------
     theta : ndarray of shape (K, n_params)
     """
     n = pool.n_clients
-    w = train_locally(pool, pool.start(), LOCAL_STEPS)
+    w = train_locally(pool, pool.start(), LOCAL_STEPS[restart % len(LOCAL_STEPS)])
     own = np.nan_to_num(pool.objectives(w) - pool.penalties(w), nan=np.inf)
     n_candidates = 2 + int(np.log(n_clusters))
     weights = pool.client_weights
     best = np.full(n, np.inf)
-    theta = np.empty((n_clusters, pool.n_params), dtype=pool.dtype)
-    taken = np.zeros(n, dtype=bool)
+    picks = []
     for k in range(n_clusters):
-        gain = np.where(np.isfinite(best), weights * np.maximum(best - own, 0.0), weights)
-        gain[~np.isfinite(gain) | taken] = 0.0
+        gain = weights.copy()
+        if k:
+            with np.errstate(invalid="ignore"):
+                gain *= np.nan_to_num(np.maximum(best - own, 0.0), nan=0.0)
+            gain = np.where(np.isinf(gain), weights, gain)
+        gain[picks] = 0.0
         if gain.sum() <= 0:
             # Every client is served as well as by its own model: any other client will do.
-            gain = np.where(taken, 0.0, 1.0) if not taken.all() else np.ones(n)
+            gain = np.ones(n)
+            gain[picks if len(picks) < n else []] = 0.0
         candidates = rng.choice(n, size=n_candidates, p=gain / gain.sum())
         losses = np.nan_to_num(pool.losses(w[candidates]), nan=np.inf)
         reach = np.minimum(best[:, None], losses)
@@ -53,10 +62,9 @@ def loss_plus_plus(pool, n_clusters, rng):
             excess = weights[:, None] * np.maximum(reach - own[:, None], 0.0)
         total = np.nan_to_num(excess, nan=np.inf).sum(axis=0)
         winner = int(total.argmin())
-        theta[k] = w[candidates[winner]]
-        taken[candidates[winner]] = True
+        picks.append(candidates[winner])
         best = reach[:, winner]
-    return theta
+    return w[picks]
 
 
 def train_locally(pool, start, steps):
