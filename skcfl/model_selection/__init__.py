@@ -1,0 +1,10 @@
+"""Splits, scorers and scores for data that belong to clients.
+
+What a clustered method is good for shows on new rows of clients it knows, so every client has to
+be in every training fold, and the groups have to reach the prediction that is scored.
+"""
+
+from ._scoring import grouped_scorer, per_client_scores
+from ._split import ClientKFold
+
+__all__ = ["ClientKFold", "grouped_scorer", "per_client_scores"]

@@ -1,0 +1,771 @@
+"""Splits inside clients, scorers that carry groups, scores by client."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    get_scorer,
+    log_loss,
+    make_scorer,
+    max_error,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+)
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    KFold,
+    cross_val_score,
+    cross_validate,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skcfl
+from skcfl import (
+    IFCA,
+    FedAvgRegressor,
+    IFCAClassifier,
+    LocalModels,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import SingleClientWarning
+from skcfl.model_selection import ClientKFold, grouped_scorer, per_client_scores
+from skcfl.model_selection._split import _halve
+from skcfl.models import Location
+
+
+@pytest.fixture(scope="module")
+def regression():
+    data = make_clustered_regression(
+        n_clients=6, n_clusters=2, n_samples=(8, 20), n_features=3, random_state=0
+    )
+    return data.X, data.y, data.groups
+
+
+@pytest.fixture(scope="module")
+def classification():
+    data = make_clustered_classification(
+        n_clients=5, n_clusters=2, n_samples=24, n_features=3, random_state=0
+    )
+    return data.X, np.array(["no", "yes"])[data.y], data.groups
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+def with_ids(X, groups):
+    """X as a DataFrame, the ids in the middle."""
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    frame.insert(1, "site", groups)
+    return frame
+
+
+# ------------------------------------------------------------------ ClientKFold: the folds
+
+
+@st.composite
+def federations(draw):
+    """Clients and classes of rows, some clients with one row, some classes rare."""
+    n_samples = draw(st.integers(2, 80))
+    n_clients = draw(st.integers(1, n_samples))
+    n_classes = draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    share = rng.dirichlet(np.full(n_classes, 0.5), size=n_clients)  # unlike shares of the classes
+    clients = rng.integers(n_clients, size=n_samples)
+    y = np.array([rng.choice(n_classes, p=share[i]) for i in clients])
+    return clients, y
+
+
+def spread(folds, codes, n_splits):
+    """Largest difference between two folds of the number of rows with one code."""
+    counts = np.zeros((codes.max() + 1, n_splits), dtype=int)
+    np.add.at(counts, (codes, folds), 1)
+    return np.ptp(counts, axis=1).max()
+
+
+def test_folds_of(splitter, X, y, groups):
+    """Fold in which each row is tested, -1 for never; checks that train is the complement."""
+    folds = np.full(len(y), -1)
+    for k, (train, test) in enumerate(splitter.split(X, y, groups)):
+        assert (folds[test] == -1).all()
+        folds[test] = k
+        assert np.array_equal(np.sort(np.r_[train, test]), np.arange(len(y)))
+        assert (np.diff(train) > 0).all() and (np.diff(test) > 0).all()
+        assert len(test)
+    assert k == splitter.get_n_splits() - 1
+    return folds
+
+
+test_folds_of.__test__ = False
+
+
+@given(federations(), st.integers(2, 12), st.sampled_from([None, 0, 1]))
+def test_folds_are_even_everywhere(federation, n_splits, seed):
+    """By client, class, class of a client and in all; and no client is missing in training."""
+    clients, y = federation
+    sizes = np.bincount(clients)
+    splitter = ClientKFold(n_splits, shuffle=seed is not None, random_state=seed)
+    tested = sizes[clients] > 1
+    if tested.sum() < n_splits:
+        with pytest.raises(ValueError, match="more than the number of rows that can be tested"):
+            next(splitter.split(y, y, clients))
+        return
+    folds = test_folds_of(splitter, y, y, clients)
+    np.testing.assert_array_equal(folds >= 0, tested)
+    for codes in (clients, y, clients * (y.max() + 1) + y, np.zeros_like(y)):
+        assert spread(folds[tested], codes[tested], n_splits) <= 1
+    for k in range(n_splits):
+        assert set(clients[folds != k]) == set(clients)
+
+
+@given(federations(), st.integers(2, 5), st.booleans())
+def test_singletons_dealt(federation, n_splits, shuffle):
+    clients, y = federation
+    splitter = ClientKFold(n_splits, shuffle=shuffle, singletons="test")
+    if len(y) < n_splits:
+        with pytest.raises(ValueError, match=f"number of rows that can be tested, {len(y)}"):
+            next(splitter.split(y, y, clients))
+        return
+    folds = test_folds_of(splitter, y, y, clients)
+    for codes in (clients, y, np.zeros_like(y)):
+        assert spread(folds, codes, n_splits) <= 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
+def test_halves_of_a_bipartite_graph(edges):
+    left, right = np.array(edges).T
+    half = _halve(left, right)
+    sides = half.astype(int)
+    for nodes in (left, right, np.zeros_like(left)):
+        assert spread(sides, nodes, 2) <= 1
+
+
+def test_small_clients_spread_their_rows():
+    groups = np.repeat(np.arange(30), 2)  # two rows a client, five folds
+    folds = test_folds_of(ClientKFold(random_state=0), groups, groups * 0.5, groups)
+    assert (folds[::2] != folds[1::2]).all()
+    assert np.bincount(folds).tolist() == [12] * 5
+
+
+def test_rare_class_is_in_every_fold():
+    """Five rows of the rare class, each with another client."""
+    groups = np.repeat(np.arange(20), 10)
+    y = np.zeros(200, dtype=int)
+    y[:50:10] = 1
+    for seed in range(10):
+        folds = test_folds_of(ClientKFold(random_state=seed), y, y, groups)
+        assert sorted(folds[y == 1]) == [0, 1, 2, 3, 4]
+
+
+def test_no_fold_is_preferred():
+    """The row that is too many falls on every fold alike over many draws."""
+    y = np.array([0, 0, 0, 1, 1, 1, 1])
+    groups = np.array([0, 0, 1, 1, 1, 2, 2])
+    where = np.zeros((7, 3))
+    for seed in range(600):
+        folds = test_folds_of(ClientKFold(3, random_state=seed), y, y, groups)
+        where[np.arange(7), folds] += 1
+    np.testing.assert_allclose(where / 600, 1 / 3, atol=0.07)
+
+
+@pytest.mark.parametrize("kind", ["name", "position", "negative", "array", "list", "sparse"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_ids_in_a_column(kind, shuffle):
+    rng = np.random.default_rng(0)
+    groups = rng.integers(4, size=40)
+    y = rng.normal(size=40)
+    X = np.c_[rng.normal(size=(40, 2)), groups]
+    column = {"name": "site", "negative": -1}.get(kind, 2)
+    rows = {
+        "name": pd.DataFrame(X, columns=["a", "b", "site"]),
+        "position": pd.DataFrame(X, columns=["a", "b", "site"]),
+        "list": X.tolist(),
+        "sparse": sparse.coo_array(X),
+    }.get(kind, X)
+    parameters = {"shuffle": shuffle, "random_state": 3 if shuffle else None}
+    expected = test_folds_of(ClientKFold(4, **parameters), X, y, groups)
+    folds = test_folds_of(ClientKFold(4, group_col=column, **parameters), rows, y, None)
+    np.testing.assert_array_equal(folds, expected)
+
+
+def test_ids_of_any_type():
+    codes = np.random.default_rng(0).integers(4, size=30)
+    y = np.arange(30) % 2
+    expected = test_folds_of(ClientKFold(3, random_state=0), y, y, codes)
+    for ids in (
+        np.array(list("abcd"))[codes],
+        np.array(list("abcd"), dtype=object)[codes].tolist(),
+        pd.Series(pd.Categorical(np.array(list("abcd"))[codes], list("zabcd"))),
+        pd.Timestamp("2024-01-01") + pd.to_timedelta(codes, unit="D"),
+    ):
+        folds = test_folds_of(ClientKFold(3, random_state=0), y, y, ids)
+        np.testing.assert_array_equal(folds, expected)
+
+
+def test_what_is_stratified():
+    groups = np.repeat([0, 1], 20)
+    y = np.tile(np.repeat([0, 1], 10), 2)
+    splitter = ClientKFold(5, random_state=0)
+    by_class = test_folds_of(splitter, y, y, groups)
+    for alike in (y.astype(float), y.astype(bool), np.array(["n", "y"])[y], y[:, None], list(y)):
+        np.testing.assert_array_equal(test_folds_of(splitter, y, alike, groups), by_class)
+    plain = test_folds_of(splitter, y, y + 0.5, groups)
+    assert (plain != by_class).any()
+    for alike in (np.c_[y, y], np.where(y == 0, np.nan, 0.0), np.linspace(0, 1, 40)):
+        np.testing.assert_array_equal(test_folds_of(splitter, y, alike, groups), plain)
+    none = [test for _, test in splitter.split(y, groups=groups)]
+    np.testing.assert_array_equal(np.concatenate(none), np.argsort(plain, kind="stable"))
+
+
+def test_without_shuffling_neighbours_stay_together():
+    groups = np.array(["b", "a"] * 6)
+    folds = test_folds_of(ClientKFold(3, shuffle=False), groups, np.linspace(0, 1, 12), groups)
+    for name in "ab":
+        assert folds[groups == name].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_random_state():
+    groups = np.repeat(np.arange(5), 20)
+    y = np.linspace(0, 1, 100)
+    draw = lambda splitter: test_folds_of(splitter, y, y, groups)  # noqa: E731
+    seeded = ClientKFold(random_state=0)
+    np.testing.assert_array_equal(draw(seeded), draw(seeded))
+    assert (draw(seeded) != draw(ClientKFold(random_state=1))).any()
+    shared = ClientKFold(random_state=np.random.RandomState(0))
+    assert (draw(shared) != draw(shared)).any()
+    assert (draw(ClientKFold()) != draw(ClientKFold())).any()
+    fixed = ClientKFold(shuffle=False)
+    np.testing.assert_array_equal(draw(fixed), draw(fixed))
+
+
+def test_splitter_repr():
+    assert repr(ClientKFold(3, group_col="site", random_state=0)) == (
+        "ClientKFold(group_col='site', n_splits=3, random_state=0, shuffle=True,\n"
+        "      singletons='train')"
+    )
+    assert ClientKFold(4).get_n_splits() == 4
+
+
+# ------------------------------------------------------------------ ClientKFold: bad input
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_splits": 1}, "n_splits must be an integer of at least 2, got 1"),
+        ({"n_splits": 2.0}, "n_splits must be an integer of at least 2, got 2.0"),
+        ({"n_splits": True}, "n_splits must be an integer"),
+        ({"group_col": 1.5}, "group_col must be a column's name, its position or None, got 1.5"),
+        ({"shuffle": "no"}, "shuffle must be True or False, got 'no'"),
+        ({"shuffle": False, "random_state": 0}, "random_state=0 has no effect"),
+        ({"singletons": "drop"}, "singletons must be 'train' or 'test', got 'drop'"),
+    ],
+)
+def test_bad_splitters(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        ClientKFold(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "groups", "message"),
+    [
+        ({}, None, "pass groups= with one client id a row, or set group_col"),
+        ({}, [1, 2, 1], "got 3 ids for 6 rows"),
+        ({}, [1, 2, 1, 2, None, 1], "missing id"),
+        ({}, [1, 2, 1, 2, "a", 1], "mixture"),
+        ({}, "site", "must hold one id a row"),
+        ({"n_splits": 7}, [1] * 6, "n_splits=7 is more than the number of rows .* 6."),
+        ({}, [1, 2, 3, 4, 5, 5], r"2. 4 client\(s\) have a single row, which singletons='train'"),
+        ({"group_col": 0}, [1] * 6, "got groups, but has group_col=0"),
+        ({"group_col": 5}, None, "group_col=5 is out of range: X has 2 columns"),
+        ({"group_col": "site"}, None, "'site' is a name, but X has no column names"),
+        ({"group_col": 1}, None, "Column group_col=1 of X must name a client in every row"),
+    ],
+)
+def test_bad_groups(parameters, groups, message):
+    X = np.c_[np.zeros(6), [np.nan] * 6]
+    with pytest.raises(ValueError, match=message):
+        next(ClientKFold(**parameters).split(X, np.zeros(6), groups))
+
+
+def test_bad_targets():
+    groups = [1] * 6
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        next(ClientKFold(2).split(groups, [0, 1], groups))
+    with pytest.raises(ValueError, match="y must hold classes of one type"):
+        next(ClientKFold(2).split(groups, np.array([0, 1, "a", None, 2, 1], object), groups))
+    with pytest.raises(ValueError, match="needs an X of two dimensions"):
+        next(ClientKFold(2, group_col=0).split(groups))
+
+
+def test_what_the_splitter_asks_for():
+    assert ClientKFold().get_metadata_routing().split.requests == {"groups": True}
+    assert ClientKFold(group_col=0).get_metadata_routing().split.requests == {"groups": False}
+
+
+# ------------------------------------------------------------------ ClientKFold in use
+
+
+def test_rows_sorted_by_client(regression):
+    """The case for the splitter: plain folds leave clients out, and every score is nan."""
+    X, y, groups = regression
+    order = np.argsort(groups, kind="stable")
+    frame, y = with_ids(X, groups).iloc[order], y[order]
+    estimator = LocalModelsRegressor(group_col="site")
+    with pytest.warns(UserWarning, match="not seen in fit"):
+        scores = cross_val_score(estimator, frame, y, cv=KFold(3))
+    assert np.isnan(scores).all()
+    splitter = ClientKFold(5, group_col="site", random_state=0)
+    assert np.isfinite(cross_val_score(estimator, frame, y, cv=splitter)).all()
+
+
+def test_singletons_in_use(regression):
+    X, y, groups = regression
+    groups = groups.astype(object)
+    groups[0] = "alone"
+    frame = with_ids(X, groups.tolist())
+    cv = ClientKFold(3, group_col="site", random_state=0)
+    estimator = FedAvgRegressor(group_col="site")
+    assert np.isfinite(cross_val_score(estimator, frame, y, cv=cv)).all()
+    cv = ClientKFold(3, group_col="site", random_state=0, singletons="test")
+    with pytest.warns(UserWarning, match="not seen in fit.*alone"):
+        assert np.isnan(cross_val_score(estimator, frame, y, cv=cv)).sum() == 1
+    estimator.set_params(unseen="largest")
+    assert np.isfinite(cross_val_score(estimator, frame, y, cv=cv)).all()
+
+
+def test_halving_wants_the_same_folds_every_time(classification):
+    X, y, groups = classification
+    frame = with_ids(X, groups)
+    estimator = IFCAClassifier(group_col="site", n_init=1, random_state=0)
+    for cv in (ClientKFold(2, group_col="site"), ClientKFold(2, group_col="site", shuffle=False)):
+        search = HalvingGridSearchCV(
+            estimator, {"n_clusters": [1, 2]}, cv=cv, min_resources=100, random_state=0
+        )
+        if cv.shuffle:
+            with pytest.raises(ValueError, match="must yield consistent folds"):
+                search.fit(frame, y)
+        else:
+            assert search.fit(frame, y).best_params_ == {"n_clusters": 2}
+
+
+@pytest.mark.parametrize("name", [name for name in skcfl.__all__ if name.endswith("ssor")])
+def test_every_regressor_with_the_splitter(regression, name):
+    X, y, groups = regression
+    cv = ClientKFold(2, group_col=-1, random_state=0)
+    estimator = getattr(skcfl, name)(group_col=-1)
+    assert np.isfinite(cross_val_score(estimator, np.c_[X.astype(object), groups], y, cv=cv)).all()
+
+
+# ------------------------------------------------------------------ grouped_scorer
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "expected"),
+    [
+        ("accuracy", {}, lambda e, X, y, g: accuracy_score(y, e.predict(X, g))),
+        ("neg_log_loss", {}, lambda e, X, y, g: -log_loss(y, e.predict_proba(X, g))),
+        ("roc_auc", {}, lambda e, X, y, g: roc_auc_score(y, e.decision_function(X, g))),
+        (
+            "f1",
+            {"pos_label": "no"},
+            lambda e, X, y, g: f1_score(y, e.predict(X, g), pos_label="no"),
+        ),
+        ("f1_macro", {}, lambda e, X, y, g: f1_score(y, e.predict(X, g), average="macro")),
+    ],
+)
+def test_scorer_is_the_metric_of_grouped_predictions(classification, name, kwargs, expected):
+    X, y, groups = classification
+    estimator = LocalModelsClassifier(alpha=0.1).fit(X, y, groups)
+    scorer = grouped_scorer(name, **kwargs)
+    score = expected(estimator, X, y, groups)
+    assert scorer(estimator, X, y, groups=groups) == pytest.approx(score)
+    weights = np.arange(1.0, len(y) + 1)
+    weighted = scorer(estimator, X, y, groups=groups, sample_weight=weights)
+    assert weighted != scorer(estimator, X, y, groups=groups)
+    copied = pickle.loads(pickle.dumps(scorer))
+    assert copied(estimator, X, y, groups=groups) == pytest.approx(score)
+    # a pipeline hands groups on
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(StandardScaler(), clone(estimator)).fit(X, y, groups=groups)
+        score = scorer(pipeline, X, y, groups=groups)
+    assert score == pytest.approx(scorer(pipeline[-1], pipeline[0].transform(X), y, groups=groups))
+
+
+def test_scorer_of_a_scorer(regression):
+    X, y, groups = regression
+    estimator = FedAvgRegressor().fit(X, y, groups)
+    plain = make_scorer(mean_absolute_error, greater_is_better=False)
+    score = grouped_scorer(plain)(estimator, X, y, groups=groups)
+    assert score == -mean_absolute_error(y, estimator.predict(X, groups))
+    assert repr(grouped_scorer("f1", average="macro")) == "grouped_scorer('f1', average='macro')"
+
+
+def test_scorer_leaves_its_model_alone():
+    plain = make_scorer(f1_score)
+    grouped_scorer(plain, average="macro")
+    assert repr(plain) == repr(make_scorer(f1_score))
+
+
+def test_scorer_calls_others_without_groups(classification):
+    X, y, groups = classification
+    scorer = grouped_scorer("neg_log_loss")
+    other = LogisticRegression().fit(X, y)
+    assert scorer(other, X, y, groups=groups) == get_scorer("neg_log_loss")(other, X, y)
+    column = LocalModelsClassifier(group_col="site").fit(with_ids(X, groups), y)
+    expected = get_scorer("neg_log_loss")(column, with_ids(X, groups), y)
+    assert scorer(column, with_ids(X, groups), y, groups=groups) == expected
+    assert scorer(column, with_ids(X, groups), y) == expected
+
+
+def test_bad_scorers(classification):
+    X, y, groups = classification
+    with pytest.raises(ValueError, match="'acuracy' is not a valid scoring value"):
+        grouped_scorer("acuracy")
+    for bad in (accuracy_score, None, ["accuracy"], lambda e, X, y: 0.0):
+        with pytest.raises(ValueError, match="scoring must be the name of a scorer or a scorer"):
+            grouped_scorer(bad)
+    estimator = LocalModelsClassifier().fit(X, y, groups)
+    with pytest.raises(ValueError, match=r"grouped_scorer\('accuracy'\) got no groups, but Local"):
+        grouped_scorer("accuracy")(estimator, X, y)
+
+
+@pytest.mark.usefixtures("routing")
+def test_scorer_asks_for_weights_if_told(regression):
+    X, y, groups = regression
+    weights = np.arange(len(y)) % 3 + 0.0
+    estimator = LocalModelsRegressor().set_fit_request(sample_weight=True)
+    cv = ClientKFold(3, random_state=0)
+    scorers = {
+        "weighted": grouped_scorer("r2").set_score_request(sample_weight=True),
+        "plain": grouped_scorer("r2").set_score_request(sample_weight=False),
+    }
+    params = {"groups": groups, "sample_weight": weights}
+    result = cross_validate(estimator, X, y, cv=cv, scoring=scorers, params=params)
+    for k, (train, test) in enumerate(cv.split(X, y, groups)):
+        fitted = LocalModelsRegressor().fit(X[train], y[train], groups[train], weights[train])
+        for name, w in (("weighted", weights[test]), ("plain", None)):
+            score = r2_score(y[test], fitted.predict(X[test], groups[test]), sample_weight=w)
+            assert result[f"test_{name}"][k] == pytest.approx(score)
+
+
+@pytest.mark.usefixtures("routing")
+def test_scorer_in_parallel_processes(classification):
+    X, y, groups = classification
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), IFCAClassifier(n_init=1, random_state=0)),
+        {"ifcaclassifier__n_clusters": [1, 2]},
+        scoring={
+            "accuracy": grouped_scorer("accuracy"),
+            "log_loss": grouped_scorer("neg_log_loss"),
+        },
+        refit="log_loss",
+        cv=ClientKFold(2, random_state=0),
+    )
+    alone = search.fit(X, y, groups=groups).cv_results_
+    beside = search.set_params(n_jobs=2).fit(X, y, groups=groups).cv_results_
+    for name in ("mean_test_accuracy", "mean_test_log_loss"):
+        assert np.isfinite(alone[name]).all()
+        np.testing.assert_array_equal(alone[name], beside[name])
+
+
+@pytest.mark.usefixtures("routing")
+def test_scorer_in_nested_searches(classification):
+    """The search within is scored by its best estimator, because its predict has no groups."""
+    X, y, groups = classification
+    search = GridSearchCV(
+        IFCAClassifier(n_init=1, random_state=0),
+        {"n_clusters": [1, 2]},
+        scoring=grouped_scorer("accuracy"),
+        cv=ClientKFold(2, random_state=0),
+    )
+    outer = ClientKFold(2, random_state=1)
+    result = cross_validate(
+        search,
+        X,
+        y,
+        cv=outer,
+        scoring=grouped_scorer("neg_log_loss"),
+        params={"groups": groups},
+        return_estimator=True,
+    )
+    splits = outer.split(X, y, groups)
+    for (_, test), inner, score in zip(
+        splits, result["estimator"], result["test_score"], strict=True
+    ):
+        proba = inner.best_estimator_.predict_proba(X[test], groups[test])
+        assert score == pytest.approx(-log_loss(y[test], proba))
+
+
+# ------------------------------------------------------------------ per_client_scores
+
+
+def by_hand(estimator, X, y, groups, metric, method="predict"):
+    response = getattr(estimator, method)(X, groups)
+    return [metric(y[groups == g], response[groups == g]) for g in np.unique(groups)]
+
+
+def test_scores_by_client(classification):
+    X, y, groups = classification
+    estimator = IFCAClassifier(random_state=0).fit(X, y, groups)
+    result = per_client_scores(estimator, X, y, groups)
+    assert list(result) == ["groups", "scores", "n_samples"]
+    np.testing.assert_array_equal(result.groups, estimator.groups_)
+    np.testing.assert_array_equal(result.n_samples, [(groups == g).sum() for g in result.groups])
+    expected = [
+        estimator.score(X[groups == g], y[groups == g], groups=groups[groups == g])
+        for g in result.groups
+    ]
+    np.testing.assert_allclose(result.scores, expected)
+    total = estimator.score(X, y, groups=groups)
+    assert np.average(result.scores, weights=result.n_samples) == pytest.approx(total)
+    assert pd.DataFrame(result).columns.tolist() == ["groups", "scores", "n_samples"]
+    # rows of some clients only, in lists
+    some = np.flatnonzero(groups != groups[0])
+    part = per_client_scores(estimator, X[some], y[some].tolist(), groups[some].tolist())
+    np.testing.assert_array_equal(part.scores, result.scores[result.groups != groups[0]])
+
+
+@pytest.mark.parametrize(
+    ("scoring", "metric", "method"),
+    [
+        (None, accuracy_score, "predict"),
+        ("accuracy", accuracy_score, "predict"),
+        (grouped_scorer("accuracy"), accuracy_score, "predict"),
+        (accuracy_score, accuracy_score, "predict"),
+        (lambda y_true, y_pred: (y_true == y_pred).sum(), lambda t, p: (t == p).sum(), "predict"),
+        (
+            make_scorer(f1_score, pos_label="no"),
+            lambda t, p: f1_score(t, p, pos_label="no"),
+            "predict",
+        ),
+        (
+            "neg_log_loss",
+            lambda t, p: -log_loss(t, p, labels=["no", "yes"]),
+            "predict_proba",
+        ),
+        ("roc_auc", roc_auc_score, "decision_function"),
+    ],
+)
+def test_scorings_of_classifiers(classification, scoring, metric, method):
+    X, y, groups = classification
+    estimator = LocalModelsClassifier(alpha=0.1).fit(X, y, groups)
+    result = per_client_scores(estimator, X, y, groups, scoring=scoring)
+    np.testing.assert_allclose(result.scores, by_hand(estimator, X, y, groups, metric, method))
+
+
+def test_scorings_of_regressors(regression):
+    X, y, groups = regression
+    estimator = FedAvgRegressor().fit(X, y, groups)
+    for scoring, metric in (
+        (None, r2_score),
+        ("neg_mean_absolute_error", lambda t, p: -mean_absolute_error(t, p)),
+        (mean_absolute_error, mean_absolute_error),
+    ):
+        result = per_client_scores(estimator, X, y, groups, scoring=scoring)
+        np.testing.assert_allclose(result.scores, by_hand(estimator, X, y, groups, metric))
+
+
+def test_scores_of_an_unsupervised_method(regression):
+    X, _, groups = regression
+    estimator = LocalModels(Location()).fit(X, groups=groups)
+    result = per_client_scores(estimator, X, groups=groups)
+    expected = [estimator.score(X[groups == g], groups=groups[groups == g]) for g in result.groups]
+    np.testing.assert_allclose(result.scores, expected)
+    frame = with_ids(X, groups)
+    column = LocalModels(Location(), group_col="site").fit(frame)
+    np.testing.assert_allclose(per_client_scores(column, frame).scores, expected)
+    pipeline = make_pipeline(StandardScaler(with_mean=False, with_std=False), clone(estimator))
+    pipeline.fit(X, localmodels__groups=groups)
+    np.testing.assert_allclose(per_client_scores(pipeline, X, groups=groups).scores, expected)
+
+
+def test_scores_with_ids_in_a_column(regression):
+    X, y, groups = regression
+    expected = per_client_scores(LocalModelsRegressor().fit(X, y, groups), X, y, groups)
+    frame = with_ids(X, groups)
+    estimator = LocalModelsRegressor(group_col="site").fit(frame, y)
+    # as an array after a fit on a DataFrame, too; scikit-learn warns of it in predict
+    for rows in (frame, frame.to_numpy()):
+        if rows is not frame:
+            with pytest.warns(UserWarning, match="does not have valid feature names"):
+                result = per_client_scores(estimator, rows, y)
+        else:
+            result = per_client_scores(estimator, rows, y)
+        np.testing.assert_array_equal(result.groups, expected.groups)
+        np.testing.assert_allclose(result.scores, expected.scores)
+    # scored by something else than the clients
+    halves = np.arange(len(y)) % 2
+    result = per_client_scores(estimator, frame, y, groups=halves)
+    prediction = estimator.predict(frame)
+    np.testing.assert_allclose(
+        result.scores, [r2_score(y[halves == h], prediction[halves == h]) for h in (0, 1)]
+    )
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_scores_of_pipelines_and_searches(regression, enabled):
+    X, y, groups = regression
+    frame = with_ids(X, groups)
+    scaled = StandardScaler().fit_transform(X)
+    expected = per_client_scores(LocalModelsRegressor().fit(scaled, y, groups), scaled, y, groups)
+    to_column = make_column_transformer(
+        (StandardScaler(), ["x0", "x1", "x2"]), ("passthrough", ["site"])
+    )
+    to_name = make_column_transformer(
+        ("passthrough", ["site"]),
+        (StandardScaler(), ["x0", "x1", "x2"]),
+        verbose_feature_names_out=False,
+    ).set_output(transform="pandas")
+    with sklearn.config_context(enable_metadata_routing=enabled):
+        key = "groups" if enabled else "localmodelsregressor__groups"
+        plain = make_pipeline(StandardScaler(), LocalModelsRegressor())
+        last = make_pipeline(to_column, LocalModelsRegressor(group_col=-1))
+        named = make_pipeline(to_name, LocalModelsRegressor(group_col="site"))
+        fits = [
+            (plain.fit(X, y, **{key: groups}), X),
+            (make_pipeline(plain), X),  # a pipeline in a pipeline
+            (last.fit(frame, y), frame),
+            (named.fit(frame, y), frame),
+        ]
+        cv = ClientKFold(2, group_col="site")
+        search = GridSearchCV(named, {"localmodelsregressor__alpha": [1e-4]}, cv=cv)
+        fits.append((search.fit(frame, y), frame))
+        for estimator, rows in fits:
+            given_groups = groups if rows is X else None
+            result = per_client_scores(estimator, rows, y, given_groups)
+            assert result.groups.tolist() == expected.groups.tolist()
+            np.testing.assert_allclose(result.scores, expected.scores)
+
+
+def test_scores_of_other_estimators(regression):
+    X, y, groups = regression
+    ridge = Ridge().fit(X, y)
+    result = per_client_scores(ridge, X, y, groups)
+    expected = [ridge.score(X[groups == g], y[groups == g]) for g in result.groups]
+    np.testing.assert_allclose(result.scores, expected)
+
+
+def test_client_with_some_classes_only():
+    """Log loss needs all classes, whichever a client has."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    groups = np.repeat(["all", "one"], 20)
+    y = np.where(groups == "all", rng.integers(3, size=40), 2)
+    estimator = LocalModelsClassifier(alpha=0.1).fit(X, y, groups)
+    result = per_client_scores(estimator, X, y, groups, scoring="neg_log_loss")
+    proba = estimator.predict_proba(X, groups)
+    expected = np.log(proba[np.arange(40), y])
+    np.testing.assert_allclose(
+        result.scores, [expected[:20].mean(), expected[20:].mean()], atol=1e-14
+    )
+    y = (y == 2).astype(int)
+    estimator.fit(X, y, groups)
+    with pytest.warns(UndefinedMetricWarning, match="1 of 2 clients: 'one'") as caught:
+        result = per_client_scores(estimator, X, y, groups, scoring="roc_auc")
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert np.isfinite(result.scores[0]) and np.isnan(result.scores[1])
+
+
+def test_client_with_one_row(regression):
+    X, y, groups = regression
+    estimator = LocalModelsRegressor().fit(X, y, groups)
+    once = np.unique(groups, return_index=True)[1]
+    rows = np.r_[once, np.flatnonzero(groups == groups[once[0]])]
+    with pytest.warns(UndefinedMetricWarning, match="5 of 6 clients: .*nan") as caught:
+        result = per_client_scores(estimator, X[rows], y[rows], groups[rows])
+    assert len(caught) == 1
+    np.testing.assert_array_equal(np.isnan(result.scores), [False] + [True] * 5)
+
+
+def test_weights_in_scores_are_repetition(regression):
+    X, y, groups = regression
+    estimator = FedAvgRegressor().fit(X, y, groups)
+    weights = np.arange(len(y)) % 3
+    rows = np.repeat(np.arange(len(y)), weights)
+    repeated = per_client_scores(estimator, X[rows], y[rows], groups[rows])
+    weighted = per_client_scores(estimator, X, y, groups, sample_weight=weights)
+    np.testing.assert_allclose(weighted.scores, repeated.scores)
+    np.testing.assert_array_equal(weighted.n_samples, np.unique(groups, return_counts=True)[1])
+    weights = (groups != weighted.groups[2]).astype(float)
+    with pytest.warns(UndefinedMetricWarning, match=f"1 of 6 clients: '{weighted.groups[2]}'"):
+        result = per_client_scores(estimator, X, y, groups, sample_weight=weights)
+    assert np.flatnonzero(np.isnan(result.scores)).tolist() == [2]
+
+
+def test_other_warnings_of_metrics_come_through(regression):
+    X, y, groups = regression
+
+    def metric(y_true, y_pred):
+        import warnings
+
+        warnings.warn("so few rows", RuntimeWarning, stacklevel=1)
+        return 0.0
+
+    estimator = FedAvgRegressor().fit(X, y, groups)
+    with pytest.warns(RuntimeWarning, match="so few rows"):
+        per_client_scores(estimator, X, y, groups, scoring=metric)
+
+
+def test_bad_calls_for_scores(regression):
+    X, y, groups = regression
+    estimator = LocalModelsRegressor().fit(X, y, groups)
+    with pytest.raises(NotFittedError):
+        per_client_scores(clone(estimator), X, y, groups)
+    with pytest.raises(ValueError, match="per_client_scores needs to know whose rows these are"):
+        per_client_scores(estimator, X, y)
+    with pytest.raises(ValueError, match=f"got 3 ids for {len(y)} rows"):
+        per_client_scores(estimator, X, y, groups[:3])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        per_client_scores(estimator, X, y[:3], groups)
+    with pytest.raises(ValueError, match="scoring=None needs y, got None"):
+        per_client_scores(estimator, X, groups=groups)
+    with pytest.raises(ValueError, match="not seen in fit"):
+        per_client_scores(estimator, X, y, np.full(len(y), "stranger"))
+    with pytest.raises(ValueError, match="'r3' is not a valid scoring value"):
+        per_client_scores(estimator, X, y, groups, scoring="r3")
+    for several in (["r2"], {"a": "r2"}):
+        with pytest.raises(
+            ValueError, match="For several metrics call per_client_scores for each"
+        ):
+            per_client_scores(estimator, X, y, groups, scoring=several)
+    with pytest.raises(TypeError, match="sample_weight") as caught:
+        per_client_scores(estimator, X, y, groups, scoring=max_error, sample_weight=y**2)
+    assert caught.value.__notes__ == ["This happened on the rows of client 'client00'."]
+    with pytest.warns(SingleClientWarning):
+        pooled = LocalModelsRegressor().fit(X, y)
+    with pytest.raises(ValueError, match="fitted without groups"):
+        per_client_scores(pooled, X, y, groups)
+
+
+def test_generic_method_with_ids_in_a_column(classification):
+    """The kind comes from the local model, as everywhere."""
+    X, y, groups = classification
+    frame = with_ids(X, groups)
+    model = skcfl.models.LinearModel(loss="squared_hinge")
+    estimator = IFCA(model, n_clusters=2, group_col="site", random_state=0).fit(frame, y)
+    result = per_client_scores(estimator, frame, y)
+    prediction = estimator.predict(frame)
+    expected = [np.mean((prediction == y)[groups == g]) for g in result.groups]
+    np.testing.assert_allclose(result.scores, expected)

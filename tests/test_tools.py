@@ -1,0 +1,773 @@
+"""How groups travel through scikit-learn's tools: the table of the user guide, cell by cell.
+
+Each row of that table is tested in its three columns: groups passed with metadata routing off and
+on, and ids in a column of X. What works gives the very numbers that direct calls with groups give;
+what cannot work fails as the guide says, and these tests notice when a new scikit-learn mends it.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.inspection import permutation_importance
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, r2_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    HalvingRandomSearchCV,
+    KFold,
+    RandomizedSearchCV,
+    cross_val_predict,
+    cross_validate,
+    learning_curve,
+    validation_curve,
+)
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skcfl import IFCA, IFCAClassifier, IFCARegressor, LocalModelsRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import SingleClientWarning
+from skcfl.model_selection import ClientKFold, grouped_scorer
+from skcfl.models import LinearModel
+
+# the messages that users meet
+NEEDS_GROUPS = "needs to know whose rows these are"
+NO_GROUPS_REACHED = "got no groups, but .* asks for them"
+SCORING_FAILED = "Scoring failed"
+ROUTING_ONLY = "only supported if enable_metadata_routing=True"
+N_FEATURES = 3
+
+
+class Case:
+    """An estimator, its data with and without ids in a column, and what is searched."""
+
+    def __init__(self, estimator, data, grid, metric, scoring):
+        self.estimator = estimator
+        self.X, self.y, self.groups = data.X, data.y, data.groups
+        names = [f"x{j}" for j in range(N_FEATURES)]
+        self.frame = pd.DataFrame(self.X, columns=names).assign(site=self.groups)
+        self.grid = grid
+        self.metric = metric
+        self.scoring = scoring
+        self.cv = ClientKFold(3, random_state=0)
+        self.column_cv = ClientKFold(3, group_col="site", random_state=0)
+        self.plain_cv = KFold(3, shuffle=True, random_state=0)
+
+    @property
+    def by_column(self):
+        return clone(self.estimator).set_params(group_col="site")
+
+    @property
+    def candidates(self):
+        (name, values), *_ = self.grid.items()
+        return [clone(self.estimator).set_params(**{name: value}) for value in values]
+
+    def fitted(self, estimator=None):
+        estimator = self.estimator if estimator is None else estimator
+        return clone(estimator).fit(self.X, self.y, groups=self.groups)
+
+    def pooled(self, estimator):
+        """A fit without groups: what a tool makes of it that drops them."""
+        with pytest.warns(SingleClientWarning):
+            return clone(estimator).fit(self.X, self.y)
+
+    def scores(self, estimator, metric=None, response="predict"):
+        """Scores of the folds by direct calls with groups."""
+        metric = self.metric if metric is None else metric
+        scores = []
+        for train, test in self.cv.split(self.X, self.y, self.groups):
+            model = clone(estimator).fit(self.X[train], self.y[train], groups=self.groups[train])
+            answer = getattr(model, response)(self.X[test], groups=self.groups[test])
+            scores.append(metric(self.y[test], answer))
+        return np.array(scores)
+
+    def search_scores(self, **kwargs):
+        return np.array([self.scores(candidate, **kwargs).mean() for candidate in self.candidates])
+
+
+def classification(estimator, grid):
+    data = make_clustered_classification(
+        n_clients=5, n_clusters=2, n_samples=24, n_features=N_FEATURES, random_state=0
+    )
+    return Case(estimator, data, grid, accuracy_score, "accuracy")
+
+
+def regression(estimator, grid):
+    data = make_clustered_regression(
+        n_clients=5,
+        n_clusters=2,
+        n_samples=(15, 25),
+        n_features=N_FEATURES,
+        noise=0.5,
+        random_state=0,
+    )
+    return Case(estimator, data, grid, r2_score, "r2")
+
+
+CASES = {
+    "IFCAClassifier": lambda: classification(
+        IFCAClassifier(n_init=1, random_state=0), {"n_clusters": [1, 2]}
+    ),
+    "LocalModelsRegressor": lambda: regression(LocalModelsRegressor(), {"alpha": [1e-4, 1.0]}),
+    "IFCA": lambda: regression(
+        IFCA(LinearModel(loss="huber"), n_clusters=2, n_init=1, random_state=0),
+        {"model__alpha": [1e-4, 1.0]},
+    ),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]()
+
+
+@pytest.fixture
+def classifier():
+    return CASES["IFCAClassifier"]()
+
+
+@pytest.fixture
+def regressor():
+    return CASES["LocalModelsRegressor"]()
+
+
+def routing(enabled):
+    return sklearn.config_context(enable_metadata_routing=enabled)
+
+
+def nan_with(message):
+    """The tool goes on with nan and says so in warnings."""
+    return pytest.warns(UserWarning, match=f"(?s){SCORING_FAILED}.*{message}")
+
+
+BOTH = pytest.mark.parametrize("enabled", [False, True], ids=["off", "on"])
+# what scikit-learn says after all scores were nan
+SAYS_NAN = pytest.mark.filterwarnings(
+    "ignore:One or more of the (test|train) scores are non-finite:UserWarning",
+    f"ignore:{SCORING_FAILED}:UserWarning",
+)
+# what the estimator says when a tool keeps the groups to itself; asserted where it matters
+SINGLE = pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+
+
+# ------------------------------------------------------------------ Pipeline
+
+
+def make_pipe(case, estimator=None):
+    estimator = case.estimator if estimator is None else estimator
+    return Pipeline([("scale", StandardScaler()), ("model", clone(estimator))])
+
+
+def scaled(case):
+    """The case with features scaled beforehand."""
+    X = StandardScaler().fit_transform(case.X)
+    return X, clone(case.estimator).fit(X, case.y, groups=case.groups)
+
+
+def test_pipeline_fit(case):
+    _, expected = scaled(case)
+    with routing(False):
+        with pytest.raises(ValueError, match="does not accept the groups parameter"):
+            make_pipe(case).fit(case.X, case.y, groups=case.groups)
+        off = make_pipe(case).fit(case.X, case.y, model__groups=case.groups)
+    with routing(True):
+        on = make_pipe(case).fit(case.X, case.y, groups=case.groups)
+    for pipe in (off, on):
+        np.testing.assert_array_equal(pipe[-1].params_, expected.params_)
+        np.testing.assert_array_equal(pipe[-1].groups_, expected.groups_)
+
+
+@BOTH
+def test_pipeline_predict(case, enabled):
+    X, expected = scaled(case)
+    with routing(False):
+        pipe = make_pipe(case).fit(case.X, case.y, model__groups=case.groups)
+    with routing(enabled):
+        prediction = pipe.predict(case.X, groups=case.groups)
+        with pytest.raises(ValueError, match=NEEDS_GROUPS):
+            pipe.predict(case.X)
+    np.testing.assert_array_equal(prediction, expected.predict(X, groups=case.groups))
+
+
+@BOTH
+def test_pipeline_score(case, enabled):
+    X, expected = scaled(case)
+    with routing(False):
+        pipe = make_pipe(case).fit(case.X, case.y, model__groups=case.groups)
+    with routing(enabled):
+        if not enabled:  # dropped without a word by the pipeline; the estimator refuses
+            with pytest.raises(ValueError, match=NEEDS_GROUPS):
+                pipe.score(case.X, case.y, groups=case.groups)
+            return
+        score = pipe.score(case.X, case.y, groups=case.groups)
+        weights = np.arange(len(case.y)) + 1.0
+        pipe[-1].set_score_request(sample_weight=True)
+        weighted = pipe.score(case.X, case.y, groups=case.groups, sample_weight=weights)
+    assert score == expected.score(X, case.y, groups=case.groups)
+    assert weighted == expected.score(X, case.y, sample_weight=weights, groups=case.groups)
+
+
+@pytest.mark.parametrize("method", ["predict_proba", "decision_function"])
+def test_pipeline_predict_proba(classifier, method):
+    X, expected = scaled(classifier)
+    with routing(True):
+        pipe = make_pipe(classifier).fit(classifier.X, classifier.y, groups=classifier.groups)
+        answer = getattr(pipe, method)(classifier.X, groups=classifier.groups)
+    np.testing.assert_array_equal(answer, getattr(expected, method)(X, groups=classifier.groups))
+    # without routing scikit-learn passes on parameters to predict_proba only
+    with routing(False):
+        if method == "predict_proba":
+            again = pipe.predict_proba(classifier.X, groups=classifier.groups)
+            np.testing.assert_array_equal(again, answer)
+        else:
+            with pytest.raises(ValueError, match=ROUTING_ONLY):
+                pipe.decision_function(classifier.X, groups=classifier.groups)
+
+
+def keeping_columns(case):
+    """Ways through a ColumnTransformer that keep the ids: transformer and group_col."""
+    names = [name for name in case.frame if name != "site"]
+    scale = ("scale", StandardScaler(), names)
+    keep = ("keep", "passthrough", ["site"])
+    named = ColumnTransformer([keep, scale], verbose_feature_names_out=False)
+    prefixed = ColumnTransformer([keep, scale])
+    return {
+        "name": (named.set_output(transform="pandas"), "site"),
+        "prefixed name": (prefixed.set_output(transform="pandas"), "keep__site"),
+        "last": (ColumnTransformer([scale, keep]), -1),
+        "remainder": (make_column_transformer(scale[1:], remainder="passthrough"), -1),
+    }
+
+
+@BOTH
+@pytest.mark.parametrize("way", ["name", "prefixed name", "last", "remainder"])
+def test_pipeline_with_column(case, way, enabled):
+    """Also ColumnTransformer + Pipeline; then fit, predict, score need nothing else."""
+    X, expected = scaled(case)
+    transformer, column = keeping_columns(case)[way]
+    pipe = make_pipeline(transformer, clone(case.estimator).set_params(group_col=column))
+    with routing(enabled):
+        pipe.fit(case.frame, case.y)
+        prediction = pipe.predict(case.frame)
+        score = pipe.score(case.frame, case.y)
+    np.testing.assert_array_equal(pipe[-1].groups_, expected.groups_)
+    np.testing.assert_allclose(pipe[-1].params_, expected.params_, atol=1e-9)
+    np.testing.assert_allclose(prediction, expected.predict(X, groups=case.groups), atol=1e-9)
+    assert score == pytest.approx(expected.score(X, case.y, groups=case.groups))
+
+
+def test_column_that_does_not_survive(case):
+    transformer, _ = keeping_columns(case)["last"]
+    with pytest.raises(ValueError, match="group_col='site' is a name, but X has no column names"):
+        make_pipeline(transformer, case.by_column).fit(case.frame, case.y)
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        make_pipeline(StandardScaler(), case.by_column).fit(case.frame, case.y)
+
+
+# ------------------------------------------------------------------ GridSearchCV
+
+
+def assert_pooled(case, search):
+    """The search has fitted one model for all."""
+    assert search.best_estimator_.groups_.tolist() == [0]
+    expected = case.pooled(search.best_estimator_)
+    np.testing.assert_array_equal(search.best_estimator_.params_, expected.params_)
+
+
+def assert_search(case, search, expected):
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected)
+    best = case.candidates[int(np.argmax(expected))]
+    if search.estimator.group_col is None:
+        best.fit(case.X, case.y, groups=case.groups)
+    else:
+        best.set_params(group_col="site").fit(case.frame, case.y)
+    np.testing.assert_array_equal(search.best_estimator_.params_, best.params_)
+
+
+@pytest.mark.parametrize("scoring", ["None", "name"])
+def test_grid_search_routing_off(case, scoring):
+    """Only the splitter gets the groups, and the warning tells."""
+    scoring = None if scoring == "None" else case.scoring
+    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring)
+    with routing(False), pytest.warns(SingleClientWarning, match="to the splitter only"):
+        search.fit(case.X, case.y, groups=case.groups)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert_pooled(case, search)
+
+
+@SAYS_NAN
+@SINGLE
+def test_grid_search_routing_off_grouped_scorer(case):
+    scoring = grouped_scorer(case.scoring)
+    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring)
+    with routing(False), nan_with(NO_GROUPS_REACHED):
+        search.fit(case.X, case.y, groups=case.groups)
+    assert np.isnan(search.cv_results_["mean_test_score"]).all()
+    assert_pooled(case, search)
+
+
+@pytest.mark.parametrize("scoring", ["None", "grouped"])
+def test_grid_search_routing_on(case, scoring):
+    scoring = None if scoring == "None" else grouped_scorer(case.scoring)
+    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring)
+    with routing(True):
+        search.fit(case.X, case.y, groups=case.groups)
+        assert search.score(case.X, case.y, groups=case.groups) == case.metric(
+            case.y, search.best_estimator_.predict(case.X, groups=case.groups)
+        )
+    assert_search(case, search, case.search_scores())
+
+
+@SAYS_NAN
+def test_grid_search_routing_on_named_scorer(case):
+    """Fit gets its slice, the scorer's predict gets nothing."""
+    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=case.scoring)
+    with routing(True), nan_with(NEEDS_GROUPS):
+        search.fit(case.X, case.y, groups=case.groups)
+    assert np.isnan(search.cv_results_["mean_test_score"]).all()
+    np.testing.assert_array_equal(search.best_estimator_.groups_, np.unique(case.groups))
+
+
+@BOTH
+@pytest.mark.parametrize("scoring", ["None", "name", "grouped"])
+def test_grid_search_with_column(case, scoring, enabled):
+    scoring = {"None": None, "grouped": grouped_scorer(case.scoring)}.get(scoring, case.scoring)
+    search = GridSearchCV(case.by_column, case.grid, cv=case.column_cv, scoring=scoring)
+    with routing(enabled):
+        search.fit(case.frame, case.y)
+        assert_search(case, search, case.search_scores())
+        prediction = search.predict(case.frame)
+    np.testing.assert_array_equal(prediction, search.best_estimator_.predict(case.frame))
+
+
+@BOTH
+def test_groups_for_the_splitter_beside_a_column(case, enabled):
+    """With group_col on the estimator, groups= still serves a splitter that wants them."""
+    search = GridSearchCV(case.by_column, case.grid, cv=case.cv, scoring=case.scoring)
+    with routing(enabled):
+        search.fit(case.frame, case.y, groups=case.groups)
+    assert_search(case, search, case.search_scores())
+
+
+def test_grid_search_multimetric(classifier):
+    search = GridSearchCV(
+        classifier.estimator,
+        classifier.grid,
+        cv=classifier.cv,
+        scoring={"a": grouped_scorer("accuracy"), "l": grouped_scorer("neg_log_loss")},
+        refit="l",
+    )
+    with routing(True):
+        search.fit(classifier.X, classifier.y, groups=classifier.groups)
+    expected = classifier.search_scores()
+    np.testing.assert_allclose(search.cv_results_["mean_test_a"], expected)
+    expected = -classifier.search_scores(metric=log_loss, response="predict_proba")
+    np.testing.assert_allclose(search.cv_results_["mean_test_l"], expected)
+
+
+def test_search_predict(case):
+    """It takes no groups with or without routing; best_estimator_ does."""
+    with routing(True):
+        search = GridSearchCV(case.estimator, case.grid, cv=case.cv)
+        search.fit(case.X, case.y, groups=case.groups)
+    for enabled in (False, True):
+        with routing(enabled):
+            with pytest.raises(TypeError, match="unexpected keyword argument 'groups'"):
+                search.predict(case.X, groups=case.groups)
+            with pytest.raises(ValueError, match=NEEDS_GROUPS):
+                search.predict(case.X)
+    with routing(False), pytest.raises(ValueError, match=ROUTING_ONLY):
+        search.score(case.X, case.y, groups=case.groups)
+    search.best_estimator_.predict(case.X, groups=case.groups)
+
+
+@pytest.mark.parametrize("way", ["name", "last"])
+def test_number_of_clusters_searched_in_a_pipeline_by_column(way):
+    """IFCA's n_clusters, behind a StandardScaler, no routing."""
+    case = regression(IFCARegressor(n_init=1, random_state=0), {"n_clusters": [1, 2, 3]})
+    transformer, column = keeping_columns(case)[way]
+    pipe = make_pipeline(transformer, clone(case.estimator).set_params(group_col=column))
+    search = GridSearchCV(
+        pipe,
+        {"ifcaregressor__n_clusters": [1, 2, 3]},
+        cv=case.column_cv,
+        scoring="neg_mean_absolute_error",
+    ).fit(case.frame, case.y)
+    scores = search.cv_results_["mean_test_score"]
+    pipes = [make_pipe(case, candidate) for candidate in case.candidates]
+    np.testing.assert_allclose(scores, [pipeline_scores(case, p).mean() for p in pipes])
+    assert scores[0] < scores[1:].min() - 0.5  # one cluster is far too few
+    assert search.predict(case.frame).shape == case.y.shape
+
+
+def pipeline_scores(case, pipe):
+    scores = []
+    for train, test in case.cv.split(case.X, case.y, case.groups):
+        pipe.fit(case.X[train], case.y[train], model__groups=case.groups[train])
+        prediction = pipe.predict(case.X[test], groups=case.groups[test])
+        scores.append(-mean_absolute_error(case.y[test], prediction))
+    return np.array(scores)
+
+
+def test_number_of_clusters_searched_in_a_pipeline_by_routing():
+    case = regression(IFCARegressor(n_init=1, random_state=0), {"n_clusters": [1, 2, 3]})
+    pipes = [make_pipe(case, candidate) for candidate in case.candidates]
+    expected = [pipeline_scores(case, pipe).mean() for pipe in pipes]
+    search = GridSearchCV(
+        make_pipe(case),
+        {"model__n_clusters": [1, 2, 3]},
+        cv=case.cv,
+        scoring=grouped_scorer("neg_mean_absolute_error"),
+    )
+    with routing(True):
+        search.fit(case.X, case.y, groups=case.groups)
+        search.best_estimator_.predict(case.X, groups=case.groups)
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected)
+    assert search.best_params_["model__n_clusters"] >= 2
+
+
+# ------------------------------------------------------------------ other searches
+
+
+def searches(case, estimator, **kwargs):
+    everything = dict(random_state=0, **kwargs)
+    halving = dict(min_resources=80, factor=2)  # so many rows have some of every client
+    return {
+        "random": RandomizedSearchCV(estimator, case.grid, n_iter=2, **everything),
+        "halving": HalvingGridSearchCV(estimator, case.grid, **halving, **everything),
+        "halving random": HalvingRandomSearchCV(estimator, case.grid, **halving, **everything),
+    }
+
+
+OTHERS = pytest.mark.parametrize("kind", ["random", "halving", "halving random"])
+
+
+@OTHERS
+def test_other_searches_routing_off(case, kind):
+    search = searches(case, case.estimator, cv=case.cv)[kind]
+    with routing(False), pytest.warns(SingleClientWarning):
+        search.fit(case.X, case.y, groups=case.groups)
+    assert_pooled(case, search)
+
+
+@OTHERS
+def test_other_searches_routing_on(case, kind):
+    results = []
+    for scoring in (None, grouped_scorer(case.scoring)):
+        search = searches(case, case.estimator, cv=case.cv, scoring=scoring)[kind]
+        with routing(True):
+            search.fit(case.X, case.y, groups=case.groups)
+        results.append(search.cv_results_["mean_test_score"])
+        expected = case.fitted(search.best_estimator_)
+        np.testing.assert_array_equal(search.best_estimator_.params_, expected.params_)
+    assert np.isfinite(results[0]).all()
+    np.testing.assert_array_equal(*results)
+    # and the same as with ids in a column, where scikit-learn's names work
+    search = searches(case, case.by_column, cv=case.column_cv, scoring=case.scoring)[kind]
+    search.fit(case.frame, case.y)
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], results[0])
+    if kind == "random":
+        np.testing.assert_allclose(results[0], case.search_scores())
+
+
+@OTHERS
+@SAYS_NAN
+def test_other_searches_named_scorer(case, kind):
+    search = searches(case, case.estimator, cv=case.cv, scoring=case.scoring)[kind]
+    with routing(True), nan_with(NEEDS_GROUPS):
+        search.fit(case.X, case.y, groups=case.groups)
+    assert np.isnan(search.cv_results_["mean_test_score"]).all()
+
+
+# ------------------------------------------------------------------ cross_validate and curves
+
+
+SCORINGS = pytest.mark.parametrize("scoring", ["None", "name", "grouped"])
+
+
+def scorings(case, scoring):
+    return {"None": None, "grouped": grouped_scorer(case.scoring)}.get(scoring, case.scoring)
+
+
+@SCORINGS
+def test_cross_validate_routing_off(case, scoring):
+    """Fit gets its slice, the score none; a splitter gets groups only as groups=."""
+    scoring = scorings(case, scoring)
+    message = NO_GROUPS_REACHED if callable(scoring) else NEEDS_GROUPS
+    with routing(False), nan_with(message):
+        result = cross_validate(
+            case.estimator,
+            case.X,
+            case.y,
+            cv=case.plain_cv,
+            scoring=scoring,
+            params={"groups": case.groups},
+            return_estimator=True,
+        )
+    assert np.isnan(result["test_score"]).all()
+    for (train, _), estimator in zip(
+        case.plain_cv.split(case.X), result["estimator"], strict=True
+    ):
+        np.testing.assert_array_equal(estimator.groups_, np.unique(case.groups[train]))
+
+
+@SINGLE
+def test_cross_validate_groups_argument(case):
+    """``groups=`` is for the splitter, and refused with routing."""
+    with routing(False):
+        result = cross_validate(
+            case.estimator, case.X, case.y, cv=case.cv, groups=case.groups, return_estimator=True
+        )
+        assert all(len(estimator.groups_) == 1 for estimator in result["estimator"])
+        with pytest.raises(ValueError, match="ClientKFold needs to know whose rows"):
+            cross_validate(
+                case.estimator, case.X, case.y, cv=case.cv, params={"groups": case.groups}
+            )
+    with routing(True), pytest.raises(ValueError, match="via the `params` argument"):
+        cross_validate(case.estimator, case.X, case.y, cv=case.cv, groups=case.groups)
+
+
+@SCORINGS
+def test_cross_validate_routing_on(case, scoring):
+    named = scoring == "name"
+    arguments = dict(cv=case.cv, scoring=scorings(case, scoring), params={"groups": case.groups})
+    with routing(True):
+        if named:
+            with nan_with(NEEDS_GROUPS):
+                result = cross_validate(case.estimator, case.X, case.y, **arguments)
+        else:
+            result = cross_validate(case.estimator, case.X, case.y, **arguments)
+    expected = np.full(3, np.nan) if named else case.scores(case.estimator)
+    np.testing.assert_allclose(result["test_score"], expected)
+
+
+@BOTH
+@SCORINGS
+def test_cross_validate_with_column(case, scoring, enabled):
+    with routing(enabled):
+        result = cross_validate(
+            case.by_column, case.frame, case.y, cv=case.column_cv, scoring=scorings(case, scoring)
+        )
+    np.testing.assert_allclose(result["test_score"], case.scores(case.estimator))
+
+
+@BOTH
+def test_cross_val_predict(case, enabled):
+    """Groups reach fit, never predict."""
+    with routing(enabled):
+        with pytest.raises(ValueError, match=NEEDS_GROUPS):
+            cross_val_predict(
+                case.estimator,
+                case.X,
+                case.y,
+                cv=case.plain_cv,
+                params={"groups": case.groups},
+            )
+        prediction = cross_val_predict(case.by_column, case.frame, case.y, cv=case.column_cv)
+    for train, test in case.cv.split(case.X, case.y, case.groups):
+        model = clone(case.estimator).fit(case.X[train], case.y[train], groups=case.groups[train])
+        np.testing.assert_allclose(
+            prediction[test], model.predict(case.X[test], groups=case.groups[test]), atol=1e-9
+        )
+
+
+def curve(kind, case, estimator, X, **kwargs):
+    """Test scores of a learning curve (the last column) or a validation curve."""
+    if kind == "learning":
+        return learning_curve(estimator, X, case.y, train_sizes=[0.7, 1.0], **kwargs)[2]
+    (name, values), *_ = case.grid.items()
+    return validation_curve(estimator, X, case.y, param_name=name, param_range=values, **kwargs)[1]
+
+
+CURVES = pytest.mark.parametrize("kind", ["learning", "validation"])
+
+
+@CURVES
+@SAYS_NAN
+@SCORINGS
+def test_curves_routing_off(case, kind, scoring):
+    scoring = scorings(case, scoring)
+    message = NO_GROUPS_REACHED if callable(scoring) else NEEDS_GROUPS
+    with routing(False), nan_with(message):
+        scores = curve(
+            kind,
+            case,
+            case.estimator,
+            case.X,
+            cv=case.plain_cv,
+            scoring=scoring,
+            params={"groups": case.groups},
+        )
+    assert np.isnan(scores).all()
+
+
+@CURVES
+@SAYS_NAN
+@SCORINGS
+def test_curves_routing_on(case, kind, scoring):
+    named = scoring == "name"
+    arguments = dict(cv=case.cv, scoring=scorings(case, scoring), params={"groups": case.groups})
+    with routing(True):
+        if named:
+            with nan_with(NEEDS_GROUPS):
+                scores = curve(kind, case, case.estimator, case.X, **arguments)
+            assert np.isnan(scores).all()
+            return
+        scores = curve(kind, case, case.estimator, case.X, **arguments)
+    model = case.estimator if kind == "learning" else case.candidates[-1]
+    np.testing.assert_allclose(scores[-1], case.scores(model))
+
+
+@BOTH
+@CURVES
+def test_curves_with_column(case, kind, enabled):
+    with routing(enabled):
+        scores = curve(
+            kind, case, case.by_column, case.frame, cv=case.column_cv, scoring=case.scoring
+        )
+    assert np.isfinite(scores).all()
+    model = case.estimator if kind == "learning" else case.candidates[-1]
+    np.testing.assert_allclose(scores[-1], case.scores(model))
+
+
+@SAYS_NAN
+def test_where_learning_curves_have_no_answer(regressor):
+    """Four rows miss one of five clients, and so do plain folds of rows sorted by client."""
+    case = regressor
+    with pytest.warns(UserWarning, match="not seen in fit"):
+        scores = learning_curve(
+            case.by_column, case.frame, case.y, train_sizes=[4], cv=case.column_cv
+        )[2]
+    assert np.isnan(scores).all()
+    order = np.argsort(case.groups, kind="stable")
+    with pytest.warns(UserWarning, match="not seen in fit"):
+        scores = learning_curve(
+            case.by_column, case.frame.iloc[order], case.y[order], train_sizes=[1.0], cv=KFold(2)
+        )[2]
+    assert np.isnan(scores).all()
+
+
+# ------------------------------------------------------------------ estimators of estimators
+
+
+@BOTH
+def test_calibration(classifier, enabled):
+    case = classifier
+    with routing(enabled):
+        with pytest.raises(ValueError, match=NEEDS_GROUPS):
+            CalibratedClassifierCV(case.estimator, cv=case.plain_cv).fit(
+                case.X, case.y, groups=case.groups
+            )
+        calibrated = CalibratedClassifierCV(case.by_column, cv=case.column_cv)
+        calibrated.fit(case.frame, case.y)
+        assert calibrated.score(case.frame, case.y) > 0.8
+    for (train, _), part in zip(
+        case.cv.split(case.X, case.y, case.groups),
+        calibrated.calibrated_classifiers_,
+        strict=True,
+    ):
+        model = clone(case.estimator).fit(case.X[train], case.y[train], groups=case.groups[train])
+        np.testing.assert_allclose(part.estimator.params_, model.params_, atol=1e-9)
+
+
+@BOTH
+def test_permutation_importance(case, enabled):
+    estimator = case.fitted()
+    with routing(enabled):
+        for scoring, message in (
+            (None, NEEDS_GROUPS),
+            (case.scoring, NEEDS_GROUPS),
+            (grouped_scorer(case.scoring), NO_GROUPS_REACHED),
+        ):
+            with pytest.raises(ValueError, match=message):
+                permutation_importance(estimator, case.X, case.y, scoring=scoring)
+        # rows stay where they are, so a scorer may know the groups by itself
+        arguments = dict(n_repeats=2, random_state=0)
+        bound = permutation_importance(
+            estimator,
+            case.X,
+            case.y,
+            scoring=lambda e, X, y: e.score(X, y, groups=case.groups),
+            **arguments,
+        )
+        by_column = permutation_importance(
+            case.by_column.fit(case.frame, case.y), case.frame, case.y, **arguments
+        )
+    assert bound.importances.shape == (N_FEATURES, 2)
+    # one more, what it is worth to know the client: nothing where there is one cluster
+    assert by_column.importances.shape == (N_FEATURES + 1, 2)
+    assert by_column.importances_mean[-1] > 0
+
+
+@BOTH
+def test_stacking_and_voting(case, enabled):
+    if case.metric is accuracy_score:
+        final, stacking, voting = LogisticRegression(), StackingClassifier, VotingClassifier
+    else:
+        final, stacking, voting = Ridge(), StackingRegressor, VotingRegressor
+    stack = stacking([("fed", case.estimator)], final, cv=case.plain_cv)
+    vote = voting([("fed", case.estimator)])
+    with routing(enabled):
+        if enabled:  # groups reach fit; in stacking its own predictions fail, in voting predict
+            with pytest.raises(ValueError, match=NEEDS_GROUPS):
+                stack.fit(case.X, case.y, groups=case.groups)
+            vote.fit(case.X, case.y, groups=case.groups)
+            np.testing.assert_array_equal(vote.estimators_[0].params_, case.fitted().params_)
+            with pytest.raises(ValueError, match=NEEDS_GROUPS):
+                vote.predict(case.X)
+        else:
+            for tool in (stack, vote):
+                with pytest.raises(ValueError, match=ROUTING_ONLY):
+                    tool.fit(case.X, case.y, groups=case.groups)
+        stack = stacking([("fed", case.by_column)], final, cv=case.column_cv)
+        stack.fit(case.frame, case.y)
+        assert stack.score(case.frame, case.y) > 0.8
+        vote = voting([("fed", case.by_column)]).fit(case.frame, case.y)
+        expected = case.fitted().score(case.X, case.y, groups=case.groups)
+        assert vote.score(case.frame, case.y) == pytest.approx(expected)
+
+
+@BOTH
+def test_bagging(case, enabled):
+    bagging = BaggingClassifier if case.metric is accuracy_score else BaggingRegressor
+    arguments = dict(n_estimators=2, random_state=0)
+    bags = bagging(case.estimator, **arguments)
+    with routing(enabled):
+        if enabled:  # fit gets groups, predict does not
+            bags.fit(case.X, case.y, groups=case.groups)
+            np.testing.assert_array_equal(bags.estimators_[0].groups_, np.unique(case.groups))
+            with pytest.raises(ValueError, match=NEEDS_GROUPS):
+                bags.predict(case.X)
+        else:
+            with pytest.raises(ValueError, match=ROUTING_ONLY):
+                bags.fit(case.X, case.y, groups=case.groups)
+        with pytest.raises(ValueError, match="'site' is a name, but X has no column names"):
+            bagging(case.by_column, **arguments).fit(case.frame, case.y)
+        by_position = clone(case.estimator).set_params(group_col=N_FEATURES)
+        bags = bagging(by_position, **arguments).fit(case.frame, case.y)
+        assert bags.score(case.frame, case.y) > 0.8
+    np.testing.assert_array_equal(bags.estimators_[0].groups_, np.unique(case.groups))
+
+
+def test_several_targets(regressor):
+    """One federation a target; routing carries groups to fit, a column to all of it."""
+    case = regressor
+    Y = np.c_[case.y, -case.y]
+    model = MultiOutputRegressor(case.by_column).fit(case.frame, Y)
+    expected = case.fitted().predict(case.X, groups=case.groups)
+    np.testing.assert_allclose(model.predict(case.frame), np.c_[expected, -expected], atol=1e-9)
