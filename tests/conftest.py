@@ -1,0 +1,22 @@
+"""Settings that every test shares."""
+
+import os
+
+# Before numpy is imported: the tests run side by side (pytest -n), one BLAS thread each.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+# Pictures are drawn to files, never to a screen.
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from hypothesis import HealthCheck, settings
+
+# A fit takes as long as it takes, and a shared machine makes it take longer: no deadlines, and no
+# complaint about slow data generation. In CI the examples are the same on every run; elsewhere
+# each run tries new ones.
+_common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", **_common, derandomize=True, print_blob=True)
+settings.register_profile("dev", **_common)
+settings.register_profile("thorough", **_common, max_examples=1000)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+)

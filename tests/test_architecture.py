@@ -1,0 +1,432 @@
+"""The rules of doc/developing.rst, checked: layers, rows, what is public and documented."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skcfl
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "skcfl"
+
+# The layers of the package, from the top to the bottom; imports go downwards only. A unit is a
+# module or a subpackage of skcfl. Units of one layer may use each other, but never in a circle.
+LAYERS = (
+    {"estimators"},
+    {"base"},
+    {"solvers", "certificates"},
+    {"_contraction"},
+    {"clients"},
+    {"models", "penalties", "graphs", "ledger", "_blocks", "_optimizers"},
+    {"exceptions", "_docs", "_edges", "_groups", "_newton"},
+)
+# Beside the layers: what is below may not know them, and they use these units only.
+BESIDE = {
+    "datasets": {"exceptions"},
+    "metrics": {"exceptions"},
+    "model_selection": {"exceptions", "_docs", "_groups", "metrics"},
+    "inspection": {"exceptions", "_docs", "_groups", "metrics", "model_selection"},
+}
+# Units of one layer that must not know each other, although neither is above the other.
+STRANGERS = [{"solvers", "certificates"}]
+# Units of the server: they hold parameters and messages, never rows.
+SERVER_SIDE = {"estimators", "solvers", "_contraction", "penalties", "graphs", "ledger"}
+# Units whose methods users do not call themselves.
+DEVELOPERS = {"models", "clients", "ledger", "solvers", "penalties", "graphs"}
+# Slow to import and not needed to fit: only what draws or tests may import them, when it does.
+OPTIONAL = {"matplotlib", "pandas", "cvxpy", "networkx", "torch", "sphinx", "pytest"}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def unit_of(path):
+    """Return the unit a file belongs to, None for ``skcfl/__init__.py``."""
+    name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return None if name == "__init__" else name
+
+
+def modules_of(units):
+    return [path for path in MODULES if unit_of(path) in units]
+
+
+def imports_of(path):
+    """Yield (line, dotted name) of all imports of a file, also those inside functions."""
+    package = ["skcfl", *path.relative_to(PACKAGE).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def internal_imports(path):
+    """Yield (line, unit) for imports of other units of skcfl; None for names of ``skcfl``."""
+    for line, name in imports_of(path):
+        parts = name.split(".")
+        if parts[0] != "skcfl":
+            continue
+        unit = parts[1] if len(parts) > 1 else None
+        if unit is not None and not any(
+            (PACKAGE / f"{unit}{suffix}").exists() for suffix in (".py", "/__init__.py")
+        ):
+            unit = None  # `from skcfl import IFCA`: a name of the top, which is above every layer
+        if unit is None or unit != unit_of(path):
+            yield line, unit
+
+
+def relative(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_every_unit_has_a_layer():
+    known = set().union(*LAYERS) | set(BESIDE)
+    unknown = {unit_of(path) for path in MODULES} - known - {None}
+    assert not unknown, f"give {sorted(unknown)} a layer in LAYERS or BESIDE of this file"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_imports_go_downwards(path):
+    unit = unit_of(path)
+    if unit is None:
+        return  # skcfl/__init__.py collects the public names
+    if unit in BESIDE:
+        allowed = BESIDE[unit]
+    else:
+        depth = next(i for i, layer in enumerate(LAYERS) if unit in layer)
+        allowed = set().union(*LAYERS[depth:])
+        # The top may use what stands beside: a *CV class needs the splitter.
+        allowed |= set(BESIDE) - {"inspection"} if unit == "estimators" else set()
+        for pair in STRANGERS:
+            allowed -= pair - {unit} if unit in pair else set()
+    wrong = [
+        f"line {line}: {unit} may not import {'skcfl itself' if target is None else target}"
+        for line, target in internal_imports(path)
+        if target not in allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_units_do_not_import_each_other_in_circles():
+    graph = {}
+    for path in MODULES:
+        if unit_of(path) is not None:
+            graph.setdefault(unit_of(path), set()).update(u for _, u in internal_imports(path))
+    while graph:
+        leaves = {unit for unit, targets in graph.items() if not targets & graph.keys()}
+        assert leaves, f"a circle of imports among {sorted(graph)}"
+        graph = {unit: targets for unit, targets in graph.items() if unit not in leaves}
+
+
+@pytest.mark.parametrize("path", modules_of(SERVER_SIDE), ids=relative)
+def test_rows_never_leave_the_client_side(path):
+    """Server-side code names no rows, and gets at none through the pool.
+
+    In solvers of fusion problems ``X`` may be the papers' matrix of the clients' models x_i;
+    elsewhere the letter means rows, and ``y``, their weights and ids always do.
+    """
+    rows = {"y", "X_train", "y_train", "sample_weight"}
+    if unit_of(path) not in {"solvers", "_contraction"}:
+        rows.add("X")
+    wrong = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        name = None
+        if isinstance(node, ast.arg) and node.arg in rows:
+            name = f"parameter {node.arg}"
+        elif isinstance(node, ast.Name) and node.id in rows:
+            name = f"variable {node.id}"
+        elif isinstance(node, ast.Attribute):
+            holder = getattr(node.value, "id", getattr(node.value, "attr", ""))  # pool, self.pool
+            if holder.endswith("pool") and node.attr.startswith(("_", "X", "y", "block")):
+                name = f"{holder}.{node.attr}: the pool's public methods are its interface"
+            elif node.attr in rows:
+                name = f"attribute .{node.attr}"
+        if name:
+            wrong.append(f"line {node.lineno}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "path", modules_of({"solvers", "certificates", "_contraction"}), ids=relative
+)
+def test_solvers_know_the_pool_only(path):
+    inner = {"_blocks", "_optimizers", "models"}
+    wrong = [f"line {line}: {unit}" for line, unit in internal_imports(path) if unit in inner]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_optional_packages_are_imported_where_they_are_used(path):
+    """Never at module level, not even in modules that ``import skcfl`` does not load."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nested = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in nested or not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        module = getattr(node, "module", None)
+        names = [module] if module else [alias.name for alias in node.names]
+        for name in names:
+            assert name.split(".")[0] not in OPTIONAL, f"line {node.lineno}: {name}"
+
+
+def test_import_is_light():
+    """Nothing optional is loaded but what scikit-learn loads itself (it may load pandas)."""
+    code = (
+        "import sys, sklearn.datasets, sklearn.metrics, sklearn.model_selection\n"
+        "before = set(sys.modules)\n"
+        "import skcfl\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "skcfl" in loaded
+    assert not OPTIONAL & loaded
+
+
+# ------------------------------------------------------------------ public names
+
+
+def public_modules():
+    """Return skcfl and all its modules that have ``__all__`` and no underscore in their path."""
+    found = [skcfl]
+    for info in pkgutil.walk_packages(skcfl.__path__, "skcfl."):
+        if not any(part.startswith("_") for part in info.name.split(".")):
+            found.append(importlib.import_module(info.name))
+    return [module for module in found if hasattr(module, "__all__")]
+
+
+def public_names():
+    """Return {qualified name: object}, each object once, under its shortest name."""
+    names = {}
+    for module in public_modules():
+        for name in module.__all__:
+            names[f"{module.__name__}.{name}"] = getattr(module, name)
+    shortest = {}
+    for name in sorted(names, key=lambda name: (name.count("."), name)):
+        if not inspect.ismodule(names[name]) and not name.rpartition(".")[2].startswith("_"):
+            shortest.setdefault(id(names[name]), name)
+    return {name: names[name] for name in shortest.values()}
+
+
+PUBLIC = public_names()
+DOCUMENTED = {name: thing for name, thing in PUBLIC.items() if callable(thing)}
+CLASSES = {name: thing for name, thing in DOCUMENTED.items() if inspect.isclass(thing)}
+
+
+def methods_of(cls):
+    """Yield (name, method) of the public methods that skcfl itself defines for a class."""
+    for name, member in inspect.getmembers(cls, inspect.isfunction):
+        if not name.startswith("_") and member.__module__.startswith("skcfl"):
+            yield name, member
+
+
+METHODS = {
+    f"{method.__module__}.{method.__qualname__}": method
+    for cls in CLASSES.values()
+    for _, method in methods_of(cls)
+}
+
+
+def api_entries():
+    """Yield the qualified names in the autosummary tables of doc/api.rst."""
+    module, inside = "", False
+    for line in (ROOT / "doc" / "api.rst").read_text(encoding="utf-8").splitlines():
+        if found := re.match(r"\.\. currentmodule:: (\S+)", line):
+            module = found[1]
+        elif line.startswith(".. autosummary::"):
+            inside = True
+        elif line.strip() and not line.startswith(" "):
+            inside = False
+        elif inside and (found := re.match(r"\s+~?([A-Za-z_][\w.]*)$", line)):
+            yield f"{module}.{found[1]}"
+
+
+def resolve(name):
+    module, parts = name, []
+    while True:
+        try:
+            thing = importlib.import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, last = module.rpartition(".")
+            if not module:
+                raise
+            parts.insert(0, last)
+    for part in parts:
+        thing = getattr(thing, part)
+    return thing
+
+
+def test_all_is_true():
+    for module in public_modules():
+        assert len(set(module.__all__)) == len(module.__all__), module.__name__
+        missing = [name for name in module.__all__ if not hasattr(module, name)]
+        assert not missing, f"{module.__name__}.__all__ names {missing}, which are not there"
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = {id(resolve(name)) for name in api_entries()}
+    missing = [name for name, thing in PUBLIC.items() if id(thing) not in listed]
+    assert not missing, f"add to doc/api.rst: {missing}"
+
+
+def test_the_reference_lists_what_exists():
+    entries = list(api_entries())
+    assert entries
+    assert len(set(entries)) == len(entries)
+    for name in entries:
+        resolve(name)
+
+
+# ------------------------------------------------------------------ docstrings
+
+
+def section(doc, title):
+    """Return the text of a numpydoc section, None if there is no such section."""
+    found = re.search(rf"^{title}\n-{{{len(title)}}}\n", doc, re.M)
+    if not found:
+        return None
+    rest = doc[found.end() :]
+    end = re.search(r"^\S.*\n-{3,}\s*$", rest, re.M)
+    return rest[: end.start()] if end else rest
+
+
+def described(text):
+    """Return the names that a Parameters or Attributes section describes."""
+    names = set()
+    for line in (text or "").splitlines():
+        if line[:1].strip():
+            names.update(re.findall(r"[*\w]+", line.partition(" : ")[0]))
+    return {name.lstrip("*") for name in names}
+
+
+def parameters_of(thing):
+    return [
+        parameter
+        for parameter in inspect.signature(thing).parameters.values()
+        if parameter.name not in {"self", "cls"}
+    ]
+
+
+def returns_something(function):
+    """Whether a function returns a value or yields, nested functions not counted."""
+    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(inspect.unwrap(function))))
+    stack = list(ast.iter_child_nodes(tree.body[0]))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            continue
+        value = getattr(node, "value", None)
+        is_none = value is None or (isinstance(value, ast.Constant) and value.value is None)
+        if isinstance(node, ast.Yield | ast.YieldFrom) or (
+            isinstance(node, ast.Return) and not is_none
+        ):
+            return True
+        stack.extend(ast.iter_child_nodes(node))
+    return False
+
+
+def complaints(thing, doc, *, full):
+    """Return what is missing in a docstring; ``full`` also asks for the sections."""
+    if not doc:
+        return ["no docstring"]
+    if inspect.isclass(thing) and issubclass(thing, BaseException):
+        return []  # their signature is Python's
+    wrong = []
+    parameters = parameters_of(thing)
+    names = described(section(doc, "Parameters"))
+    if full or section(doc, "Parameters") is not None:
+        missing = [p.name for p in parameters if p.name not in names]
+        if missing:
+            wrong.append(f"Parameters does not describe {missing}")
+    stale = names - {p.name for p in parameters}
+    if stale and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        wrong.append(f"Parameters describes {sorted(stale)}, which are not in the signature")
+    answers = full and not inspect.isclass(thing) and returns_something(thing)
+    if answers and section(doc, "Returns") is None and section(doc, "Yields") is None:
+        wrong.append("no Returns section")
+    return wrong
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+def test_public_docstrings(name):
+    thing = DOCUMENTED[name]
+    doc = inspect.cleandoc(thing.__doc__ or "")  # its own, not an inherited one
+    for_users = name.split(".")[1] not in DEVELOPERS - {"models"}
+    wrong = complaints(thing, doc, full=for_users)
+    example = ">>>" in (section(doc, "Examples") or "")
+    if for_users and not inspect.isabstract(thing) and not example:
+        wrong.append("no Examples section with a runnable example")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_method_docstrings(name):
+    """What users call describes its parameters, unless there is one and a sentence says it all.
+
+    Methods that only developers call may give the shapes in a sentence, but sections that are
+    there have to be right.
+    """
+    method = METHODS[name]
+    full = len(parameters_of(method)) > 1 and name.split(".")[1] not in DEVELOPERS
+    wrong = complaints(method, inspect.getdoc(method) or "", full=full)
+    assert not wrong, "\n".join(wrong)
+
+
+# ------------------------------------------------------------------ README
+
+
+def code_blocks(path):
+    """Return the code blocks of a reStructuredText file, in their order."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    blocks = []
+    for i, line in enumerate(lines):
+        directive = line.startswith((".. code-block::", ".. code::", ".. sourcecode::"))
+        if directive or (line.endswith("::") and not line.startswith("..")):
+            block = []
+            for inner in lines[i + 1 :]:
+                if inner.strip() and not inner.startswith(" "):
+                    break
+                block.append(inner.strip())
+            blocks.append([inner for inner in block if inner and not inner.startswith(":")])
+        elif line.startswith(">>> ") and not lines[i - 1].strip():
+            blocks.append([line])
+    return blocks
+
+
+def test_readme_starts_with_two_commands():
+    """First the main job, then the tests; ``.ci/run`` takes both from there and runs them."""
+    main_job, tests = code_blocks(ROOT / "README.rst")[:2]
+    assert len(main_job) == len(tests) == 1
+    assert main_job[0].startswith("$ ") and tests[0].startswith("$ ")
+    assert "examples/quickstart.py" in main_job[0]
+    assert "pytest" in tests[0]
+
+
+def test_readme_and_guide_name_what_exists():
+    """Classes that the table of methods calls available are there, planned ones are not."""
+    text = (ROOT / "README.rst").read_text(encoding="utf-8")
+    rows = re.findall(r"^   \* - (``.*?)(?=^   \* - |^\S)", text, re.M | re.S)
+    assert rows
+    for row in rows:
+        names = re.findall(r"``(\w+)``", row.splitlines()[0])
+        state = row.rstrip().splitlines()[-1].split("- ")[-1]
+        for name in names:
+            assert hasattr(skcfl, name) == (state == "available"), f"{name} is called {state}"
