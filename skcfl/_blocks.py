@@ -87,6 +87,10 @@ class Block:
             self.lengths[index],
         )
 
+    def columns(self, index):
+        """Block with some of the columns of the design matrix."""
+        return Block(self.X[:, :, index], self.y, self.weights, self.clients, self.lengths)
+
     def batch(self, rows, weights):
         """Block of some rows of every client: rows (c, b), weights (c, b)."""
         here = np.arange(len(rows))[:, None]
@@ -172,6 +176,11 @@ class SparseBlock(Block):
             self.clients[index],
             self.lengths[index],
         )
+
+    def columns(self, index):
+        """Block with some of the columns of the design matrix."""
+        X = sparse.csr_array(self.X[:, np.flatnonzero(index)])
+        return SparseBlock(X, self.n, self.y, self.weights, self.clients, self.lengths)
 
     def batch(self, rows, weights):
         """Block of some rows of every client: rows (c, b), weights (c, b)."""

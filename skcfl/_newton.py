@@ -9,6 +9,13 @@ import numpy as np
 
 ARMIJO = 1e-4
 MAX_HALVINGS = 40
+# Relative decrements at which values say nothing any more.
+BLIND = 1e-11
+MAX_IDLE = 3
+# Fall, in units of a function, after which it is taken to have no minimum.
+UNBOUNDED = 1e20
+# Where the curvature vanishes (beyond Huber's delta) an exact Newton step has no length.
+MIN_DAMPING = 1e-8
 
 
 def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
@@ -18,7 +25,8 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
     ----------
     oracle : object
         ``oracle.at(x)`` returns values (m,) and gradients (m, p) and keeps the point;
-        ``oracle.direction(g)`` returns Newton directions (m, p) there;
+        ``oracle.direction(g, damping)`` returns Newton directions (m, p) there, with
+        curvature moved by `damping` (m,) of the way to that of a quadratic above the function;
         ``oracle.along(step, t)`` returns the values (m,) at ``x + t * step`` (t is (m,)).
     x : ndarray of shape (m, p)
         Start.
@@ -41,49 +49,89 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
         Where `tol` was met, or values could not fall any further in floating point.
     """
     x = np.array(x, dtype=float)
-    eps = np.finfo(float).eps
-    last = np.full(len(x), np.inf)
-    done = np.zeros(len(x), dtype=bool)
-    stuck = np.zeros(len(x), dtype=bool)
+    m, eps = len(x), np.finfo(float).eps
+    damping = np.full(m, MIN_DAMPING)
+    last = np.full(m, np.inf)
+    done, stuck, blind, careful = np.zeros((4, m), dtype=bool)
+    idle = np.zeros(m, dtype=int)
+    before = step = x.copy()
     for _ in range(max_iter):
         value, gradient = oracle.at(x)
-        step = oracle.direction(gradient)
-        decrement = np.einsum("ij,ij->i", gradient, step)
-        np.negative(decrement, out=decrement)
-        # A direction that does not descend comes from rounding at the minimiser.
-        decrement = np.maximum(decrement, 0.0)
-        last = np.where(done | stuck, last, decrement)
-        finishing = ~(done | stuck) & (decrement <= tol * scale)
-        t = np.where(done | stuck, 0.0, 1.0)
-        searching = ~(done | stuck | finishing)
-        slack = 8 * eps * (np.abs(value) + scale)
-        for _ in range(MAX_HALVINGS):
-            trial = oracle.along(step, t)
-            with np.errstate(invalid="ignore"):
-                good = trial <= value - ARMIJO * t * decrement + slack
-            searching &= ~good
-            if not searching.any():
-                break
-            t[searching] *= 0.5
-        # No step however small lowers the value: rounding decides, whatever tol asks.
-        t[searching] = 0.0
-        stuck |= searching
+        # Slopes judge the steps that values could not: one that did harm is taken back.
+        harm = blind & ~(np.abs(np.einsum("ij,ij->i", gradient, step)) <= last)
+        if harm.any():
+            x[harm] = before[harm]
+            careful |= harm
+            value, gradient = oracle.at(x)
+        active = ~(done | stuck)
+        step = oracle.direction(gradient, damping)
+        decrement = -np.einsum("ij,ij->i", gradient, step)
+        size = np.abs(decrement)
+        # Values differ by little but their rounding: whole steps need not lower them.
+        blind = active & ~careful & (size <= BLIND * scale)
+        # No longer falling either: the rounding of gradients is reached.
+        idle = np.where(size > 0.5 * last, idle + 1, 0)
+        done |= blind & (idle >= MAX_IDLE)
+        active &= ~done
+        blind &= active
+        last = np.where(active, size, last)
+        rounding = 8 * eps * (np.abs(value) + scale)
+        slack = np.where(blind, BLIND * scale, rounding)
+        t, trial, stalled = _search(oracle, step, value, decrement, slack, active)
+        blind &= ~(trial <= value + rounding)
+        before = x.copy()
         moving = t > 0
         x[moving] += t[moving, None] * step[moving]
-        done |= finishing
+        # A short step says that the curvature was too small, by about that factor.
+        damping = np.where(
+            t < 0.5,
+            np.minimum(damping / np.where(moving, t, 1.0), 1.0),
+            np.where(t == 1.0, np.maximum(0.1 * damping, MIN_DAMPING), damping),
+        )
+        done |= active & ~blind & (size <= tol * scale)
+        stuck |= stalled | ~(value > -UNBOUNDED * scale)
         if (done | stuck).all():
             break
     converged = done | (stuck & (last <= 1e-8 * scale))
     return x, last, converged
 
 
-def solve_scaled(H, g, shift=1e-12):
+def _search(oracle, step, value, decrement, slack, active):
+    """Lengths of the steps, values there, and where no step lowers the value, each (m,).
+
+    Steps are halved until the value falls enough, and then for as long as it goes on falling.
+    """
+    t = np.where(active, 1.0, 0.0)
+    enough = ARMIJO * np.maximum(decrement, 0.0)
+    best = np.full(len(t), np.inf)
+    searching, shortening = active.copy(), np.zeros(len(t), dtype=bool)
+    for _ in range(MAX_HALVINGS):
+        trial = oracle.along(step, t)
+        with np.errstate(invalid="ignore"):
+            good = searching & (trial <= value - enough * t + slack) & np.isfinite(trial)
+            better = shortening & (trial < best)
+        t[shortening & ~better] *= 2.0
+        best[good | better] = trial[good | better]
+        searching &= ~good
+        # A whole step is never shortened: it is what makes convergence quadratic.
+        shortening = better | (good & (t < 1.0))
+        again = searching | shortening
+        if not again.any():
+            break
+        t[again] *= 0.5
+    # No step however small lowers the value: rounding decides, whatever tol asks.
+    t[searching] = 0.0
+    return t, best, searching
+
+
+def solve_scaled(H, g):
     """Solve ``H x = g`` for a batch of symmetric positive semi-definite matrices.
 
     Rows and columns are scaled to a unit diagonal first, so that columns in different
-    units do no harm, and `shift` is added to it, so that a singular system with a
-    right-hand side in its range has a finite solution.
+    units do no harm, and a little more than its rounding is added to it, so that a singular
+    system with a right-hand side in its range has a finite solution.
     """
+    shift = 1e-15 * (10 + H.shape[-1])
     diagonal = np.einsum("ijj->ij", H)
     root = np.sqrt(np.maximum(diagonal, 0.0))
     inverse = np.divide(1.0, root, out=np.ones_like(root), where=root > 0)
@@ -93,7 +141,7 @@ def solve_scaled(H, g, shift=1e-12):
     return np.linalg.solve(S, (g * inverse)[:, :, None])[:, :, 0] * inverse
 
 
-def conjugate_gradients(product, diagonal, g, tol, max_iter):
+def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
     """Solve ``H x = g`` for a batch of systems known by their products.
 
     Parameters
@@ -104,22 +152,26 @@ def conjugate_gradients(product, diagonal, g, tol, max_iter):
         Positive preconditioner.
     g : ndarray of shape (m, p)
         Right-hand sides.
-    tol : ndarray of shape (m,)
-        Relative residuals to reach.
     max_iter : int
         Most iterations.
+    tol : ndarray of shape (m,), default=None
+        Relative residuals to reach.  None is for Newton directions: a tenth, falling with the
+        gradient, so that Newton's method converges superlinearly.
 
     Returns
     -------
     x : ndarray of shape (m, p)
         Solutions; every iterate is a descent direction of the quadratic.
     """
+    size = np.linalg.norm(g, axis=1)
+    if tol is None:
+        tol = np.minimum(0.1, size / (1.0 + size))
     x = np.zeros_like(g)
     r = g.copy()
     z = r / diagonal
     q = z.copy()
     rz = np.einsum("ij,ij->i", r, z)
-    stop = (tol * np.linalg.norm(g, axis=1)) ** 2
+    stop = (tol * size) ** 2
     for _ in range(max_iter):
         active = np.einsum("ij,ij->i", r, r) > stop
         if not active.any():

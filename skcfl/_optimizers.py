@@ -48,14 +48,17 @@ class Adam:
         w -= g
 
 
+OPTIMIZERS = {
+    "sgd": SGD,
+    "momentum": lambda shape, dtype: SGD(shape, dtype, momentum=0.9),
+    "adam": Adam,
+}
+
+
 def make_optimizer(name, shape, dtype):
     """Optimiser of a public name with fresh state."""
-    if name == "adam":
-        return Adam(shape, dtype)
-    return SGD(shape, dtype, momentum=0.9 if name == "momentum" else 0.0)
+    return OPTIMIZERS[name](shape, dtype)
 
-
-OPTIMIZERS = ("sgd", "momentum", "adam")
 
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 

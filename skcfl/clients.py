@@ -101,8 +101,10 @@ class ClientPool:
         """Call ``function(block, slots)`` for every block; slots are the clients' places."""
 
         def work(some):
-            for block, index, slots in some:
-                function(block if index is None else block.take(index), slots)
+            # A model that diverges answers infinity or NaN: for the server to see, no warning.
+            with np.errstate(over="ignore", invalid="ignore"):
+                for block, index, slots in some:
+                    function(block if index is None else block.take(index), slots)
 
         n_jobs = effective_n_jobs(self.n_jobs)
         if n_jobs == 1 or len(self._blocks) == 1:
@@ -316,7 +318,7 @@ class ClientPool:
 
     # -------------------------------------------------------------------- second order
 
-    def hessians(self, theta, labels, weights=None):
+    def hessians(self, theta, labels, weights=None, damping=0.0):
         """Hessians of the clusters' objectives, summed by cluster on the client side.
 
         Parameters
@@ -327,6 +329,9 @@ class ClientPool:
             Cluster of each client.
         weights : ndarray of shape (n_clients,), default=None
             Weights ``u_i`` of the clients; ``n_i`` by default.
+        damping : float or ndarray of shape (K,), default=0.0
+            Between 0 and 1: how far to move to a curvature with which Newton steps never
+            overshoot, where the second derivative vanishes (Huber).
 
         Returns
         -------
@@ -335,15 +340,14 @@ class ClientPool:
         """
         theta = np.asarray(theta, dtype=float)
         weights = self.client_weights if weights is None else weights
+        damping = np.broadcast_to(damping, (len(theta),))
         parts = {}
 
         def work(block, slots):
             mine = labels[slots]
-            H = self.model.hessian(block.astype(np.float64), theta[mine])
-            H *= weights[slots][:, None, None]
+            H = self.model.hessian(block.astype(np.float64), theta[mine], damping[mine])
             some, place = np.unique(mine, return_inverse=True)
-            share = (place == np.arange(len(some))[:, None]).astype(float)
-            flat = share @ H.reshape(len(H), -1)
+            flat = sum_by_cluster(H.reshape(len(H), -1), place, len(some), weights[slots])
             parts[int(slots[0])] = some, flat.reshape(len(some), *H.shape[1:])
 
         self._each(work, self.n_params)
@@ -355,7 +359,7 @@ class ClientPool:
         self.ledger.book(down=self.n_clients * self.n_params, up=self.n_clients * triangle)
         return total
 
-    def hessian_products(self, theta, u, labels, weights=None):
+    def hessian_products(self, theta, u, labels, weights=None, damping=0.0):
         """Products of the clusters' Hessians with vectors, for models of many parameters.
 
         Parameters
@@ -366,6 +370,8 @@ class ClientPool:
             Cluster of each client.
         weights : ndarray of shape (n_clients,), default=None
             Weights ``u_i`` of the clients; ``n_i`` by default.
+        damping : float or ndarray of shape (K,), default=0.0
+            As for :meth:`hessians`.
 
         Returns
         -------
@@ -374,12 +380,13 @@ class ClientPool:
         """
         theta, u = np.asarray(theta, dtype=float), np.asarray(u, dtype=float)
         weights = self.client_weights if weights is None else weights
+        damping = np.broadcast_to(damping, (len(theta),))
         out = np.empty((self.n_clients, self.n_params))
 
         def work(block, slots):
             mine = labels[slots]
             out[slots] = self.model.hessian_product(
-                block.astype(np.float64), theta[mine], u[mine]
+                block.astype(np.float64), theta[mine], u[mine], damping[mine]
             )
 
         self._each(work, 2)
@@ -493,8 +500,20 @@ class ClientPool:
     # -------------------------------------------------------------------- other pools
 
     def subset(self, clients):
-        """Pool of some of the clients, in the given order; shares ledger and random state."""
-        clients = np.asarray(clients)
+        """Pool of some of the clients, in the given order; shares ledger and random state.
+
+        Parameters
+        ----------
+        clients : array-like
+            Positions, each at most once, or a mask.
+
+        Returns
+        -------
+        pool : ClientPool
+        """
+        clients = np.arange(self.n_clients)[clients]
+        if len(np.unique(clients)) < len(clients):
+            raise ValueError(f"Each client can be in a subset once, got {clients!r}.")
         place = np.full(self.n_clients, -1)
         place[clients] = np.arange(len(clients))
         pool = self._copy()
@@ -637,7 +656,14 @@ def sum_by_cluster(messages, labels, n_clusters, weights=None):
     """Weighted sums of clients' messages by cluster: (n, p) -> (n_clusters, p)."""
     share = np.zeros((n_clusters, len(labels)), dtype=messages.dtype)
     share[labels, np.arange(len(labels))] = 1.0 if weights is None else weights
-    return share @ messages
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = share @ messages
+        if not np.isfinite(total).all():
+            # Zero times infinity: a client that diverged is the matter of its cluster only.
+            for k in range(n_clusters):
+                mine = np.flatnonzero(share[k])
+                total[k] = share[k, mine] @ messages[mine]
+    return total
 
 
 def _train(model, block, w, steps, rates, center, rho, optimizer, batches):

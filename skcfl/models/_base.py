@@ -1,7 +1,9 @@
 """What a client trains: the interface of local models."""
 
 from abc import ABCMeta, abstractmethod
+from math import isfinite
 
+import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 
@@ -87,3 +89,16 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     @abstractmethod
     def value_gradient(self, block, w):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+
+
+def choose(losses, fixed=None):
+    """Model of least loss of every client, (c,); a loss that is no number is not chosen.
+
+    Clients whose entry of `fixed` is not negative keep that model.
+    """
+    choice = losses.argmin(axis=1)
+    if not isfinite(losses.sum()):
+        choice = np.where(np.isfinite(losses), losses, np.inf).argmin(axis=1)
+    if fixed is not None:
+        choice = np.where(fixed >= 0, fixed, choice)
+    return choice

@@ -6,12 +6,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._newton import newton, solve_scaled
-from ._base import LocalModel
-from ._linear import choose
+from ._base import choose
+from ._convex import ConvexModel
 
 
-class Location(LocalModel):
+class Location(ConvexModel):
     r"""Location of a client's rows, an unsupervised local model.
 
     .. math:: f_i(x) = \frac{1}{n_i} \sum_l s_l \, \ell(\|x - a_l\|), \qquad n_i = \sum_l s_l,
@@ -34,8 +33,6 @@ class Location(LocalModel):
     >>> Location().bind(n_features=3).n_params
     3
     """
-
-    second_order = True
 
     _parameter_constraints = {
         "loss": [StrOptions({"squared_error", "huber"})],
@@ -72,10 +69,6 @@ class Location(LocalModel):
         """Start of local training: the origin."""
         return np.zeros(self.n_params, dtype=self.dtype)
 
-    def centre(self, w):
-        """Models unchanged: there is no free direction."""
-        return w
-
     def coefficients(self, params):
         """A location has no coefficients."""
         return {}
@@ -84,44 +77,13 @@ class Location(LocalModel):
         """Slices of the parameter vector by layer name."""
         return {"location": slice(0, self.n_params)}
 
-    def _moments(self, block):
-        """Weighted means (c, d), and mean squared distances to them (c,)."""
-        if "moments" not in block.cache:
-            mean = block.backward(block.weights[:, None, :])[:, 0]
-            distance2 = self._distances2(block, mean, mean[:, None, :])[:, 0]
-            spread = np.einsum("cn,cn->c", distance2, block.weights)
-            block.cache["moments"] = mean, spread
-        return block.cache["moments"]
-
-    def _distances2(self, block, mean, points):
-        """Squared distances of rows to points (c, K, d) -> (c, K, n).
-
-        Taken about each client's mean, so that far-away data cost no digits.
-        """
-        X = block.dense() - mean[:, None, :]
-        P = points - mean[:, None, :]
-        squares = np.einsum("cnd,cnd->cn", X, X)[:, None, :]
-        squares = squares + np.einsum("ckd,ckd->ck", P, P)[:, :, None]
-        return np.maximum(squares - 2.0 * np.matmul(P, X.transpose(0, 2, 1)), 0.0)
-
-    def _losses_at(self, block, points):
-        """Losses of the clients at points (c, K, d) -> (c, K)."""
-        mean, spread = self._moments(block)
-        if self._squared:
-            P = points - mean[:, None, :]
-            total = block.weights.sum(axis=1)
-            return 0.5 * (
-                total[:, None] * np.einsum("ckd,ckd->ck", P, P) + spread[:, None]
-            ).astype(points.dtype)
-        r = np.sqrt(self._distances2(block, mean, points))
-        inner = np.minimum(r, self.delta)
-        V = inner * (r - 0.5 * inner)
-        return np.matmul(V, block.weights[:, :, None])[..., 0]
+    # ------------------------------------------------------------------ first order
 
     def losses(self, block, theta):
         """Mean loss of every client under every model: (K, p) -> (c, K)."""
-        shape = (len(block.clients),) + theta.shape
-        return self._losses_at(block, np.broadcast_to(theta, shape))
+        shape = (len(block.clients), self.n_params)
+        states = (self._state(block, np.broadcast_to(w, shape)) for w in theta)
+        return np.stack([self._loss(block, E) for E in states], axis=1)
 
     def best_response(self, block, theta, fixed=None):
         """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
@@ -129,75 +91,105 @@ class Location(LocalModel):
         choice = choose(losses, fixed)
         return losses, choice, self.gradient(block, theta[choice])
 
-    def value_gradient(self, block, w):
-        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
-        return self._losses_at(block, w[:, None, :])[:, 0], self.gradient(block, w)
+    def _points(self, block):
+        """Points (c, n, d) whose distances make the loss, their weights, and a constant.
 
-    def _pull(self, block, w):
-        """Row weights of the gradient, ``w_l min(1, delta / |w - a_l|)``."""
+        The rows; for squared distances their mean, which has all the weight, and the spread
+        about it.  Differences to points, not expanded squares, so that far-away data and
+        outliers cost no digits.
+        """
+        if not self._squared:
+            return block.dense(), block.weights, 0.0
+        mean, spread = self._moments(block)
+        return mean[:, None, :], block.weights.sum(axis=1)[:, None], 0.5 * spread
+
+    def _moments(self, block):
+        """Weighted means (c, d), and mean squared distances to them (c,)."""
+        if "moments" not in block.cache:
+            X, w = block.dense(), block.weights
+            mean = np.einsum("cn,cnd->cd", w, X)
+            # Once more, because weights sum to 1 up to rounding only.
+            mean += np.einsum("cn,cnd->cd", w, X - mean[:, None, :])
+            spread = np.einsum("cn,cnd->c", w, (X - mean[:, None, :]) ** 2)
+            block.cache["moments"] = mean, spread
+        return block.cache["moments"]
+
+    def _state(self, block, w):
+        return w[:, None, :] - self._points(block)[0]
+
+    def _state_change(self, block, u):
+        return u[:, None, :]
+
+    def _loss(self, block, E):
+        _, weights, constant = self._points(block)
+        return np.einsum("cn,cn->c", self._value(_lengths(E)), weights) + constant
+
+    def _value(self, r):
+        """Loss at a distance."""
         if self._squared:
-            return block.weights
-        mean, _ = self._moments(block)
-        r = np.sqrt(self._distances2(block, mean, w[:, None, :])[:, 0])
-        return block.weights * np.minimum(1.0, self.delta / np.maximum(r, self.delta))
+            return 0.5 * r**2
+        inner = np.minimum(r, self.delta)
+        return inner * (r - 0.5 * inner)
 
-    def gradient(self, block, w):
-        """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p)."""
-        mean, _ = self._moments(block)
-        pull = self._pull(block, w)
-        total = pull.sum(axis=1)[:, None]
+    def _pull(self, block, E):
+        """Distances, and the weights of the differences in the gradient, both (c, n)."""
+        weights, r = self._points(block)[1], _lengths(E)
+        return r, weights if self._squared else weights * self._shrink(r)
+
+    def _shrink(self, r):
+        return np.minimum(1.0, self.delta / np.maximum(r, self.delta))
+
+    def _loss_gradient(self, block, E):
+        return np.matmul(self._pull(block, E)[1][:, None, :], E)[:, 0]
+
+    # ----------------------------------------------------------------- second order
+
+    def _loss_hessian(self, block, E, damping=0.0):
+        r, pull = self._pull(block, E)
+        H = pull.sum(axis=1)[:, None, None] * np.eye(self.n_params)
         if self._squared:
-            return total * (w - mean)
-        centred = block.backward(pull[:, None, :])[:, 0] - total * mean
-        return total * (w - mean) - centred
+            return H
+        return H - np.matmul((E * self._flat(r, pull, damping)).transpose(0, 2, 1), E)
 
-    def hessian(self, block, w):
-        """Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p, p)."""
-        identity = np.eye(self.n_params)
+    def _loss_product(self, block, E, u, damping=0.0):
+        r, pull = self._pull(block, E)
+        product = pull.sum(axis=1)[:, None] * u
         if self._squared:
-            return block.weights.sum(axis=1)[:, None, None] * identity
+            return product
+        along = np.matmul(E, u[:, :, None])
+        return product - np.sum(along * self._flat(r, pull, damping) * E, axis=1)
+
+    def _flat(self, r, pull, damping):
+        """What to take from the curvature: beyond delta there is none towards the row."""
+        damping = np.reshape(damping, (-1, 1))
+        outside = np.where(r > self.delta, pull / np.maximum(r, self.delta) ** 2, 0.0)
+        return ((1.0 - damping) * outside)[:, :, None]
+
+    def _loss_diagonal(self, block):
+        return np.tile(block.weights.sum(axis=1)[:, None], self.n_params) + 1e-300
+
+    def _loss_size(self, block):
         mean, _ = self._moments(block)
-        r = np.sqrt(self._distances2(block, mean, w[:, None, :])[:, 0])
-        pull = self._pull(block, w)
-        H = pull.sum(axis=1)[:, None, None] * identity
-        # Beyond delta only the direction to the row has no curvature.
-        outer = np.where(r > self.delta, pull / np.maximum(r, self.delta) ** 2, 0.0)
-        E = block.dense() - w[:, None, :]
-        return H - np.matmul((E * outer[:, :, None]).transpose(0, 2, 1), E)
+        return self._loss(block, self._state(block, mean)) + self.delta**2
 
-    def hessian_product(self, block, w, u):
-        """Hessian of ``f_i`` at ``w_i`` times ``u_i``: (c, p), (c, p) -> (c, p)."""
-        return np.matmul(self.hessian(block, w), u[:, :, None])[:, :, 0]
+    @property
+    def _bounded(self):
+        return True
 
-    def pin(self, H):
-        """Nothing to pin."""
-        return H
+    def _first_guess(self, block):
+        return self._moments(block)[0]
 
-    def solve(self, block, x0=None):
-        """Each client's own minimiser, (c, p), and whether it converged (c,)."""
-        return self._minimise(block, x0)
-
-    def prox(self, block, v, rho, x0=None):
-        """``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``: (c, p), (c,) -> (c, p), (c,)."""
-        return self._minimise(block, v if x0 is None else x0, v=v, rho=rho)
-
-    def _minimise(self, block, x0, v=None, rho=None, s=None):
-        block = block if block.dtype == np.float64 else block.astype(np.float64)
-        mean, _ = self._moments(block)
-        if self._squared:
-            total = block.weights.sum(axis=1)[:, None]
-            rhs = total * mean
-            rhs = rhs if s is None else rhs + s
-            lhs = total
-            if rho is not None:
-                rhs = rhs + np.asarray(rho)[:, None] * v
-                lhs = lhs + np.asarray(rho)[:, None]
-            x = np.divide(rhs, lhs, out=np.zeros_like(rhs), where=lhs > 0)
-            return x, np.ones(len(x), dtype=bool)
-        x = mean.copy() if x0 is None else np.asarray(x0, dtype=float)
-        oracle = _LocationOracle(self, block, v, rho, s)
-        x, _, converged = newton(oracle, x, oracle.scale())
-        return x, converged
+    def _closed_form(self, block, v, rho, s):
+        if not self._squared:
+            return None
+        block = block.astype(np.float64)
+        mean, total = self._moments(block)[0], block.weights.sum(axis=1)[:, None]
+        pull = np.zeros_like(total) if rho is None else np.asarray(rho, dtype=float)[:, None]
+        # About the mean, so that far-away data cost no digits.
+        rhs = np.zeros_like(mean) if s is None else s
+        if v is not None:
+            rhs = rhs + pull * (v - mean)
+        return mean + np.divide(rhs, total + pull, out=np.zeros_like(mean), where=total + pull > 0)
 
     def conjugate(self, block, s, x0=None):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
@@ -208,24 +200,28 @@ class Location(LocalModel):
         block = block.astype(np.float64)
         s = np.asarray(s, dtype=float)
         mean, spread = self._moments(block)
-        x, _ = self._minimise(block, x0, s=s)
+        size = np.linalg.norm(s, axis=1)
         empty = block.weights.sum(axis=1) == 0.0
         if self._squared:
-            bound = np.einsum("cp,cp->c", s, mean) + 0.5 * np.einsum("cp,cp->c", s, s)
-            bound -= 0.5 * spread
+            outside = empty & (size > 0)
+            x, _ = self._minimise(block, s=s)
+            bound = np.einsum("cp,cp->c", s, mean) + 0.5 * (size**2 - spread)
         else:
+            outside = size > np.where(empty, 0.0, self.delta * (1 + 1e-9))
+            x, _ = self._minimise(block, x0, s=np.where(outside[:, None], 0.0, s))
+            A = block.dense() - mean[:, None, :]
             E = x[:, None, :] - block.dense()
-            r = np.linalg.norm(E, axis=2)
-            U = E * np.minimum(1.0, self.delta / np.maximum(r, self.delta))[:, :, None]
-            # Move all rows by the same small vector to meet the constraint, then shrink
-            # nothing: rows that leave the ball make the bound infinite, never wrong.
+            U = E * self._shrink(_lengths(E))[:, :, None]
+            # Move all rows by the same small vector to meet the constraint: rows that leave
+            # the ball make the bound infinite, never wrong.
             U = U + (s - np.einsum("cnd,cn->cd", U, block.weights))[:, None, :]
-            norms = np.linalg.norm(U, axis=2)
-            outside = (norms > self.delta * (1 + 1e-9)) & (block.weights > 0)
-            inner = np.einsum("cnd,cnd->cn", U, block.dense()) + 0.5 * norms**2
-            bound = np.einsum("cn,cn->c", inner, block.weights)
-            bound[outside.any(axis=1)] = np.inf
-        bound[empty] = np.where(np.abs(s[empty]).max(axis=1, initial=0.0) == 0.0, 0.0, np.inf)
+            norms = _lengths(U)
+            far = ~(norms <= self.delta * (1 + 1e-9)) & (block.weights > 0)
+            outside |= far.any(axis=1)
+            rows = np.einsum("cnd,cnd->cn", U, A) + 0.5 * norms**2
+            bound = np.einsum("cp,cp->c", s, mean) + np.einsum("cn,cn->c", rows, block.weights)
+        bound[empty] = 0.0
+        bound[outside] = np.inf
         return bound, x
 
     def spectrum(self, block):
@@ -245,52 +241,9 @@ class Location(LocalModel):
     def row_losses(self, X, y, params, index):
         """Loss of every row."""
         X = X.toarray() if hasattr(X, "toarray") else X
-        r = np.linalg.norm(X - params[index], axis=1)
-        if self._squared:
-            return 0.5 * r**2
-        inner = np.minimum(r, self.delta)
-        return inner * (r - 0.5 * inner)
+        return self._value(np.linalg.norm(X - params[index], axis=1))
 
 
-class _LocationOracle:
-    """``f_i(x) + rho_i/2 |x - v_i|^2 - <s_i, x>`` of the clients of a block."""
-
-    def __init__(self, model, block, v, rho, s):
-        self.model, self.block, self.v, self.s = model, block, v, s
-        self.rho = None if rho is None else np.asarray(rho, dtype=float)[:, None]
-
-    def scale(self):
-        mean, spread = self.model._moments(self.block)
-        scale = spread + self.model.delta**2
-        if self.rho is not None:
-            scale = scale + 0.5 * (self.rho * (self.v - mean) ** 2).sum(axis=1)
-        return scale
-
-    def _rest(self, x):
-        value = np.zeros(len(x))
-        if self.rho is not None:
-            value += 0.5 * (self.rho * (x - self.v) ** 2).sum(axis=1)
-        if self.s is not None:
-            value -= np.einsum("cp,cp->c", self.s, x)
-        return value
-
-    def at(self, x):
-        self.x = x.copy()
-        value, g = self.model.value_gradient(self.block, x)
-        if self.rho is not None:
-            g = g + self.rho * (x - self.v)
-        if self.s is not None:
-            g = g - self.s
-        return value + self._rest(x), g
-
-    def direction(self, g):
-        H = self.model.hessian(self.block, self.x)
-        if self.rho is not None:
-            np.einsum("ijj->ij", H)[:] += self.rho
-        # Far from all rows the loss is a cone: no curvature but across it.
-        np.einsum("ijj->ij", H)[:] += 1e-9
-        return -solve_scaled(H, g)
-
-    def along(self, step, t):
-        x = self.x + t[:, None] * step
-        return self.model._losses_at(self.block, x[:, None, :])[:, 0] + self._rest(x)
+def _lengths(E):
+    """Euclidean lengths of differences (c, n, d) -> (c, n)."""
+    return np.sqrt(np.einsum("cnd,cnd->cn", E, E))

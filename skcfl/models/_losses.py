@@ -8,7 +8,7 @@ over that table.
 """
 
 import numpy as np
-from scipy.special import expit, logsumexp, softmax, xlogy
+from scipy.special import expit, xlogy
 
 
 class Loss:
@@ -23,10 +23,14 @@ class Loss:
         infinite where there is none.
     quadratic : bool
         Whether the second derivative is constant.
+    coupled : bool
+        Whether the outputs of a row depend on each other; then a vector added to all of
+        them changes nothing.
     """
 
     classifier = False
     quadratic = False
+    coupled = False
     max_curvature = np.inf
 
     def n_outputs(self, n_classes):
@@ -54,13 +58,30 @@ class Loss:
         """Second derivative in `z`, of the shape of `z`; diagonal in the outputs."""
         raise NotImplementedError
 
+    def newton_curvature(self, z, y, damping):
+        """Second derivative, moved by `damping` of the way to the curvature of a parabola.
+
+        The parabola touches the loss at `z` and lies above it: a step with all of its
+        curvature never overshoots.  Needed where the second derivative vanishes.
+        """
+        return self.curvature(z, y)
+
+    def curvature_product(self, z, y, u, damping=0.0):
+        """Second derivative in `z` (damped as above) times `u`, arrays of the shape of `z`."""
+        return self.newton_curvature(z, y, damping) * u
+
+    def curvature_blocks(self, z, y, damping=0.0):
+        """Second derivatives (damped as above) by pairs of outputs.
+
+        Yields ``a, b, h`` with ``b <= a`` and `h` of the shape of the values.
+        """
+        h = self.newton_curvature(z, y, damping)
+        for a in range(z.shape[-2]):
+            yield a, a, h[..., a, :]
+
     def conjugate(self, a, y):
         """Convex conjugate in `z` of every row; infinite outside of its domain."""
         raise NotImplementedError
-
-    def curvature_product(self, z, y, u):
-        """Second derivative in `z` times `u`, arrays of the shape of `z`."""
-        return self.curvature(z, y) * u
 
     def output(self, z):
         """Predicted targets of raw predictions ``(n_rows, C)``."""
@@ -107,6 +128,10 @@ class Huber(Loss):
 
     def curvature(self, z, y):
         return (np.abs(z - y) <= self.delta).astype(z.dtype)
+
+    def newton_curvature(self, z, y, damping):
+        r = np.abs(z - y)
+        return np.where(r <= self.delta, 1.0, damping * self.delta / np.maximum(r, self.delta))
 
     def conjugate(self, a, y):
         inside = np.abs(a) <= self.delta * (1 + 1e-12)
@@ -198,6 +223,7 @@ class Logistic(_ClassLoss):
 class Multinomial(_ClassLoss):
     """``logsumexp(z) - z_y``: log loss of three classes or more."""
 
+    coupled = True
     max_curvature = 0.5
 
     def encode(self, y, n_classes, dtype):
@@ -213,17 +239,30 @@ class Multinomial(_ClassLoss):
         return np.log(np.exp(z - top).sum(axis=-2)) + top[..., 0, :] - own
 
     def gradient(self, z, y):
-        p = np.exp(z - z.max(axis=-2, keepdims=True))
-        p /= p.sum(axis=-2, keepdims=True)
+        p = self.probabilities(z)
         codes = self._codes(z, y)
         np.put_along_axis(p, codes, np.take_along_axis(p, codes, axis=-2) - 1.0, axis=-2)
         return p
 
-    def curvature(self, z, y):
-        raise NotImplementedError("The outputs are coupled: see curvature_product.")
+    @staticmethod
+    def probabilities(z):
+        """Softmax over the outputs, of the shape of `z`."""
+        p = np.exp(z - z.max(axis=-2, keepdims=True))
+        p /= p.sum(axis=-2, keepdims=True)
+        return p
 
-    def curvature_product(self, z, y, u):
-        p = softmax(z, axis=-2)
+    def curvature(self, z, y):
+        raise NotImplementedError("The outputs are coupled: see curvature_blocks.")
+
+    def curvature_blocks(self, z, y, damping=0.0):
+        p = self.probabilities(z)
+        for a in range(z.shape[-2]):
+            for b in range(a):
+                yield a, b, -p[..., a, :] * p[..., b, :]
+            yield a, a, p[..., a, :] * (1.0 - p[..., a, :])
+
+    def curvature_product(self, z, y, u, damping=0.0):
+        p = self.probabilities(z)
         return p * (u - (p * u).sum(axis=-2, keepdims=True))
 
     def conjugate(self, a, y):
@@ -236,7 +275,7 @@ class Multinomial(_ClassLoss):
 
     def proba(self, z):
         """Class probabilities of raw predictions ``(n_rows, C)``."""
-        return np.exp(z - logsumexp(z, axis=1, keepdims=True))
+        return self.probabilities(z.T).T
 
 
 class SquaredHinge(_ClassLoss):

@@ -50,7 +50,10 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     place[used] = np.arange(len(used))
     oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
     start = pool.centre(np.asarray(theta, dtype=float)[used])
-    scale = np.maximum(np.abs(oracle.at(np.zeros_like(start))[0]), 1e-30)
+    at_zero = oracle.at(np.zeros_like(start))[0]
+    scale = np.maximum(np.abs(at_zero), 1e-30)
+    # A model that diverged is a worse start than none.
+    start[~(oracle.at(start)[0] <= at_zero)] = 0.0
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter)
     out = np.array(theta, dtype=float)
     out[used] = x
@@ -72,12 +75,10 @@ class _PooledOracle:
 
     def at(self, x):
         """Values and gradients."""
-        if self.cached is not None and np.array_equal(self.cached[0], x):
-            _, value, gradient = self.cached
-        else:
-            value, gradient = self._evaluate(x)
-        self.x, self.value = x.copy(), value
-        return value, gradient
+        if self.cached is None or not np.array_equal(self.cached[0], x):
+            self.cached = x.copy(), *self._evaluate(x)
+        self.x, self.value, gradient = self.cached
+        return self.value, gradient
 
     def _evaluate(self, x):
         value, gradient = self.pool.objectives_gradients(x[self.labels], dtype=np.float64)
@@ -85,20 +86,17 @@ class _PooledOracle:
             value = np.bincount(self.labels, weights=self.share * value, minlength=self.K)
             return value, sum_by_cluster(gradient, self.labels, self.K, self.share)
 
-    def direction(self, g):
+    def direction(self, g, damping):
         """Newton directions."""
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
-            H = pool.hessians(self.x, self.labels, self.share)
+            H = pool.hessians(self.x, self.labels, self.share, damping)
             step = -solve_scaled(pool.pin(H), g)
         else:
-            # A relative residual that falls with the gradient: superlinear convergence.
-            size = np.linalg.norm(g, axis=1)
             step = -conjugate_gradients(
-                lambda u: pool.hessian_products(self.x, u, self.labels, self.share),
+                lambda u: pool.hessian_products(self.x, u, self.labels, self.share, damping),
                 np.ones_like(g),
                 g,
-                np.minimum(0.1, size / (1.0 + size)),
                 200,
             )
         if self.record is not None:
@@ -111,6 +109,5 @@ class _PooledOracle:
     def along(self, step, t):
         """Values at ``x + t * step``, kept for the next iteration."""
         x = self.x + np.where(t[:, None] > 0, t[:, None] * step, 0.0)
-        value, gradient = self._evaluate(x)
-        self.cached = x, value, gradient
-        return value
+        self.cached = x, *self._evaluate(x)
+        return self.cached[1]

@@ -1,0 +1,207 @@
+"""Local models with a convex objective and second derivatives."""
+
+from abc import abstractmethod
+
+import numpy as np
+
+from .._newton import conjugate_gradients, newton, solve_scaled
+from ._base import LocalModel
+
+# Above this number of parameters Newton directions come from conjugate gradients.
+MAX_DENSE = 256
+
+
+class ConvexModel(LocalModel):
+    """Base of the local models that second-order methods can use.
+
+    The loss of a client's rows is a convex function of a *state* that is affine in the
+    parameters: the predictions of a linear model, the rows' differences to a location.  A
+    subclass says what the state is and gives the loss and its derivatives there; the local
+    penalty, Newton's method, prox and minimisers are written once, here.
+
+    Attributes
+    ----------
+    decay : ndarray of shape (n_params,)
+        L2 penalty of each parameter (of bound models).
+    """
+
+    second_order = True
+
+    @abstractmethod
+    def _state(self, block, w):
+        """State of every client at its parameters (c, p)."""
+
+    @abstractmethod
+    def _state_change(self, block, u):
+        """Change of the state, an array that broadcasts with it, along (c, p)."""
+
+    @abstractmethod
+    def _loss(self, block, state):
+        """Mean loss of every client, (c,)."""
+
+    @abstractmethod
+    def _loss_gradient(self, block, state):
+        """Its gradient in the parameters, (c, p)."""
+
+    @abstractmethod
+    def _loss_hessian(self, block, state, damping=0.0):
+        """Its Hessian in the parameters, (c, p, p); `damping` as in ``newton``, (c,)."""
+
+    @abstractmethod
+    def _loss_product(self, block, state, u, damping=0.0):
+        """Its (damped) Hessian times (c, p), without forming it."""
+
+    @abstractmethod
+    def _loss_diagonal(self, block):
+        """Size of the diagonal of its Hessian, (c, p), to precondition systems."""
+
+    @abstractmethod
+    def _loss_size(self, block):
+        """Size of the loss, (c,), in whose units minimisers are accurate."""
+
+    @property
+    @abstractmethod
+    def _bounded(self):
+        """Whether the curvature of the loss is bounded."""
+
+    def _first_guess(self, block):
+        """Start of Newton's method, (c, p), where none is given."""
+        return np.zeros((len(block.clients), self.n_params))
+
+    def _closed_form(self, block, v, rho, s):
+        """Minimiser of ``f_i + rho_i / 2 |x - v_i|^2 - <s_i, x>``, None without a formula."""
+        return None
+
+    def centre(self, w):
+        """Models (m, p) with the same predictions, their free directions at zero."""
+        return w
+
+    def pin(self, H):
+        """Add curvature to the free directions of Hessians (m, p, p), in place."""
+        return H
+
+    def value_gradient(self, block, w):
+        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+        state = self._state(block, w)
+        value, gradient = self._loss(block, state), self._loss_gradient(block, state)
+        if self.decay.any():
+            pull = self.decay.astype(gradient.dtype) * w
+            value += 0.5 * np.einsum("cp,cp->c", pull, w)
+            gradient += pull
+        return value, gradient
+
+    def gradient(self, block, w):
+        """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p)."""
+        gradient = self._loss_gradient(block, self._state(block, w))
+        if self.decay.any():
+            gradient += self.decay.astype(gradient.dtype) * w
+        return gradient
+
+    def hessian(self, block, w, damping=0.0):
+        """Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p, p); `damping` as in ``newton``."""
+        H = self._loss_hessian(block, self._state(block, w), damping)
+        np.einsum("ijj->ij", H)[:] += self.decay
+        return H
+
+    def hessian_product(self, block, w, u, damping=0.0):
+        """Hessian of ``f_i`` at ``w_i`` times ``u_i``: (c, p), (c, p) -> (c, p)."""
+        return self._loss_product(block, self._state(block, w), u, damping) + self.decay * u
+
+    def solve(self, block, x0=None):
+        """Each client's own minimiser, (c, p), and whether it converged (c,)."""
+        return self._minimise(block, x0)
+
+    def prox(self, block, v, rho, x0=None):
+        """``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``: (c, p), (c,) -> (c, p), (c,)."""
+        return self._minimise(block, v if x0 is None else x0, v=v, rho=rho)
+
+    def _minimise(self, block, x0=None, v=None, rho=None, s=None):
+        x = self._closed_form(block, v, rho, s)
+        if x is not None:
+            return x, np.ones(len(x), dtype=bool)
+        block = block.astype(np.float64)
+        oracle = _ClientOracle(self, block, v, rho, s)
+        if x0 is None:
+            x = self._first_guess(block)
+        else:
+            x = np.asarray(x0, dtype=float) if self._bounded else oracle.better_start(x0)
+        if rho is None:
+            x = self.centre(x)
+        x, _, converged = newton(oracle, x, oracle.scale())
+        return x, converged
+
+
+class _ClientOracle:
+    """``f_i(x) + rho_i / 2 |x - v_i|^2 - <s_i, x>`` of the clients of a block."""
+
+    def __init__(self, model, block, v, rho, s):
+        self.model, self.block, self.v, self.s = model, block, v, s
+        self.rho = None if rho is None else np.asarray(rho, dtype=float)[:, None]
+        self.diagonal = np.tile(model.decay, (len(block.clients), 1))
+        if rho is not None:
+            self.diagonal += self.rho
+
+    def scale(self):
+        """Size of each function: its loss and the pull of its other terms."""
+        scale = self.model._loss_size(self.block)
+        if self.rho is not None:
+            away = self.v - self.model._first_guess(self.block)
+            scale = scale + 0.5 * (self.rho * away**2).sum(axis=1)
+        if self.s is not None:
+            scale = scale + np.linalg.norm(self.s, axis=1)
+        return np.maximum(scale, 1e-30)
+
+    def better_start(self, x):
+        """Given starts, or the model's first guess where it has a lower value.
+
+        Where the curvature grows without bound (Poisson), Newton's method returns from a
+        start on the wrong side in small steps only, if it is not out of range.
+        """
+        guess = self.model._first_guess(self.block)
+        x = np.asarray(x, dtype=float)
+        return np.where((self._value(x) <= self._value(guess))[:, None], x, guess)
+
+    def _value(self, x, state=None):
+        model = self.model
+        state = model._state(self.block, x) if state is None else state
+        value = model._loss(self.block, state) + 0.5 * (x * x) @ model.decay
+        if self.rho is not None:
+            value += 0.5 * (self.rho * (x - self.v) ** 2).sum(axis=1)
+        if self.s is not None:
+            value -= np.einsum("cp,cp->c", self.s, x)
+        return value
+
+    def at(self, x):
+        """Values and gradients."""
+        model = self.model
+        self.x, self.state, self.step = x.copy(), model._state(self.block, x), None
+        gradient = model._loss_gradient(self.block, self.state) + model.decay * x
+        if self.rho is not None:
+            gradient += self.rho * (x - self.v)
+        if self.s is not None:
+            gradient -= self.s
+        return self._value(x, self.state), gradient
+
+    def direction(self, g, damping):
+        """Newton directions, exact or to a falling tolerance."""
+        model, block, state = self.model, self.block, self.state
+        if model.n_params <= MAX_DENSE:
+            H = model._loss_hessian(block, state, damping)
+            np.einsum("ijj->ij", H)[:] += self.diagonal
+            if self.rho is None:
+                model.pin(H)
+            return -solve_scaled(H, g)
+        return -conjugate_gradients(
+            lambda u: model._loss_product(block, state, u, damping) + self.diagonal * u,
+            model._loss_diagonal(block) + self.diagonal,
+            g,
+            500,
+        )
+
+    def along(self, step, t):
+        """Values at ``x + t * step``; the state is affine, so only its first product costs."""
+        if self.step is not step:
+            self.step, self.change = step, self.model._state_change(self.block, step)
+        state = self.state + t[:, None, None] * self.change
+        with np.errstate(invalid="ignore"):
+            return self._value(self.x + t[:, None] * step, state)
