@@ -88,8 +88,8 @@ def alternate(pool, theta, options, rng, labels=None, seen=None):
     -------
     result : Result or None
         None if the rounds ended in a partition that an earlier start has polished: the same
-        clusters have the same models.  Its ``extra["loss"]`` is the mean loss of the final models, by which restarts are
-        compared.
+        clusters have the same models.  Its ``extra["loss"]`` is the mean loss of the final
+        models, by which restarts are compared.
     """
     loop = _Rounds(pool, theta, options, rng, labels)
     loop.run()
@@ -279,7 +279,12 @@ class _Rounds:
         penalties = pool.penalties(theta)
         if who.judge is None and self.gradients_only:
             losses, choice, gradients = pool.best_response(theta, fixed)
-            return losses, choice, losses[np.arange(len(choice)), choice] + penalties[choice], gradients
+            return (
+                losses,
+                choice,
+                losses[np.arange(len(choice)), choice] + penalties[choice],
+                gradients,
+            )
         if self.known:
             losses, choice = None, fixed
         else:
@@ -301,9 +306,7 @@ class _Rounds:
         options, theta = self.options, self.theta
         if self.gradients_only:
             rates = self._cluster_rates(who, choice)
-            self.last = _Step(
-                who.members, who.weights, choice, values, gradients, theta, rates
-            )
+            self.last = _Step(who.members, who.weights, choice, values, gradients, theta, rates)
             return self._move(self.last)
         if options.averaging == "gradient":
             # The stochastic gradient of each client, by one local step at its cluster's rate.
@@ -347,7 +350,11 @@ class _Rounds:
             choice, values, weights, here = last.choice, last.values, last.weights, slice(None)
         else:
             _, before, here = np.intersect1d(last.members, who.members, return_indices=True)
-            choice, values, weights = last.choice[before], last.values[before], last.weights[before]
+            choice, values, weights = (
+                last.choice[before],
+                last.values[before],
+                last.weights[before],
+            )
         if who.judge is not None or losses is None:
             if self.options.participation < 1:
                 return None

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-
 # Local steps before the starts are drawn, by restart.  Models trained for long tell many
 # clusters apart; models trained for few steps are less bound to the client they come from.
 # Restarts that differ in this find what equal ones all miss.

@@ -46,16 +46,14 @@ def one_round(pool, theta, step):
 def near(rng, truth, radius):
     """Starts at a random fraction of the radius around the truth."""
     step = rng.standard_normal(truth.shape)
-    step *= radius * rng.uniform(0.2, 1, (len(truth), 1)) / np.linalg.norm(
-        step, axis=1, keepdims=True
+    step *= (
+        radius * rng.uniform(0.2, 1, (len(truth), 1)) / np.linalg.norm(step, axis=1, keepdims=True)
     )
     return truth + step
 
 
 def gap(theta):
-    return min(
-        np.linalg.norm(a - b) for i, a in enumerate(theta) for b in theta[:i]
-    )
+    return min(np.linalg.norm(a - b) for i, a in enumerate(theta) for b in theta[:i])
 
 
 problems = {

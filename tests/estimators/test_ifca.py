@@ -1,0 +1,477 @@
+"""IFCA: what it recovers, its limits, its options."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import (
+    IFCA,
+    FedAvg,
+    FedAvgClassifier,
+    FedAvgRegressor,
+    IFCAClassifier,
+    IFCARegressor,
+    LocalModelsRegressor,
+    OracleClustersRegressor,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.models import LinearModel, Location
+
+SEEDS = range(20)
+
+
+def regression(seed=0, **options):
+    options = {"n_clients": 24, "n_clusters": 3, "n_features": 6} | options
+    return make_clustered_regression(random_state=seed, **options)
+
+
+def classification(seed=0, **options):
+    options = {"n_clients": 24, "n_clusters": 3, "n_features": 6} | options
+    return make_clustered_classification(random_state=seed, **options)
+
+
+def fit(estimator, data, **options):
+    return estimator.fit(data.X, data.y, groups=data.groups, **options)
+
+
+# ----------------------------------------------------------------------------- recovery
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_regressor_recovers_separated_clusters_with_defaults(seed):
+    data = regression(seed)
+    model = fit(IFCARegressor(n_clusters=3, random_state=seed), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert model.n_clusters_ == 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_classifier_recovers_separated_clusters_with_defaults(seed):
+    data = classification(seed)
+    model = fit(IFCAClassifier(n_clusters=3, random_state=seed), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_multiclass_and_other_losses_recover(seed):
+    several = classification(seed, n_classes=3)
+    model = fit(IFCAClassifier(n_clusters=3, random_state=seed), several)
+    assert adjusted_rand_score(several.labels, model.labels_) == 1.0
+    binary = classification(seed)
+    hinge = fit(IFCAClassifier(n_clusters=3, loss="squared_hinge", random_state=seed), binary)
+    assert adjusted_rand_score(binary.labels, hinge.labels_) == 1.0
+    data = regression(seed)
+    huber = fit(IFCARegressor(n_clusters=3, loss="huber", random_state=seed), data)
+    assert adjusted_rand_score(data.labels, huber.labels_) == 1.0
+
+
+def test_poisson_recovers():
+    data = regression(1, n_samples=(60, 90), separation=1.0, noise=0.0)
+    rate = np.exp(np.clip(data.y, -3, 3))
+    y = np.random.RandomState(0).poisson(rate).astype(float)
+    model = IFCARegressor(n_clusters=3, loss="poisson", random_state=0)
+    model.fit(data.X, y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_unsupervised_locations():
+    rng = np.random.RandomState(0)
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    codes = np.repeat(np.arange(12), 8)
+    X = centres[codes % 3] + rng.standard_normal((len(codes), 2))
+    model = IFCA(Location(), n_clusters=3, random_state=0).fit(X, groups=codes)
+    assert adjusted_rand_score(np.arange(12) % 3, model.labels_) == 1.0
+    means = np.array([X[codes % 3 == j].mean(axis=0) for j in range(3)])
+    np.testing.assert_allclose(model.cluster_params_, means, atol=1e-10)
+
+
+def test_unscaled_columns_do_no_harm():
+    data = regression(2)
+    scales = 10.0 ** np.arange(-3, 3)
+    plain = fit(IFCARegressor(n_clusters=3, alpha=0.0, random_state=0), data)
+    model = IFCARegressor(n_clusters=3, alpha=0.0, random_state=0)
+    model.fit(data.X * scales, data.y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    np.testing.assert_allclose(model.cluster_coef_ * scales, plain.cluster_coef_, rtol=1e-6)
+
+
+def test_fewer_rows_than_features():
+    data = regression(0, n_features=30, n_samples=(15, 25), separation=4.0, noise=0.1)
+    model = fit(IFCARegressor(n_clusters=3, random_state=0), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+# --------------------------------------------------------------------------- invariance
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_rows_permuted_and_ids_renamed_change_nothing(kind, seed):
+    make, Estimator = {
+        "regression": (regression, IFCARegressor),
+        "classification": (classification, IFCAClassifier),
+    }[kind]
+    data = make(seed)
+    model = fit(Estimator(n_clusters=3, random_state=0), data)
+    rng = np.random.RandomState(seed)
+    order = rng.permutation(len(data.y))
+    names = rng.permutation(len(model.groups_)) + 100
+    renamed = names[np.searchsorted(model.groups_, data.groups)]
+    other = Estimator(n_clusters=3, random_state=0).fit(
+        data.X[order], data.y[order], groups=renamed[order]
+    )
+    of_old = np.searchsorted(other.groups_, names)
+    np.testing.assert_allclose(other.coef_[of_old], model.coef_, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(other.intercept_[of_old], model.intercept_, rtol=0, atol=1e-8)
+    assert adjusted_rand_score(other.labels_[of_old], model.labels_) == 1.0
+    assert other.objective_ == pytest.approx(model.objective_, rel=1e-12)
+
+
+def test_weights_are_repetition():
+    data = regression(3)
+    weights = np.random.RandomState(0).randint(0, 4, len(data.y))
+    weighted = fit(IFCARegressor(n_clusters=3, random_state=0), data, sample_weight=weights)
+    rows = np.repeat(np.arange(len(data.y)), weights)
+    repeated = IFCARegressor(n_clusters=3, random_state=0).fit(
+        data.X[rows], data.y[rows], groups=data.groups[rows]
+    )
+    np.testing.assert_array_equal(weighted.labels_, repeated.labels_)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"participation": 0.4, "max_iter": 40},
+        {"batch_size": 8, "averaging": "model", "max_iter": 20},
+        {"hold_out": 0.3},
+        {"init": "random"},
+    ],
+)
+def test_same_random_state_same_result_for_any_n_jobs(options, monkeypatch):
+    monkeypatch.setattr("skcfl.clients.PARALLEL_WORK", 0)
+    monkeypatch.setattr("skcfl._blocks.BLOCK_BYTES", 5000)
+    data = classification(1)
+    one, two = (
+        fit(IFCAClassifier(n_clusters=3, random_state=7, n_jobs=n, **options), data)
+        for n in (None, 2)
+    )
+    np.testing.assert_array_equal(one.params_, two.params_)
+    np.testing.assert_array_equal(one.labels_, two.labels_)
+    for name, column in one.history_.items():
+        np.testing.assert_array_equal(column, two.history_[name])
+
+
+# -------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_one_client_is_ridge(fit_intercept):
+    rng = np.random.RandomState(0)
+    X, y = rng.standard_normal((50, 4)), rng.standard_normal(50)
+    model = IFCARegressor(n_clusters=1, alpha=0.1, fit_intercept=fit_intercept)
+    model.fit(X, y, groups=["only"] * 50)
+    ridge = Ridge(alpha=0.1 * 50, fit_intercept=fit_intercept, tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(model.coef_[0], ridge.coef_, atol=1e-10)
+    np.testing.assert_allclose(model.intercept_[0], ridge.intercept_, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_one_client_is_logistic_regression(n_classes):
+    rng = np.random.RandomState(1)
+    X, y = rng.standard_normal((80, 3)), rng.randint(0, n_classes, 80)
+    model = IFCAClassifier(n_clusters=1, alpha=0.05).fit(X, y, groups=[0] * 80)
+    reference = LogisticRegression(C=1 / (80 * 0.05), tol=1e-12, max_iter=10000).fit(X, y)
+    np.testing.assert_allclose(
+        model.predict_proba(X, groups=[0] * 80), reference.predict_proba(X), atol=1e-6
+    )
+    coef = reference.coef_[0] if n_classes == 2 else reference.coef_
+    np.testing.assert_allclose(model.coef_[0], coef, atol=1e-5)
+
+
+def test_one_client_is_poisson_regression():
+    rng = np.random.RandomState(2)
+    X = rng.standard_normal((80, 3))
+    y = rng.poisson(np.exp(X @ [0.5, -0.3, 0.1] + 0.7)).astype(float)
+    model = IFCARegressor(n_clusters=1, loss="poisson", alpha=0.05).fit(X, y, groups=[0] * 80)
+    reference = PoissonRegressor(alpha=0.05, tol=1e-12, max_iter=10000).fit(X, y)
+    np.testing.assert_allclose(model.coef_[0], reference.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("polish", [True, False])
+@pytest.mark.parametrize("averaging", ["gradient", "model"])
+def test_one_cluster_is_fedavg(averaging, polish):
+    data = regression(4, n_clusters=1)
+    options = {"averaging": averaging, "polish": polish, "max_iter": 20, "tol": 0}
+    start = np.zeros((1, data.X.shape[1] + 1))
+    ifca = fit(IFCARegressor(n_clusters=1, init=start, **options), data)
+    fed = fit(FedAvgRegressor(**options), data)
+    np.testing.assert_allclose(ifca.params_, fed.params_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ifca.history_["objective"], fed.history_["objective"])
+
+
+def test_fedavg_is_the_pooled_fit():
+    data = regression(5)
+    fed = fit(FedAvgRegressor(alpha=0.01), data)
+    ridge = Ridge(alpha=0.01 * len(data.y), tol=1e-12).fit(data.X, data.y)
+    np.testing.assert_allclose(fed.cluster_coef_[0], ridge.coef_, atol=1e-10)
+    binary = classification(5)
+    fedc = fit(FedAvgClassifier(alpha=0.01), binary)
+    logistic = LogisticRegression(C=1 / (0.01 * len(binary.y)), tol=1e-12, max_iter=10000)
+    logistic.fit(binary.X, binary.y)
+    np.testing.assert_allclose(fedc.cluster_coef_[0], logistic.coef_[0], atol=1e-6)
+
+
+def test_gradient_averaging_without_polish_reaches_the_pooled_fit():
+    data = regression(6)
+    exact = fit(FedAvgRegressor(), data)
+    slow = fit(FedAvgRegressor(polish=False, tol=1e-13, max_iter=20000), data)
+    np.testing.assert_allclose(slow.coef_, exact.coef_, atol=1e-8)
+
+
+def test_as_many_clusters_as_clients_is_local_models():
+    data = regression(7, n_clients=8)
+    local = fit(LocalModelsRegressor(), data)
+    model = fit(IFCARegressor(n_clusters=8, init=local.params_, random_state=0), data)
+    np.testing.assert_allclose(model.params_, local.params_, atol=1e-9)
+    assert model.n_clusters_ == 8
+
+
+def test_known_clusters_are_each_clusters_pooled_fit():
+    data = regression(8)
+    ids = np.unique(data.groups)
+    by_name = dict(zip(ids.tolist(), data.labels.tolist(), strict=True))
+    oracle = fit(OracleClustersRegressor(labels=by_name), data)
+    aligned = fit(OracleClustersRegressor(labels=data.labels), data)
+    np.testing.assert_array_equal(oracle.params_, aligned.params_)
+    assert adjusted_rand_score(oracle.labels_, data.labels) == 1.0
+    found = fit(IFCARegressor(n_clusters=3, random_state=0), data)
+    np.testing.assert_allclose(found.params_, oracle.params_, atol=1e-9)
+    pooled = fit(OracleClustersRegressor(), data)
+    np.testing.assert_allclose(pooled.params_, fit(FedAvgRegressor(), data).params_, atol=1e-9)
+
+
+def test_uniform_weights_count_every_client_once():
+    data = regression(9, n_samples=(5, 100))
+    model = fit(FedAvgRegressor(weights="uniform", alpha=0.0), data)
+    _, codes, counts = np.unique(data.groups, return_inverse=True, return_counts=True)
+    ridge = Ridge(alpha=0.0, tol=1e-12).fit(data.X, data.y, sample_weight=1.0 / counts[codes])
+    np.testing.assert_allclose(model.cluster_coef_[0], ridge.coef_, atol=1e-8)
+
+
+# ------------------------------------------------------------------------------- options
+
+
+def test_objective_falls_every_round():
+    data = regression(10)
+    model = IFCARegressor(n_clusters=3, init="random", n_init=1, tol=0, max_iter=60, polish=False)
+    history = fit(model.set_params(random_state=0), data).history_["objective"]
+    # The choice leaves out the penalty of 1e-4, which may rise where clients move.
+    assert (np.diff(history) <= 1e-3 * history[:-1]).all()
+
+
+@pytest.mark.parametrize("division", ["cluster", "all"])
+@pytest.mark.parametrize("averaging", ["gradient", "model"])
+def test_options_of_the_update_recover(averaging, division):
+    data = regression(11)
+    model = fit(
+        IFCARegressor(n_clusters=3, averaging=averaging, division=division, random_state=0), data
+    )
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_division_by_all_steps_by_the_share_of_the_cluster():
+    """Line 14 of the algorithm: the step on a model is gamma |S_j| / m."""
+    data = regression(12)
+    oracle = fit(OracleClustersRegressor(labels=data.labels), data)
+    start = oracle.cluster_params_ + 0.1
+    options = {
+        "n_clusters": 3,
+        "init": start,
+        "max_iter": 1,
+        "step_size": 0.01,
+        "tol": 0,
+        "polish": False,
+        "weights": "uniform",
+    }
+    by_cluster = fit(IFCARegressor(division="cluster", **options), data)
+    by_all = fit(IFCARegressor(division="all", **options), data)
+    share = by_cluster.cluster_sizes_[:, None] / 24
+    first = start[np.argsort(-np.bincount(oracle.labels_), kind="stable")]
+    np.testing.assert_allclose(
+        by_all.cluster_params_ - first, share * (by_cluster.cluster_params_ - first), rtol=1e-8
+    )
+
+
+def test_participation():
+    data = regression(13)
+    model = fit(IFCARegressor(n_clusters=3, participation=0.25, random_state=0), data)
+    assert (model.history_["participants"][:3] == 6).all()
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_held_out_rows_choose_the_cluster():
+    data = regression(14)
+    model = fit(IFCARegressor(n_clusters=3, hold_out=0.3, random_state=0), data)
+    oracle = fit(OracleClustersRegressor(labels=data.labels), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    # The final models are fitted to all rows.
+    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-9)
+
+
+def test_hold_out_breaks_the_lock_of_a_random_partition():
+    """With rows not many more than features, clients recognise any model they trained."""
+    data = regression(0, n_features=12, n_samples=(14, 15), separation=3.0)
+    rng = np.random.RandomState(0)
+    wrong = fit(OracleClustersRegressor(labels=rng.randint(0, 3, 24)), data).cluster_params_
+    locked = fit(IFCARegressor(n_clusters=3, init=wrong), data)
+    held = fit(IFCARegressor(n_clusters=3, init=wrong, hold_out=0.3, random_state=0), data)
+    score = adjusted_rand_score
+    assert score(data.labels, held.labels_) >= score(data.labels, locked.labels_)
+
+
+def test_stable_clients_are_sent_one_model():
+    data = regression(15)
+    options = {"n_clusters": 3, "n_init": 1, "random_state": 0, "tol": 0, "polish": False}
+    plain = fit(IFCARegressor(max_iter=30, **options), data)
+    saving = fit(IFCARegressor(max_iter=30, stable_rounds=3, **options), data)
+    np.testing.assert_array_equal(plain.labels_, saving.labels_)
+    np.testing.assert_allclose(plain.params_, saving.params_, rtol=1e-12)
+    p = data.X.shape[1] + 1
+    assert plain.history_["floats_down"][-1] == 24 * 3 * p
+    assert saving.history_["floats_down"][-1] == 24 * p
+
+
+def test_ledger_of_a_round():
+    data = regression(16)
+    model = IFCARegressor(n_clusters=3, n_init=1, max_iter=5, tol=0, polish=False, random_state=0)
+    history = fit(model, data).history_
+    p = data.X.shape[1] + 1
+    np.testing.assert_array_equal(history["floats_down"][1:], 24 * 3 * p)
+    # a gradient, a choice and three losses of each client
+    np.testing.assert_array_equal(history["floats_up"][1:], 24 * (p + 1 + 3))
+    assert model.floats_up_ >= history["floats_up"].sum()
+
+
+def test_empty_clusters():
+    """A start that is far from all clients is never chosen: it is filled, or dropped."""
+    data = regression(17, n_clusters=2)
+    start = np.zeros((2, data.X.shape[1] + 1))
+    start[1] = 1e3
+    kept = fit(IFCARegressor(n_clusters=2, init=start, empty_cluster="keep"), data)
+    assert kept.n_clusters_ == 1
+    assert kept.cluster_params_.shape[0] == 1
+    filled = fit(IFCARegressor(n_clusters=2, init=start, empty_cluster="reseed"), data)
+    assert adjusted_rand_score(data.labels, filled.labels_) == 1.0
+
+
+def test_restarts_keep_the_least_total_loss():
+    data = regression(18, n_clusters=4)
+    options = {"n_clusters": 4, "init": "random", "empty_cluster": "keep"}
+    seeds = range(6)
+    single = [fit(IFCARegressor(n_init=1, random_state=s, **options), data) for s in seeds]
+    several = fit(IFCARegressor(n_init=12, random_state=0, **options), data)
+    best = min(model.objective_ for model in single)
+    assert several.objective_ <= np.median([m.objective_ for m in single]) + 1e-12
+    assert best <= several.objective_ * 1.5
+
+
+def test_too_many_clusters_leave_no_empty_one():
+    data = regression(19, n_clusters=2)
+    model = fit(IFCARegressor(n_clusters=5, random_state=0), data)
+    assert (model.cluster_sizes_ > 0).all()
+    assert model.n_clusters_ == len(model.cluster_sizes_) == len(model.cluster_params_)
+    assert model.cluster_sizes_.sum() == 24
+
+
+def test_diverging_step_is_halved():
+    """Poisson has no curvature bound: the first steps overshoot and are taken again."""
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(6), 30)
+    X = 3 * rng.standard_normal((180, 2))
+    y = rng.poisson(np.exp(np.clip(X @ [0.5, 0.5], None, 5))).astype(float)
+    fed = FedAvg(LinearModel(loss="poisson"), polish=False, max_iter=300, tol=0)
+    fed.fit(X, y, groups=codes)
+    exact = FedAvg(LinearModel(loss="poisson")).fit(X, y, groups=codes)
+    assert np.isfinite(fed.params_).all()
+    assert fed.history_["objective"][-1] <= fed.history_["objective"][0]
+    assert exact.objective_ <= fed.objective_ + 1e-9
+
+
+def test_one_class_clients_work():
+    data = classification(20, n_clients=6, n_clusters=2)
+    codes = np.unique(data.groups, return_inverse=True)[1]
+    y = np.where(codes == 0, 1, data.y)
+    model = IFCAClassifier(n_clusters=2, random_state=0).fit(data.X, y, groups=data.groups)
+    assert np.isfinite(model.params_).all()
+
+
+def test_client_of_weight_zero_takes_part_without_pull():
+    data = regression(21)
+    weights = np.where(data.groups == data.groups[0], 0.0, 1.0)
+    model = fit(IFCARegressor(n_clusters=3, random_state=0), data, sample_weight=weights)
+    rest = data.groups != data.groups[0]
+    other = IFCARegressor(n_clusters=3, random_state=0).fit(
+        data.X[rest], data.y[rest], groups=data.groups[rest]
+    )
+    np.testing.assert_allclose(
+        np.sort(model.cluster_coef_, axis=0), np.sort(other.cluster_coef_, axis=0), atol=1e-9
+    )
+
+
+def test_float32_is_kept():
+    data = regression(22)
+    model = IFCARegressor(n_clusters=3, random_state=0)
+    model.fit(data.X.astype(np.float32), data.y.astype(np.float32), groups=data.groups)
+    assert model.coef_.dtype == np.float32
+    double = fit(IFCARegressor(n_clusters=3, random_state=0), data)
+    np.testing.assert_allclose(model.coef_, double.coef_, atol=1e-4)
+
+
+# ------------------------------------------------------------------------------- refusals
+
+
+def test_nonconvergence_warns_once_with_the_number():
+    data = regression(23)
+    model = IFCARegressor(n_clusters=3, max_iter=2, polish=False, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 rounds .* Increase max_iter") as seen:
+        fit(model, data)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"participation": 0}, "participation"),
+        ({"participation": 1.5}, "participation"),
+        ({"n_clusters": 0}, "n_clusters"),
+        ({"n_clusters": 25}, "n_clusters=25 is more than the number of clients, 24"),
+        ({"init": "kmeans"}, "init"),
+        ({"init": np.zeros((2, 3))}, r"shape \(n_clusters, n_params\) = \(3, 7\)"),
+        ({"init": np.full((3, 7), np.nan)}, "not finite"),
+        ({"step_size": 0}, "step_size"),
+        ({"hold_out": 1.0}, "hold_out"),
+        ({"optimizer": "adam"}, "averaging='model'"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"loss": "log_loss"}, "loss"),
+        ({"tol": -1}, "tol"),
+        ({"batch_size": 0}, "batch_size"),
+    ],
+)
+def test_bad_parameters_are_refused(options, message):
+    data = regression(24)
+    model = IFCARegressor(**({"n_clusters": 3} | options))
+    with pytest.raises(ValueError, match=message):
+        fit(model, data)
+    assert not hasattr(model, "labels_")
+
+
+def test_oracle_refuses_labels_that_do_not_fit():
+    data = regression(25)
+    with pytest.raises(ValueError, match="labels has no entry for 24 of 24 clients"):
+        fit(OracleClustersRegressor(labels={"nobody": 0}), data)
+    with pytest.raises(ValueError, match="one entry a client, 24"):
+        fit(OracleClustersRegressor(labels=[0, 1]), data)
