@@ -8,14 +8,16 @@ they share the iteration and differ in the oracle.
 import numpy as np
 
 ARMIJO = 1e-4
-MAX_HALVINGS = 40
+MAX_HALVINGS = 60
 # Relative decrements at which values say nothing any more.
 BLIND = 1e-11
 MAX_IDLE = 3
+# Curvature, relative to that of the coordinates, below which a direction is flat.
+FLAT = 1e-18
 # Fall, in units of a function, after which it is taken to have no minimum.
 UNBOUNDED = 1e20
 # Where the curvature vanishes (beyond Huber's delta) an exact Newton step has no length.
-MIN_DAMPING = 1e-8
+MIN_DAMPING = 1e-14
 
 
 def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
@@ -59,6 +61,7 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
         value, gradient = oracle.at(x)
         # Slopes judge the steps that values could not: one that did harm is taken back.
         harm = blind & ~(np.abs(np.einsum("ij,ij->i", gradient, step)) <= last)
+        done |= blind & ~harm & (last <= tol * scale)
         if harm.any():
             x[harm] = before[harm]
             careful |= harm
@@ -165,7 +168,7 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
     """
     size = np.linalg.norm(g, axis=1)
     if tol is None:
-        tol = np.minimum(0.1, size / (1.0 + size))
+        tol = np.clip(size / (1.0 + size), 1e-12, 0.1)
     x = np.zeros_like(g)
     r = g.copy()
     z = r / diagonal
@@ -178,7 +181,8 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
             break
         Hq = product(q)
         qHq = np.einsum("ij,ij->i", q, Hq)
-        active &= qHq > 0
+        # A direction with nothing but rounding for curvature: rounding of g leads there.
+        active &= qHq > FLAT * np.einsum("ij,ij->i", q * q, diagonal)
         a = np.divide(rz, qHq, out=np.zeros_like(rz), where=active)
         x += a[:, None] * q
         r -= a[:, None] * Hq
@@ -188,3 +192,18 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
         q = np.where(active[:, None], z + b[:, None] * q, 0.0)
         rz = new
     return x
+
+
+def solve_columns(M, B, x0=None, tol=1e-12, max_iter=2000):
+    """Solve ``M X = B`` by conjugate gradients, M sparse, symmetric, positive definite."""
+    R = B if x0 is None else B - M @ x0
+    # Where the right-hand side is what matters, a start must not ask for more digits.
+    size = np.linalg.norm(B, axis=0) / np.maximum(np.linalg.norm(R, axis=0), 1e-300)
+    X = conjugate_gradients(
+        lambda u: (M @ np.ascontiguousarray(u.T)).T,
+        M.diagonal()[None, :],
+        np.ascontiguousarray(R.T),
+        max_iter,
+        np.minimum(tol * size, 1.0),
+    ).T
+    return X if x0 is None else x0 + X

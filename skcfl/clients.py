@@ -16,7 +16,9 @@ from ._optimizers import Batches, make_optimizer
 from .ledger import Ledger
 
 # Multiplications of one call below which threads cost more than they save.
-PARALLEL_WORK = 5e7
+PARALLEL_WORK = 2e8
+# Slopes of conjugates that are rounding next to the largest one.
+ROUNDING = 1e-12
 
 
 class ClientPool:
@@ -465,6 +467,10 @@ class ClientPool:
         x : ndarray of shape (n_clients, n_params)
         """
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
+        # Slopes are sums of flows: what rounding leaves where they cancel is zero, or the bound
+        # of a client without rows would never be finite.
+        size = np.abs(s).max(axis=1, initial=0.0)
+        s = np.where((size > ROUNDING * size.max(initial=0.0))[:, None], s, 0.0)
         bound = np.empty(self.n_clients)
         out = np.empty((self.n_clients, self.n_params))
 
@@ -640,6 +646,11 @@ class ClientPool:
     def second_order(self):
         """Whether clients can send second derivatives and exact proximal points."""
         return self.model.second_order
+
+    @property
+    def quadratic(self):
+        """Whether clients' objectives are quadratic functions."""
+        return self.model.quadratic
 
     @property
     def model_name(self):

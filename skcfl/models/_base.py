@@ -25,11 +25,20 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     has_proba = False
     #: Whether second-order methods (exact prox, Newton) are available.
     second_order = False
+    #: Whether clients' objectives are quadratic functions.
+    quadratic = False
+    #: Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
+    unknown_scale = False
 
     @property
     def supervised(self):
         """Whether the model needs targets."""
         return self.estimator_type is not None
+
+    @property
+    def n_free(self):
+        """Parameters that predictions depend on, of a bound model: what a criterion counts."""
+        return self.n_params
 
     def check_target(self, y):
         """Raise a ValueError if the targets do not suit the model."""

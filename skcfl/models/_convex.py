@@ -125,17 +125,24 @@ class ConvexModel(LocalModel):
             x = self._first_guess(block)
         else:
             x = np.asarray(x0, dtype=float) if self._bounded else oracle.better_start(x0)
-        if rho is None:
-            x = self.centre(x)
-        x, _, converged = newton(oracle, x, oracle.scale())
-        return x, converged
+        x, _, converged = newton(oracle, self._fix(x, rho), oracle.scale())
+        return self._fix(x, rho), converged
+
+    def _fix(self, x, rho):
+        """Directions that nothing determines at zero; a pull or a penalty determines them."""
+        return x if rho is not None else np.where(self.decay == 0.0, self.centre(x), x)
 
 
 class _ClientOracle:
-    """``f_i(x) + rho_i / 2 |x - v_i|^2 - <s_i, x>`` of the clients of a block."""
+    """``f_i(x) + rho_i / 2 |x - v_i|^2 - <s_i, x>`` of the clients of a block.
+
+    Up to a constant: slopes count from the model's first guess, so that far-away data cost no
+    digits.
+    """
 
     def __init__(self, model, block, v, rho, s):
         self.model, self.block, self.v, self.s = model, block, v, s
+        self.guess = model._first_guess(block)
         self.rho = None if rho is None else np.asarray(rho, dtype=float)[:, None]
         self.diagonal = np.tile(model.decay, (len(block.clients), 1))
         if rho is not None:
@@ -145,8 +152,7 @@ class _ClientOracle:
         """Size of each function: its loss and the pull of its other terms."""
         scale = self.model._loss_size(self.block)
         if self.rho is not None:
-            away = self.v - self.model._first_guess(self.block)
-            scale = scale + 0.5 * (self.rho * away**2).sum(axis=1)
+            scale = scale + 0.5 * (self.rho * (self.v - self.guess) ** 2).sum(axis=1)
         if self.s is not None:
             scale = scale + np.linalg.norm(self.s, axis=1)
         return np.maximum(scale, 1e-30)
@@ -157,30 +163,41 @@ class _ClientOracle:
         Where the curvature grows without bound (Poisson), Newton's method returns from a
         start on the wrong side in small steps only, if it is not out of range.
         """
-        guess = self.model._first_guess(self.block)
         x = np.asarray(x, dtype=float)
-        return np.where((self._value(x) <= self._value(guess))[:, None], x, guess)
-
-    def _value(self, x, state=None):
-        model = self.model
-        state = model._state(self.block, x) if state is None else state
-        value = model._loss(self.block, state) + 0.5 * (x * x) @ model.decay
-        if self.rho is not None:
-            value += 0.5 * (self.rho * (x - self.v) ** 2).sum(axis=1)
-        if self.s is not None:
-            value -= np.einsum("cp,cp->c", self.s, x)
-        return value
+        better = self.at(x)[0] <= self.at(self.guess)[0]
+        return np.where(better[:, None], x, self.guess)
 
     def at(self, x):
         """Values and gradients."""
         model = self.model
         self.x, self.state, self.step = x.copy(), model._state(self.block, x), None
+        self.pulled = None if self.rho is None else x - self.v
+        self.moved = None if self.s is None else x - self.guess
         gradient = model._loss_gradient(self.block, self.state) + model.decay * x
         if self.rho is not None:
-            gradient += self.rho * (x - self.v)
+            gradient += self.rho * self.pulled
         if self.s is not None:
             gradient -= self.s
-        return self._value(x, self.state), gradient
+        return self._value(self.state, x, self.pulled, self.moved), gradient
+
+    def _value(self, state, x, pulled, moved):
+        value = self.model._loss(self.block, state) + 0.5 * (x * x) @ self.model.decay
+        if self.rho is not None:
+            value += 0.5 * (self.rho * pulled**2).sum(axis=1)
+        if self.s is not None:
+            value -= np.einsum("cp,cp->c", self.s, moved)
+        return value
+
+    def along(self, step, t):
+        """Values at ``x + t * step``; the state is affine, so only its first product costs."""
+        if self.step is not step:
+            self.step, self.change = step, self.model._state_change(self.block, step)
+        ahead = t[:, None] * step
+        pulled = None if self.rho is None else self.pulled + ahead
+        moved = None if self.s is None else self.moved + ahead
+        with np.errstate(invalid="ignore"):
+            state = self.state + t[:, None, None] * self.change
+            return self._value(state, self.x + ahead, pulled, moved)
 
     def direction(self, g, damping):
         """Newton directions, exact or to a falling tolerance."""
@@ -197,11 +214,3 @@ class _ClientOracle:
             g,
             500,
         )
-
-    def along(self, step, t):
-        """Values at ``x + t * step``; the state is affine, so only its first product costs."""
-        if self.step is not step:
-            self.step, self.change = step, self.model._state_change(self.block, step)
-        state = self.state + t[:, None, None] * self.change
-        with np.errstate(invalid="ignore"):
-            return self._value(self.x + t[:, None] * step, state)

@@ -1,9 +1,13 @@
-"""Least squares of all clients of a block: factored once, solved for many right-hand sides.
+"""Least squares of all clients of a block: factored once, solved for many pulls.
 
-Both classes solve ``(U_i' U_i + diag(decay) + rho_i I) x_i = b_i`` for clients i of a block,
-``rho_i >= 0``, by the solution of least norm where the matrix is singular.  They work with
-singular values of the rows, because the Gram matrix ``U' U`` has lost half of the digits:
-columns in unlike units would look like columns of zeros.
+Both classes solve ``(U_i' U_i + diag(decay) + rho_i I) x_i = U_i' t_i + c_i`` for clients i
+of a block, ``rho_i >= 0``, by the solution of least norm where the matrix is singular.  They
+work with singular values of the rows, because the Gram matrix ``U' U`` has lost half of the
+digits: columns in unlike units would look like columns of zeros.
+
+Parameters of both: rows times the square roots of their weights, U (c, n, p); targets times
+the same, t (c, n); L2 penalty of each parameter, decay (p,); number of true rows of each
+client, lengths (c,).
 """
 
 import numpy as np
@@ -13,89 +17,80 @@ UNEVEN = 1e-6
 
 
 class Narrow:
-    """Systems of few parameters, from eigenvalues of the whole matrix.
+    """Systems of few parameters, from eigenvalues of the whole matrix."""
 
-    Parameters
-    ----------
-    U : ndarray of shape (c, n, p)
-        Rows times the square roots of their weights.
-    decay : ndarray of shape (p,)
-        L2 penalty of each parameter.
-    lengths : ndarray of shape (c,)
-        Number of true rows of each client.
-    """
-
-    def __init__(self, U, decay, lengths):
+    def __init__(self, U, t, decay, lengths):
         c, _, p = U.shape
         penalty = np.broadcast_to(np.diag(np.sqrt(decay)), (c, p, p))
         R = np.linalg.qr(np.concatenate([U, penalty], axis=1), mode="r")
         _, sigma, self.vectors = np.linalg.svd(R)
         self.values = _squares(sigma, np.maximum(lengths, p))
+        self.moment = _apply(U.transpose(0, 2, 1), t)
         least = np.where(self.values > 0, self.values, np.inf).min(axis=1)
         uneven = (least < UNEVEN * self.values[:, 0]).any()
         self.R = R if uneven else None
 
-    def solve(self, b, rho):
+    def solve(self, c, rho):
         """Solutions (c, p) for right-hand sides (c, p) and pulls (c,)."""
+        b = self.moment + c
         x = self._inverse(b, rho)
         if self.R is not None:
             # Eigenvectors mix parameters of very unlike size, the triangle R does not.
-            Rx = np.matmul(self.R, x[:, :, None])[:, :, 0]
-            rest = b - np.matmul(Rx[:, None, :], self.R)[:, 0] - rho[:, None] * x
-            x += self._inverse(rest, rho)
+            again = _apply(self.R.transpose(0, 2, 1), _apply(self.R, x))
+            x += self._inverse(b - again - rho[:, None] * x, rho)
         return x
 
     def _inverse(self, b, rho):
-        coordinates = np.matmul(self.vectors, b[:, :, None])[:, :, 0]
-        coordinates = _divide(coordinates, self.values + rho[:, None])
-        return np.matmul(coordinates[:, None, :], self.vectors)[:, 0]
+        coordinates = _divide(_apply(self.vectors, b), self.values + rho[:, None])
+        return _apply(self.vectors.transpose(0, 2, 1), coordinates)
 
 
 class Wide:
-    """Systems of more parameters than rows; all but the last share one penalty.
+    """Systems of more parameters than rows; all but the last share one penalty, alpha.
 
-    ``A = U' U + (alpha + rho) I`` costs products with `U` only.  A last parameter that is free
-    takes `alpha` away again, an update of rank one (Sherman and Morrison); what it loses to
-    cancellation comes back by iterative refinement.
+    ``A = U' U + sigma I``, ``sigma = alpha + rho``, is inverted through ``U U' + sigma I``, the
+    smaller matrix.  A last parameter that is free takes `alpha` away again, an update of
+    rank one (Sherman and Morrison).
     """
 
-    REFINEMENTS = 2
-
-    def __init__(self, U, decay, lengths):
+    def __init__(self, U, t, decay, lengths):
+        self.U, self.t = U, t
         self.alpha, self.free = decay[0], decay[-1] == 0.0 < decay[0]
-        _, sigma, self.vectors = np.linalg.svd(U, full_matrices=False)
+        self.vectors, sigma, _ = np.linalg.svd(U, full_matrices=False)
         self.values = _squares(sigma, np.maximum(lengths, U.shape[2]))
 
-    def solve(self, b, rho):
+    def solve(self, c, rho):
         """Solutions (c, p) for right-hand sides (c, p) and pulls (c,)."""
-        shift = (self.alpha + rho)[:, None]
-        if not self.free:
-            return self._inverse(b, shift)
-        last = np.zeros_like(b)
-        last[:, -1] = 1.0
-        column = self._inverse(last, shift)
-        factor = self.alpha * column / (1.0 - self.alpha * column[:, -1:])
-
-        def inverse(b):
-            x = self._inverse(b, shift)
-            return x + factor * x[:, -1:]
-
-        x = inverse(b)
-        for _ in range(self.REFINEMENTS):
-            rest = b - self._product(x) - shift * x
-            rest[:, -1] += self.alpha * x[:, -1]
-            x += inverse(rest)
+        sigma = (self.alpha + rho)[:, None]
+        x = self._inverse(self.t, c, sigma)
+        if self.free:
+            last = np.zeros_like(c)
+            last[:, -1] = 1.0
+            column = self._inverse(np.zeros_like(self.t), last, sigma)
+            # 1 - alpha * column[-1], without its cancellation.
+            u = self.U[:, :, -1]
+            known = np.einsum("cn,cn->c", u, self._small(u, sigma))[:, None]
+            scale = (rho[:, None] + self.alpha * known) / sigma
+            x += _divide(self.alpha * column * x[:, -1:], scale)
         return x
 
-    def _product(self, x):
-        coordinates = np.matmul(self.vectors, x[:, :, None])[:, :, 0] * self.values
-        return np.matmul(coordinates[:, None, :], self.vectors)[:, 0]
+    def _small(self, r, sigma, power=1):
+        """``(U U' + sigma I)^-power r``."""
+        coordinates = _apply(self.vectors.transpose(0, 2, 1), r)
+        return _apply(self.vectors, _divide(coordinates, (self.values + sigma) ** power))
 
-    def _inverse(self, b, shift):
-        inside = np.matmul(self.vectors, b[:, :, None])[:, :, 0]
-        outside = b - np.matmul(inside[:, None, :], self.vectors)[:, 0]
-        inside = _divide(inside, self.values + shift)
-        return np.matmul(inside[:, None, :], self.vectors)[:, 0] + _divide(outside, shift)
+    def _inverse(self, t, c, sigma):
+        """``A^-1 (U' t + c)``, by the pseudo-inverse where sigma is zero."""
+        outside = _divide(c, sigma)
+        inside = self._small(t - _apply(self.U, outside), sigma)
+        flat = sigma == 0.0
+        if flat.any():
+            inside += flat * self._small(_apply(self.U, c), sigma, power=2)
+        return outside + _apply(self.U.transpose(0, 2, 1), inside)
+
+
+def _apply(A, x):
+    return np.matmul(A, x[:, :, None])[:, :, 0]
 
 
 def _squares(sigma, size):
@@ -105,4 +100,5 @@ def _squares(sigma, size):
 
 
 def _divide(a, b):
+    b = np.broadcast_to(b, a.shape)
     return np.divide(a, b, out=np.zeros_like(a), where=b > 0)

@@ -81,6 +81,21 @@ class LinearModel(ConvexModel):
         """Whether the model predicts probabilities."""
         return self.loss == "log_loss"
 
+    @property
+    def quadratic(self):
+        """Whether clients' objectives are quadratic functions."""
+        return self.loss == "squared_error"
+
+    @property
+    def unknown_scale(self):
+        """Whether the size of the noise is unknown: not for counts and classes."""
+        return self.loss in ("squared_error", "huber")
+
+    @property
+    def n_free(self):
+        """Parameters that predictions depend on; one class of softmax is determined."""
+        return self.n_params - (self.n_columns if self.kernel.coupled else 0)
+
     def check_target(self, y):
         """Raise a ValueError if the targets do not suit the loss."""
         make_loss(self.loss, delta=self.delta).check_target(y)
@@ -242,16 +257,18 @@ class LinearModel(ConvexModel):
             return None
         if "factors" not in block.cache:
             b = block.astype(np.float64)
-            rows = b.dense() * np.sqrt(b.weights)[:, :, None]
-            block.cache["moment"] = b.backward(b.y * b.weights[:, None, :])[:, 0]
-            block.cache["factors"] = (Wide if wide else Narrow)(rows, self.decay, b.lengths)
-        rhs = block.cache["moment"].copy()
+            root = np.sqrt(b.weights)
+            factors = (Wide if wide else Narrow)(
+                b.dense() * root[:, :, None], b.y[:, 0] * root, self.decay, b.lengths
+            )
+            block.cache["factors"] = factors
+        right = np.zeros((len(block.clients), self.n_params))
         if s is not None:
-            rhs += s
-        rho = np.zeros(len(rhs)) if rho is None else rho
+            right += s
+        rho = np.zeros(len(right)) if rho is None else rho
         if v is not None:
-            rhs += rho[:, None] * v
-        return block.cache["factors"].solve(rhs, rho)
+            right += rho[:, None] * v
+        return block.cache["factors"].solve(right, rho)
 
     def conjugate(self, block, s, x0=None):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
@@ -269,24 +286,43 @@ class LinearModel(ConvexModel):
         a = self.kernel.gradient(Z, block.y)
         w = block.weights[:, None, :]
         free = self.decay == 0.0
-        size = np.abs(s).max(axis=1) + np.abs(a).max(axis=(1, 2))
         bound = np.zeros(len(s))
         if free.any():
             # The columns of the design whose parameters are free: the intercept's, or all.
             part = block.columns(free[: self.n_columns])
-            H = np.linalg.pinv(self._loss_hessian(part, Z), rcond=1e-12, hermitian=True)
+            H = self._loss_hessian(part, Z)
+            # The search for the maximiser ran out of range: there is none.
+            bound[~np.isfinite(H).all(axis=(1, 2))] = np.inf
+            H = np.linalg.pinv(np.nan_to_num(H), rcond=1e-12, hermitian=True)
             for _ in range(3):
                 rest = s[:, free] - part.backward(a * w).reshape(len(s), -1)
                 change = self._state(part, np.matmul(H, rest[:, :, None])[:, :, 0])
-                a += self.kernel.curvature_product(Z, block.y, change)
+                a = self.kernel.project(
+                    a + self.kernel.curvature_product(Z, block.y, change), block.y
+                )
             rest = s[:, free] - part.backward(a * w).reshape(len(s), -1)
-            bound[np.abs(rest).max(axis=1) > 1e-9 * size] = np.inf
+            # What rounding leaves: of the slopes, and of the columns' sums over rows, whose
+            # own slopes have the size of those at zero.
+            columns = np.sqrt(np.matmul(block.weights[:, None, :], part.dense() ** 2))[:, 0]
+            slopes = np.abs(a) + np.abs(self.kernel.gradient(np.zeros_like(Z), block.y))
+            size = np.tile(columns, self.n_outputs) * slopes.max(axis=(1, 2))[:, None]
+            size += np.abs(s).max(axis=1)[:, None]
+            allowed = 1e-9 * np.abs(s[:, free]) + 1e-13 * size
+            bound[~(np.abs(rest) <= allowed).all(axis=1)] = np.inf
         if not free.all():
             rest = (s - block.backward(a * w).reshape(s.shape))[:, ~free]
             bound += np.einsum("cp,cp->c", rest, rest) / (2 * self.alpha)
-        rows = self.kernel.conjugate(a, block.y)
-        real = block.weights > 0
-        return bound + np.where(real, np.where(real, rows, 0.0) * block.weights, 0).sum(axis=1), x
+        bound += self._row_conjugates(block, a)
+        level = ~s.any(axis=1)
+        if level.any():
+            # a = 0 has no slope; where the objective falls for ever it is the only such `a`.
+            bound[level] = np.fmin(bound, self._row_conjugates(block, np.zeros_like(a)))[level]
+        return np.where(np.isnan(bound), np.inf, bound), x
+
+    def _row_conjugates(self, block, a):
+        """Conjugates of the rows' losses, summed with their weights, (c,)."""
+        rows = np.where(block.weights > 0, self.kernel.conjugate(a, block.y), 0.0)
+        return np.einsum("cn,cn->c", rows, block.weights)
 
     def spectrum(self, block):
         """Curvature of ``f_i``: upper and lower bounds and the geometric mean, each (c,).

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._newton import solve_scaled
 from ._base import choose
 from ._convex import ConvexModel
 
@@ -39,6 +40,8 @@ class Location(ConvexModel):
         "delta": [Interval(Real, 0, None, closed="neither")],
     }
 
+    unknown_scale = True
+
     def __init__(self, loss="squared_error", delta=1.0):
         self.loss = loss
         self.delta = delta
@@ -47,6 +50,11 @@ class Location(ConvexModel):
         self._validate_params()
         self.n_outputs = self.n_params = self.n_features
         self.decay = np.zeros(self.n_params)
+
+    @property
+    def quadratic(self):
+        """Whether clients' objectives are quadratic functions."""
+        return self._squared
 
     @property
     def _squared(self):
@@ -91,37 +99,41 @@ class Location(ConvexModel):
         choice = choose(losses, fixed)
         return losses, choice, self.gradient(block, theta[choice])
 
-    def _points(self, block):
-        """Points (c, n, d) whose distances make the loss, their weights, and a constant.
-
-        The rows; for squared distances their mean, which has all the weight, and the spread
-        about it.  Differences to points, not expanded squares, so that far-away data and
-        outliers cost no digits.
-        """
-        if not self._squared:
-            return block.dense(), block.weights, 0.0
-        mean, spread = self._moments(block)
-        return mean[:, None, :], block.weights.sum(axis=1)[:, None], 0.5 * spread
-
     def _moments(self, block):
-        """Weighted means (c, d), and mean squared distances to them (c,)."""
+        """Weighted means (c, d) in two parts, and mean squared distances to them (c,).
+
+        A number near the mean, and what is missing: far-away data must not cost digits.
+        """
         if "moments" not in block.cache:
             X, w = block.dense(), block.weights
-            mean = np.einsum("cn,cnd->cd", w, X)
-            # Once more, because weights sum to 1 up to rounding only.
-            mean += np.einsum("cn,cnd->cd", w, X - mean[:, None, :])
-            spread = np.einsum("cn,cnd->c", w, (X - mean[:, None, :]) ** 2)
-            block.cache["moments"] = mean, spread
+            near = np.einsum("cn,cnd->cd", w, X)
+            X = X - near[:, None, :]
+            rest = np.einsum("cn,cnd->cd", w, X)
+            spread = np.einsum("cn,cnd->c", w, (X - rest[:, None, :]) ** 2)
+            block.cache["moments"] = near, rest, spread
         return block.cache["moments"]
 
     def _state(self, block, w):
-        return w[:, None, :] - self._points(block)[0]
+        """Differences to the rows, or to the mean alone: the squared loss needs no more.
+
+        Expanded squares would be faster, but lose the digits of far-away data and outliers.
+        """
+        if self._squared:
+            near, rest, _ = self._moments(block)
+            return (w - near - rest)[:, None, :]
+        return w[:, None, :] - block.dense()
 
     def _state_change(self, block, u):
         return u[:, None, :]
 
+    def _masses(self, block):
+        """Weights of the differences, and what the loss has besides."""
+        if self._squared:
+            return block.weights.sum(axis=1)[:, None], 0.5 * self._moments(block)[2]
+        return block.weights, 0.0
+
     def _loss(self, block, E):
-        _, weights, constant = self._points(block)
+        weights, constant = self._masses(block)
         return np.einsum("cn,cn->c", self._value(_lengths(E)), weights) + constant
 
     def _value(self, r):
@@ -133,7 +145,7 @@ class Location(ConvexModel):
 
     def _pull(self, block, E):
         """Distances, and the weights of the differences in the gradient, both (c, n)."""
-        weights, r = self._points(block)[1], _lengths(E)
+        weights, r = self._masses(block)[0], _lengths(E)
         return r, weights if self._squared else weights * self._shrink(r)
 
     def _shrink(self, r):
@@ -169,27 +181,29 @@ class Location(ConvexModel):
         return np.tile(block.weights.sum(axis=1)[:, None], self.n_params) + 1e-300
 
     def _loss_size(self, block):
-        mean, _ = self._moments(block)
-        return self._loss(block, self._state(block, mean)) + self.delta**2
+        return self._loss(block, self._state(block, self._first_guess(block))) + self.delta**2
 
     @property
     def _bounded(self):
         return True
 
     def _first_guess(self, block):
-        return self._moments(block)[0]
+        near, rest, _ = self._moments(block)
+        return near + rest
 
     def _closed_form(self, block, v, rho, s):
         if not self._squared:
             return None
         block = block.astype(np.float64)
-        mean, total = self._moments(block)[0], block.weights.sum(axis=1)[:, None]
+        near, rest, _ = self._moments(block)
+        total = block.weights.sum(axis=1)[:, None]
         pull = np.zeros_like(total) if rho is None else np.asarray(rho, dtype=float)[:, None]
-        # About the mean, so that far-away data cost no digits.
-        rhs = np.zeros_like(mean) if s is None else s
+        # About the mean, as everywhere.
+        right = np.zeros_like(near) if s is None else s
         if v is not None:
-            rhs = rhs + pull * (v - mean)
-        return mean + np.divide(rhs, total + pull, out=np.zeros_like(mean), where=total + pull > 0)
+            right = right + pull * (v - near - rest)
+        known = total + pull > 0
+        return near + (rest + np.divide(right, total + pull, out=np.zeros_like(near), where=known))
 
     def conjugate(self, block, s, x0=None):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
@@ -199,27 +213,30 @@ class Location(ConvexModel):
         """
         block = block.astype(np.float64)
         s = np.asarray(s, dtype=float)
-        mean, spread = self._moments(block)
+        near, rest, spread = self._moments(block)
+        at_mean = np.einsum("cp,cp->c", s, near) + np.einsum("cp,cp->c", s, rest)
         size = np.linalg.norm(s, axis=1)
         empty = block.weights.sum(axis=1) == 0.0
         if self._squared:
             outside = empty & (size > 0)
             x, _ = self._minimise(block, s=s)
-            bound = np.einsum("cp,cp->c", s, mean) + 0.5 * (size**2 - spread)
+            bound = at_mean + 0.5 * (size**2 - spread)
         else:
             outside = size > np.where(empty, 0.0, self.delta * (1 + 1e-9))
             x, _ = self._minimise(block, x0, s=np.where(outside[:, None], 0.0, s))
-            A = block.dense() - mean[:, None, :]
             E = x[:, None, :] - block.dense()
+            for _ in range(3):
+                # Newton's method for the constraint, on differences: x itself is too coarse
+                # where the data are far away.
+                missing = s - self._loss_gradient(block, E)
+                E = E + solve_scaled(self._loss_hessian(block, E), missing)[:, None, :]
+            missing = s - self._loss_gradient(block, E)
+            allowed = 1e-9 * np.abs(s) + 1e-13 * self.delta
+            outside |= ~(np.abs(missing) <= allowed).all(axis=1)
             U = E * self._shrink(_lengths(E))[:, :, None]
-            # Move all rows by the same small vector to meet the constraint: rows that leave
-            # the ball make the bound infinite, never wrong.
-            U = U + (s - np.einsum("cnd,cn->cd", U, block.weights))[:, None, :]
-            norms = _lengths(U)
-            far = ~(norms <= self.delta * (1 + 1e-9)) & (block.weights > 0)
-            outside |= far.any(axis=1)
-            rows = np.einsum("cnd,cnd->cn", U, A) + 0.5 * norms**2
-            bound = np.einsum("cp,cp->c", s, mean) + np.einsum("cn,cn->c", rows, block.weights)
+            A = block.dense() - near[:, None, :] - rest[:, None, :]
+            rows = np.einsum("cnd,cnd->cn", U, A) + 0.5 * _lengths(U) ** 2
+            bound = at_mean + np.einsum("cn,cn->c", rows, block.weights)
         bound[empty] = 0.0
         bound[outside] = np.inf
         return bound, x

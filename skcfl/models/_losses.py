@@ -62,7 +62,8 @@ class Loss:
         """Second derivative, moved by `damping` of the way to the curvature of a parabola.
 
         The parabola touches the loss at `z` and lies above it: a step with all of its
-        curvature never overshoots.  Needed where the second derivative vanishes.
+        curvature never overshoots.  For losses whose second derivative vanishes in places;
+        the others stay at the second derivative.
         """
         return self.curvature(z, y)
 
@@ -81,6 +82,10 @@ class Loss:
 
     def conjugate(self, a, y):
         """Convex conjugate in `z` of every row; infinite outside of its domain."""
+        raise NotImplementedError
+
+    def project(self, a, y):
+        """Slopes in the domain of the conjugate, `a` itself where it is inside."""
         raise NotImplementedError
 
     def output(self, z):
@@ -108,6 +113,9 @@ class SquaredError(Loss):
 
     def conjugate(self, a, y):
         return (a * (0.5 * a + y))[..., 0, :]
+
+    def project(self, a, y):
+        return a
 
 
 class Huber(Loss):
@@ -137,6 +145,9 @@ class Huber(Loss):
         inside = np.abs(a) <= self.delta * (1 + 1e-12)
         return np.where(inside, a * (0.5 * a + y), np.inf)[..., 0, :]
 
+    def project(self, a, y):
+        return np.clip(a, -self.delta, self.delta)
+
 
 class Poisson(Loss):
     """``exp(z) - y z``, the half deviance of counts up to a constant; log link."""
@@ -144,7 +155,7 @@ class Poisson(Loss):
     def check_target(self, y):
         if y.size and y.min() < 0:
             raise ValueError(
-                f"y must be non-negative for loss='poisson', got a smallest value of {y.min()!r}."
+                f"y must be non-negative for loss='poisson', got a smallest value of {y.min():g}."
             )
 
     def value(self, z, y):
@@ -164,6 +175,9 @@ class Poisson(Loss):
         inside = s >= 0
         s = np.where(inside, s, 1.0)
         return np.where(inside, xlogy(s, s) - s, np.inf)[..., 0, :]
+
+    def project(self, a, y):
+        return np.maximum(a, -y)
 
     def output(self, z):
         with np.errstate(over="ignore"):
@@ -214,6 +228,9 @@ class Logistic(_ClassLoss):
         inside = (p >= 0) & (p <= 1)
         p = np.where(inside, p, 0.5)
         return np.where(inside, xlogy(p, p) + xlogy(1 - p, 1 - p), np.inf)[..., 0, :]
+
+    def project(self, a, y):
+        return -np.clip(-a * y, 0.0, 1.0) * y
 
     def proba(self, z):
         """Class probabilities of raw predictions ``(n_rows, 1)``."""
@@ -269,9 +286,15 @@ class Multinomial(_ClassLoss):
         p = a.copy()
         codes = self._codes(a, y)
         np.put_along_axis(p, codes, np.take_along_axis(p, codes, axis=-2) + 1.0, axis=-2)
-        inside = (p >= 0).all(axis=-2) & (np.abs(p.sum(axis=-2) - 1) <= 1e-10)
-        p = np.where(inside[..., None, :], p, 1.0)
+        inside = (p >= -1e-12).all(axis=-2) & (np.abs(p.sum(axis=-2) - 1) <= 1e-10)
+        p = np.where(inside[..., None, :], np.maximum(p, 0.0), 1.0)
         return np.where(inside, xlogy(p, p).sum(axis=-2), np.inf)
+
+    def project(self, a, y):
+        own = self._codes(a, y) == np.arange(a.shape[-2])[:, None]
+        p = np.maximum(a + own, 0.0)
+        total = p.sum(axis=-2, keepdims=True)
+        return np.where(total > 0, p / np.maximum(total, 1e-300), own) - own
 
     def proba(self, z):
         """Class probabilities of raw predictions ``(n_rows, C)``."""
@@ -300,9 +323,15 @@ class SquaredHinge(_ClassLoss):
     def curvature(self, z, y):
         return np.where(z * y < 1.0, 2.0, 0.0).astype(z.dtype)
 
+    def newton_curvature(self, z, y, damping):
+        return np.where(z * y < 1.0, 2.0, 2.0 * damping).astype(z.dtype)
+
     def conjugate(self, a, y):
         m = a * y
         return np.where(m <= 0, m + 0.25 * m * m, np.inf).sum(axis=-2)
+
+    def project(self, a, y):
+        return np.minimum(a * y, 0.0) * y
 
 
 # Losses by their public name: kinds of estimator that may use them follow from the class.

@@ -56,7 +56,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     start[~(oracle.at(start)[0] <= at_zero)] = 0.0
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter)
     out = np.array(theta, dtype=float)
-    out[used] = x
+    out[used] = pool.centre(x)
     return out, bool(converged.all()), float((decrement / scale).max())
 
 

@@ -1,0 +1,821 @@
+"""Linear models: exact prox, minimisers, conjugates and bounds, against other people's code."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+
+import skcfl.models._convex
+import skcfl.models._linear
+from skcfl.clients import ClientPool
+from skcfl.models import LinearModel
+
+seeds = st.integers(0, 2**32 - 1)
+# No row, one row, fewer rows than features, more.
+SIZES = [1, 2, 0, 4, 9, 40, 3]
+DELTA = 0.9
+LOSSES = ["squared_error", "huber", "poisson", "log_loss", "log_loss-3", "squared_hinge-3"]
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+UNITS = np.array([1e-3, 1e-1, 1.0, 1e2, 1e4])
+
+
+class Problem:
+    """Rows of clients in order, and a pool of them."""
+
+    def __init__(self, loss, seed=0, sizes=SIZES, d=5, alpha=1e-2, units=None, **options):
+        rng = np.random.default_rng(seed)
+        name, _, classes = loss.partition("-")
+        self.C, self.m, self.d, self.alpha = int(classes or 2), len(sizes), d, alpha
+        self.codes = np.repeat(np.arange(self.m), sizes)
+        n = len(self.codes)
+        self.X = rng.normal(size=(n, d))
+        z = self.X @ rng.normal(size=d) / np.sqrt(d) + rng.normal(size=n)
+        self.classifier = name in ("log_loss", "squared_hinge")
+        if self.classifier:
+            self.y = rng.integers(self.C, size=n)
+        else:
+            self.y = rng.poisson(np.exp(z)).astype(float) if name == "poisson" else 3 * z
+        self.X = self.X if units is None else self.X * units
+        self.weights = rng.integers(1, 4, size=n).astype(float)
+        self.model = LinearModel(loss=name, alpha=alpha, delta=DELTA, **options)
+        self.rng = rng
+
+    def pool(self, form=np.asarray, dtype=float):
+        bound = self.model.bind(self.d, self.C if self.classifier else None, dtype)
+        return ClientPool(
+            bound, form(self.X.astype(dtype)), self.y, self.codes, self.m, self.weights
+        )
+
+    def of(self, i):
+        mine = self.codes == i
+        return self.X[mine], self.y[mine], self.weights[mine]
+
+    def centres(self, pool, scale=1.0):
+        return self.rng.normal(scale=scale, size=(self.m, pool.n_params))
+
+    def residual(self, pool, i, x, v=None, rho=0.0):
+        """Gradient of the (proximal) objective, each entry relative to what it sums up."""
+        model, (X, y, w) = pool.model, self.of(i)
+        x = x.reshape(model.n_outputs, -1)
+        v = x if v is None else v.reshape(x.shape)
+        decay = model.decay.reshape(x.shape)
+        gradient = decay * x + rho * (x - v)
+        size = decay * np.abs(x) + rho * (np.abs(x) + np.abs(v)) + 1e-300
+        if len(X):
+            A, w = model.design(X), w / w.sum()
+            target = model.encode(y, len(y)).T
+            Z = x @ A.T
+            gradient = gradient + (model.kernel.gradient(Z, target) * w) @ A
+            # Rows' slopes are known up to the rounding of the predictions.
+            curvature = min(model.kernel.max_curvature, np.exp(min(Z.max(), 700.0)))
+            rows = curvature * (np.abs(x) @ np.abs(A).T) + 1.0
+            if not self.classifier:
+                rows = rows + np.abs(target)
+            size = size + (rows * w) @ np.abs(A)
+        return (np.abs(gradient) / size).max()
+
+
+# --------------------------------------------------------------------------------- model
+
+
+def test_shapes_and_kinds():
+    shapes = {
+        ("squared_error", None): ("regressor", False, 1),
+        ("huber", None): ("regressor", False, 1),
+        ("poisson", None): ("regressor", False, 1),
+        ("log_loss", 2): ("classifier", True, 1),
+        ("log_loss", 4): ("classifier", True, 4),
+        ("squared_hinge", 2): ("classifier", False, 1),
+        ("squared_hinge", 4): ("classifier", False, 4),
+    }
+    for (loss, classes), (kind, proba, outputs) in shapes.items():
+        for intercept in (True, False):
+            model = LinearModel(loss=loss, fit_intercept=intercept)
+            bound = model.bind(3, classes)
+            assert (bound.estimator_type, bound.has_proba) == (kind, proba)
+            assert bound.supervised
+            assert bound.second_order
+            assert (bound.n_outputs, bound.n_params) == (outputs, outputs * (3 + intercept))
+            assert bound.start().shape == (bound.n_params,)
+            assert not bound.start().any()
+            assert bound.init_params(5, 0).shape == (5, bound.n_params)
+            assert bound.layer_slices() == {"linear": slice(0, bound.n_params)}
+            assert not hasattr(model, "n_params")
+            assert clone(bound).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"loss": "log"}, {"alpha": -1e-9}, {"delta": 0.0}, {"fit_intercept": "yes"}]
+)
+def test_bad_parameters_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        LinearModel(**bad).bind(2)
+
+
+def test_random_starts_are_reproducible_and_of_the_right_type():
+    bound = LinearModel().bind(3, dtype=np.float32)
+    one, two, other = (bound.init_params(4, seed) for seed in (0, 0, 1))
+    assert_array_equal(one, two)
+    assert np.abs(one - other).max() > 0.1
+    assert one.dtype == bound.start().dtype == np.float32
+    assert np.std(LinearModel().bind(99).init_params(200, 0) @ np.ones(100)) == pytest.approx(
+        1, 0.2
+    )
+
+
+@every_loss
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csc_matrix])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_predictions_row_by_row(loss, form, fit_intercept, monkeypatch):
+    problem = Problem(loss, sizes=[30], fit_intercept=fit_intercept)
+    pool = problem.pool()
+    bound, X = pool.model, problem.X
+    params = problem.rng.normal(size=(4, bound.n_params))
+    index = problem.rng.integers(4, size=30)
+    coefficients = bound.coefficients(params)
+    coef, intercept = coefficients["coef"], coefficients["intercept"]
+    assert coef.shape == (4, 5) if bound.n_outputs == 1 else (4, 3, 5)
+    assert intercept.shape == coef.shape[:-1]
+    assert fit_intercept or not intercept.any()
+    raw = np.stack(
+        [np.atleast_1d(coef[k] @ x + intercept[k]) for k, x in zip(index, X, strict=True)]
+    )
+    # In chunks of a few rows.
+    monkeypatch.setattr(skcfl.models._linear, "CHUNK_BYTES", 8 * bound.n_params * 7)
+    assert_allclose(bound.decision(form(X), params, index), raw, atol=1e-13)
+    scores = bound.scores(raw)
+    assert_array_equal(scores, raw[:, 0] if bound.n_outputs == 1 else raw)
+    output = bound.output(raw)
+    assert output.shape == (30,)
+    if problem.classifier:
+        assert_array_equal(output, raw.argmax(axis=1) if bound.n_outputs > 1 else raw[:, 0] > 0)
+    else:
+        assert_allclose(output, np.exp(raw[:, 0]) if loss == "poisson" else raw[:, 0])
+    if bound.has_proba:
+        proba = bound.proba(raw)
+        assert proba.shape == (30, problem.C)
+        assert_allclose(proba.sum(axis=1), 1.0)
+        assert_array_equal(proba.argmax(axis=1), output)
+    losses = bound.row_losses(form(X), problem.y, params, index)
+    assert losses.shape == (30,)
+    everyone = np.stack([bound.row_losses(X, problem.y, params, np.full(30, k)) for k in range(4)])
+    assert_allclose(losses, everyone[index, np.arange(30)], rtol=1e-13)
+    assert_allclose(pool.losses(params)[0], np.average(everyone, axis=1, weights=problem.weights))
+
+
+def test_float32_predictions_stay_float32():
+    bound = LinearModel().bind(3, dtype=np.float32)
+    X, params = np.ones((2, 3), np.float32), np.ones((1, 4), np.float32)
+    for form in (np.asarray, sparse.csr_array):
+        assert bound.decision(form(X), params, np.zeros(2, int)).dtype == np.float32
+
+
+# ---------------------------------------------------------------------------------- prox
+
+
+@every_loss
+@settings(max_examples=12)
+@given(
+    seed=seeds,
+    alpha=st.sampled_from([0.0, 1e-4, 1.0]),
+    fit_intercept=st.booleans(),
+    scaled=st.booleans(),
+    form=st.sampled_from([np.asarray, sparse.csr_array]),
+)
+def test_prox_is_optimal(loss, seed, alpha, fit_intercept, scaled, form):
+    problem = Problem(
+        loss, seed, alpha=alpha, fit_intercept=fit_intercept, units=UNITS if scaled else None
+    )
+    pool = problem.pool(form)
+    v = problem.centres(pool)
+    rho = 10.0 ** problem.rng.uniform(-3, 3, size=problem.m)
+    x = pool.prox(v, rho)
+    for i in range(problem.m):
+        assert problem.residual(pool, i, x[i], v[i], rho[i]) <= 1e-10
+
+
+@every_loss
+@pytest.mark.parametrize("far", [3.0, 1e3, 1e8])
+def test_prox_forgets_where_it_starts(loss, far):
+    """Warm or wild starts and centres: Poisson overflows there."""
+    problem = Problem(loss)
+    pool = problem.pool()
+    v = problem.centres(pool)
+    x = pool.prox(v, 0.5)
+    wild = pool.prox(v, 0.5, x0=problem.centres(pool, far))
+    assert_allclose(wild, x, rtol=1e-7, atol=1e-8)
+    x = pool.prox(far * v, 0.5)
+    for i in range(problem.m):
+        assert problem.residual(pool, i, x[i], far * v[i], 0.5) <= 1e-10
+
+
+@every_loss
+@settings(max_examples=10)
+@given(seed=seeds, alpha=st.sampled_from([0.0, 1e-2]))
+def test_prox_is_firmly_non_expansive(loss, seed, alpha):
+    """``|P u - P v|^2 <= <P u - P v, u - v>``."""
+    problem = Problem(loss, seed, alpha=alpha)
+    pool = problem.pool()
+    u, v = problem.centres(pool, 2.0), problem.centres(pool, 2.0)
+    rho = 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
+    moved = pool.prox(u, rho) - pool.prox(v, rho)
+    inner = (moved * (u - v)).sum(axis=1)
+    assert ((moved**2).sum(axis=1) <= inner + 1e-8).all()
+
+
+@every_loss
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_moreau(loss, seed):
+    """``v - P v`` is the proximal point of the conjugate: the pair meets Fenchel's equality."""
+    problem = Problem(loss, seed)
+    pool = problem.pool()
+    v, rho = problem.centres(pool), 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
+    x = pool.prox(v, rho)
+    s = rho[:, None] * (v - x)
+    bound, _ = pool.conjugate(s)
+    inner = (s * x).sum(axis=1)
+    assert_allclose(pool.objectives(x) + bound, inner, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=15)
+@given(seed=seeds)
+def test_moreau_with_the_closed_form_of_least_squares(seed):
+    """``prox_{f/rho}(v) + prox_{rho f*}(rho v) / rho = v``."""
+    problem = Problem("squared_error", seed, fit_intercept=False)
+    pool = problem.pool()
+    v, rho = problem.centres(pool), 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
+    x = pool.prox(v, rho)
+    for i in range(problem.m):
+        X, y, w = problem.of(i)
+        w = w / max(w.sum(), 1)
+        H = (X.T * w) @ X + problem.alpha * np.eye(5)
+        b, inverse = X.T @ (w * y), np.linalg.inv(H)
+        # f*(s) = (s + b)' H^-1 (s + b) / 2 + constant
+        s = np.linalg.solve(inverse + np.eye(5) / rho[i], v[i] - inverse @ b)
+        assert_allclose(x[i] + s / rho[i], v[i], rtol=1e-9, atol=1e-9)
+
+
+@every_loss
+def test_prox_between_the_centre_and_the_minimiser(loss):
+    problem = Problem(loss, alpha=0.5)
+    pool = problem.pool()
+    v = problem.centres(pool)
+    assert_allclose(pool.prox(v, 1e10), v, atol=1e-8)
+    # Where the minimiser is unique: more rows than parameters, all classes.
+    w, converged = pool.solve()
+    assert converged.all()
+    assert_allclose(pool.centre(pool.prox(v, 1e-10))[5], w[5], rtol=1e-6, atol=1e-6)
+
+
+def cvxpy_objective(problem, i, W):
+    """Client i's objective as a cvxpy expression of W (C, d + 1)."""
+    X, y, w = problem.of(i)
+    w = w / w.sum()
+    Z = X @ W[:, :-1].T + np.ones((len(X), 1)) @ cp.reshape(W[:, -1], (1, W.shape[0]), order="C")
+    name = problem.model.loss
+    if name == "squared_error":
+        loss = 0.5 * w @ cp.square(Z[:, 0] - y)
+    elif name == "huber":
+        loss = 0.5 * w @ cp.huber(Z[:, 0] - y, DELTA)
+    elif name == "poisson":
+        loss = w @ (cp.exp(Z[:, 0]) - cp.multiply(y, Z[:, 0]))
+    elif name == "log_loss" and problem.C == 2:
+        loss = w @ cp.logistic(cp.multiply(1.0 - 2.0 * y, Z[:, 0]))
+    elif name == "log_loss":
+        loss = w @ (
+            cp.log_sum_exp(Z, axis=1) - cp.sum(cp.multiply(np.eye(problem.C)[y], Z), axis=1)
+        )
+    else:
+        signs = 2.0 * np.eye(problem.C)[y] - 1.0
+        loss = cp.sum(w @ cp.square(cp.pos(1.0 - cp.multiply(signs, Z))))
+    return loss + 0.5 * problem.alpha * cp.sum_squares(W[:, :-1])
+
+
+def cvxpy_minimum(objective):
+    return cp.Problem(cp.Minimize(objective)).solve(
+        solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
+    )
+
+
+@every_loss
+@pytest.mark.parametrize("i", [0, 3, 4])
+def test_prox_against_cvxpy(loss, i):
+    problem = Problem(loss, seed=i)
+    pool = problem.pool()
+    v = problem.centres(pool)
+    x = pool.prox(v, 0.3)[i]
+    W = cp.Variable((pool.model.n_outputs, 6))
+    target = v[i].reshape(W.shape)
+    best = cvxpy_minimum(cvxpy_objective(problem, i, W) + 0.15 * cp.sum_squares(W - target))
+    value = pool.objectives(np.tile(x, (problem.m, 1)))[i] + 0.15 * ((x - v[i]) ** 2).sum()
+    assert_allclose(value, best, rtol=1e-8, atol=1e-8)
+    assert_allclose(x, W.value.ravel(), rtol=1e-3, atol=2e-4)
+
+
+# --------------------------------------------------------------------------------- solve
+
+
+@every_loss
+@settings(max_examples=10)
+@given(seed=seeds, scaled=st.booleans(), fit_intercept=st.booleans())
+def test_minimisers_are_optimal(loss, seed, scaled, fit_intercept):
+    problem = Problem(
+        loss, seed, alpha=1e-3, units=UNITS if scaled else None, fit_intercept=fit_intercept
+    )
+    pool = problem.pool()
+    w, converged = pool.solve()
+    assert converged.all()
+    for i in range(problem.m):
+        assert problem.residual(pool, i, w[i]) <= 1e-8
+    again, _ = pool.solve(w)
+    assert_allclose(pool.objectives(again), pool.objectives(w), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_least_squares_is_ridge(fit_intercept):
+    problem = Problem("squared_error", alpha=0.03, fit_intercept=fit_intercept)
+    pool = problem.pool()
+    found = pool.model.coefficients(pool.solve()[0])
+    for i in np.flatnonzero(pool.client_sizes):
+        X, y, w = problem.of(i)
+        ridge = Ridge(alpha=0.03 * w.sum(), fit_intercept=fit_intercept).fit(X, y, w)
+        assert_allclose(found["coef"][i], ridge.coef_, rtol=1e-8, atol=1e-9)
+        assert_allclose(found["intercept"][i], ridge.intercept_, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_log_loss_is_logistic_regression(classes):
+    problem = Problem(f"log_loss-{classes}", sizes=[40, 60, 25], alpha=0.02)
+    pool = problem.pool()
+    found = pool.model.coefficients(pool.solve()[0])
+    for i in range(3):
+        X, y, w = problem.of(i)
+        reference = LogisticRegression(
+            C=1 / (0.02 * w.sum()), solver="newton-cg", tol=1e-12, max_iter=1000
+        )
+        reference.fit(X, y, w)
+        assert_allclose(np.atleast_2d(found["coef"][i]), reference.coef_, atol=1e-8)
+        assert_allclose(np.atleast_1d(found["intercept"][i]), reference.intercept_, atol=1e-7)
+
+
+def test_poisson_is_poisson_regression():
+    problem = Problem("poisson", sizes=[40, 8, 25], alpha=0.02)
+    pool = problem.pool()
+    found = pool.model.coefficients(pool.solve()[0])
+    for i in range(3):
+        X, y, w = problem.of(i)
+        reference = PoissonRegressor(
+            alpha=0.02, solver="newton-cholesky", tol=1e-12, max_iter=1000
+        )
+        reference.fit(X, y, w)
+        assert_allclose(found["coef"][i], reference.coef_, rtol=1e-7, atol=1e-8)
+        assert_allclose(found["intercept"][i], reference.intercept_, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "squared_hinge-3", "huber"])
+def test_piecewise_quadratic_losses_against_scipy(loss):
+    problem = Problem(loss, alpha=0.05)
+    pool = problem.pool()
+    w, converged = pool.solve()
+    assert converged.all()
+    for i in np.flatnonzero(pool.client_sizes):
+        one = pool.subset([i])
+
+        def f(x, one=one):
+            value, gradient = one.objectives_gradients(x[None])
+            return value[0], gradient[0]
+
+        best = minimize(
+            f, np.zeros(pool.n_params), jac=True, method="BFGS", options={"gtol": 1e-10}
+        )
+        assert f(w[i])[0] <= best.fun + 1e-10
+        coef = slice(None) if pool.client_sizes[i] > 5 else pool.model.decay > 0
+        assert_allclose(w[i][coef], best.x[coef], atol=1e-5)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("units", [None, UNITS])
+def test_least_norm_where_least_squares_has_many_minimisers(fit_intercept, units):
+    problem = Problem("squared_error", alpha=0.0, fit_intercept=fit_intercept, units=units)
+    pool = problem.pool()
+    w, converged = pool.solve()
+    assert converged.all()
+    for i in range(problem.m):
+        X, y, weights = problem.of(i)
+        A, root = pool.model.design(X), np.sqrt(weights)
+        wanted = np.linalg.lstsq(A * root[:, None], y * root, rcond=1e-13)[0]
+        assert_allclose(w[i], wanted, rtol=1e-7, atol=1e-8 * max(np.abs(wanted).max(), 1e-300))
+
+
+@settings(max_examples=10)
+@given(seed=seeds, alpha=st.sampled_from([1e-4, 1e-2]))
+def test_multinomial_models_are_centred(seed, alpha):
+    """Their free direction is at zero: intercepts sum to zero, as coefficients do anyway."""
+    problem = Problem("log_loss-3", seed, alpha=alpha, units=UNITS)
+    pool = problem.pool()
+    w, _ = pool.solve()
+    full = pool.client_sizes > 0
+    W = w.reshape(problem.m, 3, 6)[full]
+    size = np.abs(W).max(axis=(1, 2))[:, None]
+    assert_allclose(W.sum(axis=1) / size, 0.0, atol=1e-8)
+    theta = problem.centres(pool)
+    centred = pool.centre(theta)
+    assert_allclose(centred.reshape(-1, 3, 6).sum(axis=1), 0.0, atol=1e-12)
+    assert_allclose(pool.losses(centred), pool.losses(theta), rtol=1e-10, atol=1e-9)
+    # A start off centre ends where a centred one does.
+    again, _ = pool.solve(w + np.tile(np.eye(6)[-1], 3) * 7.0)
+    again = again.reshape(problem.m, 3, 6)[full]
+    assert_allclose(again.sum(axis=1) / size, 0.0, atol=1e-8)
+
+
+def test_pinning_leaves_newton_directions_alone():
+    """In the columns' own units: a pin of a foreign size would drown the curvature."""
+    problem = Problem("log_loss-3", alpha=1e-2, units=UNITS)
+    pool = problem.pool()
+    theta = problem.centres(pool, 1e-4)[:1]
+    labels = np.zeros(problem.m, dtype=int)
+    H = pool.hessians(theta, labels)
+    pinned = pool.pin(H.copy())
+    free = np.zeros((3, 6))
+    free[:, -1] = 1.0
+    assert free.ravel() @ pinned[0] @ free.ravel() > 0
+    extra = pinned[0] - H[0]
+    assert extra.max() <= np.abs(np.diag(H[0]))[[5, 11, 17]].max()
+    other = np.random.default_rng(0).normal(size=(3, 6))
+    other -= other.mean(axis=0)
+    assert_allclose(extra @ other.ravel(), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "log_loss-3", "squared_hinge", "squared_hinge-3"])
+def test_clients_of_one_class(loss):
+    """A free intercept has no minimiser: finite, and the objective at its infimum."""
+    problem = Problem(loss, sizes=[1, 5, 20])
+    problem.y = np.repeat([0, 1, 1], [1, 5, 20])
+    pool = problem.pool()
+    w, converged = pool.solve()
+    assert converged.all()
+    assert np.isfinite(w).all()
+    assert (pool.objectives(w) <= 1e-10).all()
+    assert (np.abs(w.reshape(3, -1, 6)[:, :, :-1]) <= 1e-6).all()
+
+
+def test_clients_without_events():
+    problem = Problem("poisson", sizes=[6, 9])
+    problem.y[:6] = 0.0
+    pool = problem.pool()
+    w, converged = pool.solve()
+    assert converged.all()
+    assert np.isfinite(w).all()
+    assert pool.objectives(w)[0] <= 1e-10
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("noise", [1e-3, 1.0, 1e3, 1e5])
+@pytest.mark.parametrize("outlier", [0.0, 1e8])
+@pytest.mark.parametrize("alpha", [0.0, 1e-4])
+def test_huber_of_targets_in_any_unit(offset, noise, outlier, alpha):
+    """Nearly all rows beyond delta, where the second derivative vanishes."""
+    problem = Problem("huber", sizes=[60, 8, 300, 30], alpha=alpha)
+    rng = problem.rng
+    n = len(problem.codes)
+    problem.y = offset + problem.X @ rng.normal(size=5) + noise * rng.standard_t(2, size=n)
+    problem.y += outlier * (rng.uniform(size=n) < 0.1)
+    pool = problem.pool()
+    w, converged = pool.solve()
+    assert converged.all()
+    for i in range(4):
+        # Predictions are of the size of the targets, slopes at most delta.
+        assert problem.residual(pool, i, w[i]) <= 1e-8
+
+
+@pytest.mark.parametrize("loss", ["poisson", "log_loss", "huber", "squared_hinge"])
+def test_heavy_tails_in_the_features(loss):
+    problem = Problem(loss, sizes=[200, 30])
+    problem.X = np.exp(2.0 * problem.X)
+    pool = problem.pool()
+    w, converged = pool.solve()
+    assert converged.all()
+    for i in range(2):
+        assert problem.residual(pool, i, w[i]) <= 1e-8
+
+
+# ---------------------------------------------------------------- models of many parameters
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Take the path of many parameters for all models."""
+    for module in (skcfl.models._convex, skcfl.models._linear):
+        monkeypatch.setattr(module, "MAX_DENSE", 2)
+
+
+@every_loss
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(
+    ("alpha", "form"),
+    [(1e-2, np.asarray), (1e-2, sparse.csr_array), (0.0, np.asarray)],
+    ids=["dense", "csr", "no penalty"],
+)
+def test_many_parameters_are_few_parameters(loss, alpha, fit_intercept, form, request):
+    problem = Problem(loss, alpha=alpha, fit_intercept=fit_intercept)
+    pool = problem.pool(form)
+    v = problem.centres(pool)
+    rho = np.linspace(0.1, 2, problem.m)
+    slopes = pool.gradients(v)
+
+    def answers():
+        pool = problem.pool(form)
+        # Without a penalty classes may have no minimiser.
+        solved = pool.objectives(pool.solve()[0]) if alpha else np.zeros(problem.m)
+        return pool.prox(v, rho), solved, pool.conjugate(slopes)[0]
+
+    few = answers()
+    request.getfixturevalue("large")
+    many = answers()
+    assert_allclose(many[0], few[0], rtol=1e-8, atol=1e-9)
+    assert_allclose(many[1], few[1], rtol=1e-9, atol=1e-10)
+    assert_allclose(many[2], few[2], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss", "huber"])
+@pytest.mark.parametrize("sizes", [[12, 9, 0], [700]], ids=["wide", "tall"])
+def test_three_hundred_features(loss, sizes):
+    problem = Problem(loss, sizes=sizes, d=300)
+    pool = problem.pool()
+    assert pool.n_params > skcfl.models._convex.MAX_DENSE
+    v = problem.centres(pool, 0.1)
+    x = pool.prox(v, 0.5)
+    w, converged = pool.solve()
+    assert converged.all()
+    for i in range(problem.m):
+        assert problem.residual(pool, i, x[i], v[i], 0.5) <= 1e-9
+        assert problem.residual(pool, i, w[i]) <= 1e-8
+    s = pool.gradients(v)
+    assert_allclose(
+        pool.conjugate(s)[0], (s * v).sum(axis=1) - pool.objectives(v), rtol=1e-8, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0, 1e6])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_wide_least_squares_with_a_free_intercept(alpha, scaled):
+    """The rank-one update of the closed form cancels most where alpha is large."""
+    units = np.geomspace(1e-3, 1e3, 300) if scaled else None
+    problem = Problem("squared_error", sizes=[12, 1, 30], d=300, alpha=alpha, units=units)
+    problem.y = problem.y + 100.0
+    pool = problem.pool()
+    w, _ = pool.solve()
+    v = problem.centres(pool)
+    x = pool.prox(v, 0.01)
+    for i in range(3):
+        assert problem.residual(pool, i, w[i]) <= 1e-10
+        assert problem.residual(pool, i, x[i], v[i], 0.01) <= 1e-10
+
+
+# ----------------------------------------------------------------------------- conjugates
+
+
+@every_loss
+@settings(max_examples=12)
+@given(
+    seed=seeds,
+    alpha=st.sampled_from([0.0, 1e-4, 1.0]),
+    fit_intercept=st.booleans(),
+    size=st.sampled_from([0.01, 1.0, 3.0, 30.0]),
+)
+def test_conjugate_is_tight_at_gradients(loss, seed, alpha, fit_intercept, size):
+    """Fenchel's equality at ``s = grad f(x)``, from any start for slopes of usual size."""
+    # Saturated probabilities have no curvature: only a penalty and a start nearby find the way.
+    saturated = size == 30.0 and loss != "poisson"
+    alpha = max(alpha, 1e-4) if saturated else alpha
+    problem = Problem(loss, seed, alpha=alpha, fit_intercept=fit_intercept)
+    pool = problem.pool()
+    x = problem.centres(pool, min(size, 2.0) if loss == "poisson" else size)
+    value, s = pool.objectives_gradients(x)
+    bound, _ = pool.conjugate(s, x0=x if saturated else None)
+    inner = (s * x).sum(axis=1)
+    unit = 1.0 + np.abs(value) + np.abs(inner)
+    assert (bound - inner + value >= -1e-9 * unit).all()
+    assert (bound - inner + value <= 1e-7 * unit).all()
+
+
+@every_loss
+@settings(max_examples=12)
+@given(seed=seeds, alpha=st.sampled_from([0.0, 1e-4, 1.0]), log_size=st.floats(-2, 1))
+def test_conjugate_is_never_too_small(loss, seed, alpha, log_size):
+    """``f*(s) >= <s, x> - f(x)`` for all s and x: slopes in and out of the domain."""
+    problem = Problem(loss, seed, alpha=alpha)
+    pool = problem.pool()
+    s = problem.centres(pool, 10.0**log_size)
+    bound, maximiser = pool.conjugate(s)
+    assert not np.isnan(bound).any()
+    points = [maximiser * t for t in (0.5, 1.0, 1.5)]
+    points += [problem.centres(pool, scale) for scale in (0.1, 1.0, 10.0)]
+    for x in points:
+        with np.errstate(over="ignore", invalid="ignore"):
+            gap = bound - ((s * x).sum(axis=1) - pool.objectives(x))
+            unit = 1.0 + np.abs((s * x).sum(axis=1))
+        known = np.isfinite(bound) & np.isfinite(gap)
+        assert (gap[known] >= -1e-8 * unit[known]).all()
+
+
+@every_loss
+def test_conjugate_holds_however_short_the_search(loss, monkeypatch):
+    """One Newton step instead of convergence: still an upper bound, perhaps infinite."""
+    problem = Problem(loss)
+    pool = problem.pool()
+    x = problem.centres(pool)
+    value, s = pool.objectives_gradients(x)
+    full, _ = pool.conjugate(s)
+    converged = skcfl.models._convex.newton
+
+    def short(*args, **kwargs):
+        return converged(*args, **kwargs, max_iter=1)
+
+    monkeypatch.setattr(skcfl.models._convex, "newton", short)
+    quick, _ = pool.conjugate(s)
+    assert (quick >= (s * x).sum(axis=1) - value - 1e-10).all()
+    assert loss == "squared_error" or (quick > full + 1e-6).any()
+
+
+@settings(max_examples=15)
+@given(seed=seeds)
+def test_conjugate_of_least_squares_in_closed_form(seed):
+    problem = Problem("squared_error", seed)
+    pool = problem.pool()
+    s = problem.centres(pool, 2.0)
+    bound, x = pool.conjugate(s)
+    for i in np.flatnonzero(pool.client_sizes):
+        X, y, w = problem.of(i)
+        A, w = pool.model.design(X), w / w.sum()
+        H = (A.T * w) @ A + np.diag(pool.model.decay)
+        right = s[i] + A.T @ (w * y)
+        wanted = 0.5 * right @ np.linalg.solve(H, right) - 0.5 * w @ y**2
+        assert_allclose(bound[i], wanted, rtol=1e-7, atol=1e-7)
+
+
+@every_loss
+@pytest.mark.parametrize("i", [0, 4])
+def test_conjugate_against_cvxpy(loss, i):
+    """Slopes between gradients: inside of the domain, which is convex."""
+    problem = Problem(loss, seed=i)
+    pool = problem.pool()
+    s = 0.5 * (pool.gradients(problem.centres(pool)) + pool.gradients(problem.centres(pool)))
+    bound, _ = pool.conjugate(s)
+    W = cp.Variable((pool.model.n_outputs, 6))
+    slope = s[i].reshape(W.shape)
+    least = cvxpy_minimum(cvxpy_objective(problem, i, W) - cp.sum(cp.multiply(slope, W)))
+    assert_allclose(bound[i], -least, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "log_loss-3"])
+def test_conjugate_outside_of_the_domain_of_one_class(loss):
+    """The slope of a free intercept is minus the missing probability: of one sign."""
+    problem = Problem(loss, sizes=[5, 5])
+    problem.y[:] = 1
+    pool = problem.pool()
+    s = np.zeros((2, pool.model.n_outputs, 6))
+    s[0, -1, -1], s[1, -1, -1] = 0.3, -0.3
+    if loss == "log_loss-3":
+        # Class 1 is there: its intercept may fall, the others' may rise.
+        s[:, 1, -1] = -s[:, -1, -1]
+    bound, _ = pool.conjugate(s.reshape(2, -1))
+    outside = 0 if loss == "log_loss" else 1
+    assert np.isinf(bound[outside])
+    assert np.isfinite(bound[1 - outside])
+    far = np.zeros_like(s)
+    far[:, 1 if loss == "log_loss-3" else 0, -1] = -1.0 - 1e-3
+    if loss == "log_loss-3":
+        far[:, 0, -1] = 1.0 + 1e-3
+    assert np.isinf(pool.conjugate(far.reshape(2, -1))[0]).all()
+
+
+def test_conjugate_where_the_search_overflows():
+    """No penalty and slopes out of the domain: Poisson runs out of range on the way."""
+    for seed in range(30):
+        problem = Problem("poisson", seed, alpha=0.0)
+        pool = problem.pool()
+        bound, _ = pool.conjugate(problem.centres(pool), x0=problem.centres(pool, 1e4))
+        assert not np.isnan(bound).any()
+        assert np.isinf(bound[[0, 1, 3]]).all()
+
+
+def test_conjugate_outside_of_other_domains():
+    s = np.zeros((1, 6))
+    # Poisson: mean count minus something cannot be negative.
+    problem = Problem("poisson", sizes=[6])
+    pool = problem.pool()
+    mean = np.average(problem.y, weights=problem.weights)
+    for slope, inside in ((-mean - 1e-3, False), (-mean + 1e-3, True), (5.0, True)):
+        s[0, -1] = slope
+        assert np.isfinite(pool.conjugate(s)[0][0]) == inside
+    # Huber: slopes of rows are at most delta.
+    pool = Problem("huber", sizes=[6]).pool()
+    for slope, inside in ((DELTA + 1e-3, False), (DELTA - 1e-3, True), (-DELTA - 1e-3, False)):
+        s[0, -1] = slope
+        assert np.isfinite(pool.conjugate(s)[0][0]) == inside
+    # Multinomial: slopes of the free intercepts sum to zero.
+    pool = Problem("log_loss-3", sizes=[9]).pool()
+    s = np.zeros((1, 3, 6))
+    s[0, 0, -1] = 1e-3
+    assert np.isinf(pool.conjugate(s.reshape(1, -1))[0][0])
+    # No penalty and fewer rows than features: slopes in the span of the rows only.
+    problem = Problem("squared_error", sizes=[3], alpha=0.0)
+    pool = problem.pool()
+    span = np.random.default_rng(0).normal(size=3) @ pool.model.design(problem.X)
+    assert np.isfinite(pool.conjugate(span[None])[0][0])
+    assert np.isinf(pool.conjugate(span[None] + 1e-3 * problem.centres(pool))[0][0])
+    # No rows: the penalty's own conjugate, and nothing for the free intercept.
+    pool = Problem("huber", sizes=[0, 1], alpha=0.5).pool()
+    s = np.array([[1.0, 2.0, 0.0, 0.0, 2.0, 0.0]] * 2)
+    assert_allclose(pool.conjugate(s)[0][0], 9.0)
+    s[0, -1] = 1e-6
+    assert np.isinf(pool.conjugate(s)[0][0])
+
+
+# -------------------------------------------------------------------------------- spectrum
+
+
+@every_loss
+@settings(max_examples=10)
+@given(
+    seed=seeds,
+    alpha=st.sampled_from([0.0, 1e-4, 1.0]),
+    fit_intercept=st.booleans(),
+    scaled=st.booleans(),
+)
+def test_spectrum_bounds_the_curvature(loss, seed, alpha, fit_intercept, scaled):
+    problem = Problem(
+        loss, seed, alpha=alpha, fit_intercept=fit_intercept, units=UNITS if scaled else None
+    )
+    pool = problem.pool()
+    lipschitz, strong, mean = pool.spectrum()
+    labels = np.arange(problem.m)
+    for scale in (0.0, 0.01, 1.0):
+        w = problem.centres(pool, scale)
+        H = pool.hessians(w, labels, np.ones(problem.m))
+        if not np.isfinite(H).all():
+            assert loss == "poisson"
+            continue
+        values = np.linalg.eigvalsh(H)
+        rounding = 1e-13 * np.maximum(lipschitz, values[:, -1])
+        assert (strong <= values[:, 0] + rounding).all()
+        if loss != "poisson":
+            assert (values[:, -1] <= lipschitz * (1 + 1e-10)).all()
+            # Of use: not far above what the data can show.
+            if scale == 0.0 and loss != "huber":
+                assert (lipschitz <= 5.0 * values[:, -1] + 1e-12).all()
+    assert (strong <= mean + 1e-12 * lipschitz).all()
+    assert (mean <= lipschitz * (1 + 1e-12) + 1e-290).all()
+
+
+def test_spectrum_of_poisson_is_the_curvature_at_the_mean_count():
+    problem = Problem("poisson", sizes=[50], alpha=0.0, fit_intercept=False)
+    problem.y += 3.0
+    X, y, w = problem.of(0)
+    mean = np.average(y, weights=w)
+    largest = np.linalg.eigvalsh((X.T * (w / w.sum())) @ X)[-1]
+    assert_allclose(problem.pool().spectrum()[0], largest * mean)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+def test_spectrum_of_many_rows_and_columns(form):
+    problem = Problem("squared_error", sizes=[200, 140, 3, 0, 500], d=180, alpha=0.01)
+    rng = problem.rng
+    # Eigenvalues close to each other, a column a hundred times the others, opposed columns.
+    problem.X[problem.codes == 0] = np.linalg.qr(rng.normal(size=(200, 180)))[0]
+    problem.X[problem.codes == 1, 0] *= 100
+    tall = problem.codes == 4
+    problem.X[tall, 1] = -problem.X[tall, 0]
+    problem.X[tall, :2] *= 30
+    pool = problem.pool(form)
+    lipschitz, strong, mean = pool.spectrum()
+    H = pool.hessians(np.zeros((5, pool.n_params)), np.arange(5), np.ones(5))
+    values = np.linalg.eigvalsh(H)
+    assert (lipschitz >= values[:, -1]).all()
+    # The penalty of the free intercept is counted too.
+    assert_allclose(lipschitz, values[:, -1], rtol=2e-3, atol=0.011)
+    assert (strong <= values[:, 0] + 1e-12).all()
+    assert (mean <= lipschitz).all()
+
+
+@every_loss
+def test_spectrum_does_not_see_padding(loss):
+    """A client alone and among longer ones; as many rows as columns, one fewer, one more."""
+    sizes = [5, 6, 7, 8, 140, 128, 129]
+    for d in (6, 130):
+        problem = Problem(loss, sizes=sizes, d=d)
+        pool = problem.pool()
+        together = np.stack(pool.spectrum())
+        for i in range(problem.m):
+            alone = ClientPool(
+                pool.model, *problem.of(i)[:2], np.zeros(sizes[i], int), 1, problem.of(i)[2]
+            )
+            assert_allclose(np.stack(alone.spectrum())[:, 0], together[:, i], rtol=1e-9)

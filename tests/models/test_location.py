@@ -1,0 +1,354 @@
+"""Location models: means and robust centres, near and far from the origin."""
+
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+import skcfl.models._convex
+from skcfl.clients import ClientPool
+from skcfl.models import Location
+
+seeds = st.integers(0, 2**32 - 1)
+SIZES = [1, 2, 0, 5, 30, 1]
+DELTA = 0.7
+both = pytest.mark.parametrize("loss", ["squared_error", "huber"])
+
+
+class Problem:
+    def __init__(self, loss, seed=0, sizes=SIZES, d=3, spread=1.0, offset=0.0, delta=DELTA):
+        rng = self.rng = np.random.default_rng(seed)
+        self.m, self.d, self.loss, self.delta = len(sizes), d, loss, delta
+        self.codes = np.repeat(np.arange(self.m), sizes)
+        n = len(self.codes)
+        self.X = offset + spread * rng.normal(size=(n, d))
+        self.weights = rng.integers(1, 4, size=n).astype(float)
+        self.model = Location(loss=loss, delta=delta)
+
+    def pool(self, form=np.asarray, dtype=float):
+        X = form(self.X.astype(dtype))
+        return ClientPool(
+            self.model.bind(self.d, dtype=dtype), X, None, self.codes, self.m, self.weights
+        )
+
+    def of(self, i):
+        mine = self.codes == i
+        w = self.weights[mine]
+        return self.X[mine], w / w.sum() if len(w) else w
+
+    def gradient(self, i, x):
+        A, w = self.of(i)
+        E = x - A
+        r = np.linalg.norm(E, axis=1)
+        pull = w if self.loss == "squared_error" else w * self.delta / np.maximum(r, self.delta)
+        return pull @ E
+
+    def cvxpy_loss(self, i, x):
+        A, w = self.of(i)
+        norms = cp.norm(
+            np.ones((len(A), 1)) @ cp.reshape(x, (1, self.d), order="C") - A, 2, axis=1
+        )
+        if self.loss == "squared_error":
+            return 0.5 * w @ cp.square(norms)
+        # cvxpy's huber is twice ours; increasing in the norm, it takes the positive part.
+        return 0.5 * w @ cp.huber(norms, self.delta)
+
+
+def cvxpy_minimum(objective):
+    return cp.Problem(cp.Minimize(objective)).solve(
+        solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
+    )
+
+
+def test_model():
+    bound = Location(loss="huber", delta=2).bind(4)
+    assert bound.estimator_type is None
+    assert not bound.supervised
+    assert not bound.has_proba
+    assert bound.second_order
+    assert (bound.n_params, bound.n_outputs) == (4, 4)
+    assert_array_equal(bound.start(), np.zeros(4))
+    assert bound.init_params(3, 0).shape == (3, 4)
+    assert bound.coefficients(np.ones((2, 4))) == {}
+    params, index = np.arange(8.0).reshape(2, 4), np.array([1, 0, 1])
+    raw = bound.decision(np.zeros((3, 4)), params, index)
+    assert_array_equal(bound.output(raw), params[index])
+
+
+@pytest.mark.parametrize("bad", [{"loss": "poisson"}, {"delta": 0.0}, {"delta": -1}])
+def test_bad_parameters_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Location(**bad).bind(2)
+
+
+@both
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csc_matrix])
+def test_row_losses_are_the_pool_s(loss, form):
+    problem = Problem(loss)
+    pool = problem.pool()
+    params = problem.rng.normal(size=(4, 3))
+    for i in np.flatnonzero(pool.client_sizes):
+        A, w = problem.of(i)
+        for k in range(4):
+            index = np.full(len(A), k)
+            rows = pool.model.row_losses(form(A), None, params, index)
+            assert_allclose(w @ rows, pool.losses(params)[i, k], rtol=1e-12)
+
+
+@both
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_minimisers(loss, seed):
+    problem = Problem(loss, seed)
+    pool = problem.pool()
+    x, converged = pool.solve()
+    assert converged.all()
+    for i in np.flatnonzero(pool.client_sizes):
+        A, w = problem.of(i)
+        assert_allclose(problem.gradient(i, x[i]), 0.0, atol=1e-11)
+        if loss == "squared_error":
+            assert_allclose(x[i], w @ A, rtol=1e-12, atol=1e-14)
+
+
+@both
+@settings(max_examples=10)
+@given(seed=seeds, log_spread=st.floats(-3, 3), start=st.sampled_from([None, 1.0, 1e3, 1e8]))
+def test_prox_is_optimal(loss, seed, log_spread, start):
+    spread = 10.0**log_spread
+    problem = Problem(loss, seed, spread=spread)
+    pool = problem.pool()
+    rng = problem.rng
+    v, rho = spread * rng.normal(size=(problem.m, 3)), 10.0 ** rng.uniform(-3, 3, size=problem.m)
+    x = pool.prox(v, rho, None if start is None else start * rng.normal(size=v.shape))
+    for i in range(problem.m):
+        gradient = rho[i] * (x[i] - v[i]) + (
+            problem.gradient(i, x[i]) if len(problem.of(i)[0]) else 0
+        )
+        assert_allclose(gradient, 0.0, atol=1e-10 * (1 + rho[i]) * spread + 1e-12)
+
+
+@both
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_prox_is_firmly_non_expansive_and_meets_moreau(loss, seed):
+    problem = Problem(loss, seed)
+    pool = problem.pool()
+    u, v = problem.rng.normal(scale=3, size=(2, problem.m, 3))
+    rho = problem.rng.uniform(0.1, 3, size=problem.m)
+    x = pool.prox(u, rho)
+    moved = x - pool.prox(v, rho)
+    assert ((moved**2).sum(axis=1) <= (moved * (u - v)).sum(axis=1) + 1e-12).all()
+    s = rho[:, None] * (u - x)
+    bound, _ = pool.conjugate(s)
+    assert_allclose(pool.objectives(x) + bound, (s * x).sum(axis=1), rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_prox_of_one_row_in_closed_form(seed):
+    """Huber of the distance to a: towards `a` in full if near, else by ``delta / rho``."""
+    problem = Problem("huber", seed, sizes=[1] * 8)
+    pool = problem.pool()
+    v, rho = problem.rng.normal(scale=2, size=(8, 3)), problem.rng.uniform(0.2, 3, size=8)[:, None]
+    away = v - problem.X
+    r = np.linalg.norm(away, axis=1, keepdims=True)
+    near = away * rho / (1 + rho)
+    wanted = problem.X + np.where(
+        r * rho / (1 + rho) <= DELTA, near, away * (1 - DELTA / (rho * r))
+    )
+    assert_allclose(pool.prox(v, rho[:, 0]), wanted, rtol=1e-9, atol=1e-10)
+
+
+@both
+def test_prox_and_minimum_against_cvxpy(loss):
+    problem = Problem(loss, sizes=[5, 8], spread=2.0)
+    pool = problem.pool()
+    v = problem.rng.normal(size=(2, 3))
+    prox, (solved, _) = pool.prox(v, 0.4), pool.solve()
+    for i in range(2):
+        x = cp.Variable(3)
+        cvxpy_minimum(problem.cvxpy_loss(i, x) + 0.2 * cp.sum_squares(x - v[i]))
+        assert_allclose(prox[i], x.value, atol=1e-4)
+        best = cvxpy_minimum(problem.cvxpy_loss(i, x))
+        assert_allclose(pool.objectives(solved)[i], best, rtol=1e-7)
+
+
+# ------------------------------------------------------------------------------- numerics
+
+
+@both
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+def test_far_away_data_cost_no_digits(loss, form):
+    """All answers move with the data, up to the rounding of the data themselves."""
+    near, far = Problem(loss), Problem(loss)
+    offset = np.array([2.0**27, -(2.0**26), 2.0**27])
+    near.X = np.round(near.X * 2**16) / 2**16  # exact also after the shift
+    far.X = near.X + offset
+    one, two = near.pool(form), far.pool(form)
+    w = np.round(near.rng.normal(size=(near.m, 3)) * 2**16) / 2**16
+    full = one.client_sizes > 0
+    close = {"rtol": 1e-7, "atol": 1e-7}
+    assert_allclose(two.losses(w + offset), one.losses(w), rtol=1e-10, atol=1e-12)
+    assert_allclose(two.gradients(w + offset), one.gradients(w), rtol=1e-10, atol=1e-12)
+    assert_allclose((two.prox(w + offset, 0.3) - offset)[full], one.prox(w, 0.3)[full], **close)
+    assert_allclose((two.solve()[0] - offset)[full], one.solve()[0][full], **close)
+    # f*(s) moves by <s, offset>: nothing at the minimiser, s = 0.
+    zero = np.zeros_like(w)
+    assert_allclose(two.conjugate(zero)[0], one.conjugate(zero)[0], **close)
+    labels = np.arange(near.m)
+    assert_allclose(
+        two.hessians(w + offset, labels), one.hessians(w, labels), rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("outlier", [1e3, 1e6, 1e8])
+def test_outliers_cost_no_digits(outlier):
+    """One wild row shifts the mean far away; distances to the others stay exact."""
+    problem = Problem("huber", sizes=[20])
+    problem.weights[:] = 1.0
+    problem.X[3] = outlier
+    pool = problem.pool()
+    x, converged = pool.solve()
+    assert converged.all()
+    assert_allclose(problem.gradient(0, x[0]), 0.0, atol=1e-10)
+    assert np.linalg.norm(x[0]) < 1.0
+    w = np.array([[0.1, 0.2, 0.3]])
+    assert_allclose(pool.gradients(w)[0], problem.gradient(0, w[0]), rtol=1e-12)
+
+
+@settings(max_examples=15)
+@given(seed=seeds, log_delta=st.floats(-6, 1), d=st.sampled_from([1, 2, 5]))
+def test_spatial_medians(seed, log_delta, d):
+    """A tiny delta: nearly no curvature anywhere, least of all in one dimension."""
+    problem = Problem("huber", seed, sizes=[3, 4, 9, 40], d=d, delta=10.0**log_delta)
+    problem.weights[:] = 1.0
+    pool = problem.pool()
+    x, converged = pool.solve()
+    assert converged.all()
+    for i in range(problem.m):
+        assert_allclose(problem.gradient(i, x[i]) / problem.delta, 0.0, atol=1e-7)
+        if d == 1:
+            A = problem.of(i)[0][:, 0]
+            low, high = np.sort(A)[[(len(A) - 1) // 2, len(A) // 2]]
+            assert low - 40 * problem.delta <= x[i, 0] <= high + 40 * problem.delta
+
+
+@both
+def test_nothing_warns_where_there_is_no_maximiser(loss):
+    problem = Problem(loss)
+    pool = problem.pool()
+    s = np.full((problem.m, 3), 10.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bound, _ = pool.conjugate(s)
+    if loss == "huber":
+        assert np.isinf(bound).all()
+    else:
+        assert_array_equal(np.isinf(bound), pool.client_sizes == 0)
+
+
+# ----------------------------------------------------------------------------- conjugates
+
+
+@both
+@settings(max_examples=10)
+@given(seed=seeds, spread=st.sampled_from([0.1, 1.0, 5.0]))
+def test_conjugate_is_tight_and_never_too_small(loss, seed, spread):
+    problem = Problem(loss, seed, spread=spread)
+    pool = problem.pool()
+    x = problem.rng.normal(scale=2, size=(problem.m, 3))
+    value, s = pool.objectives_gradients(x)
+    bound, _ = pool.conjugate(s)
+    assert_allclose(bound, (s * x).sum(axis=1) - value, rtol=1e-8, atol=1e-8)
+    for scale in (0.1, 1.0, 10.0):
+        w = problem.rng.normal(scale=scale, size=x.shape)
+        assert (bound >= (s * w).sum(axis=1) - pool.objectives(w) - 1e-9).all()
+
+
+def test_conjugate_holds_however_short_the_search(monkeypatch):
+    problem = Problem("huber", spread=3.0)
+    pool = problem.pool()
+    x = problem.rng.normal(size=(problem.m, 3))
+    value, s = pool.objectives_gradients(x)
+    converged = skcfl.models._convex.newton
+    monkeypatch.setattr(
+        skcfl.models._convex, "newton", lambda *a, **k: converged(*a, **k, max_iter=1)
+    )
+    bound, _ = pool.conjugate(s)
+    assert (bound >= (s * x).sum(axis=1) - value - 1e-12).all()
+
+
+@both
+def test_conjugate_against_cvxpy(loss):
+    problem = Problem(loss, sizes=[1, 4, 9], spread=1.5)
+    pool = problem.pool()
+    s = problem.rng.normal(size=(3, 3))
+    s *= 0.6 * DELTA / np.linalg.norm(s, axis=1, keepdims=True)
+    bound, _ = pool.conjugate(s)
+    for i in range(3):
+        x = cp.Variable(3)
+        least = cvxpy_minimum(problem.cvxpy_loss(i, x) - s[i] @ x)
+        assert_allclose(bound[i], -least, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_conjugates_in_closed_form(seed):
+    """Squares: ``<s, mean> + |s|^2 / 2 - spread / 2``; one row of Huber: ``<s, a> + |s|^2 / 2``."""
+    squares = Problem("squared_error", seed)
+    pool = squares.pool()
+    s = squares.rng.normal(size=(squares.m, 3))
+    bound, x = pool.conjugate(s)
+    for i in np.flatnonzero(pool.client_sizes):
+        A, w = squares.of(i)
+        mean = w @ A
+        wanted = s[i] @ mean + 0.5 * s[i] @ s[i] - 0.5 * w @ ((A - mean) ** 2).sum(axis=1)
+        assert_allclose(bound[i], wanted, rtol=1e-11, atol=1e-12)
+        assert_allclose(x[i], mean + s[i], rtol=1e-12, atol=1e-13)
+    huber = Problem("huber", seed, sizes=[1] * 4)
+    s = huber.rng.normal(size=(4, 3))
+    s *= (
+        DELTA
+        / np.linalg.norm(s, axis=1, keepdims=True)
+        * np.array([[0.0], [0.5], [0.999], [1.001]])
+    )
+    bound, _ = huber.pool().conjugate(s)
+    wanted = (s * huber.X).sum(axis=1) + 0.5 * (s**2).sum(axis=1)
+    assert_allclose(bound[:3], wanted[:3], rtol=1e-9, atol=1e-10)
+    assert np.isinf(bound[3])
+
+
+@both
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_spectrum_bounds_the_curvature(loss, seed):
+    problem = Problem(loss, seed)
+    pool = problem.pool()
+    lipschitz, strong, mean = pool.spectrum()
+    for scale in (0.01, 1.0, 10.0):
+        w = problem.rng.normal(scale=scale, size=(problem.m, 3))
+        values = np.linalg.eigvalsh(pool.hessians(w, np.arange(problem.m), np.ones(problem.m)))
+        assert (values[:, -1] <= lipschitz + 1e-12).all()
+        assert (values[:, 0] >= strong - 1e-12).all()
+    assert (strong <= mean).all()
+    assert (mean <= lipschitz).all()
+    if loss == "squared_error":
+        assert_allclose(lipschitz, pool.client_sizes > 0)
+
+
+def test_many_dimensions_take_the_path_of_products(monkeypatch):
+    problem = Problem("huber", spread=3.0)
+    few = problem.pool()
+    v = problem.rng.normal(size=(problem.m, 3))
+    s = few.gradients(v)
+    wanted = few.prox(v, 0.3), few.objectives(few.solve()[0]), few.conjugate(s)[0]
+    monkeypatch.setattr(skcfl.models._convex, "MAX_DENSE", 2)
+    many = problem.pool()
+    found = many.prox(v, 0.3), many.objectives(many.solve()[0]), many.conjugate(s)[0]
+    for a, b in zip(found, wanted, strict=True):
+        assert_allclose(a, b, rtol=1e-8, atol=1e-9)
