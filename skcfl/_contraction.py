@@ -7,8 +7,8 @@ For a partition C_1..C_K the reduced problem (Armacki et al., (5), under our con
 smooth where the w_k are distinct.  Its solution, repeated within clusters, solves the fusion
 problem iff, with ``q_i = grad f_i(w_k) + lam sum_{j not in C_k} w_ij (w_k - w_l) / |w_k - w_l|``,
 there are flows u_e on the edges within clusters of net outflow ``-q_i`` at every node and
-``|u_e| <= lam w_e``.  Any flow of that outflow gives an upper bound of the smallest possible
-maximum of ``|u_e| / w_e``; cuts give lower bounds.
+``|u_e| <= lam w_e``: iff the flow value of every cluster (:mod:`skcfl._flows`) is at most lam.
+A flow that shows it proves the partition, a potential that shows the contrary refutes it.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,21 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
 
 from ._edges import edge_blocks
+from ._flows import flow_values
 from ._newton import conjugate_gradients, newton, solve_scaled
-from .clients import sum_by_cluster
 
-# Unknowns of the reduced problem up to which one dense Newton step is taken.
+# Unknowns of the reduced problem up to which Newton's directions are exact.
 MAX_UNKNOWNS = 1500
-# Numbers of an edge array up to which flows are improved (which needs to store one).
-MAX_FLOW = 5_000_000
-# Nodes up to which Laplacian systems are factorised.
-MAX_FACTOR = 3000
+# Numbers of the blocks of its Hessian up to which it is solved at all, on sparse graphs.
+MAX_BLOCKS = 10_000_000
+# Newton steps between two looks for models that meet, and looks in vain before giving up.
+NEWTON_STEPS, MAX_STALLS = 5, 4
+# Unknowns of a small reduced problem, whose Newton steps cost little more than its gradients.
+SMALL = 300
+# Parameters up to which clients send second derivatives.
+MAX_DENSE = 256
 
 
 class FusionProblem:
@@ -96,30 +99,49 @@ class Contraction:
         Cluster of each node; coarser than the partition asked for where models met.
     theta : ndarray of shape (K, d)
         Models of the clusters.
-    ratio : float
-        Upper bound of the flow value over lam: the partition is proved where it is <= 1.
     ratios : ndarray of shape (K,)
-        The same, cluster by cluster.
+        Upper bounds of the clusters' flow values over lam.
+    lowers : ndarray of shape (K,)
+        Lower bounds of the same.
     divergence : ndarray of shape (n_nodes, d)
         ``(D'u)_i`` of the whole edge dual, between and within clusters.
     residual : ndarray of shape (n_nodes, d)
         ``q_i``, the outflow that the edges within clusters have to take away.
+    potential : ndarray of shape (n_nodes, d)
+        What gives the lower bounds: where one exceeds 1, moving the nodes of its cluster
+        along it lowers the objective.
     """
 
     labels: np.ndarray
     theta: np.ndarray
-    ratio: float
     ratios: np.ndarray
+    lowers: np.ndarray
     divergence: np.ndarray
     residual: np.ndarray
+    potential: np.ndarray
+
+    @property
+    def ratio(self):
+        """Upper bound of the flow value over lam: the partition is proved where it is <= 1."""
+        return float(self.ratios.max(initial=0.0))
+
+    @property
+    def lower(self):
+        """Lower bound of the same: the partition is refuted where it is > 1."""
+        return float(self.lowers.max(initial=0.0))
 
     @property
     def certified(self):
         """Whether the partition is proved."""
         return self.ratio <= 1.0
 
+    @property
+    def refuted(self):
+        """Whether the partition is no solution's."""
+        return self.lower > 1.0
 
-def contract(problem, lam, labels, X, duals=None):
+
+def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf):
     """Solve the reduced problem of a partition and look for the flow that proves it.
 
     Parameters
@@ -134,299 +156,437 @@ def contract(problem, lam, labels, X, duals=None):
         Models near the solution; starts are their means.
     duals : callable, default=None
         Returns a solver's edge duals, block by block, from which a flow is sought.
+    max_splits : int
+        How often clusters that are refuted may be split, after which the new partition is
+        tried: each time the objective falls.
+    effort : float
+        What may be spent on reduced problems.  A few Newton steps on a small one cost 1, on
+        larger ones more.
 
     Returns
     -------
     outcome : Contraction or None
-        None if the reduced problem is too large or was not solved.
+        None if a reduced problem is too large or was not solved.  Its partition is coarser
+        than `labels` where models met, and finer where a cluster was not connected by its own
+        edges, which nothing holds together.
     """
-    labels, theta = _solve_reduced(problem, lam, labels, X)
-    if theta is None:
-        return None
-    return examine(problem, lam, labels, theta, duals)
+    labels = split_torn(problem.graph, labels)
+    for k in range(max_splits + 1):
+        labels, theta, spent = solve_reduced(problem, lam, labels, X, effort)
+        effort -= spent
+        if theta is None:
+            return None
+        outcome = examine(problem, lam, labels, theta, duals)
+        if k == max_splits or not outcome.refuted:
+            return outcome
+        new = _split(problem, lam, outcome)
+        if new is None:
+            return outcome
+        labels, X = new
 
 
-def examine(problem, lam, labels, theta, duals=None):
-    """Look for the flow that proves a partition with models `theta` (K, d)."""
-    pool, graph, K = problem.pool, problem.graph, len(theta)
+def _split(problem, lam, outcome):
+    """Take refuted clusters apart along their potential: labels and models of less objective.
+
+    A potential that refutes is a direction in which the objective falls.
+    """
+    labels, X = outcome.labels, outcome.theta[outcome.labels]
+    p = np.where((outcome.lowers > 1.0)[labels, None], outcome.potential, 0.0)
+    length = np.linalg.norm(_centred(p, labels), axis=1)
+    # Potentials of different clusters have no common scale.
+    largest = np.zeros(len(outcome.theta))
+    np.maximum.at(largest, labels, length)
+    p = np.divide(p, largest[labels, None], out=np.zeros_like(p), where=length[:, None] > 0)
+    value = problem.primal(X, lam)
+    fall = float(np.maximum(outcome.lowers - 1.0, 0.0).max())
+    for coarse in (0.1, 0.01):
+        cells = np.column_stack([labels, np.round(p / coarse)])
+        new = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
+        new = split_torn(problem.graph, new)
+        move = _means(p, new)[new]
+        step = fall * float(np.linalg.norm(X - X.mean(axis=0), axis=1).max() + 1e-3)
+        best = None
+        for _ in range(20):
+            trial = problem.primal(X + step * move, lam)
+            if trial < value and (best is None or trial < best[0]):
+                best = trial, step
+            elif best is not None:
+                break
+            step *= 0.5
+        if best is not None:
+            return new, X + best[1] * move
+    return None
+
+
+def split_torn(graph, labels):
+    """Partition into the parts of each cluster that its own edges connect."""
+    return labels if graph.is_complete else graph.inside(labels).components()
+
+
+def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter=60):
+    """Look for the flow that proves a partition with models `theta` (K, d).
+
+    Parameters
+    ----------
+    problem, lam, labels, duals
+        As for :func:`contract`.
+    theta : ndarray of shape (K, d)
+        Solution of the reduced problem.
+    thorough : bool
+        Whether to decide every cluster, not only until one refutes the partition.
+    max_iter : int
+        Most iterations of the search for flows.
+
+    Returns
+    -------
+    outcome : Contraction
+    """
+    pool, graph = problem.pool, problem.graph
     _, gradient = pool.objectives_gradients(theta[labels], dtype=np.float64)
     between = lam * _pull_between(graph, labels, theta)
-    q = gradient + between
-    sizes = np.bincount(labels, minlength=K)
     # Flows conserve: what the reduced problem left unsolved cannot be taken away.
-    q -= (sum_by_cluster(q, labels, K) / sizes[:, None])[labels]
-    ratios = _flow_ratios(problem, lam, labels, K, q, duals)
-    return Contraction(
-        labels=labels,
-        theta=theta,
-        ratio=float(ratios.max(initial=0.0)),
-        ratios=ratios,
-        divergence=between - q,
-        residual=q,
+    q = _centred(gradient + between, labels)
+    start = None
+    if duals is not None:
+        start = lambda inside: inside.restrict(duals(), problem.blocks)  # noqa: E731
+    upper, lower, potential = flow_values(
+        graph,
+        problem.penalty,
+        labels,
+        -q,
+        level=lam,
+        start=start,
+        first_refusal=not thorough,
+        max_iter=max_iter,
     )
+    return Contraction(labels, theta, upper / lam, lower / lam, between - q, q, potential)
 
 
 # -------------------------------------------------------------------- the reduced problem
 
 
-def _solve_reduced(problem, lam, labels, X):
-    """Labels (coarser where models met) and models; models None if it failed."""
-    for _ in range(10):
-        K = int(labels.max()) + 1
-        if K * problem.d > MAX_UNKNOWNS:
-            return labels, None
-        sizes = np.bincount(labels, minlength=K)
-        start = sum_by_cluster(np.asarray(X, dtype=float), labels, K) / sizes[:, None]
-        oracle = _ReducedOracle(problem, lam, labels, K)
-        scale = np.array([max(problem.at_zero, 1e-30)])
-        x, _, converged = newton(oracle, start.reshape(1, -1), scale, max_iter=50)
+def solve_reduced(problem, lam, labels, X, effort=np.inf, max_unknowns=MAX_UNKNOWNS):
+    """Solve the reduced problem of a partition by Newton's method.
+
+    Parameters
+    ----------
+    problem, lam, labels, X, effort
+        As for :func:`contract`.
+    max_unknowns : int
+        Unknowns up to which Newton's directions are exact; on the complete graph, up to which
+        the problem is solved at all.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_nodes,)
+        The partition, coarser where models of neighbouring clusters met.
+    theta : ndarray of shape (K, d) or None
+        Models of the clusters; None if the problem is too large or was not solved.
+    spent : float
+        The effort.
+    """
+    theta = _means(np.asarray(X, dtype=float), labels)
+    scale = np.array([max(problem.at_zero, 1e-30)])
+    stalled, spent = 0, 0.0
+    while stalled < MAX_STALLS and spent < effort:
+        K = len(theta)
+        pairs = _pairs(problem.graph, labels, K, max_unknowns)
+        if pairs is None:
+            break
+        if not len(pairs.weights):
+            return labels, _solve_apart(problem, labels, theta), spent + 1.0
+        if K * problem.d > max_unknowns and (
+            problem.graph.is_complete or max(K, len(pairs.weights)) * problem.d**2 > MAX_BLOCKS
+        ):
+            break
+        spent += max(1.0, (K * problem.d / SMALL) ** 2)
+        oracle = _ReducedOracle(problem, lam, labels, K, pairs, max_unknowns)
+        x, _, converged = newton(oracle, theta.reshape(1, -1), scale, max_iter=NEWTON_STEPS)
         theta = x.reshape(K, problem.d)
-        if K == 1:
-            return labels, theta if converged.all() else None
-        distance = np.linalg.norm(theta[:, None] - theta[None], axis=2)
-        size = max(float(np.linalg.norm(theta - theta.mean(axis=0), axis=1).max()), 1e-12)
-        # Newton stalls where two models run into each other: the objective has a kink there.
-        near = distance <= (1e-8 if converged.all() else 1e-3) * size
-        merged = connected_components(sparse.csr_array(near), directed=False)[1]
-        if merged.max() + 1 == K:
-            return labels, theta if converged.all() else None
-        labels = merged[labels]
-    return labels, None
+        together = _meeting(oracle, theta, converged.all())
+        if together is not None:
+            theta = _means(theta[labels], together[labels])
+            labels, stalled = together[labels], 0
+        elif converged.all():
+            return labels, theta, spent
+        else:
+            stalled += 1
+    return labels, None, spent
+
+
+def _meeting(oracle, theta, converged):
+    """Clusters of clusters whose models run into each other, (K,); None where none do.
+
+    The objective has a kink where models meet, at which Newton's method stalls: there models
+    that are near are made equal, if that lowers the objective.
+    """
+    distance = np.linalg.norm(theta[oracle.heads] - theta[oracle.tails], axis=1)
+    size = max(float(np.linalg.norm(theta - theta.mean(axis=0), axis=1).max()), 1e-12)
+    least = distance.min()
+    if converged:
+        return oracle.join(distance <= 1e-8 * size) if least <= 1e-8 * size else None
+    best, value = None, oracle.value(theta)
+    for reach in (2.0 * least, 10.0 * least, 1e-3 * size, 1e-2 * size, 1e-1 * size):
+        if reach < least:
+            continue
+        together = oracle.join(distance <= reach)
+        trial = oracle.value(_means(theta[oracle.labels], together[oracle.labels])[together])
+        if trial <= value:
+            best, value = together, trial
+    return best
+
+
+def _solve_apart(problem, labels, start):
+    """Models of clusters that nothing draws to each other; None if Newton's method failed."""
+    oracle = _ApartOracle(problem, labels, len(start))
+    at_zero = oracle.at(np.zeros_like(start))[0]
+    scale = np.maximum(np.abs(at_zero), 1e-30)
+    start = problem.pool.centre(start)
+    start = np.where((oracle.at(start)[0] <= at_zero)[:, None], start, 0.0)
+    theta, _, converged = newton(oracle, start, scale)
+    return theta if converged.all() else None
+
+
+class _ApartOracle:
+    """Total objective of each cluster, (K,) functions of (K, d)."""
+
+    def __init__(self, problem, labels, K):
+        self.pool, self.labels, self.K = problem.pool, labels, K
+        self.ones = np.ones(problem.n)
+
+    def _values(self, theta):
+        values, gradients = self.pool.objectives_gradients(theta[self.labels], dtype=np.float64)
+        return np.bincount(self.labels, values, self.K), gradients
+
+    def at(self, theta):
+        """Values and gradients."""
+        self.theta = theta.copy()
+        values, gradients = self._values(theta)
+        return values, _sums(gradients, self.labels, self.K)
+
+    def direction(self, g, damping):
+        """Newton directions."""
+        pool = self.pool
+        if pool.n_params <= MAX_DENSE:
+            return -solve_scaled(
+                pool.pin(pool.hessians(self.theta, self.labels, self.ones, damping)), g
+            )
+        return -conjugate_gradients(
+            lambda u: pool.hessian_products(self.theta, u, self.labels, self.ones, damping),
+            np.ones_like(g),
+            g,
+            200,
+        )
+
+    def along(self, step, t):
+        """Values at ``theta + t * step``."""
+        return self._values(self.theta + t[:, None] * step)[0]
+
+
+@dataclass
+class _Pairs:
+    """Pairs of clusters that edges join, each once."""
+
+    heads: np.ndarray
+    tails: np.ndarray
+    weights: np.ndarray
+
+
+def _pairs(graph, labels, K, most):
+    """Pairs of clusters with the total weights of their edges; None if there are too many."""
+    if graph.is_complete:
+        if K > most:
+            return None
+        heads, tails = np.triu_indices(K, 1)
+        sizes = np.bincount(labels, minlength=K).astype(float)
+        return _Pairs(heads, tails, graph.weight * sizes[heads] * sizes[tails])
+    k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
+    apart = k != l
+    low, high = np.minimum(k, l)[apart], np.maximum(k, l)[apart]
+    W = sparse.coo_array((graph.weights[apart], (low, high)), shape=(K, K))
+    W.sum_duplicates()
+    return _Pairs(*W.coords, W.data)
 
 
 class _ReducedOracle:
     """Objective of the reduced problem as one function of (1, K * d)."""
 
-    def __init__(self, problem, lam, labels, K):
-        self.problem, self.labels, self.K = problem, labels, K
-        self.W = lam * problem.graph.between(labels, K)
+    def __init__(self, problem, lam, labels, K, pairs, max_exact):
+        self.problem, self.labels, self.K, self.max_exact = problem, labels, K, max_exact
+        self.heads, self.tails, self.W = pairs.heads, pairs.tails, lam * pairs.weights
         self.ones = np.ones(problem.n)
+        P = np.arange(len(self.W))
+        ends = np.concatenate([self.heads, self.tails]), np.concatenate([P, P])
+        signs = np.repeat([1.0, -1.0], len(P))
+        self.outflow = sparse.csr_array((signs, ends), shape=(K, len(P)))
 
-    def _pairs(self, theta):
-        delta = theta[:, None] - theta[None]
-        distance = np.sqrt(np.einsum("kld,kld->kl", delta, delta))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where(distance > 0, self.W / distance, 0.0)
-        return delta, distance, slope
+    def join(self, near):
+        """Clusters of clusters that the pairs in the mask `near` join, (K,)."""
+        ends = self.heads[near], self.tails[near]
+        A = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.K, self.K))
+        return connected_components(A, directed=False)[1]
+
+    def value(self, theta):
+        """The objective at models (K, d)."""
+        return self._value(theta)[0]
 
     def _value(self, theta):
         values, gradients = self.problem.pool.objectives_gradients(
             theta[self.labels], dtype=np.float64
         )
-        distance = np.linalg.norm(theta[:, None] - theta[None], axis=2)
-        return float(values.sum()) + 0.5 * float((self.W * distance).sum()), gradients
+        delta = theta[self.heads] - theta[self.tails]
+        distance = np.sqrt(np.einsum("pd,pd->p", delta, delta))
+        return float(values.sum()) + float(self.W @ distance), gradients, delta, distance
 
     def at(self, x):
         """Value and gradient."""
-        self.x = x.copy()
-        theta = self.theta = x.reshape(self.K, -1)
-        value, gradients = self._value(theta)
-        delta, _, slope = self._pairs(theta)
-        g = sum_by_cluster(gradients, self.labels, self.K)
-        g += np.einsum("kl,kld->kd", slope, delta)
+        self.x, self.theta = x.copy(), x.reshape(self.K, -1).copy()
+        value, gradients, delta, distance = self._value(self.theta)
+        apart = distance > 0
+        inverse = np.divide(1.0, distance, out=np.zeros_like(distance), where=apart)
+        self.unit, self.slope = delta * inverse[:, None], self.W * inverse
+        g = _sums(gradients, self.labels, self.K)
+        g += self.outflow @ (self.W[:, None] * self.unit)
         return np.array([value]), g.reshape(1, -1)
 
-    def direction(self, g, damping=None):
-        """Newton direction from one dense system."""
-        problem, K, d = self.problem, self.K, self.problem.d
-        delta, distance, slope = self._pairs(self.theta)
+    def direction(self, g, damping):
+        """Newton direction."""
+        K, d, pool = self.K, self.problem.d, self.problem.pool
+        damping = np.repeat(damping, K)
+        own = pool.pin(pool.hessians(self.theta, self.labels, self.ones, damping))
+        if K * d <= self.max_exact:
+            return self._exact(own, g)
+        # Conjugate gradients in coordinates in which every cluster's own block is the identity.
+        root = np.linalg.cholesky(self._diagonal_blocks(own))
+        inverse = np.linalg.inv(root)
+
+        def product(u):
+            u = np.matmul(u.reshape(K, 1, d), inverse)[:, 0]
+            difference = u[self.heads] - u[self.tails]
+            along = np.einsum("pd,pd->p", self.unit, difference)
+            pull = self.slope[:, None] * (difference - along[:, None] * self.unit)
+            u = np.matmul(own, u[:, :, None])[:, :, 0] + self.outflow @ pull
+            return np.matmul(inverse, u[:, :, None]).reshape(1, -1)
+
+        g = np.matmul(inverse, g.reshape(K, d, 1)).reshape(1, -1)
+        x = conjugate_gradients(product, np.ones_like(g), g, 200)
+        return -np.matmul(x.reshape(K, 1, d), inverse).reshape(1, -1)
+
+    def _diagonal_blocks(self, own):
+        """Blocks of the Hessian on its diagonal, (K, d, d), safely positive definite."""
+        d = own.shape[1]
+        total = self.slope @ abs(self.outflow.T)
+        across = abs(self.outflow) @ np.einsum(
+            "p,pi,pj->pij", self.slope, self.unit, self.unit
+        ).reshape(len(self.slope), -1)
+        blocks = own + total[:, None, None] * np.eye(d) - across.reshape(own.shape)
+        diagonal = np.einsum("kii->ki", blocks)
+        diagonal += 1e-10 * diagonal.max(axis=1, keepdims=True) + 1e-300
+        return blocks
+
+    def _exact(self, own, g):
+        """Direction from one dense system."""
+        K, d = own.shape[:2]
         H = np.zeros((K, d, K, d))
-        own = problem.pool.pin(problem.pool.hessians(self.theta, self.labels, self.ones))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            unit = np.where(distance[..., None] > 0, delta / distance[..., None], 0.0)
-        curve = slope[:, :, None, None] * (
-            np.eye(d) - unit[:, :, :, None] * unit[:, :, None, :]
-        )
-        H -= curve.transpose(0, 2, 1, 3)
-        k = np.arange(K)
-        H[k, :, k, :] += own + curve.sum(axis=1)
+        k, l = self.heads, self.tails  # noqa: E741
+        unit = self.unit
+        curve = self.slope[:, None, None] * (np.eye(d) - unit[:, :, None] * unit[:, None, :])
+        H[k, :, l, :] = -curve
+        H[l, :, k, :] = -curve
+        every = np.arange(K)
+        total = (abs(self.outflow) @ curve.reshape(len(k), -1)).reshape(K, d, d)
+        H[every, :, every, :] = own + total
         return -solve_scaled(H.reshape(1, K * d, K * d), g)
 
     def along(self, step, t):
         """Value at ``x + t * step``."""
-        theta = (self.x + t[:, None] * step).reshape(self.K, -1)
-        return np.array([self._value(theta)[0]])
+        return np.array([self._value((self.x + t[:, None] * step).reshape(self.K, -1))[0]])
 
 
 def _pull_between(graph, labels, theta):
     """``sum_{j not in C_k} w_ij (w_k - w_l) / |w_k - w_l|`` of every node, (n_nodes, d)."""
-    K = len(theta)
-    delta = theta[:, None] - theta[None]
-    distance = np.linalg.norm(delta, axis=2, keepdims=True)
-    unit = np.divide(delta, distance, out=np.zeros_like(delta), where=distance > 0)
+    K, d = theta.shape
     if graph.is_complete:
         sizes = np.bincount(labels, minlength=K).astype(float)
-        return graph.weight * np.einsum("l,kld->kd", sizes, unit)[labels]
-    member = sparse.csr_array(
-        (np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=(len(labels), K)
-    )
-    towards = sparse.coo_array(graph.adjacency() @ member)
-    i, other = towards.coords
-    out = np.zeros((len(labels), theta.shape[1]))
-    np.add.at(out, i, towards.data[:, None] * unit[labels[i], other])
-    return out
+        pull = np.empty((K, d))
+        for k in range(K):
+            delta = theta[k] - theta
+            distance = np.linalg.norm(delta, axis=1)
+            share = np.divide(sizes, distance, out=np.zeros(K), where=distance > 0)
+            pull[k] = share @ delta
+        return graph.weight * pull[labels]
+    k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
+    delta = theta[k] - theta[l]
+    distance = np.linalg.norm(delta, axis=1)
+    share = np.divide(graph.weights, distance, out=np.zeros(len(k)), where=distance > 0)
+    return graph.divergence(share[:, None] * delta)
 
 
-# -------------------------------------------------------------------------------- flows
+# ------------------------------------------------------------------------ where all fuses
 
 
-def _flow_ratios(problem, lam, labels, K, q, duals, n_improve=60):
-    """Upper bounds of the flow value over lam, by cluster."""
-    inside = _Inside(problem, labels, K)
-    if not inside.solvable(q):
-        return np.full(K, np.inf)
-    # The flow of least energy: on the complete graph this is the paper's Theorem 1.
-    potential = inside.solve(-q)
-    best = inside.ratios_of_potential(potential) / lam
-    if best.max(initial=0.0) <= 1.0 or not inside.n_edges:
-        return best
-    if inside.n_edges * problem.d > MAX_FLOW:
-        return best
-    flow = inside.flow(potential) if duals is None else inside.restrict(duals())
-    radius = lam * (1.0 - 1e-9)
-    for _ in range(n_improve):
-        # Alternate: onto the outflow asked for, then into the balls.
-        flow = inside.correct(flow, -q)
-        ratios = inside.ratios(flow) / lam
-        best = np.where(ratios < best, ratios, best)
-        if best.max() <= 1.0:
-            break
-        # Reflect a little beyond the balls (Douglas-Rachford would keep a second array).
-        clipped = inside.clip(flow, radius)
-        flow = [c + 0.8 * (c - f) for c, f in zip(clipped, flow, strict=True)]
-    return best
+def lam_max_bounds(problem, tol=1e-3, max_iter=200):
+    """Bounds of the least lam at and beyond which every component of the graph is fused.
+
+    At the pooled optimum of each component the clients' gradients have to be carried away along
+    its edges: lam_max is the largest of the components' flow values.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    tol : float, default=1e-3
+        Relative distance of the bounds to reach.
+    max_iter : int, default=200
+        Most iterations to that end.
+
+    Returns
+    -------
+    lower, upper : float
+        Bounds: below `lower` some component is not fused, from `upper` on all are.  They are
+        equal on trees and, for models of one parameter, on the complete graph; both 0
+        where there are no edges, both infinite where the penalty fuses nothing.
+
+    Raises
+    ------
+    RuntimeError
+        If the pooled problem of a component was not solved.
+    """
+    if not problem.penalty.norm:
+        return np.inf, np.inf
+    graph = problem.graph
+    labels = graph.components()
+    theta = _solve_apart(problem, labels, np.zeros((labels.max() + 1, problem.d)))
+    if theta is None:
+        raise RuntimeError(
+            "Newton's method did not find the pooled optimum, of which lam_max is made; scale the "
+            "features or raise the local penalty alpha."
+        )
+    _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
+    q = _centred(gradient, labels)
+    upper, lower, _ = flow_values(graph, problem.penalty, labels, -q, tol=tol, max_iter=max_iter)
+    return float(lower.max()), float(upper.max())
 
 
-class _Inside:
-    """Edges within the clusters of a partition."""
-
-    def __init__(self, problem, labels, K):
-        self.labels, self.K, self.problem = labels, K, problem
-        self.graph = problem.graph
-        self.sizes = np.bincount(labels, minlength=K)
-        self.complete = self.graph.is_complete
-        if self.complete:
-            self.blocks = problem.blocks
-            self.n_edges = int((self.sizes * (self.sizes - 1) // 2).sum())
-        else:
-            part = self.graph.inside(labels)
-            keep = labels[self.graph.heads] == labels[self.graph.tails]
-            self.kept = np.flatnonzero(keep)
-            self.blocks = edge_blocks(part, problem.d)
-            self.n_edges = part.n_edges
-            self._prepare(part)
-
-    def _prepare(self, part):
-        n = part.n_nodes
-        self.component = part.components()
-        self.connected = self.component.max() + 1 == self.K
-        L = part.laplacian()
-        # One node of each component is held at 0; the others are then determined.
-        free = np.ones(n, dtype=bool)
-        free[np.unique(self.component, return_index=True)[1]] = False
-        self.free = np.flatnonzero(free)
-        self.system = sparse.csc_array(L[self.free][:, self.free])
-        self.factor = None
-        if 0 < len(self.free) <= MAX_FACTOR:
-            self.factor = splu(self.system)
-
-    def solvable(self, q):
-        """Whether every cluster is connected within, so that some flow exists."""
-        return self.complete or self.connected
-
-    def solve(self, b):
-        """Potentials e with ``D' w D e = b`` within clusters, (n_nodes, d)."""
-        if self.complete:
-            return b / (self.graph.weight * self.sizes[self.labels])[:, None]
-        e = np.zeros_like(b)
-        if len(self.free):
-            if self.factor is not None:
-                e[self.free] = self.factor.solve(np.ascontiguousarray(b[self.free]))
-            else:
-                e[self.free] = solve_columns(self.system, b[self.free])
-        return e
-
-    def _mask(self, block):
-        if not self.complete:
-            return None
-        return self.labels[block.rows, None] == self.labels[None, block.columns]
-
-    def _flow_of(self, block, eT):
-        """Flow of potentials on one block, zero between clusters."""
-        u = block.weights * block.difference(eT)
-        mask = self._mask(block)
-        if mask is not None:
-            u *= mask
-        return u
-
-    def flow(self, potential):
-        """Flow of potentials, block by block."""
-        eT = np.ascontiguousarray(potential.T)
-        return [self._flow_of(block, eT) for block in self.blocks]
-
-    def restrict(self, duals):
-        """A solver's edge duals on the edges within clusters."""
-        if self.complete:
-            return [u * self._mask(b) for u, b in zip(duals, self.blocks, strict=True)]
-        (u,) = duals
-        return [np.ascontiguousarray(u[:, self.kept])]
-
-    def correct(self, flow, outflow):
-        """Nearest flow (in energy) with the outflow asked for."""
-        d, n = flow[0].shape[0], len(self.labels)
-        have = np.zeros((d, n))
-        for block, u in zip(self.blocks, flow, strict=True):
-            block.add_divergence(u, have)
-        missing = outflow - have.T
-        missing -= (sum_by_cluster(missing, self.labels, self.K) / self.sizes[:, None])[self.labels]
-        more = self.flow(self.solve(missing))
-        return [u + m for u, m in zip(flow, more, strict=True)]
-
-    def clip(self, flow, radius):
-        """Flow with every edge in its ball of radius ``radius * w_e``."""
-        penalty = self.problem.penalty
-        return [
-            penalty.project(u, radius * block.weights)
-            for block, u in zip(self.blocks, flow, strict=True)
-        ]
-
-    def ratios(self, flow):
-        """Largest ``|u_e| / w_e`` of every cluster."""
-        out = np.zeros(self.K)
-        for block, u in zip(self.blocks, flow, strict=True):
-            self._raise(out, block, np.sqrt(np.einsum("d...,d...->...", u, u)) / block.weights)
-        return out
-
-    def ratios_of_potential(self, potential):
-        """The same for the flow of potentials, which is not stored."""
-        eT = np.ascontiguousarray(potential.T)
-        out = np.zeros(self.K)
-        for block in self.blocks:
-            u = self._flow_of(block, eT)
-            self._raise(out, block, np.sqrt(np.einsum("d...,d...->...", u, u)) / block.weights)
-        return out
-
-    def _raise(self, out, block, values):
-        if self.complete:
-            # Edges between clusters carry 0, so a row's largest value belongs to its cluster.
-            np.maximum.at(out, self.labels[block.rows], values.max(axis=1))
-        elif values.size:
-            np.maximum.at(out, self.labels[block.heads], values)
+def _sums(values, labels, K):
+    """Sums of node values by cluster: (n_nodes, d) -> (K, d)."""
+    n = len(labels)
+    member = sparse.csr_array((np.ones(n), (labels, np.arange(n))), shape=(K, n))
+    return member @ values
 
 
-def solve_columns(M, B, x0=None, tol=1e-12, max_iter=2000):
-    """Solve ``M X = B`` by conjugate gradients, M sparse, symmetric, positive definite."""
-    R = B if x0 is None else B - M @ x0
-    # Where the right-hand side is what matters, a start must not ask for more digits.
-    size = np.linalg.norm(B, axis=0) / np.maximum(np.linalg.norm(R, axis=0), 1e-300)
-    X = conjugate_gradients(
-        lambda u: (M @ np.ascontiguousarray(u.T)).T,
-        M.diagonal()[None, :],
-        np.ascontiguousarray(R.T),
-        np.minimum(tol * size, 1.0),
-        max_iter,
-    ).T
-    return X if x0 is None else x0 + X
+def _means(values, labels):
+    """Means of node values by cluster: (n_nodes, d) -> (K, d)."""
+    sizes = np.bincount(labels)
+    return _sums(values, labels, len(sizes)) / sizes[:, None]
+
+
+def _centred(values, labels):
+    """Node values less their mean over the cluster."""
+    return values - _means(values, labels)[labels]
+
+
+# -------------------------------------------------------------------------------- cuts
 
 
 def cut_bounds(problem, labels, K, q):

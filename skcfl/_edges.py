@@ -77,12 +77,12 @@ def edge_blocks(graph, d):
     """Blocks of a graph's edges for variables of `d` coordinates."""
     if not graph.is_complete:
         return [EdgeList(graph.heads, graph.tails, graph.weights, graph.n_nodes)]
-    n = graph.n_nodes
+    return square_tiles(0, graph.n_nodes, d, graph.weight)
+
+
+def square_tiles(start, stop, d, weight):
+    """Tiles of all pairs of a range of nodes for variables of `d` coordinates."""
     side = max(int(np.sqrt(TILE_BYTES / (8 * d))), 8)
-    cuts = np.linspace(0, n, -(-n // side) + 1).astype(int)
+    cuts = np.linspace(start, stop, -(-(stop - start) // side) + 1).astype(int)
     ranges = [slice(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
-    return [
-        Tile(rows, columns, graph.weight)
-        for k, rows in enumerate(ranges)
-        for columns in ranges[k:]
-    ]
+    return [Tile(rows, columns, weight) for k, rows in enumerate(ranges) for columns in ranges[k:]]

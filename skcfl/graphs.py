@@ -7,9 +7,24 @@ graph on equal weights is never written out: solvers walk it in square tiles.
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
 from sklearn.neighbors import kneighbors_graph
+from sklearn.utils import check_random_state
+from sklearn.utils.random import sample_without_replacement
 
-__all__ = ["Graph", "complete_graph", "from_adjacency", "knn_graph"]
+from ._divergence import kl_divergences
+
+__all__ = [
+    "Graph",
+    "chain_graph",
+    "complete_graph",
+    "distance_graph",
+    "from_adjacency",
+    "kl_graph",
+    "knn_graph",
+    "star_graph",
+    "stochastic_block_model",
+]
 
 
 class Graph:
@@ -62,7 +77,10 @@ class Graph:
                 )
             if len(heads) and (heads.min() < 0 or tails.max() >= self.n_nodes):
                 raise ValueError(f"Edges must join nodes 0 to {self.n_nodes - 1}.")
-            if (heads >= tails).any():
+            # In the usual order of edges repeated ones are neighbours.
+            keys = heads * self.n_nodes + tails
+            keys = keys if (np.diff(keys) > 0).all() else np.sort(keys)
+            if (heads >= tails).any() or (np.diff(keys) == 0).any():
                 raise ValueError("Every edge must be given once, with heads < tails.")
             self._ends = heads, tails
             self.n_edges = len(heads)
@@ -125,7 +143,9 @@ class Graph:
             each = (self.n_nodes - 1) * (self.weight if weighted else 1.0)
             return np.full(self.n_nodes, each)
         w = self.weights if weighted else np.ones(self.n_edges)
-        return np.bincount(self.heads, w, self.n_nodes) + np.bincount(self.tails, w, self.n_nodes)
+        sums = np.bincount(self.heads, w, self.n_nodes) + np.bincount(self.tails, w, self.n_nodes)
+        # bincount counts in integers where there is no edge.
+        return sums.astype(float)
 
     def laplacian(self, weighted=True):
         """Sparse Laplacian ``D' diag(w) D``, or ``D' D``."""
@@ -233,7 +253,7 @@ def from_adjacency(A):
     return Graph(A.shape[0], heads[keep][order], tails[keep][order], upper.data[keep][order])
 
 
-def knn_graph(points, n_neighbors=5, *, scale=None):
+def knn_graph(points, n_neighbors=5, *, scale=None, connected=False):
     """Graph of nearest neighbours, weights ``exp(-distance^2)``.
 
     Two nodes are joined where either is among the nearest neighbours of the other.
@@ -247,6 +267,10 @@ def knn_graph(points, n_neighbors=5, *, scale=None):
     scale : float or None, default=None
         Distances are divided by it.  None takes the median distance of the edges, so that
         weights are of order one whatever the units.
+    connected : bool, default=False
+        Whether to join the components of the graph by their shortest links, so that a large
+        penalty can fuse all nodes, and to keep all weights at .001 at least, so that it need not
+        be huge.
 
     Returns
     -------
@@ -255,8 +279,11 @@ def knn_graph(points, n_neighbors=5, *, scale=None):
     Examples
     --------
     >>> from skcfl.graphs import knn_graph
-    >>> knn_graph([[0.0], [1.0], [5.0], [6.0]], n_neighbors=1, scale=1.0).weights.round(3)
+    >>> points = [[0.0], [1.0], [5.0], [6.0]]
+    >>> knn_graph(points, n_neighbors=1, scale=1.0).weights.round(3)
     array([0.368, 0.368])
+    >>> knn_graph(points, n_neighbors=1, scale=1.0, connected=True).weights.round(3)
+    array([0.368, 0.001, 0.368])
     """
     points = np.asarray(points, dtype=float)
     n = len(points)
@@ -268,11 +295,317 @@ def knn_graph(points, n_neighbors=5, *, scale=None):
     pattern.data[:] = 1.0
     either = sparse.coo_array(sparse.triu(pattern + pattern.T, k=1))
     heads, tails = either.coords
+    if scale is None:
+        distance = np.linalg.norm(points[heads] - points[tails], axis=1)
+        # Nodes that coincide say nothing of the scale where most of them do.
+        positive = distance[distance > 0]
+        scale = np.median(distance) or (np.median(positive) if len(positive) else 1.0)
+    if connected:
+        links = _shortest_links(points, connected_components(either, directed=False)[1])
+        heads, tails = np.append(heads, links[0]), np.append(tails, links[1])
     order = np.lexsort((tails, heads))
     heads, tails = heads[order], tails[order]
     distance = np.linalg.norm(points[heads] - points[tails], axis=1)
-    if scale is None:
-        scale = np.median(distance) if len(distance) else 1.0
-    ratio = distance / scale if scale > 0 else np.zeros_like(distance)
     # A weight must not vanish, or the edge would be no edge.
-    return Graph(n, heads, tails, np.maximum(np.exp(-(ratio**2)), 1e-12))
+    weights = np.maximum(np.exp(-((distance / scale) ** 2)), 1e-3 if connected else 1e-12)
+    return Graph(n, heads, tails, weights)
+
+
+def _shortest_links(points, labels):
+    """Pairs that join the components `labels` of a graph: the links of a minimum spanning tree."""
+    pairs = set()
+    while (sizes := np.bincount(labels)).size > 1:
+        parent = np.arange(sizes.size)
+        for k in np.argsort(-sizes, kind="stable")[1:]:
+            # The largest component waits for the others to come to it.
+            i, j = _nearest(points, np.flatnonzero(labels == k), np.flatnonzero(labels != k))
+            pairs.add((min(i, j), max(i, j)))
+            parent[k] = labels[j]
+        joined = sparse.coo_array(
+            (np.ones(sizes.size), (np.arange(sizes.size), parent)), shape=(sizes.size,) * 2
+        )
+        labels = connected_components(joined, directed=False)[1][labels]
+    return np.array(sorted(pairs), dtype=np.intp).reshape(-1, 2).T
+
+
+def distance_graph(distances, n_neighbors=5, *, scale=None):
+    """Graph of nearest neighbours by given distances, weights ``exp(-distance)``.
+
+    Two nodes are joined where either is among the nearest neighbours of the other
+    (SarcheshmehPour et al. 2023, section VI-C).
+
+    Parameters
+    ----------
+    distances : array-like of shape (n_nodes, n_nodes)
+        Symmetric non-negative distances; infinity where two nodes may not be joined.  The
+        diagonal is not looked at.
+    n_neighbors : int, default=5
+        Neighbours of each node; all other nodes where there are fewer.
+    scale : float or None, default=None
+        Distances are divided by it.  None takes the median distance of the edges, so that
+        weights are of order one whatever the units; the paper's is 1.
+
+    Returns
+    -------
+    graph : Graph
+
+    Raises
+    ------
+    ValueError
+        If the distances are not square, not symmetric, negative or NaN, or a parameter is not
+        positive.
+
+    See Also
+    --------
+    knn_graph : By coordinates, or by local models: pass ``LocalModels().fit(...).params_``.
+
+    Examples
+    --------
+    >>> from skcfl.graphs import distance_graph
+    >>> D = [[0.0, 1.0, 4.0], [1.0, 0.0, 2.0], [4.0, 2.0, 0.0]]
+    >>> distance_graph(D, n_neighbors=1, scale=1.0).weights.round(3)
+    array([0.368, 0.135])
+    """
+    D = np.array(distances, dtype=float)
+    n = len(D)
+    if D.ndim != 2 or D.shape[0] != D.shape[1]:
+        raise ValueError(f"distances must be a square matrix, got shape {D.shape}.")
+    np.fill_diagonal(D, np.inf)
+    if not (D >= 0).all():
+        raise ValueError("distances must be non-negative, got a negative number or NaN.")
+    if not np.allclose(D, D.T, rtol=1e-9, atol=0.0):
+        raise ValueError(
+            "distances must be symmetric. Use (D + D.T) / 2 if that is what is meant."
+        )
+    _check_count(n_neighbors, "n_neighbors")
+    if scale is not None and not scale > 0:
+        raise ValueError(f"scale must be positive or None, got {scale!r}.")
+    k = min(int(n_neighbors), n - 1)
+    near = np.argsort(D, axis=1, kind="stable")[:, : max(k, 0)]
+    i, j = np.repeat(np.arange(n), near.shape[1]), near.ravel()
+    pairs = np.unique(np.column_stack([np.minimum(i, j), np.maximum(i, j)]), axis=0)
+    heads, tails = pairs[np.isfinite(D[pairs[:, 0], pairs[:, 1]])].T
+    distance = D[heads, tails]
+    if scale is None:
+        # Nodes that coincide say nothing of the scale.
+        positive = distance[distance > 0]
+        scale = np.median(positive) if len(positive) else 1.0
+    # A weight must not vanish, or the edge would be no edge.
+    return Graph(n, heads, tails, np.maximum(np.exp(-distance / scale), 1e-12))
+
+
+def kl_graph(X, groups, n_neighbors=5, *, k=1, scale=1.0):
+    """Graph of the clients whose rows are distributed most alike.
+
+    The distance of two clients is the Kullback-Leibler divergence between their rows, the mean
+    of both directions, estimated from nearest neighbours (Perez-Cruz 2008 [1]_).
+
+    This is for graphs that are built *before* a fit, where the rows of all clients lie in one
+    place: an estimate takes the rows of both.  Methods of this package do not call it; where
+    rows may not leave the clients, use distances between local models (:func:`knn_graph`).
+
+    Parameters
+    ----------
+    X : array-like of shape (n_rows, n_features)
+        Rows, with the features in comparable units.  Estimates need few dimensions: of images,
+        pass a projection (PCA; the paper [2]_ takes t-SNE to the plane).
+    groups : array-like of shape (n_rows,)
+        The client of each row.  Nodes are numbered as ``np.unique(groups)``.
+    n_neighbors : int, default=5
+        Neighbours of each client.
+    k : int, default=1
+        Which nearest row the estimate takes: more is less noise and more bias.
+    scale : float or None, default=1.0
+        Divergences are divided by it before ``exp(-distance)``; None takes their median.
+
+    Returns
+    -------
+    graph : Graph
+
+    Raises
+    ------
+    ValueError
+        If a client has no more than `k` rows, or the ids or a parameter are not valid.
+
+    References
+    ----------
+    .. [1] Perez-Cruz, "Kullback-Leibler divergence estimation of continuous distributions",
+       ISIT 2008.
+    .. [2] SarcheshmehPour, Tian, Zhang, Jung, "Clustered federated learning via generalized total
+       variation minimization", IEEE Transactions on Signal Processing, 2023, section VI-C.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.graphs import kl_graph
+    >>> rng = np.random.RandomState(0)
+    >>> groups = np.repeat(["a", "b", "c", "d"], 50)
+    >>> X = rng.normal(size=(200, 2)) + 5 * np.isin(groups, ["b", "d"])[:, None]
+    >>> graph = kl_graph(X, groups, n_neighbors=1)
+    >>> graph.heads, graph.tails
+    (array([0, 1]), array([2, 3]))
+    """
+    _, divergences = kl_divergences(X, groups, k)
+    distance = np.maximum(0.5 * (divergences + divergences.T), 0.0)
+    return distance_graph(distance, n_neighbors, scale=scale)
+
+
+def chain_graph(n_nodes, weight=1.0):
+    """Chain: every node is joined to the next.
+
+    Parameters
+    ----------
+    n_nodes : int
+        Number of nodes.
+    weight : float or array-like of shape (n_nodes - 1,), default=1.0
+        Weight of every edge; 0 cuts the chain.
+
+    Returns
+    -------
+    graph : Graph
+
+    Examples
+    --------
+    Two clusters with a weak link (SarcheshmehPour et al. 2023, section VI-B):
+
+    >>> from skcfl.graphs import chain_graph
+    >>> chain_graph(4, [1.0, 0.1, 1.0]).weights
+    array([1. , 0.1, 1. ])
+    """
+    _check_count(n_nodes, "n_nodes")
+    start = np.arange(n_nodes - 1)
+    return _weighted(n_nodes, start, start + 1, weight)
+
+
+def star_graph(n_nodes, weight=1.0):
+    """Star: node 0 is joined to all others.
+
+    Parameters
+    ----------
+    n_nodes : int
+        Number of nodes, the centre included.
+    weight : float or array-like of shape (n_nodes - 1,), default=1.0
+        Weight of every edge, in the order of the other nodes; 0 is no edge.
+
+    Returns
+    -------
+    graph : Graph
+
+    Examples
+    --------
+    >>> from skcfl.graphs import star_graph
+    >>> star_graph(4).degrees()
+    array([3., 1., 1., 1.])
+    """
+    _check_count(n_nodes, "n_nodes")
+    others = np.arange(1, n_nodes)
+    return _weighted(n_nodes, np.zeros_like(others), others, weight)
+
+
+def stochastic_block_model(sizes, p_in=0.5, p_out=0.01, *, weight=1.0, random_state=None):
+    """Draw a graph with known clusters: pairs are joined at random, likelier within clusters.
+
+    Parameters
+    ----------
+    sizes : array-like of shape (n_clusters,)
+        Nodes of each cluster; nodes are numbered cluster by cluster.
+    p_in : float or array-like of shape (n_clusters,), default=0.5
+        Probability of an edge within a cluster, or within each.
+    p_out : float, default=0.01
+        Probability of an edge between clusters.
+    weight : float, default=1.0
+        Weight of every edge.
+    random_state : int, RandomState instance or None, default=None
+        Source of the draws.
+
+    Returns
+    -------
+    graph : Graph
+        Not connected by nature; see :meth:`Graph.components`.
+    labels : ndarray of shape (n_nodes,)
+        Cluster of each node.
+
+    Raises
+    ------
+    ValueError
+        If a size is not a positive integer or a probability not in [0, 1].
+
+    Examples
+    --------
+    The graph of SarcheshmehPour et al. (2023), Table I:
+
+    >>> from skcfl.graphs import stochastic_block_model
+    >>> graph, labels = stochastic_block_model([100, 100], 0.5, 0.01, random_state=0)
+    >>> graph
+    Graph(200 nodes, 5059 edges)
+    """
+    for size in np.atleast_1d(sizes):
+        _check_count(size, "sizes")
+    sizes = np.atleast_1d(np.asarray(sizes, dtype=np.intp))
+    K = len(sizes)
+    if np.shape(p_in) not in {(), (K,)}:
+        raise ValueError(
+            f"p_in must be one number or one for each of the {K} clusters, got {p_in!r}."
+        )
+    inner = np.broadcast_to(np.asarray(p_in, dtype=float), (K,))
+    if not ((inner >= 0) & (inner <= 1)).all():
+        raise ValueError(f"p_in must lie in [0, 1], got {p_in!r}.")
+    if not 0 <= p_out <= 1:
+        raise ValueError(f"p_out must lie in [0, 1], got {p_out!r}.")
+    rng = check_random_state(random_state)
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    heads, tails = [], []
+    for k in range(K):
+        for m in range(k, K):
+            if k == m:
+                i, j = _triangle(_draw_pairs(sizes[k] * (sizes[k] - 1) // 2, inner[k], rng))
+            else:
+                j, i = np.divmod(_draw_pairs(sizes[k] * sizes[m], p_out, rng), sizes[k])
+            heads.append(first[k] + i)
+            tails.append(first[m] + j)
+    heads, tails = np.concatenate(heads), np.concatenate(tails)
+    order = np.lexsort((tails, heads))
+    graph = Graph(int(sizes.sum()), heads[order], tails[order], weight)
+    return graph, np.repeat(np.arange(K), sizes)
+
+
+def _draw_pairs(n_pairs, p, rng):
+    """Numbers of the pairs that are joined, each with probability `p`."""
+    return sample_without_replacement(n_pairs, rng.binomial(n_pairs, p), random_state=rng)
+
+
+def _triangle(number):
+    """Pairs ``i < j`` of their numbers ``j (j - 1) / 2 + i``."""
+    j = np.floor((1.0 + np.sqrt(1.0 + 8.0 * number)) / 2.0).astype(np.intp)
+    # Roots of large numbers may round across an integer.
+    j -= j * (j - 1) // 2 > number
+    j += j * (j + 1) // 2 <= number
+    return number - j * (j - 1) // 2, j
+
+
+def _weighted(n_nodes, heads, tails, weight):
+    """Graph with weights that may be 0: no edge there."""
+    if np.shape(weight) not in {(), heads.shape}:
+        raise ValueError(
+            f"weight must be one number or one for each of the {len(heads)} edges, got shape "
+            f"{np.shape(weight)}."
+        )
+    weights = np.broadcast_to(np.asarray(weight, dtype=float), heads.shape)
+    keep = weights != 0
+    return Graph(n_nodes, heads[keep], tails[keep], weights[keep])
+
+
+def _check_count(number, name):
+    """Raise a ValueError if a count is not a positive integer."""
+    if isinstance(number, (bool, np.bool_)) or int(number) != number or number < 1:
+        raise ValueError(f"{name} must be a positive integer, got {number}.")
+
+
+def _nearest(points, some, others):
+    """The nearest pair of a node of `some` and one of `others`."""
+    best = np.inf, -1, -1
+    for rows in np.array_split(some, 1 + len(some) * len(others) // 2**22):
+        D = cdist(points[rows], points[others])
+        a, b = np.unravel_index(D.argmin(), D.shape)
+        best = min(best, (float(D[a, b]), int(rows[a]), int(others[b])))
+    return best[1:]

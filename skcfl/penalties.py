@@ -175,7 +175,11 @@ class SquaredL2(Penalty):
 
     def value(self, Z):
         """``z' Q z / 2`` of every edge."""
-        return 0.5 * np.einsum("d...,d...->...", Z, self._apply(Z, lambda q: q))
+        return 0.5 * np.einsum("d...,d...->...", Z, self.gradient(Z))
+
+    def gradient(self, Z):
+        """``Q z`` of every edge."""
+        return self._apply(Z, lambda q: q)
 
     def prox(self, Z, t):
         """``(I + t Q)^-1 z`` of every edge."""

@@ -22,25 +22,31 @@ here       symbol              what it is
 ``V``      v_i                 the server's copy, which the penalty sees
 ``A``      a_i                 scaled dual of x = v
 ``T``      t_e                 scaled dual of z = D v, plus z
-``rho``    rho                 penalty of the split, adapted by residual balancing
-``r``      r                   weight of x = v, the mean degree
+``rho``    rho                 penalty of the split z = D v
+``r``      r                   that of x = v over rho, the mean degree at first
 =========  ==================  =====================================================
+
+Both penalties are adapted.  The scale of the duals over the way that the models went from the
+clients' own shows early where they are too large by orders of magnitude, as where a client's
+classes can be separated and its curvature at the minimum is far below its bound; then they
+are balanced, so that the primal and the dual residual of each split are of one size.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-from .._contraction import contract, solve_columns
-from ._result import Result
+from .._newton import solve_columns
+from ._certified import CHECK_EVERY, FIRST_CHECK, MAX_SPLITS, SETTLED, CertifiedLoop
 
 RELAXATION = 1.7
 # Nodes up to which the v-step is one factorisation; beyond, conjugate gradients.
 MAX_FACTOR = 1500
-FIRST_CHECK, CHECK_EVERY = 5, 10
+# Iterations in which the scale of the duals says where penalties are too large, and by how much
+# a penalty may change at once.
+EARLY, MOST_CHANGE = 60, 10.0
 
 
 @dataclass
@@ -52,7 +58,9 @@ class FusionState:
     A: np.ndarray
     T: list
     rho: float
+    r: float
     lam: float
+    labels: np.ndarray | None = None  # the partition, where it was proved
 
 
 def admm(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True, verbose=0):
@@ -69,7 +77,8 @@ def admm(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True,
     max_iter : int
         Most iterations.
     state : FusionState, default=None
-        Where to start; at another ``lam`` its duals are rescaled.
+        Where to start; at another ``lam`` its duals are rescaled, and its partition, or one
+        that follows from it, is tried before anything is iterated.
     contraction : bool
         Whether to try the exact partition: solve the reduced problem of the clusters seen,
         and prove it by a flow.
@@ -96,36 +105,27 @@ class _Pass:
     outflow: np.ndarray
     divergence: np.ndarray | None = None
     zeros: list = field(default_factory=list)
-    primal2: float = 0.0
+    residual2: float = 0.0
+    dual2: float = 0.0
     conjugate: float = 0.0
 
 
-class _ADMM:
+class _ADMM(CertifiedLoop):
     def __init__(self, problem, lam, tol, max_iter, state, contraction, verbose):
-        self.problem, self.lam, self.tol, self.max_iter = problem, lam, tol, max_iter
-        self.verbose = verbose
-        graph, penalty = problem.graph, problem.penalty
-        self.r = max(float(graph.degrees(weighted=False).mean()), 1e-12)
-        self.average = _Averaging(graph, self.r)
-        self.contraction = contraction and penalty.fuses
+        super().__init__(problem, lam, tol, max_iter, contraction, verbose)
         self.state = self._start(state)
-        self.history = {
-            name: []
-            for name in ("objective", "gap", "n_clusters", "participants", "floats_up", "floats_down")
-        }
-        self.best = None
-        self.labels = None
-        self.wait, self.spacing = 0, 1
-        self.failed = set()
+        self.average = _Averaging(problem.graph, self.state.r)
+        self.raised = np.zeros(2, dtype=bool)
 
     def _start(self, old):
         problem, lam = self.problem, self.lam
-        rho = problem.curvature() / self.r
+        r = max(float(problem.graph.degrees(weighted=False).mean()), 1e-12)
+        rho = problem.curvature() / r
         if old is None:
             W = problem.local_models()
             T = [block.difference(W.T) for block in problem.blocks]
             V = W.copy()
-            return FusionState(W.copy(), V, np.zeros_like(W), T, rho, lam)
+            return FusionState(W.copy(), V, np.zeros_like(W), T, rho, r, lam)
         # Duals grow with lam; in units of rho they also change with rho.
         factor = (lam / old.lam) * (old.rho / rho)
         VT = np.ascontiguousarray(old.V.T)
@@ -133,28 +133,55 @@ class _ADMM:
         for block, t in zip(problem.blocks, old.T, strict=True):
             DV = block.difference(VT)
             T.append(DV + factor * (t - DV))
-        return FusionState(old.W.copy(), old.V.copy(), factor * old.A, T, rho, lam)
+        A = factor * (old.r / r) * old.A
+        return FusionState(old.W.copy(), old.V.copy(), A, T, rho, r, lam, old.labels)
 
     # ----------------------------------------------------------------------- iteration
 
     def run(self):
         state = self.state
+        if self._try_last_partition():
+            return self._result(0)
         check_at = FIRST_CHECK
         for k in range(1, self.max_iter + 1):
             check = k >= check_at or k == self.max_iter
             V_old = state.V
-            W = self.problem.pool.prox(V_old - state.A, state.rho * self.r, x0=state.W)
+            W = self.problem.pool.prox(V_old - state.A, state.rho * state.r, x0=state.W)
             edges = self._edge_pass(check)
             W_hat = RELAXATION * W + (1.0 - RELAXATION) * V_old
-            V = self.average(self.r * (W_hat + state.A) + edges.outflow)
+            V = self.average(state.r * (W_hat + state.A) + edges.outflow)
             state.A = state.A + W_hat - V
             state.W, state.V = W, V
             if check:
-                if self._check(k, edges):
+                candidates = [V, W]
+                if self._check(
+                    k, candidates, edges.divergence, edges.conjugate, edges.zeros, len(W)
+                ):
                     break
-                self._balance(k, W, V_old, V, edges.primal2)
-                check_at = k + (CHECK_EVERY if k < 200 else 5 * CHECK_EVERY)
+                self._balance(k, V_old, edges)
+                check_at = k + (CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY)
+        self.state.labels = self.best["labels"] if self.best["certified"] else None
         return self._result(k)
+
+    def _try_last_partition(self):
+        """Whether the partition of the solution started from leads to this one."""
+        state, problem, labels = self.state, self.problem, self.state.labels
+        if labels is None or not self.contraction:
+            return False
+        if not self._try_partition(labels, state.W, MAX_SPLITS):
+            return False
+        best = self.best
+        if best["gap"] > problem.tolerance(best["primal"], self.tol):
+            return False
+        self._record(0, best["primal"], best["gap"], int(best["labels"].max()) + 1, 0)
+        # The state goes on from the solution; edges keep their duals.
+        move = np.ascontiguousarray((best["W"] - state.V).T)
+        for block, t in zip(problem.blocks, state.T, strict=True):
+            t += block.difference(move)
+        state.W, state.V = best["W"].copy(), best["W"].copy()
+        state.A = best["divergence"] / (state.rho * state.r)
+        state.labels = best["labels"]
+        return True
 
     def _edge_pass(self, check):
         """z, the dual and t of every edge; what the nodes need of them."""
@@ -171,13 +198,14 @@ class _ADMM:
             p = penalty.project(q, scale * block.weights)
             if check:
                 block.add_divergence(p, edges.divergence)
-                if self.contraction:
+                if self.watches:
                     block.mark(~(q - p).any(axis=0), edges.zeros)
                 if not penalty.norm:
                     conjugate = penalty.conjugate(state.rho * p, self.lam * block.weights)
                     edges.conjugate += block.total(conjugate)
                 gap = DV - t - p
-                edges.primal2 += block.total(np.einsum("d...,d...->...", gap, gap))
+                edges.residual2 += block.total(np.einsum("d...,d...->...", gap, gap))
+                edges.dual2 += block.total(np.einsum("d...,d...->...", p, p))
             # t <- t + relaxation (z - D v),  z - D v = D v - t - p
             p += t
             np.subtract(DV, p, out=p)
@@ -188,63 +216,6 @@ class _ADMM:
         if check:
             edges.divergence = state.rho * edges.divergence.T
         return edges
-
-    # -------------------------------------------------------------------------- checks
-
-    def _check(self, k, edges):
-        """Gap of the present iterate, exact partition if it can be had; whether to stop."""
-        problem, lam = self.problem, self.lam
-        state = self.state
-        candidates = [state.V, state.W]
-        values = [problem.primal(c, lam) for c in candidates]
-        which = int(np.argmin(values))
-        primal = values[which]
-        bounds, _ = problem.pool.conjugate(-edges.divergence, x0=state.W)
-        dual = -float(bounds.sum()) - edges.conjugate
-        self._keep(primal, dual, candidates[which], edges.divergence, None, False)
-        n_clusters = problem.n
-        if self.contraction:
-            labels = _components(edges.zeros, problem.n)
-            n_clusters = int(labels.max()) + 1
-            self._contract(labels)
-        best = self.best
-        self._record(best["primal"], best["gap"], n_clusters)
-        if self.verbose:
-            print(
-                f"iteration {k}: objective {best['primal']:.9g}, gap {best['gap']:.3g}, "
-                f"{n_clusters} clusters"
-            )
-        return best["gap"] <= problem.tolerance(best["primal"], self.tol)
-
-    def _keep(self, primal, dual, W, divergence, labels, certified):
-        """Remember the best primal point and the best dual bound."""
-        best = self.best
-        if best is None:
-            best = self.best = {"primal": np.inf, "dual": -np.inf, "labels": None, "certified": False}
-        if primal < best["primal"] or certified:
-            best.update(primal=primal, W=np.array(W), labels=labels, certified=certified)
-        if dual > best["dual"] or "divergence" not in best:
-            best.update(dual=dual, divergence=divergence)
-        best["gap"] = max(best["primal"] - best["dual"], 0.0)
-
-    def _contract(self, labels):
-        """Try the partition seen, at growing intervals while it fails."""
-        problem = self.problem
-        K = int(labels.max()) + 1
-        key = labels.tobytes()
-        seen_before = self.labels is not None and np.array_equal(labels, self.labels)
-        self.labels = labels
-        self.wait -= 1
-        if K == problem.n or not seen_before or self.wait > 0:
-            return
-        outcome = contract(problem, self.lam, labels, self.state.V, self._edge_duals)
-        if outcome is None or not outcome.certified:
-            self.wait = self.spacing = min(2 * self.spacing, 16)
-            return
-        W = outcome.theta[outcome.labels]
-        primal = problem.primal(W, self.lam)
-        bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=W)
-        self._keep(primal, -float(bounds.sum()), W, outcome.divergence, outcome.labels, True)
 
     def _edge_duals(self):
         """Feasible edge duals of the present iterate, block by block."""
@@ -257,94 +228,72 @@ class _ADMM:
             for block, t in zip(problem.blocks, state.T, strict=True)
         ]
 
-    def _balance(self, k, W, V_old, V, primal2):
-        """Residual balancing: rho keeps the primal and dual residuals of one size."""
-        state, r = self.state, self.r
-        primal2 = primal2 + r * float(((W - V) ** 2).sum())
-        move = V - V_old
-        MT = np.ascontiguousarray(move.T)
-        dual2 = r * float((move**2).sum())
-        for block in self.problem.blocks:
-            DM = block.difference(MT)
-            dual2 += block.total(np.einsum("d...,d...->...", DM, DM))
-        if k > 100 and (k // CHECK_EVERY) % 5:
+    def _balance(self, k, V_old, edges):
+        """Adapt the penalties of the two splits, x = v and z = D v."""
+        if k > SETTLED // 2 and (k // CHECK_EVERY) % 5:
             return
-        ratio = np.sqrt(max(primal2, 1e-300) / max(dual2, 1e-300))
-        if 0.2 < ratio < 5:
+        state, energy = self.state, self.average.energy
+        move, way = state.V - V_old, state.V - self.problem.local_models()
+        gap2 = np.array([((state.W - state.V) ** 2).sum(), edges.residual2])
+        move2 = np.array([(move**2).sum(), energy(move)])
+        dual2 = np.array([(state.A**2).sum(), edges.dual2])
+        way2 = np.array([(way**2).sum(), energy(way)])
+        tiny = 1e-300
+        residuals = np.sqrt((gap2 + tiny) / (move2 + tiny))
+        scales = np.sqrt((dual2 + tiny) / (way2 + tiny))
+        # Changes shrink in the end, so that the iteration converges.
+        most = 1.0 + (MOST_CHANGE - 1.0) * min(1.0, SETTLED / k) ** 2
+        lower = (k <= EARLY) & ~self.raised & (scales < 0.5) & (residuals < 1.5)
+        balance = ~lower & ((residuals < 0.5) | (residuals > 2.0))
+        factors = np.where(lower, scales, np.where(balance, residuals, 1.0))
+        factors = np.clip(factors, 1.0 / most, most)
+        self.raised |= factors > 1.0
+        if (factors == 1.0).all():
             return
-        factor = 2.0 if ratio > 1 else 0.5
-        state.rho *= factor
-        state.A /= factor
+        nodes, pairs = factors
+        state.A /= nodes
+        state.rho *= pairs
+        state.r *= nodes / pairs
+        self.average = self.average.at(state.r)
+        if pairs == 1.0:
+            return
         VT = np.ascontiguousarray(state.V.T)
         for block, t in zip(self.problem.blocks, state.T, strict=True):
             DV = block.difference(VT)
             t -= DV
-            t /= factor
+            t /= pairs
             t += DV
-
-    def _record(self, objective, gap, n_clusters):
-        up, down = self.problem.pool.ledger.since_mark()
-        row = (objective, gap, n_clusters, self.problem.n, up, down)
-        for column, value in zip(self.history.values(), row, strict=True):
-            column.append(value)
-
-    def _result(self, n_iter):
-        best, problem = self.best, self.problem
-        limit = problem.tolerance(best["primal"], self.tol)
-        labels = best["labels"]
-        certified = best["certified"]
-        W = best["W"]
-        if labels is None:
-            labels = self.labels if self.contraction else np.arange(problem.n)
-        K = int(labels.max()) + 1
-        theta = np.zeros((K, problem.d))
-        np.add.at(theta, labels, W)
-        theta /= np.bincount(labels, minlength=K)[:, None]
-        converged = best["gap"] <= limit
-        return Result(
-            cluster_params=theta,
-            labels=labels,
-            params=W,
-            objective=best["primal"],
-            n_iter=n_iter,
-            history={name: np.array(column) for name, column in self.history.items()},
-            converged=converged,
-            shortfall=""
-            if converged
-            else f"The duality gap is {best['gap']:.2g} after max_iter={self.max_iter} iterations, "
-            f"more than tol={self.tol:g} allows ({limit:.2g}). Increase max_iter or tol.",
-            extra={
-                "dual_gap": best["gap"],
-                "dual_coef": best["divergence"],
-                "partition_certified": certified,
-            },
-        )
 
 
 class _Averaging:
     """``(r I + D'D)^-1`` on (n, d) arrays."""
 
-    def __init__(self, graph, r):
-        self.r, self.complete, self.n = r, graph.is_complete, graph.n_nodes
-        if self.complete:
+    def __init__(self, graph, r, laplacian=None):
+        self.graph, self.r, self.laplacian = graph, r, laplacian
+        if graph.is_complete:
             return
-        M = graph.laplacian(weighted=False) + r * sparse.eye_array(self.n)
+        n = graph.n_nodes
+        self.laplacian = graph.laplacian(weighted=False) if laplacian is None else laplacian
+        M = self.laplacian + r * sparse.eye_array(n)
         self.matrix = sparse.csr_array(M)
-        self.factor = splu(sparse.csc_array(M)) if self.n <= MAX_FACTOR else None
+        self.factor = splu(sparse.csc_array(M)) if n <= MAX_FACTOR else None
         self.last = None
 
+    def at(self, r):
+        """The same for another r."""
+        return self if r == self.r else _Averaging(self.graph, r, self.laplacian)
+
+    def energy(self, M):
+        """``|D M|^2``, the squared differences along the edges summed."""
+        if self.graph.is_complete:
+            total = M.sum(axis=0)
+            return max(float(self.graph.n_nodes * (M**2).sum() - total @ total), 0.0)
+        return max(float((M * (self.laplacian @ M)).sum()), 0.0)
+
     def __call__(self, R):
-        if self.complete:
-            return (R + R.sum(axis=0) / self.r) / (self.r + self.n)
+        if self.graph.is_complete:
+            return (R + R.sum(axis=0) / self.r) / (self.r + self.graph.n_nodes)
         if self.factor is not None:
             return self.factor.solve(np.ascontiguousarray(R))
         self.last = solve_columns(self.matrix, R, self.last, tol=1e-10, max_iter=200)
         return self.last
-
-
-def _components(zeros, n):
-    """Components of the pairs whose difference is exactly zero, numbered from 0."""
-    heads = np.concatenate([pair[0] for pair in zeros])
-    tails = np.concatenate([pair[1] for pair in zeros])
-    A = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))
-    return connected_components(sparse.csr_array(A), directed=False)[1]

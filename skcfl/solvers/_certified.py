@@ -1,0 +1,183 @@
+"""What the solvers of fusion problems share: checks, exact partitions, history, result.
+
+At a check a solver hands over primal points and a feasible dual.  The best of both are kept,
+so that the duality gap never grows; from zeros that persist the exact partition is tried
+(:func:`skcfl._contraction.contract`), and its dual closes the gap.
+"""
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from .._contraction import MAX_UNKNOWNS, contract
+from ._result import Result
+
+# Iterations of the first check, and from one check to the next (five times that after SETTLED).
+FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
+# Iterations after which partitions that change are tried too, and splits of their clusters.
+PATIENCE, MAX_SPLITS = 25, 10
+# What one attempt may spend on reduced problems.
+EFFORT = 100.0
+# Parameters of all clients up to which models that are all unlike are made exact in the end.
+MAX_LAST = 600
+
+
+class CertifiedLoop:
+    """Base of the solvers; they have ``state.W``, `_edge_duals` and their own ``run``."""
+
+    COLUMNS = (
+        "round",
+        "objective",
+        "gap",
+        "n_clusters",
+        "participants",
+        "floats_up",
+        "floats_down",
+    )
+
+    def __init__(self, problem, lam, tol, max_iter, contraction, verbose):
+        self.problem, self.lam, self.tol, self.max_iter = problem, lam, tol, max_iter
+        self.verbose = verbose
+        self.contraction = contraction and problem.penalty.fuses
+        # Norms make models equal, also those whose partitions cannot be proved.
+        self.watches = problem.penalty.norm
+        self.history = {name: [] for name in self.COLUMNS}
+        self.best = None
+        self.labels = None
+        self.wait, self.spacing = 0, 1
+
+    def _edge_duals(self):
+        """Feasible edge duals of the present iterate, block by block."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------- checks
+
+    def _check(self, k, candidates, divergence, conjugate, zeros, participants):
+        """Gap of the present iterate, exact partition if it can be had; whether to stop."""
+        problem, lam = self.problem, self.lam
+        values = [problem.primal(c, lam) for c in candidates]
+        which = int(np.argmin(values))
+        primal = values[which]
+        bounds, _ = problem.pool.conjugate(-divergence, x0=self.state.W)
+        dual = -float(bounds.sum()) - conjugate
+        self._keep(primal, dual, candidates[which], divergence, None, False)
+        n_clusters = problem.n
+        if self.watches:
+            labels = _components(zeros, problem.n)
+            n_clusters = int(labels.max()) + 1
+            if self.contraction:
+                self._contract(k, labels, candidates[0], self._reached())
+            else:
+                self.labels = labels
+        best = self.best
+        self._record(k, best["primal"], best["gap"], n_clusters, participants)
+        if self.verbose:
+            print(
+                f"iteration {k}: objective {best['primal']:.9g}, gap {best['gap']:.3g}, "
+                f"{n_clusters} clusters"
+            )
+        return self._reached()
+
+    def _reached(self):
+        """Whether the gap is small enough."""
+        return self.best["gap"] <= self.problem.tolerance(self.best["primal"], self.tol)
+
+    def _keep(self, primal, dual, W, divergence, labels, certified):
+        """Remember the best primal point and the best dual bound."""
+        best = self.best
+        if best is None:
+            best = self.best = {"primal": np.inf, "dual": -np.inf}
+            best.update(labels=None, certified=False)
+        # A proved solution is left only for another.
+        if certified or (primal < best["primal"] and not best["certified"]):
+            best.update(primal=primal, W=np.array(W), labels=labels, certified=certified)
+        if dual > best["dual"] or "divergence" not in best:
+            best.update(dual=dual, divergence=divergence)
+        best["gap"] = max(best["primal"] - best["dual"], 0.0)
+
+    def _contract(self, k, labels, X, last):
+        """Try the partition seen, at growing intervals while it fails.
+
+        At first only a partition that was there at the last check too; later, where the
+        iteration is slow, any, and clusters that are refuted are split.  At the last check
+        one that is cheap to try.
+        """
+        problem, K = self.problem, int(labels.max()) + 1
+        settled = self.labels is not None and np.array_equal(labels, self.labels)
+        self.labels = labels
+        if last:
+            if not self.best["certified"] and (K < problem.n or K * problem.d <= MAX_LAST):
+                self._try_partition(labels, X, MAX_SPLITS)
+            return
+        self.wait -= 1
+        slow = k >= PATIENCE and K * problem.d <= MAX_UNKNOWNS
+        if self.wait > 0 or not (settled and K < problem.n or slow):
+            return
+        if not self._try_partition(labels, X, MAX_SPLITS if slow else 0):
+            self.wait = self.spacing = min(2 * self.spacing, 16)
+
+    def _try_partition(self, labels, X, max_splits):
+        """Whether the partition, or one that it leads to, is proved; then it is kept."""
+        problem = self.problem
+        outcome = contract(problem, self.lam, labels, X, self._edge_duals, max_splits, EFFORT)
+        if outcome is None or not outcome.certified:
+            return False
+        W = outcome.theta[outcome.labels]
+        primal = problem.primal(W, self.lam)
+        bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=W)
+        self._keep(primal, -float(bounds.sum()), W, outcome.divergence, outcome.labels, True)
+        return True
+
+    def _record(self, k, objective, gap, n_clusters, participants):
+        up, down = self.problem.pool.ledger.since_mark()
+        row = (k, objective, gap, n_clusters, participants, up, down)
+        for column, value in zip(self.history.values(), row, strict=True):
+            column.append(value)
+
+    # -------------------------------------------------------------------------- result
+
+    def _result(self, n_iter):
+        best, problem = self.best, self.problem
+        limit = problem.tolerance(best["primal"], self.tol)
+        labels = best["labels"]
+        certified = best["certified"]
+        W = best["W"]
+        if labels is None:
+            labels = self.labels if self.watches else np.arange(problem.n)
+        K = int(labels.max()) + 1
+        if certified:
+            theta = W[np.unique(labels, return_index=True)[1]]
+        else:
+            theta = np.zeros((K, problem.d))
+            np.add.at(theta, labels, W)
+            theta /= np.bincount(labels, minlength=K)[:, None]
+        converged = best["gap"] <= limit
+        return Result(
+            cluster_params=theta,
+            labels=labels,
+            params=W,
+            objective=best["primal"],
+            n_iter=n_iter,
+            history={name: np.array(column) for name, column in self.history.items()},
+            converged=converged,
+            shortfall="" if converged else self._shortfall(best["gap"], limit),
+            extra={
+                "dual_gap": best["gap"],
+                "dual_coef": best["divergence"],
+                "partition_certified": certified,
+            },
+        )
+
+    def _shortfall(self, gap, limit):
+        return (
+            f"The duality gap is {gap:.2g} after max_iter={self.max_iter} iterations, "
+            f"more than tol={self.tol:g} allows ({limit:.2g}). Increase max_iter or tol."
+        )
+
+
+def _components(zeros, n):
+    """Components of the pairs whose difference is exactly zero, numbered from 0."""
+    heads = np.concatenate([pair[0] for pair in zeros])
+    tails = np.concatenate([pair[1] for pair in zeros])
+    A = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))
+    return connected_components(sparse.csr_array(A), directed=False)[1]

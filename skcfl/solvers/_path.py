@@ -1,0 +1,259 @@
+r"""Over lam: where the path of a fusion problem begins and ends, and the choice of one lam.
+
+Fusion shrinks the models of different clusters towards each other, so that the loss of the
+penalised models always asks for a smaller lam.  What a lam is good for is its *partition*, and
+every partition met on an ascending path is judged by its refitted models, each cluster's own
+minimiser on the pooled rows of its clients.  The criterion is minus twice the logarithm of the
+partition's posterior probability, approximated as in the Bayesian information criterion:
+
+    deviance(sum_k (n_k L_k + L_k^0) / (n_k + 1))
+        + sum_k p_k log(1 + n_k) + p log(sum_k n_k / (1 + n_k)) + 2 log S(N, K) + 2 log K
+
+The prior of a cluster's model has the information of one row about a common model (Kass and
+Wasserman, 1995), whose prior is flat.  With n_k the weight of the cluster's rows, L_k their total
+loss under its model and L_k^0 under that of all, the first three terms follow (exactly in least
+squares, but for where the common model lies).  p_k is the number p of parameters, or of the
+cluster's rows where that is less: a cluster that interpolates its few rows gains nothing by it,
+which BIC as it stands gets wrong.  The others say that all S(N, K) partitions of N clients into K
+clusters have the same prior probability, and K itself one that falls like 1 / K: who looks through
+so many must ask for more than chance finds.  The deviance is twice the loss where that is minus
+a log-likelihood, and ``(n - p) log(loss)`` where the size of the noise is unknown (squared error,
+Huber).  Clients send their losses only.
+"""
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaln
+
+from .._flows import flow_values
+from ..clients import sum_by_cluster
+from ._pooled import solve_pooled
+
+# A path takes about so many steps, of a factor between these two, longer where nothing changes.
+N_STEPS, LEAST_STEP, STEP = 10, 1.15, 1.5
+ACCELERATION, MAX_STEP = 1.3, 4.0
+# Lams tried between two neighbours of the best one whose partitions are unlike.
+MAX_REFINEMENTS = 8
+# A path begins at this fraction of its upper end or later.
+LEAST_START = 1e-5
+# Iterations for a partition on the path.
+MAX_ITER = 300
+# Losses below this fraction of that of zero models are rounding.
+LEAST_LOSS = 1e-10
+
+
+def lam_bounds(problem, tol=0.05, max_iter=50):
+    """Bounds of the least lam at which all models of every component of the graph are equal.
+
+    At the pooled optimum of a component the edges have to carry the clients' gradients away;
+    what they must carry at least is that lam.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    tol : float
+        Relative distance of the bounds to reach.
+    max_iter : int
+        Most iterations.
+
+    Returns
+    -------
+    lower, upper : float
+        Infinite where the penalty is not a norm: it never makes models equal.
+    """
+    if not problem.penalty.norm:
+        return np.inf, np.inf
+    labels = problem.graph.components()
+    theta = np.zeros((labels.max() + 1, problem.d))
+    theta, _, _ = solve_pooled(problem.pool, labels, theta, weights=np.ones(problem.n))
+    outflow = -problem.pool.objectives_gradients(theta[labels], dtype=np.float64)[1]
+    # Gradients of a minimum sum to zero, but for rounding.
+    outflow -= (sum_by_cluster(outflow, labels, len(theta)) / np.bincount(labels)[:, None])[labels]
+    upper, lower, _ = flow_values(
+        problem.graph, problem.penalty, labels, outflow, tol=tol, max_iter=max_iter
+    )
+    return float(lower.max()), float(upper.max())
+
+
+def path_start(problem, upper):
+    """A lam at which hardly anything fuses: below what pulls the nearest neighbours together."""
+    W = problem.local_models()
+    least = np.inf
+    for block in problem.blocks:
+        distance = problem.penalty.value(block.difference(np.ascontiguousarray(W.T)))
+        apart = distance > 0
+        least = min(least, (distance / block.weights)[apart].min(initial=np.inf))
+    degree = max(float(problem.graph.degrees(weighted=False).mean()), 1.0)
+    start = 0.25 * problem.curvature() * least / degree
+    return float(np.clip(start, LEAST_START * upper, upper))
+
+
+class Refits:
+    """Refitted models of partitions and their criterion, each computed once.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    """
+
+    def __init__(self, problem):
+        self.problem, self.pool = problem, problem.pool
+        self.known = {}
+        self.share = self.pool.client_weights
+        self.zero = float(self.share @ self._losses(np.zeros((problem.n, problem.d))))
+        together = np.zeros(problem.n, dtype=np.intp)
+        self.common = self.share * self._losses(self.models(together)[together])
+
+    def _losses(self, W):
+        """Losses of the clients at their models, without the local penalty."""
+        return self.problem.objectives(W) - self.pool.penalties(W)
+
+    def models(self, labels):
+        """Each cluster's minimiser on its clients' pooled rows, (K, d)."""
+        problem, K = self.problem, int(labels.max()) + 1
+        if K == problem.n:
+            theta = np.empty((K, problem.d))
+            theta[labels] = problem.local_models()
+            return theta
+        theta = np.zeros((K, problem.d))
+        np.add.at(theta, labels, problem.local_models())
+        theta /= np.bincount(labels, minlength=K)[:, None]
+        return solve_pooled(self.pool, labels, theta)[0]
+
+    def criterion(self, labels):
+        """The criterion of a partition, least where it is best."""
+        labels = numbered(labels)
+        key = labels.tobytes()
+        if key not in self.known:
+            self.known[key] = self._evaluate(labels)
+        return self.known[key]
+
+    def _evaluate(self, labels):
+        model, N, K = self.pool.model, self.problem.n, int(labels.max()) + 1
+        loss = np.bincount(labels, self.share * self._losses(self.models(labels)[labels]))
+        loss0 = np.bincount(labels, self.common)
+        rows = np.bincount(labels, self.share)
+        total = float(((rows * loss + loss0) / (rows + 1.0)).sum())
+        p = model.n_free
+        if model.unknown_scale:
+            size = max(rows.sum() * model.n_outputs - p, 0.0)
+            deviance = size * np.log(max(total, LEAST_LOSS * self.zero, 1e-300))
+        else:
+            deviance = 2.0 * total
+        models = float(np.minimum(p, rows * model.n_outputs) @ np.log1p(rows))
+        common = p * np.log(max((rows / (1.0 + rows)).sum(), 1e-300))
+        return deviance + models + common + 2.0 * (log_partitions(N, K) + np.log(K))
+
+
+def numbered(labels):
+    """Labels 0..K-1 in the order of first appearance: equal partitions have equal labels."""
+    _, first, labels = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[labels]
+
+
+def log_partitions(N, K):
+    """Logarithm of the number of partitions of N things into K parts.
+
+    Stirling numbers of the second kind by Temme's approximation (1993), right to some per cent.
+    """
+    if K in (1, N):
+        return 0.0
+    ratio = N / K
+    # x = ratio (1 - exp(-x)), a contraction on the right of its fixed point.
+    x = brentq(lambda x: x + ratio * np.expm1(-x), 1e-12 + 0.5 * (ratio - 1.0) / ratio, ratio)
+    t = ratio - 1.0
+    log_binomial = gammaln(N + 1) - gammaln(K + 1) - gammaln(N - K + 1)
+    exponent = -N * np.log(x) + K * (x + np.log1p(-np.exp(-x))) - K * t + (N - K) * np.log(t)
+    return 0.5 * np.log(t / ((1.0 + t) * (x - t))) + exponent + (N - K) * np.log(K) + log_binomial
+
+
+class LamSearch:
+    """Choice of lam by the criterion of its partition.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        With a penalty that fuses.
+    solve : callable
+        ``solve(lam, state, max_iter)`` returns a Result and a state to go on from.
+    verbose : int
+        Whether to print a line a lam.
+    """
+
+    def __init__(self, problem, solve, verbose=0):
+        self.problem, self.solve, self.verbose = problem, solve, verbose
+        self.refits = Refits(problem)
+        self.lams, self.labels, self.criteria = [0.0], [np.arange(problem.n)], []
+        self.criteria.append(self.refits.criterion(self.labels[0]))
+        self.best = 0, None, None
+
+    def run(self):
+        """Walk up the path, then look closer around the best.
+
+        Returns
+        -------
+        lam : float
+            The least lam met whose partition has the least criterion; 0 where the clients'
+            own models are best.
+        result, state
+            Of the solver there; None at 0.
+        """
+        _, upper = lam_bounds(self.problem, tol=0.5, max_iter=10)
+        n_least = self.problem.graph.components().max() + 1
+        lam, state = path_start(self.problem, upper), None
+        usual = step = np.clip((upper / max(lam, 1e-300)) ** (1.0 / N_STEPS), LEAST_STEP, STEP)
+        while upper > 0.0:
+            state = self._try(lam, state)
+            labels = self.labels[-1]
+            if lam >= upper or labels.max() + 1 == n_least:
+                break
+            same = np.array_equal(labels, self.labels[-2])
+            step = min(step * ACCELERATION, MAX_STEP) if same else usual
+            lam = min(lam * step, upper)
+        for _ in range(MAX_REFINEMENTS // 2):
+            between = self._gaps()
+            if not between:
+                break
+            for lam in between:
+                self._try(lam, None)
+        best, result, state = self.best
+        return self.lams[best], result, state
+
+    def _try(self, lam, state):
+        result, state = self.solve(lam, state, MAX_ITER)
+        labels = numbered(result.labels)
+        value = self.refits.criterion(labels)
+        best = self.best[0]
+        before = (self.criteria[best], self.lams[best])
+        self.lams.append(lam)
+        self.labels.append(labels)
+        self.criteria.append(value)
+        if (value, lam) < before:
+            self.best = len(self.lams) - 1, result, state
+        if self.verbose:
+            print(f"lam {lam:.4g}: {labels.max() + 1} clusters, criterion {value:.6g}")
+        return state
+
+    def _gaps(self):
+        """Lams halfway to the neighbours of the best whose partitions are more than a step off."""
+        order = np.argsort(self.lams)
+        place = int(np.flatnonzero(order == self.best[0])[0])
+        between = []
+        for a, b in ((place - 1, place), (place, place + 1)):
+            if a < 0 or b >= len(order) or self.lams[order[a]] == 0.0:
+                continue
+            i, j = order[a], order[b]
+            if abs(int(self.labels[i].max()) - int(self.labels[j].max())) > 1:
+                between.append(float(np.sqrt(self.lams[i] * self.lams[j])))
+        return between
+
+    def record(self):
+        """What was tried, by ascending lam: arrays ``lam``, ``n_clusters``, ``criterion``."""
+        order = np.argsort(self.lams, kind="stable")
+        return {
+            "lam": np.array(self.lams)[order],
+            "n_clusters": np.array([int(self.labels[i].max()) + 1 for i in order]),
+            "criterion": np.array(self.criteria)[order],
+        }

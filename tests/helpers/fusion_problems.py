@@ -1,0 +1,158 @@
+"""Small fusion problems and their optima by cvxpy, for the tests of solvers and theorems."""
+
+import warnings
+
+import numpy as np
+
+from skcfl._contraction import FusionProblem
+from skcfl.clients import ClientPool
+from skcfl.graphs import Graph, complete_graph, from_adjacency, knn_graph
+from skcfl.models import LinearModel, Location
+from skcfl.penalties import L2
+
+LOSSES = ("squared_error", "log_loss", "squared_hinge", "huber", "poisson")
+CLASSIFIERS = ("log_loss", "squared_hinge")
+GRAPHS = ("complete", "weighted", "knn", "tree", "disconnected")
+DELTA = 1.35
+
+
+def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
+    """Rows of clients that follow a few linear models: Z, t, codes."""
+    rng = np.random.RandomState(seed)
+    truth = spread * rng.standard_normal((n_clusters, d)) / np.sqrt(d)
+    cluster = rng.randint(n_clusters, size=n_clients)
+    codes = np.repeat(np.arange(n_clients), n_rows)
+    Z = rng.standard_normal((len(codes), d))
+    z = np.einsum("rd,rd->r", Z, truth[cluster[codes]])
+    if loss in CLASSIFIERS:
+        t = (z + rng.logistic(size=len(z)) > 0).astype(float)
+    elif loss == "poisson":
+        t = rng.poisson(np.exp(np.clip(0.5 * z, -3.0, 2.0))).astype(float)
+    else:
+        t = z + rng.standard_t(3, size=len(z))
+    return Z, t, codes
+
+
+def pool_of(loss, Z, t, codes, n_clients, *, alpha=0.1, fit_intercept=False):
+    model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept, delta=DELTA)
+    bound = model.bind(Z.shape[1], n_classes=2 if loss in CLASSIFIERS else None)
+    return ClientPool(bound, Z, t, codes, n_clients)
+
+
+def make_problem(
+    loss, n_clients=6, graph="complete", *, penalty=None, seed=0, rows=None, **options
+):
+    """A fusion problem of linear models that remembers its rows as ``problem.rows``."""
+    model = {k: options.pop(k) for k in ("alpha", "fit_intercept") if k in options}
+    Z, t, codes = make_rows(loss, n_clients, seed=seed, **options) if rows is None else rows
+    if isinstance(graph, str):
+        graph = make_graph(np.random.RandomState(seed + 1), n_clients, graph)
+    pool = pool_of(loss, Z, t, codes, n_clients, **model)
+    problem = FusionProblem(pool, graph, L2() if penalty is None else penalty)
+    problem.rows = Z, t, codes
+    return problem
+
+
+def make_points(a, graph=None, *, loss="squared_error", delta=1.0, penalty=None):
+    """Convex clustering of the points a: one row a client."""
+    a = np.asarray(a, dtype=float).reshape(len(a), -1)
+    pool = ClientPool(
+        Location(loss=loss, delta=delta).bind(a.shape[1]), a, None, np.arange(len(a)), len(a)
+    )
+    graph = complete_graph(len(a)) if graph is None else graph
+    problem = FusionProblem(pool, graph, L2() if penalty is None else penalty)
+    problem.rows = a, None, np.arange(len(a))
+    return problem
+
+
+def make_graph(rng, n, kind):
+    """A random graph of a kind."""
+    if kind == "complete":
+        return complete_graph(n)
+    if kind == "knn":
+        return knn_graph(rng.standard_normal((n, 2)), 3)
+    if kind == "tree":
+        heads = np.array([rng.randint(i) for i in range(1, n)], dtype=int)
+        return Graph(n, heads, np.arange(1, n), rng.uniform(0.2, 2.0, n - 1))
+    A = np.triu((rng.uniform(size=(n, n)) < 0.5) * rng.uniform(0.2, 2.0, (n, n)), 1)
+    if kind == "disconnected":
+        A[: n // 2, n // 2 :] = 0.0
+    else:
+        A[np.arange(n - 1), np.arange(1, n)] = 1.0
+    return from_adjacency(A + A.T)
+
+
+def optimum(problem, lam, labels=None):
+    """Optimal value and models by cvxpy; with labels those of the reduced problem."""
+    import cvxpy as cp
+
+    model, graph = problem.pool.model, problem.graph
+    Z, t, codes = problem.rows
+    n, d = problem.n, problem.d
+    variable = cp.Variable((n if labels is None else labels.max() + 1, d))
+    W = variable if labels is None else variable[labels]
+    share = 1.0 / np.bincount(codes, minlength=n)[codes]
+    root = np.sqrt(share)
+    if isinstance(model, Location):
+        distance = cp.norm(W[codes] - Z, axis=1)
+        if model.loss == "huber":
+            value = share @ cp.huber(distance, model.delta) / 2
+        else:
+            value = cp.sum_squares(cp.multiply(root[:, None], W[codes] - Z)) / 2
+    else:
+        design = np.column_stack([Z, np.ones(len(Z))]) if model.fit_intercept else Z
+        z = cp.sum(cp.multiply(design, W[codes]), axis=1)
+        sign = None if t is None else 2 * t - 1
+        value = {
+            "squared_error": lambda: cp.sum_squares(cp.multiply(root, z - t)) / 2,
+            "huber": lambda: share @ cp.huber(z - t, model.delta) / 2,
+            "poisson": lambda: share @ (cp.exp(z) - cp.multiply(t, z)),
+            "log_loss": lambda: share @ cp.logistic(cp.multiply(-sign, z)),
+            "squared_hinge": lambda: cp.sum_squares(
+                cp.multiply(root, cp.pos(1 - cp.multiply(sign, z)))
+            ),
+        }[model.loss]()
+        decay = np.sqrt(model.decay)
+        if decay.any():
+            value += cp.sum_squares(cp.multiply(decay[None, :], W)) / 2
+    if graph.n_edges:
+        differences = W[graph.heads] - W[graph.tails]
+        name = type(problem.penalty).__name__
+        if name == "SquaredL2":
+            fusion = cp.sum_squares(cp.multiply(np.sqrt(graph.weights)[:, None], differences)) / 2
+        else:
+            fusion = graph.weights @ cp.norm(differences, 2 if name == "L2" else 1, axis=1)
+        value += lam * fusion
+    solved = cp.Problem(cp.Minimize(value))
+    for tol in (1e-11, 1e-10, 1e-9, 1e-8):
+        tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tol)
+        with warnings.catch_warnings():
+            # More digits were asked for than there are: ask for fewer.
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")
+            solved.solve(solver=cp.CLARABEL, **tight)
+        if solved.status == "optimal":
+            break
+    X = variable.value if labels is None else variable.value[labels]
+    return float(solved.value), X
+
+
+def flow_value(graph, q, norm=2):
+    """Least ``max_e |u_e| / w_e`` over flows u with ``D'u = -q``, by cvxpy."""
+    import cvxpy as cp
+
+    u, t = cp.Variable((graph.n_edges, q.shape[1])), cp.Variable()
+    balance = graph.incidence().T @ u == -q
+    cp.Problem(cp.Minimize(t), [balance, cp.norm(u, norm, axis=1) <= t * graph.weights]).solve(
+        solver=cp.CLARABEL
+    )
+    return float(t.value)
+
+
+def groups_of(X, tol):
+    """Clusters of equal rows, numbered in the order of their first members."""
+    labels = np.full(len(X), -1)
+    for i in range(len(X)):
+        if labels[i] < 0:
+            near = np.linalg.norm(X - X[i], axis=1) <= tol
+            labels[near & (labels < 0)] = labels.max() + 1
+    return labels
