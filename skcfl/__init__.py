@@ -2,6 +2,12 @@
 
 from .estimators import (
     IFCA,
+    ConvexClusteredFL,
+    ConvexClusteredFLClassifier,
+    ConvexClusteredFLClassifierCV,
+    ConvexClusteredFLRegressor,
+    ConvexClusteredFLRegressorCV,
+    ConvexClustering,
     FedAvg,
     FedAvgClassifier,
     FedAvgRegressor,
@@ -20,6 +26,12 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "IFCA",
+    "ConvexClusteredFL",
+    "ConvexClusteredFLClassifier",
+    "ConvexClusteredFLClassifierCV",
+    "ConvexClusteredFLRegressor",
+    "ConvexClusteredFLRegressorCV",
+    "ConvexClustering",
     "FedAvg",
     "FedAvgClassifier",
     "FedAvgRegressor",

@@ -8,6 +8,7 @@ regressor) implements :meth:`BaseFederated._local_model`.
 import copy
 import warnings
 from abc import ABCMeta, abstractmethod
+from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
@@ -27,6 +28,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ._folds import Folds
 from ._groups import check_ids, column_position, describe_unseen, encode, locate
 from .clients import ClientPool
 from .exceptions import SingleClientWarning
@@ -50,6 +52,18 @@ def _has_proba(estimator):
 
 def _is_classifier(estimator):
     return estimator._kind() == "classifier"
+
+
+@dataclass
+class Task:
+    """What a fit is about."""
+
+    header: object  # carries n_features_in_ and feature_names_in_
+    pool: ClientPool
+    groups: np.ndarray | None
+    classes: np.ndarray | None
+    options: dict
+    folds: "Folds"
 
 
 class BaseFederated(BaseEstimator, metaclass=ABCMeta):
@@ -153,7 +167,18 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
         """
-        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_; self stays as it is
+        task = self._task(X, y, groups, sample_weight)
+        result = self._solve(task.pool, **self._task_options(task))
+
+        self._publish(task.header, task.pool, task.groups, task.classes, result)
+        if not result.converged:
+            # three frames up: scikit-learn's context around fit is between
+            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _task(self, X, y, groups, sample_weight):
+        """Check the rows and find their clients: what a fit is about, the estimator unchanged."""
+        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
         X, ids = self._take_ids(X, groups, header=header, reset=True)
         X, y = self._check_rows(X, y, dtype=[np.float64, np.float32])
         sample_weight = _check_weights(sample_weight, X)
@@ -176,13 +201,12 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             n_jobs=self.n_jobs,
             random_state=check_random_state(self.random_state),
         )
-        result = self._solve(pool, **options)
+        folds = Folds(model, X, y, codes, sample_weight, pool.n_clients, classes)
+        return Task(header, pool, groups, classes, options, folds)
 
-        self._publish(header, pool, groups, classes, result)
-        if not result.converged:
-            # three frames up: scikit-learn's context around fit is between
-            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
-        return self
+    def _task_options(self, task):
+        """Keyword arguments of ``_solve``."""
+        return task.options
 
     def _check_clients(self, ids, n_samples):
         """Sorted ids of the clients, None if there are none, and each row's client."""
@@ -193,7 +217,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
                 "column of X that holds them. If a tool such as GridSearchCV called fit, it "
                 "passed groups to the splitter only: set group_col, or enable metadata routing.",
                 SingleClientWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
             return None, np.zeros(n_samples, dtype=np.intp)
         groups, codes = encode(check_ids(ids, n_samples, self._ids_name()))

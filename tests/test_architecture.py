@@ -20,12 +20,12 @@ PACKAGE = ROOT / "skcfl"
 # module or a subpackage of skcfl. Units of one layer may use each other, but never in a circle.
 LAYERS = (
     {"estimators"},
-    {"base"},
+    {"base", "_points"},
     {"solvers", "certificates"},
-    {"_contraction"},
-    {"clients"},
+    {"_contraction", "_flows"},
+    {"clients", "_folds"},
     {"models", "penalties", "graphs", "ledger", "_blocks", "_optimizers"},
-    {"exceptions", "_docs", "_edges", "_groups", "_newton"},
+    {"exceptions", "_divergence", "_docs", "_edges", "_groups", "_flows", "_newton"},
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
@@ -38,6 +38,8 @@ BESIDE = {
 STRANGERS = [{"solvers", "certificates"}]
 # Units of the server: they hold parameters and messages, never rows.
 SERVER_SIDE = {"estimators", "solvers", "_contraction", "penalties", "graphs", "ledger"}
+# What users call on rows before a fit, where they have them all: solvers never do.
+BEFORE_FIT = {("graphs", "kl_graph")}
 # Units whose methods users do not call themselves.
 DEVELOPERS = {"models", "clients", "ledger", "solvers", "penalties", "graphs"}
 # Slow to import and not needed to fit: only what draws or tests may import them, when it does.
@@ -139,7 +141,9 @@ def test_rows_never_leave_the_client_side(path):
     if unit_of(path) not in {"solvers", "_contraction"}:
         rows.add("X")
     wrong = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree.body = [n for n in tree.body if (unit_of(path), getattr(n, "name", "")) not in BEFORE_FIT]
+    for node in ast.walk(tree):
         name = None
         if isinstance(node, ast.arg) and node.arg in rows:
             name = f"parameter {node.arg}"

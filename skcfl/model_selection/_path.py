@@ -1,0 +1,299 @@
+"""Fusion methods over lam: where everything fuses, and all solutions on the way."""
+
+import warnings
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, validate_params
+
+__all__ = ["LamPath", "lam_max", "lam_path"]
+
+
+def lam_max(est, X, y=None, groups=None, sample_weight=None):
+    """Bounds of the value of lam at and beyond which all clients have one model.
+
+    Parameters
+    ----------
+    est : estimator
+        A fusion method such as :class:`skcfl.ConvexClusteredFLClassifier`, fitted or not, which
+        stays as it is. Its local model, ``graph`` and ``penalty`` count, its ``lam`` does not.
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+        Rows, as for ``fit``.
+    y : array-like of shape (n_samples,), default=None
+        Targets, where the local model needs them.
+    groups : array-like of shape (n_samples,), default=None
+        Id of each row's client; not with ``group_col``.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    lower, upper : float
+        Below `lower` not everything is fused, from `upper` on it is (but for rounding: ask for
+        a little more), and the fit is the pooled one with every client counting once. On a
+        disconnected graph, the same of each component. Equal on trees and, with one parameter,
+        on the complete graph; elsewhere about a thousandth apart. Both are 0 where nothing is
+        compared or all clients agree, both infinite with ``penalty="squared_l2"``, which never
+        makes models equal.
+
+    Raises
+    ------
+    TypeError
+        If `est` is not a fusion method.
+    ValueError
+        If the rows, the ids or a parameter are not valid.
+
+    See Also
+    --------
+    lam_path : Solutions up to there.
+
+    Notes
+    -----
+    At the pooled optimum the edges have to carry the clients' gradients away. The least lam that
+    lets them is the value of a flow problem, bounded from above by a flow and from below by
+    potentials, cuts among them.
+
+    Examples
+    --------
+    >>> from skcfl import ConvexClusteredFLRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.model_selection import lam_max
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> lower, upper = lam_max(ConvexClusteredFLRegressor(), data.X, data.y, groups=data.groups)
+    >>> lam = 1.001 * upper
+    >>> ConvexClusteredFLRegressor(lam=lam).fit(data.X, data.y, groups=data.groups).n_clusters_
+    1
+    >>> lam = 0.9 * lower
+    >>> ConvexClusteredFLRegressor(lam=lam).fit(data.X, data.y, groups=data.groups).n_clusters_ > 1
+    True
+    """
+    _, problem = _problem(est, X, y, groups, sample_weight)
+    return est._lam_bounds(problem)
+
+
+@dataclass
+class LamPath:
+    """Solutions of a fusion method over lam, from :func:`lam_path`.
+
+    Parameters
+    ----------
+    lams : ndarray of shape (n_lams,)
+        Values of lam, ascending.
+    params : ndarray of shape (n_lams, n_clients, n_params)
+        The clients' models: at each lam the ``params_`` of a fit.
+    labels : ndarray of shape (n_lams, n_clients)
+        The clients' clusters: the ``labels_`` of a fit.
+    n_clusters : ndarray of shape (n_lams,)
+        Number of clusters.
+    gaps : ndarray of shape (n_lams,)
+        Duality gaps, bounds of how much the objectives exceed their minima.
+    objectives : ndarray of shape (n_lams,)
+        Penalised objectives at `fusion_params`.
+    certified : ndarray of shape (n_lams,) of bool
+        Whether the clusters are proved to be an exact solution's.
+    groups : ndarray of shape (n_clients,)
+        Sorted ids of the clients.
+    fusion_params : ndarray of shape (n_lams, n_clients, n_params)
+        Solutions of the penalised problems; unlike `params` if the estimator refits.
+    n_iter : ndarray of shape (n_lams,)
+        Iterations at each lam.
+    converged : ndarray of shape (n_lams,) of bool
+        Whether the gap is as small as the estimator's ``tol`` asks.
+
+    Examples
+    --------
+    >>> from skcfl import ConvexClusteredFLRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.model_selection import lam_path
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> est = ConvexClusteredFLRegressor(graph="knn")
+    >>> lam_path(est, data.X, data.y, groups=data.groups, n_lams=5).params.shape
+    (5, 12, 11)
+    """
+
+    lams: np.ndarray
+    params: np.ndarray
+    labels: np.ndarray
+    n_clusters: np.ndarray
+    gaps: np.ndarray
+    objectives: np.ndarray
+    certified: np.ndarray
+    groups: np.ndarray
+    fusion_params: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+
+
+@validate_params(
+    {
+        "n_lams": [Interval(Integral, 1, None, closed="left")],
+        "lams": ["array-like", None],
+        "lam_min_ratio": [Interval(Real, 0, 1, closed="neither"), None],
+    },
+    prefer_skip_nested_validation=False,
+)
+def lam_path(
+    est,
+    X,
+    y=None,
+    groups=None,
+    *,
+    n_lams=30,
+    lams=None,
+    lam_min_ratio=None,
+    sample_weight=None,
+):
+    """Solve a fusion method over a range of lam.
+
+    Every solution starts from the one before, with its dual rescaled and the step of the
+    algorithm chosen anew, so that a path costs a few fits. No cluster is ever frozen: at each lam
+    the partition is found and proved anew, since clients that are fused can part again at a
+    larger lam.
+
+    Parameters
+    ----------
+    est : estimator
+        A fusion method such as :class:`skcfl.ConvexClusteredFLClassifier`, fitted or not, which
+        stays as it is. All its parameters but ``lam`` and ``warm_start`` count.
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+        Rows, as for ``fit``.
+    y : array-like of shape (n_samples,), default=None
+        Targets, where the local model needs them.
+    groups : array-like of shape (n_samples,), default=None
+        Id of each row's client; not with ``group_col``.
+    n_lams : int, default=30
+        Number of values of lam, in equal steps of their logarithm. Not used with `lams`.
+    lams : array-like of shape (n_lams,), default=None
+        Values of lam, not negative, in any order. None goes up to the upper bound of
+        :func:`lam_max` and a hundredth more.
+    lam_min_ratio : float, default=None
+        The least lam over the largest. None begins where hardly anything fuses.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    path : LamPath
+        With ``lams``, ascending and each once, and at each of them the models ``params``, the
+        clusters ``labels``, ``n_clusters``, ``gaps``, ``objectives`` and ``certified``. If no lam
+        changes anything, as with one client, ``lams`` is a single 0.
+
+    Raises
+    ------
+    TypeError
+        If `est` is not a fusion method.
+    ValueError
+        If the rows, the ids or a parameter are not valid.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Once, if solutions did not reach the estimator's ``tol``.
+
+    See Also
+    --------
+    lam_max : Where a path ends.
+    skcfl.ConvexClusteredFLClassifierCV : Chooses lam on a path by cross-validation.
+
+    Notes
+    -----
+    The largest lam where "squared_l2" is the penalty, which fuses nothing, makes it 100 times as
+    strong as the clients' own objectives; the least is 10000 times smaller.
+
+    Examples
+    --------
+    >>> from skcfl import ConvexClusteredFLRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.model_selection import lam_path
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> est = ConvexClusteredFLRegressor(graph="knn")
+    >>> path = lam_path(est, data.X, data.y, groups=data.groups, n_lams=10)
+    >>> int(path.n_clusters[0]), 3 in path.n_clusters, int(path.n_clusters[-1])
+    (12, True, 1)
+    """
+    task, problem = _problem(est, X, y, groups, sample_weight)
+    if lams is None:
+        lams = est._lam_grid(problem, n_lams, lam_min_ratio)
+    else:
+        lams = check_lams(lams)
+    path = est._path(problem, lams)
+    if not path.converged.all():
+        warn_path(path, est)
+    labels = np.array([_canonical(row) for row in path.labels])
+    clients = np.zeros(1, dtype=int) if task.groups is None else task.groups
+    return LamPath(
+        lams=path.lams,
+        params=path.params.astype(task.pool.dtype, copy=False),
+        labels=labels,
+        n_clusters=labels.max(axis=1) + 1,
+        gaps=path.gaps,
+        objectives=path.objectives,
+        certified=path.certified,
+        groups=clients,
+        fusion_params=path.fusion_params,
+        n_iter=path.n_iter,
+        converged=path.converged,
+    )
+
+
+def check_lams(lams):
+    """Values of lam given by a user: ascending, each once.
+
+    Parameters
+    ----------
+    lams : array-like of shape (n_lams,)
+        Values.
+
+    Returns
+    -------
+    lams : ndarray
+
+    Raises
+    ------
+    ValueError
+        If they are not numbers from 0.
+    """
+    values = np.asarray(lams, dtype=float)
+    if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(
+            f"lams must be a sequence of finite numbers that are not negative, got {lams!r}."
+        )
+    return np.unique(values)
+
+
+def warn_path(path, est):
+    """Say once that solutions of a path fell short."""
+    short = np.flatnonzero(~path.converged)
+    excess = path.gaps[short] / np.maximum(np.abs(path.objectives[short]), 1e-300)
+    warnings.warn(
+        f"{len(short)} of {len(path.lams)} solutions on the path did not reach tol={est.tol:g} in "
+        f"max_iter={est.max_iter} iterations; the largest relative duality gap is "
+        f"{excess.max():.2g}. Increase max_iter or tol.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+def _problem(est, X, y, groups, sample_weight):
+    """What a fit of these rows would be about, and the fusion problem."""
+    if not hasattr(est, "_lam_grid"):
+        raise TypeError(
+            "est must be an estimator with a fusion penalty, such as ConvexClusteredFLRegressor, "
+            f"got {est!r}. Of a Pipeline, pass the last step and transformed rows."
+        )
+    est._validate_params()
+    task = est._task(X, y, groups, sample_weight)
+    return task, est._problem(task.pool, **task.options)
+
+
+def _canonical(labels):
+    """Number clusters by decreasing size, then by first member, as estimators do."""
+    _, first, labels, sizes = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.lexsort((first, -sizes))
+    number = np.empty(len(order), dtype=np.intp)
+    number[order] = np.arange(len(order))
+    return number[labels]

@@ -1,0 +1,110 @@
+"""The examples with pictures run, and end with a message where they cannot."""
+
+import importlib.util
+import re
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+pytest.importorskip("matplotlib")
+pd = pytest.importorskip("pandas")
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(module, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
+    module.main()
+
+
+@pytest.fixture
+def patients(tmp_path):
+    """Invented patients of two of the hospitals, some values missing."""
+    rng = np.random.RandomState(0)
+    example = load("plot_heart_disease")
+    frame = pd.DataFrame(rng.normal(size=(120, 13)), columns=example.COLUMNS[:-1])
+    for kind in example.KINDS:
+        frame[kind] = rng.randint(1, 4, size=120).astype(float)
+    frame = frame.mask(rng.uniform(size=frame.shape) < 0.1)
+    frame.insert(0, "hospital", np.repeat(["va", "cleveland"], 60))
+    frame["target"] = rng.randint(0, 5, size=120)
+    path = tmp_path / "patients.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_fusion_path(monkeypatch, tmp_path, capsys):
+    module = load("plot_fusion_path")
+    monkeypatch.setattr(module, "N_LAMS", 12)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert "nearest neighbours, refitted, lam=auto" in printed
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_ellipses(monkeypatch, tmp_path, capsys):
+    module = load("plot_ellipses")
+    monkeypatch.setattr(module, "LAMS", np.array([0.05, 0.075, 0.15]))
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert re.search(r"\(0\.06\d\d, 0\.09\d\d\)", printed)  # recovery as the user guide says
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_heart_disease(monkeypatch, tmp_path, capsys, patients):
+    module = load("plot_heart_disease")
+    run(module, monkeypatch, patients, "--figure", tmp_path / "a.png")
+    assert "120 patients of 2 hospitals" in capsys.readouterr().out
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_heart_disease_from_the_source(monkeypatch):
+    """Four files without a header, a question mark for a missing value."""
+    module = load("plot_heart_disease")
+    row = "63.0,1.0,1.0,145.0,?,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,2\n"
+
+    class Answer:
+        def __init__(self, url, timeout):
+            assert url.startswith(module.SOURCE)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def read(self):
+            return row.encode()
+
+    monkeypatch.setattr(urllib.request, "urlopen", Answer)
+    frame, y = module.load(None)
+    assert frame["hospital"].tolist() == list(module.HOSPITALS)
+    assert frame["chol"].isna().all() and frame["thal"].tolist() == [6.0] * 4
+    assert y.tolist() == [1, 1, 1, 1]
+
+
+def test_heart_disease_without_data(monkeypatch, tmp_path):
+    module = load("plot_heart_disease")
+
+    def offline(url, timeout):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    with pytest.raises(SystemExit, match=r"(?s)could not be fetched.*no network.*CSV file"):
+        run(module, monkeypatch)
+    with pytest.raises(SystemExit, match="could not be read"):
+        run(module, monkeypatch, tmp_path / "missing.csv")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit, match="has no columns age, ca"):
+        run(module, monkeypatch, tmp_path / "other.csv")
