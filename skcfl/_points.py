@@ -1,0 +1,98 @@
+"""The base of clusterers of points, where every row is a client of its own.
+
+Like ``base.py`` the only place above the pool of clients that sees rows: ``fit`` checks them and
+builds the pool, a subclass solves.
+"""
+
+import copy
+import warnings
+from abc import ABCMeta, abstractmethod
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .base import _canonical
+from .clients import ClientPool
+
+__all__ = ["BasePoints"]
+
+
+class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
+    """Base of the clusterers of points; a subclass has ``_local_model`` and ``_solve``."""
+
+    @abstractmethod
+    def _local_model(self):
+        """The local model of a point, not bound."""
+
+    @abstractmethod
+    def _solve(self, pool):
+        """Cluster the points of `pool`, one a client; return a Result."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Cluster points.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The points.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the solver stopped before it reached its tolerance.
+        """
+        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
+        X = validate_data(header, X, dtype=[np.float64, np.float32])
+        n, d = X.shape
+        model = self._local_model().bind(d, dtype=X.dtype)
+        result = self._solve(ClientPool(model, X, None, np.arange(n), n))
+
+        order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
+        fitted = {
+            "n_features_in_": header.n_features_in_,
+            "labels_": labels,
+            "n_clusters_": len(order),
+            "cluster_sizes_": np.bincount(labels, minlength=len(order)),
+            "cluster_centers_": np.asarray(result.cluster_params, dtype=X.dtype)[order],
+            "objective_": float(result.objective),
+            "n_iter_": int(result.n_iter),
+            "history_": dict(result.history),
+        }
+        if hasattr(header, "feature_names_in_"):
+            fitted["feature_names_in_"] = header.feature_names_in_
+        fitted.update({f"{k}_": v for k, v in result.extra.items()})
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # what an earlier fit of another kind may have left
+        vars(self).update(fitted)
+        if not result.converged:
+            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
+        return self
+
+    def predict(self, X):
+        """Cluster of the nearest centre.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            New points.  For those of fit see ``labels_``: clusters need not be the regions
+            nearest to their centres.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Number of the cluster of each point.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=self.cluster_centers_.dtype)
+        return pairwise_distances_argmin(X, self.cluster_centers_)
