@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from ._edges import edge_blocks
 from ._flows import flow_values
 from ._newton import conjugate_gradients, newton, solve_scaled
+from .graphs import Graph
 
 # Unknowns of the reduced problem up to which Newton's directions are exact.
 MAX_UNKNOWNS = 1500
@@ -27,8 +28,14 @@ MAX_UNKNOWNS = 1500
 MAX_BLOCKS = 10_000_000
 # Newton steps between two looks for models that meet, and looks in vain before giving up.
 NEWTON_STEPS, MAX_STALLS = 5, 4
+# The same where a reduced problem has to be solved, and times that joined clusters are then
+# taken apart again.
+PERSISTENCE, MAX_SPLITS = 30, 30
 # Unknowns of a small reduced problem, whose Newton steps cost little more than its gradients.
 SMALL = 300
+# Iterations of a search for flows beside a solver, on small and on large edge arrays: a solver
+# that goes on is then the better use of the time.
+FLOW_STEPS, LARGE = (60, 20), 1_000_000
 # Parameters up to which clients send second derivatives.
 MAX_DENSE = 256
 
@@ -141,7 +148,7 @@ class Contraction:
         return self.lower > 1.0
 
 
-def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf):
+def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf, max_iter=None):
     """Solve the reduced problem of a partition and look for the flow that proves it.
 
     Parameters
@@ -162,6 +169,8 @@ def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf):
     effort : float
         What may be spent on reduced problems.  A few Newton steps on a small one cost 1, on
         larger ones more.
+    max_iter : int, default=None
+        Most iterations of a search for flows; None takes fewer for many edges.
 
     Returns
     -------
@@ -171,12 +180,14 @@ def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf):
         edges, which nothing holds together.
     """
     labels = split_torn(problem.graph, labels)
+    if max_iter is None:
+        max_iter = FLOW_STEPS[problem.graph.n_edges * problem.d > LARGE]
     for k in range(max_splits + 1):
-        labels, theta, spent = solve_reduced(problem, lam, labels, X, effort)
+        labels, theta, spent = _descend(problem, lam, labels, X, effort)
         effort -= spent
         if theta is None:
             return None
-        outcome = examine(problem, lam, labels, theta, duals)
+        outcome = examine(problem, lam, labels, theta, duals, max_iter=max_iter)
         if k == max_splits or not outcome.refuted:
             return outcome
         new = _split(problem, lam, outcome)
@@ -185,10 +196,11 @@ def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf):
         labels, X = new
 
 
-def _split(problem, lam, outcome):
+def _split(problem, lam, outcome, whole=None):
     """Take refuted clusters apart along their potential: labels and models of less objective.
 
-    A potential that refutes is a direction in which the objective falls.
+    A potential that refutes is a direction in which the objective falls.  Parts that their own
+    edges do not connect are clusters of their own, unless they belong to one of `whole`.
     """
     labels, X = outcome.labels, outcome.theta[outcome.labels]
     p = np.where((outcome.lowers > 1.0)[labels, None], outcome.potential, 0.0)
@@ -202,7 +214,7 @@ def _split(problem, lam, outcome):
     for coarse in (0.1, 0.01):
         cells = np.column_stack([labels, np.round(p / coarse)])
         new = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
-        new = split_torn(problem.graph, new)
+        new = split_torn(problem.graph, new) if whole is None else new
         move = _means(p, new)[new]
         step = fall * float(np.linalg.norm(X - X.mean(axis=0), axis=1).max() + 1e-3)
         best = None
@@ -241,16 +253,12 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     -------
     outcome : Contraction
     """
-    pool, graph = problem.pool, problem.graph
-    _, gradient = pool.objectives_gradients(theta[labels], dtype=np.float64)
-    between = lam * _pull_between(graph, labels, theta)
-    # Flows conserve: what the reduced problem left unsolved cannot be taken away.
-    q = _centred(gradient + between, labels)
+    q, between = _residual(problem, lam, labels, theta)
     start = None
     if duals is not None:
         start = lambda inside: inside.restrict(duals(), problem.blocks)  # noqa: E731
     upper, lower, potential = flow_values(
-        graph,
+        problem.graph,
         problem.penalty,
         labels,
         -q,
@@ -262,15 +270,26 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     return Contraction(labels, theta, upper / lam, lower / lam, between - q, q, potential)
 
 
+def _residual(problem, lam, labels, theta):
+    """``q_i``, and the part of it that comes from other clusters, (n_nodes, d) each."""
+    _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
+    between = lam * _pull_between(problem.graph, labels, theta)
+    # Flows conserve: what the reduced problem left unsolved cannot be taken away.
+    return _centred(gradient + between, labels), between
+
+
 # -------------------------------------------------------------------- the reduced problem
 
 
-def solve_reduced(problem, lam, labels, X, effort=np.inf, max_unknowns=MAX_UNKNOWNS):
-    """Solve the reduced problem of a partition by Newton's method.
+def solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS):
+    """Solve the reduced problem of a partition.
+
+    It is a fusion problem itself, of the clusters on the graph of their total weights: where
+    models meet, flows between the clusters prove that they do at the solution.
 
     Parameters
     ----------
-    problem, lam, labels, X, effort
+    problem, lam, labels, X
         As for :func:`contract`.
     max_unknowns : int
         Unknowns up to which Newton's directions are exact; on the complete graph, up to which
@@ -282,13 +301,47 @@ def solve_reduced(problem, lam, labels, X, effort=np.inf, max_unknowns=MAX_UNKNO
         The partition, coarser where models of neighbouring clusters met.
     theta : ndarray of shape (K, d) or None
         Models of the clusters; None if the problem is too large or was not solved.
-    spent : float
-        The effort.
+    """
+    whole, K = labels, int(labels.max()) + 1
+    for _ in range(MAX_SPLITS):
+        labels, theta, _ = _descend(problem, lam, labels, X, np.inf, max_unknowns, PERSISTENCE)
+        if theta is None or len(theta) == K:
+            break
+        outcome = _examine_meetings(problem, lam, whole, labels, theta, max_unknowns)
+        new = _split(problem, lam, outcome, whole) if outcome.refuted else None
+        if new is None:
+            break
+        labels, X = new
+    return labels, theta
+
+
+def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
+    """Contraction of the clusters `whole`, taken as nodes, to the coarser `labels`."""
+    K = int(whole.max()) + 1
+    pairs = _pairs(problem.graph, whole, K, max_unknowns)
+    q, _ = _residual(problem, lam, labels, theta)
+    upper, lower, potential = flow_values(
+        Graph(K, pairs.heads, pairs.tails, pairs.weights),
+        problem.penalty,
+        labels[np.unique(whole, return_index=True)[1]],
+        -_sums(q, whole, K),
+        level=lam,
+        first_refusal=True,
+        max_iter=500,
+    )
+    return Contraction(labels, theta, upper / lam, lower / lam, None, q, potential[whole])
+
+
+def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_stalls=MAX_STALLS):
+    """Newton's method on the reduced problem; models that run into each other are joined.
+
+    Joined clusters stay so, even if it were better to part again.  Returns labels and models as
+    `solve_reduced` does, and the effort spent.
     """
     theta = _means(np.asarray(X, dtype=float), labels)
     scale = np.array([max(problem.at_zero, 1e-30)])
     stalled, spent = 0, 0.0
-    while stalled < MAX_STALLS and spent < effort:
+    while stalled < max_stalls and spent < effort:
         K = len(theta)
         pairs = _pairs(problem.graph, labels, K, max_unknowns)
         if pairs is None:

@@ -244,7 +244,7 @@ def test_reduced_problem_agrees_with_cvxpy(loss):
     labels = np.array([0, 0, 1, 1, 2, 2, 2])
     lam = 0.2 * lam_max_bounds(problem)[0]
     value, X = optimum(problem, lam, labels)
-    new, theta, _ = solve_reduced(problem, lam, labels, np.zeros_like(X))
+    new, theta = solve_reduced(problem, lam, labels, np.zeros_like(X))
     assert problem.primal(theta[new], lam) == pytest.approx(value, rel=1e-7)
 
 
@@ -254,10 +254,8 @@ def test_reduced_problem_by_conjugate_gradients():
         problem = make_problem(loss, 9, "weighted", seed=5)
         lam = 0.05 * lam_max_bounds(problem)[0]
         labels = np.array([0, 0, 1, 2, 3, 4, 5, 6, 6])
-        new, theta, _ = solve_reduced(problem, lam, labels, problem.local_models())
-        again, other, _ = solve_reduced(
-            problem, lam, labels, problem.local_models(), max_unknowns=3
-        )
+        new, theta = solve_reduced(problem, lam, labels, problem.local_models())
+        again, other = solve_reduced(problem, lam, labels, problem.local_models(), max_unknowns=3)
         np.testing.assert_array_equal(new, again)
         np.testing.assert_allclose(theta, other, atol=1e-6)
 
@@ -268,7 +266,6 @@ def test_too_large_a_reduced_problem_is_refused():
     assert solve_reduced(problem, 1e-3, labels, X)[1] is not None
     for most in (3, 11):
         assert solve_reduced(problem, 1e-3, labels, X, max_unknowns=most)[1] is None
-    assert solve_reduced(problem, 1e-3, labels, X, effort=0)[1] is None
 
 
 def test_models_of_clients_without_rows():
@@ -292,7 +289,7 @@ def test_a_refuted_cluster_names_a_way_down():
         problem = make_problem("log_loss", 8, ("complete", "weighted")[seed % 2], seed=seed)
         lam = 0.8 * lam_max_bounds(problem)[0]
         one = problem.graph.components()
-        labels, theta, _ = solve_reduced(problem, lam, one, np.zeros((8, 2)))
+        labels, theta = solve_reduced(problem, lam, one, np.zeros((8, 2)))
         outcome = examine(problem, lam, labels, theta)
         assert outcome.refuted and not outcome.certified
         assert outcome.lower <= outcome.ratio
@@ -347,7 +344,7 @@ def test_lam_max_of_the_complete_graph_lies_between_the_simple_bounds():
     for seed in range(5):
         problem = make_problem("log_loss", 9, seed=seed)
         one = np.zeros(9, dtype=int)
-        _, theta, _ = solve_reduced(problem, 0.0, one, np.zeros((9, 2)))
+        _, theta = solve_reduced(problem, 0.0, one, np.zeros((9, 2)))
         q = problem.pool.objectives_gradients(theta[one])[1]
         lower, upper = lam_max_bounds(problem)
         assert lower >= np.linalg.norm(q, axis=1).max() / 8 * (1 - 1e-9)

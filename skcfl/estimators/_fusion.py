@@ -134,9 +134,9 @@ class FusionMixin:
             state = self._state_of(key) if self.warm_start else None
         if apart:
             result, state = _solve_apart(problem), None
-        elif search is not None and run.func is not admm:
-            result, state = run(problem, lam)  # the search went by another solver
-        elif search is None or not result.converged:
+        elif search is not None and self._searcher()[0].func is not run.func:
+            result, state = run(problem, lam)  # a state means nothing to another solver
+        elif search is None or not (result.converged and result.extra["partition_certified"]):
             result, state = run(problem, lam, state=state)
         if self.warm_start:
             self._warm = key, state
@@ -146,17 +146,19 @@ class FusionMixin:
         return result
 
     def _search(self, problem):
-        """The search of lam, by the fastest solver whichever solves at the end."""
+        """The search of lam."""
         if not problem.penalty.norm:
             raise ValueError(
                 f"lam='auto' compares the clusters that different lam give, but the penalty "
                 f"{problem.penalty!r} forms none. Give a number, or search it with GridSearchCV."
             )
 
-        def solve(lam, state, max_iter):
-            return admm(problem, lam, tol=self.tol, max_iter=max_iter, state=state)
+        solve, max_iter = self._searcher()
+        return LamSearch(problem, partial(solve, problem), self.verbose, max_iter)
 
-        return LamSearch(problem, solve, self.verbose)
+    def _searcher(self):
+        """The fastest solver, which goes along the path, and its iterations for a lam."""
+        return partial(admm, tol=self.tol), 300
 
     def _state_of(self, key):
         """State of the last fit if it was of such a problem, else None."""

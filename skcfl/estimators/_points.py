@@ -11,7 +11,7 @@ from .._points import BasePoints
 from ..graphs import Graph, complete_graph, knn_graph
 from ..models import Location
 from ..penalties import L2
-from ..solvers import admm
+from ..solvers import admm, ama
 from ._fusion import FusionMixin, as_graph
 
 __all__ = ["ConvexClustering"]
@@ -160,7 +160,23 @@ class ConvexClustering(FusionMixin, BasePoints):
         return Location(loss=self.loss, delta=self.delta)
 
     def _solver(self, pool):
-        return partial(admm, tol=self.tol, max_iter=self.max_iter, verbose=self.verbose)
+        return partial(
+            self._algorithm(), tol=self.tol, max_iter=self.max_iter, verbose=self.verbose
+        )
+
+    def _searcher(self):
+        if self._algorithm() is admm:
+            return super()._searcher()
+        # Partitions need no proof before one is chosen.
+        return partial(ama, tol=self.tol, contraction=False), 3000
+
+    def _algorithm(self):
+        """Dual ascent needs strongly convex losses and stores an array a list of edges."""
+        if isinstance(self.graph, str):
+            complete = self.graph == "complete"
+        else:
+            complete = getattr(self.graph, "is_complete", False)
+        return admm if complete or self.loss == "huber" else ama
 
     def _solve(self, pool):
         graph = self._make_graph(pool)

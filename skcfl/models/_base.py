@@ -29,6 +29,8 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     quadratic = False
     #: Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
     unknown_scale = False
+    #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
+    isotropic = False
 
     @property
     def supervised(self):

@@ -163,30 +163,27 @@ class LinearModel(ConvexModel):
 
     # ------------------------------------------------------------------ first order
 
-    def _all_predictions(self, block, theta):
+    def _all_losses(self, block, theta):
+        """Predictions (c, K, C, n) and mean losses (c, K) of every model."""
         K = len(theta)
         c, n, _ = block.shape
         Z = block.forward_all(theta.reshape(K * self.n_outputs, self.n_columns))
-        return Z.reshape(c, K, self.n_outputs, n)
+        Z = Z.reshape(c, K, self.n_outputs, n)
+        V = self.kernel.value(Z, block.y[:, None])
+        return Z, np.matmul(V, block.weights[:, :, None])[..., 0]
 
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
-        Z = self._all_predictions(block, theta)
-        V = self.kernel.value(Z, block.y[:, None])
-        return np.matmul(V, block.weights[:, :, None])[..., 0]
+        return self._all_losses(block, theta)[1]
 
     def best_response(self, block, theta, fixed=None):
         """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p).
 
         One pass over the rows: the predictions that choose the model give its gradient.
         """
-        Z = self._all_predictions(block, theta)
-        V = self.kernel.value(Z, block.y[:, None])
-        losses = np.matmul(V, block.weights[:, :, None])[..., 0]
+        Z, losses = self._all_losses(block, theta)
         choice = choose(losses, fixed)
-        r = self.kernel.gradient(Z[np.arange(len(Z)), choice], block.y)
-        r *= block.weights[:, None, :]
-        gradient = block.backward(r).reshape(len(Z), self.n_params)
+        gradient = self._loss_gradient(block, Z[np.arange(len(Z)), choice])
         if self.alpha:
             # One model's penalty for each row of the small table, not one for each client.
             gradient += (self._decay * theta)[choice]

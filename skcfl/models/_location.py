@@ -40,6 +40,7 @@ class Location(ConvexModel):
         "delta": [Interval(Real, 0, None, closed="neither")],
     }
 
+    #: The width of the rows about their location is not known.
     unknown_scale = True
 
     def __init__(self, loss="squared_error", delta=1.0):
@@ -59,6 +60,11 @@ class Location(ConvexModel):
     @property
     def _squared(self):
         return self.loss == "squared_error"
+
+    @property
+    def isotropic(self):
+        """Whether ``f_i`` is half the squared distance to the client's mean plus a constant."""
+        return self._squared
 
     def design(self, X):
         """Rows as they are."""
@@ -193,7 +199,7 @@ class Location(ConvexModel):
 
     def _closed_form(self, block, v, rho, s):
         if not self._squared:
-            return None
+            return self._closed_form_of_a_row(block, v, rho, s) if block.shape[1] == 1 else None
         block = block.astype(np.float64)
         near, rest, _ = self._moments(block)
         total = block.weights.sum(axis=1)[:, None]
@@ -204,6 +210,23 @@ class Location(ConvexModel):
             right = right + pull * (v - near - rest)
         known = total + pull > 0
         return near + (rest + np.divide(right, total + pull, out=np.zeros_like(near), where=known))
+
+    def _closed_form_of_a_row(self, block, v, rho, s):
+        """The same for Huber's loss of clients with one row."""
+        block = block.astype(np.float64)
+        row, w = block.dense()[:, 0], block.weights
+        if v is None:
+            # At the slope's end of the domain the row plus the slope is one of the minimisers.
+            return row if s is None else row + np.divide(s, w, out=np.zeros_like(s), where=w > 0)
+        pull = np.asarray(rho, dtype=float)[:, None]
+        target = v if s is None else v + s / pull
+        E = target - row
+        size = np.linalg.norm(E, axis=1, keepdims=True)
+        inner = pull / (w + pull) * E
+        outer = E - w * self.delta / pull * np.divide(
+            E, size, out=np.zeros_like(E), where=size > 0
+        )
+        return row + np.where(pull * size <= self.delta * (w + pull), inner, outer)
 
     def conjugate(self, block, s, x0=None):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
@@ -229,7 +252,9 @@ class Location(ConvexModel):
                 # Newton's method for the constraint, on differences: x itself is too coarse
                 # where the data are far away.
                 missing = s - self._loss_gradient(block, E)
-                E = E + solve_scaled(self._loss_hessian(block, E), missing)[:, None, :]
+                # Damped, as where all rows are beyond delta the curvature is singular.
+                H = self._loss_hessian(block, E, np.full(len(E), 1e-8))
+                E = E + solve_scaled(H, missing)[:, None, :]
             missing = s - self._loss_gradient(block, E)
             allowed = 1e-9 * np.abs(s) + 1e-13 * self.delta
             outside |= ~(np.abs(missing) <= allowed).all(axis=1)

@@ -6,8 +6,9 @@ r"""Accelerated dual ascent for convex clustering of points, on graphs that shri
 
 The alternating minimisation algorithm (AMA) of Chi and Lange (2015) is projected gradient ascent
 on D; here with Nesterov's acceleration, restarts where the momentum points downhill, and a step
-for every edge, ``1 / (deg_k / m_k + deg_l / m_l)`` with the numbers of edges at its ends.  The local models are all that the server needs: clients whose
-objective is half the squared distance to their local model, up to a constant.
+for every edge, ``1 / (deg_k / m_k + deg_l / m_l)`` with the numbers of edges at its ends.  The
+local models are all that the server needs: clients whose objective is half the squared distance
+to their local model, up to a constant.
 
 What makes it fast is that points which share their centre are one node of mass m_k, parallel
 edges one edge (the reduced problem of the partition), so that the graph shrinks:
@@ -43,6 +44,8 @@ from ._result import Result
 
 # Gap, in units of the one to reach, below which models are merged; less after each bad merger.
 MERGE_FROM, MERGE_LESS = 1000.0, 0.05
+# Bad mergers after which there are no more.
+MAX_FAILURES = 10
 # Part of the gap that the ascent and the flows may each take up.
 SHARE = 0.3
 # Corrections of the flows; the least fall of the gap for which they go on.
@@ -63,6 +66,7 @@ class AMAState:
     U: np.ndarray
     labels: np.ndarray
     lam: float
+    converged: bool = True
 
 
 def ama(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True, verbose=0):
@@ -80,7 +84,7 @@ def ama(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True, 
     max_iter : int
         Most iterations, on graphs of whatever size.
     state : AMAState, default=None
-        Where to start; at another ``lam`` its duals are rescaled.
+        Where to start; one at another ``lam`` if it had converged.
     contraction : bool
         Whether to prove the partition at the end, which also makes the solution exact.
     verbose : int
@@ -207,19 +211,28 @@ class _AMA:
         self.full = _Network(graph.heads, graph.tails, graph.weights, np.ones(problem.n), A)
         self.constant = float(problem.objectives(local).sum())
         self.radius = lam * graph.weights
-        if state is None:
-            self.state = AMAState(np.zeros((graph.n_edges, problem.d)), np.arange(problem.n), lam)
-        else:
-            self.state = AMAState(state.U * (lam / state.lam), state.labels, lam)
+        self.state = self._start(state)
         self.n_iter, self.laplacian = 0, None
         self.history = {
             name: [] for name in ("round", "objective", "gap", "n_clusters", "participants")
         }
 
+    def _start(self, old):
+        n, lam = self.problem.n, self.lam
+        if old is None or not (old.converged or old.lam == lam):
+            U = np.zeros((len(self.full.heads), self.problem.d))
+            return AMAState(U, np.arange(n), lam)
+        # Between clusters edges are saturated and stay so; the flows within them hardly change.
+        ratio = lam / old.lam
+        between = old.labels[self.full.heads] != old.labels[self.full.tails]
+        return AMAState(
+            old.U * np.where(between, ratio, min(ratio, 1.0))[:, None], old.labels, lam
+        )
+
     def run(self):
         """Alternate between the graph of the clusters and the flows within them."""
         full, state = self.full, self.state
-        labels, U, patience = state.labels, state.U, MERGE_FROM
+        labels, U, patience, failures = state.labels, state.U, MERGE_FROM, 0
         size = 0.5 * float(np.einsum("kd,kd->", full.A, full.A))
         while True:
             limit = SHARE * self._limit(size)
@@ -246,9 +259,11 @@ class _AMA:
             if done or not (len(missing) or len(network.heads)):
                 break
             if len(missing):
-                labels = _apart(labels, missing)
-                patience = max(MERGE_LESS * patience, 1.0)
-        state.U, state.labels, self.X, self.primal, self.gap = U, labels, X, size, gap
+                labels = _apart(labels, missing, state.labels)
+                failures += 1
+                patience = max(MERGE_LESS * patience, 1.0) if failures < MAX_FAILURES else 0.0
+        state.U, state.labels, state.converged = U, labels, gap <= self._limit(size)
+        self.X, self.primal, self.gap = X, size, gap
 
     def _limit(self, primal):
         return self.problem.tolerance(primal + self.constant, self.tol)
@@ -434,8 +449,12 @@ def _means(X, labels, masses=None):
     return (total @ X) / np.bincount(labels, masses, K)[:, None]
 
 
-def _apart(labels, clusters):
-    """Partition in which the nodes of some clusters are on their own."""
+def _apart(labels, clusters, start):
+    """Take clusters apart: into those of a partition `start`, or else into single nodes."""
+    n = len(labels)
+    # Of a cluster that was there from the start nothing is left.
+    pieces = np.bincount(np.unique(np.stack([labels, start]), axis=1)[0])
     alone = np.isin(labels, clusters)
-    new = np.where(alone, labels.max() + 1 + np.arange(len(labels)), labels)
+    whole = pieces[labels] == 1
+    new = np.where(alone, np.where(whole, 2 * n + np.arange(n), n + start), labels)
     return np.unique(new, return_inverse=True)[1]

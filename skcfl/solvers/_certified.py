@@ -45,6 +45,8 @@ class CertifiedLoop:
         self.best = None
         self.labels = None
         self.wait, self.spacing = 0, 1
+        # Partitions refuted, too hard, or tried twice: another try would tell the same.
+        self.refuted, self.undecided = set(), set()
 
     def _edge_duals(self):
         """Feasible edge duals of the present iterate, block by block."""
@@ -118,9 +120,14 @@ class CertifiedLoop:
 
     def _try_partition(self, labels, X, max_splits):
         """Whether the partition, or one that it leads to, is proved; then it is kept."""
-        problem = self.problem
+        problem, key = self.problem, (labels.tobytes(), max_splits > 0)
+        if key in self.refuted:
+            return False
         outcome = contract(problem, self.lam, labels, X, self._edge_duals, max_splits, EFFORT)
         if outcome is None or not outcome.certified:
+            if outcome is None or outcome.refuted or key in self.undecided:
+                self.refuted.add(key)
+            self.undecided.add(key)
             return False
         W = outcome.theta[outcome.labels]
         primal = problem.primal(W, self.lam)

@@ -22,6 +22,7 @@ Huber).  Clients send their losses only.
 """
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
@@ -34,10 +35,9 @@ N_STEPS, LEAST_STEP, STEP = 10, 1.15, 1.5
 ACCELERATION, MAX_STEP = 1.3, 4.0
 # Lams tried between two neighbours of the best one whose partitions are unlike.
 MAX_REFINEMENTS = 8
-# A path begins at this fraction of its upper end or later.
-LEAST_START = 1e-5
-# Iterations for a partition on the path.
-MAX_ITER = 300
+# A path begins where about this share of the neighbours could fuse, and not below this fraction of
+# its upper end.
+NEAREST, LEAST_START = 0.05, 1e-9
 # Losses below this fraction of that of zero models are rounding.
 LEAST_LOSS = 1e-10
 
@@ -77,13 +77,14 @@ def lam_bounds(problem, tol=0.05, max_iter=50):
 
 
 def path_start(problem, upper):
-    """A lam at which hardly anything fuses: below what pulls the nearest neighbours together."""
-    W = problem.local_models()
+    """A lam at which little fuses: about what pulls the nearest neighbours together."""
+    WT = np.ascontiguousarray(problem.local_models().T)
     least = np.inf
     for block in problem.blocks:
-        distance = problem.penalty.value(block.difference(np.ascontiguousarray(W.T)))
-        apart = distance > 0
-        least = min(least, (distance / block.weights)[apart].min(initial=np.inf))
+        distance = problem.penalty.value(block.difference(WT))
+        reach = (distance / block.weights)[distance > 0]
+        if reach.size:
+            least = min(least, np.quantile(reach, NEAREST))
     degree = max(float(problem.graph.degrees(weighted=False).mean()), 1.0)
     start = 0.25 * problem.curvature() * least / degree
     return float(np.clip(start, LEAST_START * upper, upper))
@@ -102,25 +103,35 @@ class Refits:
         self.problem, self.pool = problem, problem.pool
         self.known = {}
         self.share = self.pool.client_weights
-        self.zero = float(self.share @ self._losses(np.zeros((problem.n, problem.d))))
+        # What clients lose at their own models; all there is to know where they are isotropic.
+        self.least = None
+        if self.pool.model.isotropic:
+            self.least = problem.objectives(problem.local_models())
+        self.zero = float(self.share @ self.losses(np.zeros((problem.n, problem.d))))
         together = np.zeros(problem.n, dtype=np.intp)
-        self.common = self.share * self._losses(self.models(together)[together])
+        self.common = self.share * self.losses(self.models(together)[together])
 
-    def _losses(self, W):
+    def losses(self, W):
         """Losses of the clients at their models, without the local penalty."""
+        if self.least is not None:
+            away = W - self.problem.local_models()
+            return self.least + 0.5 * np.einsum("nd,nd->n", away, away)
         return self.problem.objectives(W) - self.pool.penalties(W)
 
     def models(self, labels):
         """Each cluster's minimiser on its clients' pooled rows, (K, d)."""
         problem, K = self.problem, int(labels.max()) + 1
+        local = problem.local_models()
         if K == problem.n:
             theta = np.empty((K, problem.d))
-            theta[labels] = problem.local_models()
+            theta[labels] = local
             return theta
-        theta = np.zeros((K, problem.d))
-        np.add.at(theta, labels, problem.local_models())
-        theta /= np.bincount(labels, minlength=K)[:, None]
-        return solve_pooled(self.pool, labels, theta)[0]
+        # A cluster of clients that weigh nothing has any model.
+        share = np.where(self.share > 0.0, self.share, 1e-300)
+        share = share / np.bincount(labels, share)[labels]
+        member = sparse.csr_array((share, (labels, np.arange(problem.n))), shape=(K, problem.n))
+        theta = member @ local
+        return theta if self.least is not None else solve_pooled(self.pool, labels, theta)[0]
 
     def criterion(self, labels):
         """The criterion of a partition, least where it is best."""
@@ -132,7 +143,7 @@ class Refits:
 
     def _evaluate(self, labels):
         model, N, K = self.pool.model, self.problem.n, int(labels.max()) + 1
-        loss = np.bincount(labels, self.share * self._losses(self.models(labels)[labels]))
+        loss = np.bincount(labels, self.share * self.losses(self.models(labels)[labels]))
         loss0 = np.bincount(labels, self.common)
         rows = np.bincount(labels, self.share)
         total = float(((rows * loss + loss0) / (rows + 1.0)).sum())
@@ -177,14 +188,18 @@ class LamSearch:
     problem : FusionProblem
         With a penalty that fuses.
     solve : callable
-        ``solve(lam, state, max_iter)`` returns a Result and a state to go on from.
+        ``solve(lam, state=state, max_iter=max_iter)`` returns a Result and a state to go on from.
     verbose : int
         Whether to print a line a lam.
+    max_iter : int
+        Iterations for a lam.
     """
 
-    def __init__(self, problem, solve, verbose=0):
+    def __init__(self, problem, solve, verbose=0, max_iter=300):
         self.problem, self.solve, self.verbose = problem, solve, verbose
+        self.max_iter = max_iter
         self.refits = Refits(problem)
+        self.fused = numbered(problem.graph.components())
         self.lams, self.labels, self.criteria = [0.0], [np.arange(problem.n)], []
         self.criteria.append(self.refits.criterion(self.labels[0]))
         self.best = 0, None, None
@@ -200,14 +215,14 @@ class LamSearch:
         result, state
             Of the solver there; None at 0.
         """
-        _, upper = lam_bounds(self.problem, tol=0.5, max_iter=10)
-        n_least = self.problem.graph.components().max() + 1
+        # The first bounds will do: the last lam need not be the least where everything fuses.
+        upper = 1.01 * lam_bounds(self.problem, tol=1e9)[1]
         lam, state = path_start(self.problem, upper), None
         usual = step = np.clip((upper / max(lam, 1e-300)) ** (1.0 / N_STEPS), LEAST_STEP, STEP)
         while upper > 0.0:
-            state = self._try(lam, state)
+            state = self._try(lam, state, fused=lam >= upper)
             labels = self.labels[-1]
-            if lam >= upper or labels.max() + 1 == n_least:
+            if lam >= upper or np.array_equal(labels, self.fused):
                 break
             same = np.array_equal(labels, self.labels[-2])
             step = min(step * ACCELERATION, MAX_STEP) if same else usual
@@ -221,9 +236,10 @@ class LamSearch:
         best, result, state = self.best
         return self.lams[best], result, state
 
-    def _try(self, lam, state):
-        result, state = self.solve(lam, state, MAX_ITER)
-        labels = numbered(result.labels)
+    def _try(self, lam, state, fused=False):
+        result, state = self.solve(lam, state=state, max_iter=self.max_iter)
+        # At the upper end the partition is known, however far the solver came.
+        labels = self.fused if fused else numbered(result.labels)
         value = self.refits.criterion(labels)
         best = self.best[0]
         before = (self.criteria[best], self.lams[best])

@@ -1,8 +1,10 @@
 """Small fusion problems and their optima by cvxpy, for the tests of solvers and theorems."""
 
+import contextlib
 import warnings
 
 import numpy as np
+from hypothesis import assume
 
 from skcfl._contraction import FusionProblem
 from skcfl.clients import ClientPool
@@ -70,7 +72,7 @@ def make_graph(rng, n, kind):
     if kind == "complete":
         return complete_graph(n)
     if kind == "knn":
-        return knn_graph(rng.standard_normal((n, 2)), 3)
+        return knn_graph(rng.standard_normal((n, 2)), 3, connected=True)
     if kind == "tree":
         heads = np.array([rng.randint(i) for i in range(1, n)], dtype=int)
         return Graph(n, heads, np.arange(1, n), rng.uniform(0.2, 2.0, n - 1))
@@ -129,9 +131,12 @@ def optimum(problem, lam, labels=None):
         with warnings.catch_warnings():
             # More digits were asked for than there are: ask for fewer.
             warnings.filterwarnings("ignore", "Solution may be inaccurate")
-            solved.solve(solver=cp.CLARABEL, **tight)
+            with contextlib.suppress(cp.error.SolverError):
+                solved.solve(solver=cp.CLARABEL, **tight)
         if solved.status == "optimal":
             break
+    else:
+        assume(solved.status == "optimal_inaccurate")  # the reference failed, not the project
     X = variable.value if labels is None else variable.value[labels]
     return float(solved.value), X
 

@@ -299,7 +299,7 @@ def test_conjugate_against_cvxpy(loss):
 @settings(max_examples=10)
 @given(seed=seeds)
 def test_conjugates_in_closed_form(seed):
-    """Squares: ``<s, mean> + |s|^2 / 2 - spread / 2``; one row of Huber: ``<s, a> + |s|^2 / 2``."""
+    """Squares: ``<s, mean> + |s|^2 / 2 - spread / 2``; a row's Huber: ``<s, a> + |s|^2 / 2``."""
     squares = Problem("squared_error", seed)
     pool = squares.pool()
     s = squares.rng.normal(size=(squares.m, 3))

@@ -1,0 +1,130 @@
+"""Dual ascent for points: the solution, its gap, its partition."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl._contraction import FusionProblem
+from skcfl.clients import ClientPool
+from skcfl.graphs import Graph, chain_graph, knn_graph
+from skcfl.models import Location
+from skcfl.penalties import L2
+from skcfl.solvers import admm, ama
+
+
+def make_problem(points, graph, codes=None):
+    n, d = points.shape
+    codes = np.arange(n) if codes is None else codes
+    pool = ClientPool(Location().bind(d), points, None, codes, int(codes.max()) + 1)
+    return FusionProblem(pool, graph, L2())
+
+
+def draw(seed):
+    """Points of any shape, some far from the origin, and a graph on them."""
+    rng = np.random.RandomState(seed)
+    n, d = rng.randint(2, 60), rng.randint(1, 5)
+    points = rng.standard_t(3, size=(n, d)) + rng.choice([0.0, 3.0], size=(n, 1))
+    points = points * 10 ** rng.uniform(-2, 2) + rng.choice([0.0, 1e3])
+    if rng.rand() < 0.3:
+        points[rng.randint(n)] = points[0]
+    graph = knn_graph(points, rng.randint(1, 6), connected=rng.rand() < 0.7)
+    size = np.abs(points - points.mean(axis=0)).mean()
+    return make_problem(points, graph), size * 10 ** rng.uniform(-3, 2)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), proof=st.booleans())
+def test_gap_bounds_the_excess_and_is_reached(seed, proof):
+    problem, lam = draw(seed)
+    result, _ = ama(problem, lam, tol=1e-7, contraction=proof)
+    assert result.converged
+    exact, _ = admm(problem, lam, tol=1e-10, max_iter=5000)
+    rounding = 1e-12 * (problem.at_zero + lam)
+    excess = result.objective - exact.objective
+    assert excess <= result.extra["dual_gap"] + exact.extra["dual_gap"] + rounding
+    assert -exact.extra["dual_gap"] - rounding <= excess
+    assert result.extra["dual_gap"] <= problem.tolerance(result.objective, 1e-7) + rounding
+    value = problem.primal(result.params, lam)
+    assert value == pytest.approx(result.objective, rel=1e-9, abs=rounding)
+    np.testing.assert_allclose(
+        result.cluster_params[result.labels],
+        result.params,
+        atol=1e-9 * np.abs(result.params).max(),
+    )
+    if result.extra["partition_certified"] and exact.extra["partition_certified"]:
+        assert adjusted_rand_score(result.labels, exact.labels) == 1.0
+
+
+def test_path_up_and_down_is_certified():
+    points, _ = make_moons(200, noise=0.06, random_state=0)
+    problem = make_problem(points, knn_graph(points, 5, connected=True))
+    lams = np.geomspace(0.01, 1e5, 12)
+    state, numbers = None, []
+    for lam in [*lams, *lams[::-1]]:
+        result, state = ama(problem, lam, state=state)
+        assert result.converged
+        numbers.append(len(result.cluster_params))
+        cold, _ = admm(problem, lam, tol=1e-9)
+        excess = (result.objective - cold.objective) / cold.objective
+        assert -1e-8 <= excess <= 1.1e-6
+    assert numbers[0] > 100 and 1 in numbers
+    # Where both ways prove their partition it is the same.
+    assert numbers[2:10] == numbers[::-1][2:10]
+
+
+def test_two_points_meet_where_they_should():
+    points = np.array([[0.0, 0.0], [3.0, 4.0]])
+    problem = make_problem(points, Graph(2, [0], [1], 2.0))
+    # Each moves 2 lam towards the other; they are 5 apart.
+    apart, _ = ama(problem, 1.0, tol=1e-12)
+    np.testing.assert_allclose(apart.params, [[1.2, 1.6], [1.8, 2.4]], atol=1e-6)
+    together, _ = ama(problem, 1.25, tol=1e-12)
+    np.testing.assert_allclose(together.params, [[1.5, 2.0]] * 2, atol=1e-6)
+    assert ama(problem, 1.3)[0].cluster_params.shape == (1, 2)
+
+
+def test_clients_with_several_rows_and_nodes_without_edges():
+    rng = np.random.RandomState(0)
+    points, codes = rng.standard_normal((30, 2)), np.repeat(np.arange(6), 5)
+    graph = Graph(6, [0, 1, 3], [1, 2, 4])
+    problem = make_problem(points, graph, codes)
+    result, _ = ama(problem, 0.1, tol=1e-9)
+    exact, _ = admm(problem, 0.1, tol=1e-9)
+    assert result.objective == pytest.approx(exact.objective, rel=1e-8)
+    np.testing.assert_allclose(result.params[5], points[25:].mean(axis=0))
+    np.testing.assert_allclose(result.extra["dual_coef"][5], 0.0, atol=1e-12)
+
+
+def test_dual_coef_is_the_force_on_each_point():
+    rng = np.random.RandomState(0)
+    points = rng.standard_normal((20, 3))
+    problem = make_problem(points, knn_graph(points, 4))
+    for proof in (False, True):
+        result, _ = ama(problem, 0.3, tol=1e-10, contraction=proof)
+        np.testing.assert_allclose(
+            points - result.params, result.extra["dual_coef"], atol=1e-4 if not proof else 1e-8
+        )
+
+
+def test_short_runs_say_so_and_go_on():
+    rng = np.random.RandomState(0)
+    points = rng.standard_normal((60, 1)).cumsum(axis=0)
+    problem = make_problem(points, chain_graph(60))
+    result, state = ama(problem, 3.0, tol=1e-10, max_iter=3, contraction=False)
+    assert not result.converged
+    assert "after max_iter=3 iterations" in result.shortfall
+    assert result.n_iter == 3
+    for _ in range(300):
+        result, state = ama(problem, 3.0, tol=1e-10, max_iter=30, state=state, contraction=False)
+        if result.converged:
+            break
+    assert result.converged
+
+
+def test_verbose_prints_the_gap(capsys):
+    points = np.random.RandomState(0).standard_normal((10, 2))
+    ama(make_problem(points, knn_graph(points, 3)), 0.2, verbose=1)
+    assert "gap" in capsys.readouterr().out

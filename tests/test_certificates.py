@@ -1,0 +1,310 @@
+"""Certificates of fitted estimators."""
+
+import numpy as np
+import pytest
+from fusion_problems import LOSSES, make_points, make_problem, optimum
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import skcfl.certificates
+from skcfl import (
+    ConvexClusteredFL,
+    ConvexClusteredFLClassifier,
+    ConvexClusteredFLRegressor,
+    ConvexClustering,
+    IFCARegressor,
+)
+from skcfl._contraction import contract, lam_max_bounds
+from skcfl.certificates import (
+    RecoveryInterval,
+    certify,
+    certify_partition,
+    duality_gap,
+    gap_of,
+    recovery_interval,
+    theorem_bounds,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.graphs import Graph, complete_graph
+from skcfl.models import LinearModel, Location
+from skcfl.penalties import L1, SquaredL2
+
+REGRESSION = make_clustered_regression(n_clients=10, n_clusters=2, random_state=0)
+CLASSES = make_clustered_classification(n_clients=10, n_clusters=2, random_state=0)
+
+
+def fitted(kind, lam=0.05, **options):
+    """A fit, and the arguments of a certificate of it."""
+    data = CLASSES if kind == "classifier" else REGRESSION
+    make = ConvexClusteredFLClassifier if kind == "classifier" else ConvexClusteredFLRegressor
+    est = make(lam, **options).fit(data.X, data.y, groups=data.groups)
+    return est, (data.X, data.y, data.groups)
+
+
+# ------------------------------------------------------------------------- certify_partition
+
+
+@pytest.mark.parametrize("graph", ["complete", "knn"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("regressor", {}),
+        ("regressor", {"loss": "huber", "refit": True}),
+        ("classifier", {}),
+        ("classifier", {"loss": "squared_hinge", "alpha": 1e-2}),
+    ],
+)
+def test_fits_are_proved(kind, options, graph):
+    for lam in (1e-3, 0.05, 10.0):
+        est, data = fitted(kind, lam, graph=graph, tol=1e-8, **options)
+        certificate = certify_partition(est, *data)
+        assert certificate.optimal is True and bool(certificate), certificate.reason
+        assert certificate.lower <= certificate.ratio <= 1.0
+        assert certificate.ratios.shape == certificate.lowers.shape == (est.n_clusters_,)
+        assert certificate.ratios.max() == certificate.ratio
+        np.testing.assert_array_equal(certificate.labels, est.labels_)
+        np.testing.assert_allclose(certificate.models, est.fusion_params_, atol=1e-3)
+        assert certificate.dual_gap <= 1e-9 * est.objective_
+        assert certificate.lam == est.lam_
+
+
+def test_the_ids_may_be_in_a_column_and_rows_may_have_weights():
+    weights = np.random.RandomState(0).randint(1, 4, len(REGRESSION.y)).astype(float)
+    X = np.column_stack([REGRESSION.groups, REGRESSION.X])
+    est = ConvexClusteredFLRegressor(0.05, group_col=0)
+    est.fit(X, REGRESSION.y, sample_weight=weights)
+    assert certify_partition(est, X, REGRESSION.y, sample_weight=weights)
+    gap = duality_gap(est, X, REGRESSION.y, sample_weight=weights)
+    assert gap == pytest.approx(est.dual_gap_, abs=1e-9)
+    # Other weights make it another problem, of which the models are no solution.
+    assert duality_gap(est, X, REGRESSION.y) > 1e-3
+
+
+def test_a_wrong_partition_is_refuted():
+    est, data = fitted("regressor", 0.3, graph="knn")
+    assert est.n_clusters_ == 2
+    est.labels_ = np.zeros(10, dtype=int)
+    certificate = certify_partition(est, *data)
+    assert certificate.optimal is False and not certificate
+    assert certificate.lower > 1
+    assert certificate.dual_gap == np.inf
+    assert "apart" in certificate.reason
+
+
+def test_too_fine_a_partition_is_no_solutions():
+    """Its reduced problem has equal models: with one minimum that refutes it."""
+    problem = make_points([[0.0], [0.1], [5.0]])
+    certificate = certify(problem, 0.5, np.arange(3), problem.rows[0])
+    assert certificate.optimal is False and "coarser" in certificate.reason
+    # Without strict convexity another solution may have it.
+    flat = make_points([[0.0], [0.1], [5.0]], loss="huber")
+    assert certify(flat, 0.2, np.arange(3), flat.rows[0]).optimal is None
+
+
+def test_undecided_says_why(monkeypatch):
+    est, data = fitted("regressor", 0.05)
+    monkeypatch.setattr(skcfl.certificates, "MAX_UNKNOWNS", 3)
+    certificate = certify_partition(est, *data)
+    assert certificate.optimal is None and not certificate
+    assert f"{est.n_clusters_} models of 11 parameters" in certificate.reason
+
+
+def test_a_client_alone_and_lam_zero():
+    data = REGRESSION
+    with pytest.warns(match="one client"):
+        est = ConvexClusteredFLRegressor().fit(data.X, data.y)
+    assert certify_partition(est, data.X, data.y)
+    assert tuple(recovery_interval(est, data.X, data.y)) == (0.0, np.inf)
+    est, rows = fitted("regressor", 0.0)
+    assert certify_partition(est, *rows)
+    assert duality_gap(est, *rows) <= 1e-9
+    est.labels_ = np.zeros(10, dtype=int)
+    assert certify_partition(est, *rows).optimal is None
+
+
+def test_points():
+    rng = np.random.RandomState(0)
+    X = np.concatenate([rng.standard_normal((8, 2)), 9 + rng.standard_normal((8, 2))])
+    for loss in ("squared_error", "huber"):
+        est = ConvexClustering(lam=1.0, loss=loss).fit(X)
+        certificate = certify_partition(est, X)
+        assert certificate.optimal is True
+        assert duality_gap(est, X) == pytest.approx(est.dual_gap_, abs=1e-9)
+    with pytest.raises(ValueError, match="fitted on 16, got 3"):
+        certify_partition(est, X[:3])
+
+
+def test_several_cluster_figures_follow_the_labels():
+    """A cluster that is far from its limit, a pair that is near it, a client alone."""
+    a = np.array([[0.0], [0.01], [0.02], [8.0], [9.9], [30.0]])
+    problem = make_points(a)
+    for labels in ([0, 0, 0, 1, 1, 2], [2, 2, 2, 0, 0, 1]):
+        labels = np.array(labels)
+        certificate = certify(problem, 1.0, labels, a)
+        assert certificate.optimal
+        at = certificate.ratios
+        assert at[labels[5]] == 0.0 < at[labels[0]] < at[labels[3]] < 1.0
+        # A pair of points has to exchange half of their difference.
+        assert at[labels[3]] == pytest.approx(0.95)
+
+
+# ------------------------------------------------------------------------- recovery_interval
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_bounds_are_those_of_the_paper(loss):
+    problem = make_problem(loss, 7, seed=1)
+    labels = np.array([0, 0, 0, 1, 1, 2, 2])
+    lam = 0.1 * lam_max_bounds(problem)[0]
+    interval = theorem_bounds(problem, lam, labels, np.zeros((7, 2)))
+    _, X = optimum(problem, lam, labels)
+    w = X[[0, 3, 5]]
+    sizes = np.array([3, 2, 2])
+
+    def gradient(i, at):
+        return problem.pool.objectives_gradients(np.tile(at, (7, 1)))[1][i]
+
+    def mean(k, at):
+        return np.mean([gradient(i, at) for i in np.flatnonzero(labels == k)], axis=0)
+
+    first = max(
+        np.linalg.norm(gradient(i, w[k]) - gradient(j, w[k])) / sizes[k]
+        for k in range(3)
+        for i in np.flatnonzero(labels == k)
+        for j in np.flatnonzero(labels == k)
+    )
+    pairs = [(k, m) for k in range(3) for m in range(3) if k != m]
+    distances = [np.linalg.norm(mean(k, w[k]) - mean(m, w[k])) for k, m in pairs]
+    second = min(
+        distance / (14 - sizes[k] - sizes[m])
+        for distance, (k, m) in zip(distances, pairs, strict=True)
+    )
+    assert interval.lower == pytest.approx(first, rel=1e-4)
+    assert interval.upper == pytest.approx(second, rel=1e-4)
+    assert interval.upper_printed == pytest.approx(min(distances) / (2 * 5), rel=1e-4)
+    assert interval.upper_printed <= interval.upper
+    assert tuple(interval) == (interval.lower, interval.upper)
+    assert interval.uniform is None
+
+
+def test_the_interval_on_a_list_of_edges_is_that_of_the_complete_graph():
+    heads, tails = np.triu_indices(7, 1)
+    labels = np.array([0, 0, 0, 1, 1, 2, 2])
+    rows = make_problem("squared_error", 7).rows
+    for weight in (1.0, 0.4):
+        short = make_problem("squared_error", 7, complete_graph(7, weight), rows=rows)
+        long = make_problem("squared_error", 7, Graph(7, heads, tails, weight), rows=rows)
+        a, b = (theorem_bounds(p, 0.01, labels, np.zeros((7, 2))) for p in (short, long))
+        np.testing.assert_allclose(tuple(a), tuple(b), rtol=1e-6)
+        assert a.upper_printed == pytest.approx(b.upper_printed)
+
+
+def test_theorem_3_where_objectives_differ_by_linear_functions():
+    points = np.array([[0.0], [0.2], [4.0], [4.2], [4.4]])
+    est = ConvexClusteredFL(Location(), lam=0.3).fit(points, groups=np.arange(5))
+    interval = recovery_interval(est, points, groups=np.arange(5))
+    lower, upper = interval.uniform
+    assert lower == pytest.approx(max(0.2 / 2, 0.4 / 3))
+    assert upper == pytest.approx((3.8 - 0.2 - 0.4) / (2 * 3))
+    for lam in np.linspace(lower, upper, 5):
+        est = ConvexClusteredFL(Location(), lam=lam).fit(points, groups=np.arange(5))
+        assert sorted(est.cluster_sizes_.tolist()) == [2, 3]
+        assert recovery_interval(est, points, groups=np.arange(5)).holds
+    # Least squares on the same features for all.
+    rng = np.random.RandomState(0)
+    A = rng.standard_normal((6, 2))
+    X, groups = np.tile(A, (4, 1)), np.repeat(np.arange(4), 6)
+    y = (X * np.repeat([[1.0, 0], [1, 0], [-3, 2], [-3, 2]], 6, axis=0)).sum(axis=1)
+    y += 0.1 * rng.standard_normal(24)
+    est = ConvexClusteredFLRegressor(0.1).fit(X, y, groups=groups)
+    assert recovery_interval(est, X, y, groups=groups).uniform is not None
+
+
+def test_interval_of_a_fit():
+    est, data = fitted("regressor", 0.05, graph="knn")
+    interval = recovery_interval(est, *data)
+    lower, upper = interval
+    assert interval.lam == 0.05
+    assert interval.holds == (lower <= 0.05 < upper)
+    assert not RecoveryInterval(0.1, 0.4, 0.3, lam=0.4).holds
+    # The exact test never asks for more than Theorem 1.
+    assert certify_partition(est, *data).lower * 0.05 <= lower * (1 + 1e-9)
+
+
+def test_interval_of_a_cluster_in_two_pieces():
+    problem = make_points([[0.0], [1.0], [2.0], [3.0]], Graph(4, [0, 2], [1, 3]))
+    interval = theorem_bounds(problem, 0.1, np.zeros(4, dtype=int), problem.rows[0])
+    assert interval.lower == np.inf
+
+
+# ------------------------------------------------------------------------------- duality_gap
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1", "squared_l2"])
+@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+def test_gap_is_that_of_the_fit(kind, penalty):
+    est, data = fitted(kind, 0.02, penalty=penalty, tol=1e-7)
+    gap = duality_gap(est, *data)
+    assert 0 <= gap <= 1e-5 * est.objective_
+    if penalty != "squared_l2":
+        assert gap == pytest.approx(est.dual_gap_, abs=1e-9 * est.objective_)
+
+
+def test_gap_bounds_the_excess_of_any_models():
+    for seed, penalty in enumerate([None, L1(), SquaredL2(), SquaredL2(Q=[[2.0, 0.3], [0.3, 1]])]):
+        problem = make_problem("log_loss", 6, "weighted", seed=seed, penalty=penalty)
+        if penalty is None or penalty.norm:
+            best, _ = optimum(problem, 0.05)
+        else:
+            best = gap_free_optimum(problem, 0.05)
+        rng = np.random.RandomState(seed)
+        for _ in range(5):
+            X = rng.standard_normal((6, 2))
+            gap = gap_of(problem, 0.05, X, np.zeros((6, 2)))
+            assert gap >= problem.primal(X, 0.05) - best - 1e-9
+
+
+def gap_free_optimum(problem, lam):
+    from skcfl.solvers import admm
+
+    return admm(problem, lam, tol=1e-10)[0].objective
+
+
+# ---------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("function", [certify_partition, recovery_interval, duality_gap])
+def test_refusals(function):
+    est, (X, y, groups) = fitted("regressor", 0.05)
+    with pytest.raises(NotFittedError):
+        function(clone(est), X, y, groups)
+    with pytest.raises(ValueError, match="rows must be those of fit"):
+        function(est, X[groups != groups[0]], y[groups != groups[0]], groups[groups != groups[0]])
+    ifca = IFCARegressor(2, random_state=0).fit(X, y, groups=groups)
+    with pytest.raises(TypeError, match="fusion penalty"):
+        function(ifca, X, y, groups)
+
+
+@pytest.mark.parametrize("function", [certify_partition, recovery_interval])
+@pytest.mark.parametrize("penalty", ["l1", "squared_l2"])
+def test_partitions_need_a_penalty_that_forms_them(function, penalty):
+    est, data = fitted("regressor", 0.05, penalty=penalty)
+    with pytest.raises(ValueError, match="penalty='l2'"):
+        function(est, *data)
+
+
+def test_certificates_agree_with_the_contraction():
+    for seed in range(4):
+        problem = make_problem(LOSSES[seed], 8, seed=seed)
+        lam = 0.7 * lam_max_bounds(problem)[0]
+        outcome = contract(problem, lam, np.zeros(8, dtype=int), np.zeros((8, 2)), max_splits=20)
+        certificate = certify(problem, lam, outcome.labels, outcome.theta[outcome.labels])
+        assert certificate.optimal
+        np.testing.assert_allclose(certificate.models, outcome.theta[outcome.labels], atol=1e-8)
+
+
+def test_linear_models_by_hand():
+    """The generic class and its local model."""
+    est = ConvexClusteredFL(LinearModel(alpha=0.01), lam=0.05)
+    est.fit(REGRESSION.X, REGRESSION.y, groups=REGRESSION.groups)
+    assert certify_partition(est, REGRESSION.X, REGRESSION.y, groups=REGRESSION.groups)

@@ -1,0 +1,440 @@
+r"""The convex clustering paper's theorems (Armacki et al., 2022), checked on random federations.
+
+The convention is that of the package: ``sum_i f_i(x_i) + lam sum_{i<j} |x_i - x_j|``, each pair
+once and no 1/N, under which the paper's statements are exact.  Every test draws problems and
+partitions, asks whether a theorem's premise holds, and then checks its conclusion against a
+solution by cvxpy or one that a duality gap of rounding size certifies.
+"""
+
+import numpy as np
+import pytest
+from fusion_problems import GRAPHS, LOSSES, make_points, make_problem, optimum, pool_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from skcfl._contraction import contract, lam_max_bounds, solve_reduced
+from skcfl.certificates import certify, gap_of, theorem_bounds
+from skcfl.solvers import admm
+
+pytest.importorskip("cvxpy")
+
+KINDS = (*LOSSES, "points", "points, Huber")
+kinds, seeds = st.sampled_from(KINDS), st.integers(0, 2**31)
+# The share of lam_max at which a theorem is tried.
+shares = st.floats(0.02, 1.2)
+
+few = settings(max_examples=60)
+slow = pytest.mark.slow
+
+
+def draw(kind, seed, n=None, spread=2.0):
+    """A federation on the complete graph and the clusters its clients were drawn from."""
+    rng = np.random.RandomState(seed % 2**32)
+    n, d, K = n or rng.randint(3, 9), rng.randint(1, 4), rng.randint(1, 4)
+    truth = np.unique(np.concatenate([np.arange(min(K, n)), rng.randint(K, size=n)])[:n])
+    labels = rng.choice(truth, size=n)
+    labels = np.unique(labels, return_inverse=True)[1]
+    if kind.startswith("points"):
+        centres = spread * rng.standard_normal((K, d))
+        a = centres[labels] + rng.choice([0.05, 0.3]) * rng.standard_normal((n, d))
+        loss = "huber" if "Huber" in kind else "squared_error"
+        return make_points(a, loss=loss, delta=1.5), labels
+    n_rows = rng.choice([6, 30])
+    truth = spread * rng.standard_normal((K, d))
+    codes = np.repeat(np.arange(n), n_rows)
+    Z = rng.standard_normal((len(codes), d))
+    z = np.einsum("rd,rd->r", Z, truth[labels[codes]])
+    if kind in ("log_loss", "squared_hinge"):
+        t = (z + rng.logistic(size=len(z)) > 0).astype(float)
+    elif kind == "poisson":
+        t = rng.poisson(np.exp(np.clip(0.4 * z, -3, 2))).astype(float)
+    else:
+        t = z + rng.choice([0.1, 1.0]) * rng.standard_normal(len(z))
+    return make_problem(kind, n, rows=(Z, t, codes), alpha=0.1), labels
+
+
+def partition_near(labels, rng):
+    """The partition, sometimes with a client moved or clusters joined."""
+    labels = labels.copy()
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        labels[rng.randint(len(labels))] = rng.randint(labels.max() + 2)
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def gradients(problem, w):
+    """Gradients of all clients at one model."""
+    return problem.pool.objectives_gradients(np.tile(w, (problem.n, 1)))[1]
+
+
+def reduced(problem, lam, labels):
+    """Models of the clusters by cvxpy, a solution of the paper's (5)."""
+    _, X = optimum(problem, lam, labels)
+    return X[np.unique(labels, return_index=True)[1]]
+
+
+def is_solution(problem, lam, X, tol=1e-6):
+    """Whether models attain the optimum that cvxpy finds."""
+    best, _ = optimum(problem, lam)
+    return problem.primal(X, lam) <= best + tol * max(abs(best), 1e-3 * problem.at_zero)
+
+
+def solve(problem, lam):
+    """An exact solution with the proof of its partition."""
+    n, d = problem.n, problem.d
+    one = problem.graph.components()
+    outcome = contract(problem, lam, one, np.zeros((n, d)), max_splits=30, max_iter=3000)
+    assert outcome is not None and outcome.certified
+    X = outcome.theta[outcome.labels]
+    assert gap_of(problem, lam, X, outcome.divergence) <= 1e-8 * problem.at_zero
+    return X, outcome.labels
+
+
+# ---------------------------------------------------------------------------- Theorem 1
+
+
+def theorem_1(problem, w, labels):
+    """The right-hand side of (6)."""
+    bound = 0.0
+    for k in range(len(w)):
+        g = gradients(problem, w[k])[labels == k]
+        bound = max(bound, np.linalg.norm(g[:, None] - g[None], axis=2).max() / len(g))
+    return bound
+
+
+def check_theorem_1(kind, seed, share):
+    problem, labels = draw(kind, seed)
+    labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
+    lam = share * lam_max_bounds(problem, tol=0.1)[1]
+    assume(lam > 1e-6)
+    w = reduced(problem, lam, labels)
+    assume(lam >= theorem_1(problem, w, labels) * (1 + 1e-6))
+    assert is_solution(problem, lam, w[labels])
+
+
+@few
+@given(kinds, seeds, shares)
+def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, share):
+    """``lam >= max |grad f_i(w_k) - grad f_j(w_k)| / n_k``: the w_k, repeated, are a solution."""
+    check_theorem_1(kind, seed, share)
+
+
+@slow
+@settings(max_examples=400)
+@given(kinds, seeds, shares)
+def test_theorem_1_thoroughly(kind, seed, share):
+    check_theorem_1(kind, seed, share)
+
+
+@few
+@given(kinds, seeds, shares)
+def test_theorem_1_bounds_the_exact_test_and_is_not_far_off(kind, seed, share):
+    problem, labels = draw(kind, seed)
+    lam = share * lam_max_bounds(problem, tol=0.1)[1]
+    assume(lam > 1e-6)
+    exact = certify(problem, lam, labels, problem.local_models())
+    assume(exact.reason.startswith(("Flows", "In some")))
+    bound = theorem_bounds(problem, lam, labels, exact.models).lower
+    assert exact.lower * lam <= bound * (1 + 1e-6) + 1e-12
+    # Median 1.3, never seen beyond 5.
+    assert bound <= 8 * exact.ratio * lam + 1e-9
+
+
+# ---------------------------------------------------------------------------- Theorem 2
+
+
+def theorem_2(problem, w, labels):
+    """The right-hand side of (13) as printed, and with ``2N - n_k - n_l`` for each pair."""
+    sizes, n = np.bincount(labels), problem.n
+    printed = sharper = np.inf
+    for k in range(len(w)):
+        g = gradients(problem, w[k])
+        means = np.array([g[labels == m].mean(axis=0) for m in range(len(w))])
+        for m in range(len(w)):
+            if m != k:
+                distance = np.linalg.norm(means[k] - means[m])
+                printed = min(printed, distance / (2 * (n - sizes).max()))
+                sharper = min(sharper, distance / (2 * n - sizes[k] - sizes[m]))
+    return printed, sharper
+
+
+def check_theorem_2(kind, seed, share):
+    problem, labels = draw(kind, seed)
+    labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
+    assume(labels.max() > 0)
+    lam = share * lam_max_bounds(problem, tol=0.1)[1]
+    assume(lam > 1e-6)
+    w = reduced(problem, lam, labels)
+    printed, sharper = theorem_2(problem, w, labels)
+    assert printed <= sharper * (1 + 1e-12)
+    assume(lam < sharper * (1 - 1e-3))
+    distance = np.linalg.norm(w[:, None] - w[None], axis=2)
+    size = np.linalg.norm(w, axis=1).max()
+    assert distance[np.triu_indices(len(w), 1)].min() > 1e-6 * size
+
+
+@few
+@given(kinds, seeds, shares)
+def test_theorem_2_models_of_different_clusters_differ(kind, seed, share):
+    """As printed, and sharper: for each pair of clusters ``2N - n_k - n_l``."""
+    check_theorem_2(kind, seed, share)
+
+
+@slow
+@settings(max_examples=400)
+@given(kinds, seeds, shares)
+def test_theorem_2_thoroughly(kind, seed, share):
+    check_theorem_2(kind, seed, share)
+
+
+@few
+@given(kinds, seeds, st.floats(0.3, 1.7))
+def test_theorem_2_is_exact_for_two_clusters(kind, seed, share):
+    """They differ iff ``lam < |grad g_1(y) - grad g_2(y)| / N`` at the pooled optimum y."""
+    assume(abs(share - 1) > 1e-2)
+    problem, labels = draw(kind, seed)
+    labels = np.random.RandomState((seed + 1) % 2**32).randint(2, size=problem.n)
+    assume(labels.min() < labels.max())
+    one = np.zeros(problem.n, dtype=int)
+    _, y = solve_reduced(problem, 0.0, one, np.zeros((problem.n, problem.d)))
+    g = gradients(problem, y[0])
+    exact = np.linalg.norm(g[labels == 0].mean(axis=0) - g[labels == 1].mean(axis=0)) / problem.n
+    assume(exact > 1e-6)
+    new, theta = solve_reduced(problem, share * exact, labels, problem.local_models())
+    assert len(theta) == (2 if share < 1 else 1)
+
+
+@few
+@given(kinds, seeds, shares)
+def test_coinciding_clusters_obey_every_split(kind, seed, share):
+    """Clusters M of one model: ``|grad g_A(w) - grad g_{M - A}(w)| <= lam n_M`` for all A."""
+    problem, labels = draw(kind, seed)
+    lam = share * lam_max_bounds(problem, tol=0.1)[1]
+    assume(lam > 1e-6)
+    new, theta = solve_reduced(problem, lam, labels, problem.local_models())
+    for k in range(len(theta)):
+        mine = np.flatnonzero(new == k)
+        clusters = np.unique(labels[mine])
+        g = gradients(problem, theta[k])
+        for code in range(1, 2 ** (len(clusters) - 1)):
+            chosen = clusters[[bool(code >> b & 1) for b in range(len(clusters))]]
+            in_a = np.isin(labels[mine], chosen)
+            split = g[mine][in_a].mean(axis=0) - g[mine][~in_a].mean(axis=0)
+            assert np.linalg.norm(split) <= lam * len(mine) * (1 + 1e-6) + 1e-9
+
+
+@few
+@given(kinds, seeds)
+def test_both_theorems_recover_the_partition_exactly(kind, seed):
+    """With lam between the two bounds the solution has these clusters and no others."""
+    problem, labels = draw(kind, seed, spread=4.0)
+    top = lam_max_bounds(problem, tol=0.1)[1]
+    assume(top > 1e-6)
+    tried = 0
+    for share in (0.05, 0.15, 0.3, 0.5, 0.75, 1.0):
+        interval = theorem_bounds(problem, share * top, labels, problem.local_models())
+        if not interval.lower * (1 + 1e-6) <= share * top < interval.upper * (1 - 1e-6):
+            continue
+        tried += 1
+        _, found = solve(problem, share * top)
+        pairs = set(zip(labels.tolist(), found.tolist(), strict=True))
+        assert len(pairs) == labels.max() + 1 == found.max() + 1
+    assume(tried)
+
+
+# ---------------------------------------------------------------------- Theorems 3 and 4
+
+
+@few
+@given(seeds, st.floats(0.0, 1.0))
+def test_theorem_3_bounds_that_do_not_depend_on_lam(seed, place):
+    """Objectives that differ by linear functions: recovery on the whole closed interval."""
+    problem, labels = draw("points", seed, spread=8.0)
+    assume(labels.max() > 0)
+    interval = theorem_bounds(problem, 1.0, labels, problem.rows[0])
+    lower, upper = interval.uniform
+    # The paper's epsilon_k are positive.
+    assume(0 < lower < upper)
+    lam = lower + place * (upper - lower)
+    at = theorem_bounds(problem, lam, labels, problem.rows[0])
+    assert at.lower <= lam * (1 + 1e-9) and lam <= at.upper_printed * (1 + 1e-9)
+    _, found = solve(problem, min(max(lam, lower * (1 + 1e-9)), upper * (1 - 1e-9)))
+    pairs = set(zip(labels.tolist(), found.tolist(), strict=True))
+    assert len(pairs) == labels.max() + 1 == found.max() + 1
+
+
+@given(st.sampled_from(LOSSES), seeds)
+def test_theorem_4_distance_of_local_models(kind, seed):
+    """``|grad f_j(x_i)| / L <= |x_i - x_j| <= |grad f_j(x_i)| / mu`` at the clients' minima.
+
+    The paper takes suprema of gradient differences for the two bounds; at x_i, where f_i has
+    none, the difference is f_j's gradient.
+    """
+    problem, _ = draw(kind, seed)
+    x = problem.local_models()
+    n = problem.n
+    L, mu, _ = problem.pool.spectrum()
+    assert (mu >= 0.1 * (1 - 1e-9)).all()
+    for i in range(n):
+        g = np.linalg.norm(gradients(problem, x[i]), axis=1)
+        distance = np.linalg.norm(x - x[i], axis=1)
+        assert (distance <= g / mu + 1e-6).all()
+        if kind != "poisson":  # its curvature has no bound
+            assert (distance >= g / L - 1e-6).all()
+
+
+# ----------------------------------------------------------------------- the exact test
+
+
+def check_exact_test(kind, seed, share):
+    problem, labels = draw(kind, seed)
+    labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
+    lam = share * lam_max_bounds(problem, tol=0.1)[1]
+    assume(lam > 1e-6)
+    certificate = certify(problem, lam, labels, problem.local_models())
+    best, X = optimum(problem, lam)
+    scale = max(abs(best), 1e-3 * problem.at_zero)
+    excess = problem.primal(certificate.models, lam) - best
+    if certificate.ratio <= 1:
+        assert excess <= 1e-7 * scale
+    elif certificate.lower > 1:
+        # Near the limit an excess may be too small to see.
+        assert excess > -1e-8 * scale
+        assume(certificate.lower > 1.05)
+        assert excess > 1e-8 * scale
+    else:
+        assert certificate.ratio / certificate.lower < 1.01
+    if certificate.optimal:
+        for k in range(labels.max() + 1):
+            spread = np.ptp(X[labels == k], axis=0).max()
+            assert spread <= 1e-3 * max(np.abs(X).max(), 1.0)
+
+
+@few
+@given(kinds, seeds, shares)
+def test_exact_test_of_a_partition(kind, seed, share):
+    """Flows inside the clusters: yes iff the reduced models solve the whole problem."""
+    check_exact_test(kind, seed, share)
+
+
+@slow
+@settings(max_examples=400)
+@given(kinds, seeds, shares)
+def test_exact_test_thoroughly(kind, seed, share):
+    check_exact_test(kind, seed, share)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_everything_is_fused_from_lam_max_on_and_not_below(loss, graph):
+    """On 50 federations (two of a kind), at several lam on each side."""
+    for seed in (0, 1):
+        problem = make_problem(loss, 8, graph, seed=seed, alpha=0.05)
+        lower, upper = lam_max_bounds(problem)
+        component = problem.graph.components()
+        for share in (1.001, 1.7, 30.0):
+            _, labels = solve(problem, share * upper)
+            assert labels.max() == component.max()
+        for share in (0.4, 0.9, 0.999):
+            _, labels = solve(problem, share * lower)
+            assert labels.max() > component.max()
+
+
+# --------------------------------------------------------- what is false, and what is loose
+
+
+def test_false_the_number_of_models_never_grows_with_lam():
+    """The paper's remark on the path (appendix A): clients that met can part again.
+
+    ``f_i(x) = h_i (x - a_i)^2 / 2`` on the line: a soft client (h = 1) at 0, a stiff one
+    (h = 10) at 1, and two clients at 100 that pull both.  The soft one gives way faster, reaches
+    the stiff one at ``lam = 10 / 29``, and is pulled past it at ``lam = 10 / 7``.
+    """
+    h, a = np.array([1.0, 10.0, 1.0, 1.0]), np.array([0.0, 1.0, 100.0, 100.0])
+    rows = np.sqrt(h)[:, None], np.sqrt(h) * a, np.arange(4)
+    problem = make_problem("squared_error", 4, rows=rows, alpha=0.0)
+    soft, stiff, counts = [], [], []
+    for lam in (0.1, 0.34, 0.35, 1.0, 1.42, 1.43, 5.0, 60.0):
+        X, labels = solve(problem, lam)
+        best, _ = optimum(problem, lam)
+        assert problem.primal(X, lam) == pytest.approx(best, rel=1e-7)
+        soft.append(X[0, 0])
+        stiff.append(X[1, 0])
+        counts.append(int(labels.max()) + 1)
+    assert counts == [3, 3, 2, 2, 2, 3, 3, 1]
+    order = np.sign(np.array(soft) - np.array(stiff)).tolist()
+    assert order == [-1, -1, 0, 0, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("graph", ["complete", "weighted"])
+def test_false_in_about_a_third_of_random_quadratics(graph):
+    """A path may not freeze a cluster that it has met."""
+    splits = 0
+    for seed in range(12):
+        rng = np.random.RandomState(seed)
+        n, d = 5, 2
+        roots = rng.standard_normal((n, d, d)) * np.exp(rng.uniform(-1.5, 1.5, (n, 1, d)))
+        a, codes = rng.standard_normal((n, d)), np.repeat(np.arange(n), d)
+        Z = roots.reshape(n * d, d)
+        rows = Z, np.einsum("rd,rd->r", Z, a[codes]), codes
+        problem = make_problem("squared_error", n, graph, rows=rows, seed=seed, alpha=0.0)
+        top = lam_max_bounds(problem)[1]
+        counts = [solve(problem, share * top)[1].max() for share in np.geomspace(0.02, 0.95, 15)]
+        splits += bool((np.diff(counts) > 0).any())
+    assert 1 <= splits <= 9
+
+
+def test_equal_curvatures_never_split_in_one_dimension():
+    """Points on a line: the number of clusters does fall along the path."""
+    for seed in range(5):
+        problem = make_points(np.random.RandomState(seed).standard_normal((9, 1)))
+        top = lam_max_bounds(problem)[1]
+        counts = [int(solve(problem, s * top)[1].max()) for s in np.linspace(0.02, 1.01, 12)]
+        assert (np.diff(counts) <= 0).all()
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_false_theorem_2_under_the_printed_objectives(m):
+    """Read literally, with each ordered pair counted, (13) promises too much.
+
+    Two clusters of m equal points at distance D: under (14), which is ours at ``2 lam``, they
+    meet at ``lam = D / (4 m)``, but (13) holds up to ``lam < D / (2 m)``; under (3), which is
+    ours at ``2 N lam``, the gap is N times wider still.  Theorem 1 stays true, but loose.
+    """
+    D = 3.0
+    problem = make_points(np.repeat([0.0, D], m))
+    labels = np.repeat([0, 1], m)
+    for convention in (2.0, 2.0 * problem.n):
+        # Between the true limit and the printed one.
+        lam = 0.8 * D / (2 * m)
+        ours = convention * lam
+        _, X = optimum(problem, ours)
+        w = X[[0, m]]
+        printed, _ = theorem_2(problem, w, labels)
+        assert lam < printed == pytest.approx(D / (2 * m))
+        assert np.abs(w[0] - w[1]).max() < 1e-5
+    # Under our convention the bound is what it says, and exact.
+    printed, sharper = theorem_2(problem, np.array([[0.0], [D]]), labels)
+    assert printed == sharper == pytest.approx(D / (2 * m))
+    assert solve(problem, 0.999 * printed)[1].max() == 1
+    assert solve(problem, 1.001 * printed)[1].max() == 0
+
+
+def test_a_free_intercept_may_leave_more_than_one_solution():
+    """Squared hinge, margins beyond 1: the objective is flat in the intercept.
+
+    Why a proof says "a solution" and not "the solution" where the test holds with equality.
+    """
+    Z = np.array([[3.0], [-3.0], [3.1], [-3.1]])
+    t, codes = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0, 0, 1, 1])
+    pool = pool_of("squared_hinge", Z, t, codes, 2, alpha=1e-9, fit_intercept=True)
+    base = np.array([[1.0, 0.0], [1.0, 0.0]])
+    shifted = base + [0.0, 0.5]
+    np.testing.assert_array_equal(pool.objectives(base), pool.objectives(shifted))
+
+
+def test_solver_and_theorems_use_one_convention():
+    """Theorem 1's threshold for one cluster of two points is where the solver fuses them."""
+    problem = make_points([[0.0], [1.0]])
+    for lam, K in ((0.499, 2), (0.501, 1)):
+        result, _ = admm(problem, lam, tol=1e-10)
+        assert len(result.cluster_params) == K
