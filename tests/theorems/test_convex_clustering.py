@@ -9,7 +9,7 @@ solution by cvxpy or one that a duality gap of rounding size certifies.
 import numpy as np
 import pytest
 from fusion_problems import GRAPHS, LOSSES, make_points, make_problem, optimum, pool_of
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from skcfl._contraction import contract, lam_max_bounds, solve_reduced
@@ -23,7 +23,7 @@ kinds, seeds = st.sampled_from(KINDS), st.integers(0, 2**31)
 # The share of lam_max at which a theorem is tried.
 shares = st.floats(0.02, 1.2)
 
-few = settings(max_examples=60)
+few = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 slow = pytest.mark.slow
 
 
@@ -119,7 +119,7 @@ def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, share):
 
 
 @slow
-@settings(max_examples=400)
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, shares)
 def test_theorem_1_thoroughly(kind, seed, share):
     check_theorem_1(kind, seed, share)
@@ -180,7 +180,7 @@ def test_theorem_2_models_of_different_clusters_differ(kind, seed, share):
 
 
 @slow
-@settings(max_examples=400)
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, shares)
 def test_theorem_2_thoroughly(kind, seed, share):
     check_theorem_2(kind, seed, share)
@@ -317,7 +317,7 @@ def test_exact_test_of_a_partition(kind, seed, share):
 
 
 @slow
-@settings(max_examples=400)
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, shares)
 def test_exact_test_thoroughly(kind, seed, share):
     check_exact_test(kind, seed, share)
