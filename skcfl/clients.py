@@ -468,9 +468,12 @@ class ClientPool:
         """
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
         # Slopes are sums of flows: what rounding leaves where they cancel is zero, or the bound
-        # of a client without rows would never be finite.
-        size = np.abs(s).max(axis=1, initial=0.0)
-        s = np.where((size > ROUNDING * size.max(initial=0.0))[:, None], s, 0.0)
+        # of a client without rows would never be finite.  Of free parameters only: a penalty
+        # makes small slopes cheap, and their share of the bound is not given away.
+        free = self.model.decay == 0.0
+        size = np.abs(s[:, free]).max(axis=1, initial=0.0)
+        tiny = size <= ROUNDING * np.abs(s).max(initial=0.0)
+        s = np.where(tiny[:, None] & free, 0.0, s)
         bound = np.empty(self.n_clients)
         out = np.empty((self.n_clients, self.n_params))
 

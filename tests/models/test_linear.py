@@ -239,9 +239,11 @@ def test_moreau(loss, seed):
     v, rho = problem.centres(pool), 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
     x = pool.prox(v, rho)
     s = rho[:, None] * (v - x)
-    bound, _ = pool.conjugate(s)
+    bound, maximiser = pool.conjugate(s)
     inner = (s * x).sum(axis=1)
     assert_allclose(pool.objectives(x) + bound, inner, rtol=1e-9, atol=1e-9)
+    reached = (s * maximiser).sum(axis=1) - pool.objectives(maximiser)
+    assert_allclose(reached, bound, rtol=1e-7, atol=1e-8)
 
 
 @settings(max_examples=15)
@@ -604,6 +606,20 @@ def test_conjugate_is_tight_at_gradients(loss, seed, alpha, fit_intercept, size)
     unit = 1.0 + np.abs(value) + np.abs(inner)
     assert (bound - inner + value >= -1e-9 * unit).all()
     assert (bound - inner + value <= 1e-7 * unit).all()
+
+
+def test_small_slopes_next_to_large_ones_are_not_lost():
+    """A client without rows pays its penalty's conjugate, however large the others' slopes."""
+    pool = Problem("poisson", sizes=[0, 5], alpha=1e-4).pool()
+    s = np.zeros((2, 6))
+    s[0, 0], s[1, -1] = 1e-2, 1e12
+    bound, _ = pool.conjugate(s)
+    assert_allclose(bound[0], 0.5 * 1e-4 / 1e-4)
+    # Its intercept is free: what rounding of the large slopes leaves there is nothing.
+    s[0, -1] = 1e-5
+    assert_allclose(pool.conjugate(s)[0][0], 0.5)
+    s[1, -1] = 1.0
+    assert np.isinf(pool.conjugate(s)[0][0])
 
 
 @every_loss
