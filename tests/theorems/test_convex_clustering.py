@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from skcfl._contraction import contract, lam_max_bounds, solve_reduced
 from skcfl.certificates import certify, gap_of, theorem_bounds
-from skcfl.solvers import admm
+from skcfl.solvers import admm, solve_pooled
 
 pytest.importorskip("cvxpy")
 
@@ -61,6 +61,13 @@ def partition_near(labels, rng):
     return np.unique(labels, return_inverse=True)[1]
 
 
+def bounds_apart(problem, labels):
+    """The theorems' bounds at each cluster's own minimiser: about what they are at any lam."""
+    start = np.zeros((labels.max() + 1, problem.d))
+    theta, _, _ = solve_pooled(problem.pool, labels, start, weights=np.ones(problem.n))
+    return theorem_bounds(problem, 0.0, labels, theta[labels])
+
+
 def gradients(problem, w):
     """Gradients of all clients at one model."""
     return problem.pool.objectives_gradients(np.tile(w, (problem.n, 1)))[1]
@@ -101,10 +108,10 @@ def theorem_1(problem, w, labels):
     return bound
 
 
-def check_theorem_1(kind, seed, share):
+def check_theorem_1(kind, seed, factor):
     problem, labels = draw(kind, seed)
     labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
-    lam = share * lam_max_bounds(problem, tol=0.1)[1]
+    lam = factor * bounds_apart(problem, labels).lower
     assume(lam > 1e-6)
     w = reduced(problem, lam, labels)
     assume(lam >= theorem_1(problem, w, labels) * (1 + 1e-6))
@@ -112,17 +119,17 @@ def check_theorem_1(kind, seed, share):
 
 
 @few
-@given(kinds, seeds, shares)
-def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, share):
+@given(kinds, seeds, st.floats(0.9, 2.0))
+def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, factor):
     """``lam >= max |grad f_i(w_k) - grad f_j(w_k)| / n_k``: the w_k, repeated, are a solution."""
-    check_theorem_1(kind, seed, share)
+    check_theorem_1(kind, seed, factor)
 
 
 @slow
 @settings(max_examples=400, suppress_health_check=list(HealthCheck))
-@given(kinds, seeds, shares)
-def test_theorem_1_thoroughly(kind, seed, share):
-    check_theorem_1(kind, seed, share)
+@given(kinds, seeds, st.floats(0.9, 2.0))
+def test_theorem_1_thoroughly(kind, seed, factor):
+    check_theorem_1(kind, seed, factor)
 
 
 @few
@@ -157,11 +164,11 @@ def theorem_2(problem, w, labels):
     return printed, sharper
 
 
-def check_theorem_2(kind, seed, share):
+def check_theorem_2(kind, seed, factor):
     problem, labels = draw(kind, seed)
     labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
     assume(labels.max() > 0)
-    lam = share * lam_max_bounds(problem, tol=0.1)[1]
+    lam = factor * bounds_apart(problem, labels).upper
     assume(lam > 1e-6)
     w = reduced(problem, lam, labels)
     printed, sharper = theorem_2(problem, w, labels)
@@ -173,17 +180,17 @@ def check_theorem_2(kind, seed, share):
 
 
 @few
-@given(kinds, seeds, shares)
-def test_theorem_2_models_of_different_clusters_differ(kind, seed, share):
+@given(kinds, seeds, st.floats(0.3, 1.0))
+def test_theorem_2_models_of_different_clusters_differ(kind, seed, factor):
     """As printed, and sharper: for each pair of clusters ``2N - n_k - n_l``."""
-    check_theorem_2(kind, seed, share)
+    check_theorem_2(kind, seed, factor)
 
 
 @slow
 @settings(max_examples=400, suppress_health_check=list(HealthCheck))
-@given(kinds, seeds, shares)
-def test_theorem_2_thoroughly(kind, seed, share):
-    check_theorem_2(kind, seed, share)
+@given(kinds, seeds, st.floats(0.3, 1.0))
+def test_theorem_2_thoroughly(kind, seed, factor):
+    check_theorem_2(kind, seed, factor)
 
 
 @few
@@ -223,22 +230,19 @@ def test_coinciding_clusters_obey_every_split(kind, seed, share):
 
 
 @few
-@given(kinds, seeds)
-def test_both_theorems_recover_the_partition_exactly(kind, seed):
+@given(kinds, seeds, st.floats(0.05, 0.9))
+def test_both_theorems_recover_the_partition_exactly(kind, seed, place):
     """With lam between the two bounds the solution has these clusters and no others."""
     problem, labels = draw(kind, seed, spread=4.0)
-    top = lam_max_bounds(problem, tol=0.1)[1]
-    assume(top > 1e-6)
-    tried = 0
-    for share in (0.05, 0.15, 0.3, 0.5, 0.75, 1.0):
-        interval = theorem_bounds(problem, share * top, labels, problem.local_models())
-        if not interval.lower * (1 + 1e-6) <= share * top < interval.upper * (1 - 1e-6):
-            continue
-        tried += 1
-        _, found = solve(problem, share * top)
-        pairs = set(zip(labels.tolist(), found.tolist(), strict=True))
-        assert len(pairs) == labels.max() + 1 == found.max() + 1
-    assume(tried)
+    assume(labels.max() > 0)
+    lower, upper = bounds_apart(problem, labels)
+    assume(1e-6 < lower < upper)
+    lam = lower ** (1 - place) * upper**place
+    lower, upper = theorem_bounds(problem, lam, labels, problem.local_models())
+    assume(lower * (1 + 1e-6) <= lam < upper * (1 - 1e-6))
+    _, found = solve(problem, lam)
+    pairs = set(zip(labels.tolist(), found.tolist(), strict=True))
+    assert len(pairs) == labels.max() + 1 == found.max() + 1
 
 
 # ---------------------------------------------------------------------- Theorems 3 and 4
@@ -369,7 +373,7 @@ def test_false_the_number_of_models_never_grows_with_lam():
 def test_false_in_about_a_third_of_random_quadratics(graph):
     """A path may not freeze a cluster that it has met."""
     splits = 0
-    for seed in range(12):
+    for seed in range(8):
         rng = np.random.RandomState(seed)
         n, d = 5, 2
         roots = rng.standard_normal((n, d, d)) * np.exp(rng.uniform(-1.5, 1.5, (n, 1, d)))
@@ -378,9 +382,9 @@ def test_false_in_about_a_third_of_random_quadratics(graph):
         rows = Z, np.einsum("rd,rd->r", Z, a[codes]), codes
         problem = make_problem("squared_error", n, graph, rows=rows, seed=seed, alpha=0.0)
         top = lam_max_bounds(problem)[1]
-        counts = [solve(problem, share * top)[1].max() for share in np.geomspace(0.02, 0.95, 15)]
+        counts = [solve(problem, share * top)[1].max() for share in np.geomspace(0.02, 0.95, 12)]
         splits += bool((np.diff(counts) > 0).any())
-    assert 1 <= splits <= 9
+    assert 1 <= splits <= 6
 
 
 def test_equal_curvatures_never_split_in_one_dimension():
