@@ -1,10 +1,13 @@
 """Time of one communication round over the time of its bare matrix products.
 
-"Bare" are the two products that a round of IFCA with k linear models cannot avoid, in the
-same floating type and on all rows at once: the predictions of every model on every row,
-and the product of the chosen model's residuals with each client's rows. The naive loop
-does the same round client by client, as published code does. All are measured in this run,
-turn by turn; the figures are medians of the ratios::
+"Bare" are the products that a round of IFCA cannot avoid, in the same floating type. With k
+linear models they are two, on all rows at once: the predictions of every model on every row,
+and the product of the chosen model's residuals with each client's rows. With networks
+(one hidden layer, model averaging) they are the layers of every model on every row, and for
+each client and local step the two products forward, the two for the gradient of the weights and
+the one that takes the slopes back to the hidden layer. The naive loop does the same round
+client by client, as published code does. All are measured in this run, turn by turn; the figures
+are medians of the ratios, of CPU time on one thread::
 
     python benchmarks/rounds.py [--repeats 15] [--quick]
 """
@@ -16,7 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from skcfl.clients import ClientPool
-from skcfl.models import LinearModel
+from skcfl.models import MLP, LinearModel
 from skcfl.solvers import Options, alternate
 
 JOBS = [
@@ -25,6 +28,10 @@ JOBS = [
     (400, 100, 1000, 4, 0.6),
     (200, 50, 20, 4, 4.0),
 ]
+# Networks: clients, rows a client, features, hidden units, classes, models; and the targets.
+NETWORK = (40, 100, 784, 200, 10, 4)
+NETWORK_TARGETS = {"sgd": 1.35, "adam": 2.3}
+LOCAL_STEPS = 10
 ALPHA = 1e-4
 ROUNDS = 10
 
@@ -59,26 +66,130 @@ def naive(X, y, theta, n_clients, rate):
     return theta - rate * total / np.maximum(weight, 1)[:, None]
 
 
-def rounds(pool, theta, rate):
+def make_network_job(n_clients, n_rows, d, h, n_classes, k, seed=0):
+    """Rows, starts and the pool of a job with networks; classes drawn by a network a cluster."""
+    rng = np.random.RandomState(seed)
+    X = rng.uniform(size=(n_clients * n_rows, d)).astype(np.float32)
+    codes = np.repeat(np.arange(n_clients), n_rows)
+    model = MLP((h,), alpha=ALPHA).bind(d, n_classes)
+    true = model.init_params(k, seed)
+    y = model.decision(X - 0.5, true, codes % k).argmax(axis=1)
+    pool = ClientPool(model, X, y, codes, n_clients)
+    return X.reshape(n_clients, n_rows, d), y.reshape(n_clients, n_rows), true, pool
+
+
+def bare_network(X, W, theta):
+    """The matrix products of a round with networks; `W` are the clients' weights by layer."""
+    n_clients, n_rows, d = X.shape
+    rows = X.reshape(-1, d)
+    for W1, W2 in zip(*theta, strict=True):
+        (rows @ W1) @ W2
+    h, n_classes = W[1].shape[1:]
+    A, D = np.empty((2, n_rows, h), X.dtype)
+    Z, G1, G2 = (np.empty(s, X.dtype) for s in ((n_rows, n_classes), (d, h), (h, n_classes)))
+    for Xi, W1, W2 in zip(X, *W, strict=True):
+        for _ in range(LOCAL_STEPS):
+            np.matmul(Xi, W1, out=A)
+            np.matmul(A, W2, out=Z)
+            np.matmul(A.T, Z, out=G2)
+            np.matmul(Z, W2.T, out=D)
+            np.matmul(Xi.T, D, out=G1)
+
+
+def _slopes(Z, yi):
+    """Softmax minus the classes, over the number of rows."""
+    P = np.exp(Z - Z.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    P[np.arange(len(yi)), yi] -= 1
+    return P / len(yi)
+
+
+def naive_network(X, y, theta, rate):
+    """One round with gradient descent, one client after the other."""
+    total = [[np.zeros_like(part) for part in model] for model in theta]
+    count = np.zeros(len(theta))
+    for Xi, yi in zip(X, y, strict=True):
+        losses = []
+        for W1, b1, W2, b2 in theta:
+            Z = np.maximum(Xi @ W1 + b1, 0) @ W2 + b2
+            Z -= Z.max(axis=1, keepdims=True)
+            own = Z[np.arange(len(yi)), yi]
+            losses.append((np.log(np.exp(Z).sum(axis=1)) - own).mean())
+        j = int(np.argmin(losses))
+        W1, b1, W2, b2 = (part.copy() for part in theta[j])
+        for _ in range(LOCAL_STEPS):
+            A = np.maximum(Xi @ W1 + b1, 0)
+            R = _slopes(A @ W2 + b2, yi)
+            D = (R @ W2.T) * (A > 0)
+            W2 -= rate * (A.T @ R + ALPHA * W2)
+            b2 -= rate * R.sum(axis=0)
+            W1 -= rate * (Xi.T @ D + ALPHA * W1)
+            b1 -= rate * D.sum(axis=0)
+        for part, new in zip(total[j], (W1, b1, W2, b2), strict=True):
+            part += new
+        count[j] += 1
+    return [[p / max(n, 1) for p in parts] for parts, n in zip(total, count, strict=True)]
+
+
+def rounds(pool, theta, rate, **more):
     """Seconds of one round of the library, with all its bookkeeping."""
-    options = Options(max_iter=ROUNDS, step_size=rate, tol=0, polish=False)
-    loop_only = Options(max_iter=1, step_size=rate, tol=0, polish=False)
-    start = time.perf_counter()
+    options = Options(max_iter=ROUNDS, step_size=rate, tol=0, polish=False, **more)
+    loop_only = Options(max_iter=1, step_size=rate, tol=0, polish=False, **more)
+    start = time.process_time()
     alternate(pool, theta, loop_only, np.random.RandomState(0))
-    once = time.perf_counter() - start
-    start = time.perf_counter()
+    once = time.process_time() - start
+    start = time.process_time()
     alternate(pool, theta, options, np.random.RandomState(0))
-    return (time.perf_counter() - start - once) / (ROUNDS - 1)
+    return (time.process_time() - start - once) / (ROUNDS - 1)
 
 
 def clock(function, *args, least=0.02):
     """Seconds of a call, from as many calls as fill a fraction of a second."""
     count = 0
-    start = time.perf_counter()
-    while count == 0 or time.perf_counter() - start < least:
+    start = time.process_time()
+    while count == 0 or time.process_time() - start < least:
         function(*args)
         count += 1
-    return (time.perf_counter() - start) / count
+    return (time.process_time() - start) / count
+
+
+def report(name, times, target):
+    """Print one line of medians; the first turn only warms up."""
+    floor, ours, loop = np.array(times[1:]).T
+    print(
+        f"{name:34} {1e3 * np.median(floor):7.2f}ms {1e3 * np.median(ours):7.2f}ms "
+        f"{np.median(ours / floor):6.2f} {np.median(loop / floor):6.2f} {target:7.2f}"
+    )
+
+
+def network_rows(repeats, quick):
+    """Measure the rounds with networks."""
+    n_clients, *shape = NETWORK
+    n = n_clients // 4 if quick else n_clients
+    X, y, theta, pool = make_network_job(n, *shape)
+    parts = [pool.model.weights(t) for t in theta]
+    parts = [[a for layer in model.values() for a in layer] for model in parts]
+    starts = [np.stack([model[i] for model in parts]) for i in (0, 2)]
+    W = [np.repeat(part[:1], n, axis=0) for part in starts]
+    for optimizer, target in NETWORK_TARGETS.items():
+        rate = 0.1 if optimizer == "sgd" else 0.005
+        times = [
+            (
+                clock(bare_network, X, W, starts),
+                rounds(
+                    pool,
+                    theta,
+                    rate,
+                    averaging="model",
+                    local_steps=LOCAL_STEPS,
+                    optimizer=optimizer,
+                ),
+                clock(naive_network, X, y, parts, rate) if optimizer == "sgd" else np.nan,
+            )
+            for _ in range(repeats + 1)
+        ]
+        layers = "-".join(str(units) for units in shape[1:4])
+        report(f"IFCA {layers} {n} x {shape[0]}, k={shape[4]}, {optimizer}", times, target)
 
 
 def main():
@@ -94,21 +205,16 @@ def main():
             X, y, theta, pool = make_job(n, n_rows, d, k)
             residuals = np.random.RandomState(1).standard_normal((n, n_rows))
             rate = 0.5 / pool.spectrum()[0].mean()
-            times = []
-            for _ in range(args.repeats + 1):
-                times.append(
-                    (
-                        clock(bare, X, residuals, theta),
-                        rounds(pool, theta, rate),
-                        clock(naive, X, y, theta, n, rate),
-                    )
+            times = [
+                (
+                    clock(bare, X, residuals, theta),
+                    rounds(pool, theta, rate),
+                    clock(naive, X, y, theta, n, rate),
                 )
-            floor, ours, loop = np.array(times[1:]).T
-            name = f"IFCA linear {n} x {n_rows} x {d}, k={k}"
-            print(
-                f"{name:34} {1e3 * np.median(floor):7.2f}ms {1e3 * np.median(ours):7.2f}ms "
-                f"{np.median(ours / floor):6.2f} {np.median(loop / floor):6.2f} {target:7.2f}"
-            )
+                for _ in range(args.repeats + 1)
+            ]
+            report(f"IFCA linear {n} x {n_rows} x {d}, k={k}", times, target)
+        network_rows(args.repeats, args.quick)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,14 @@ class Block:
         """Row values back to the columns: (c, C, n) -> (c, C, d)."""
         return np.matmul(r, self.X)
 
+    def times(self, w, out):
+        """``X_i w_i`` of each client, written into `out`: (c, d, h) -> (c, n, h)."""
+        np.matmul(self.X, w, out=out)
+
+    def transposed_times(self, r, out):
+        """``X_i' r_i`` of each client, written into `out`: (c, n, h) -> (c, d, h)."""
+        np.matmul(self.X.transpose(0, 2, 1), r, out=out)
+
     def gram(self, h):
         """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
         return np.matmul((self.X * h[:, :, None]).transpose(0, 2, 1), self.X)
@@ -79,31 +87,56 @@ class Block:
 
     def take(self, index):
         """Block of some of the clients, by their places in this block."""
-        return Block(
+        part = Block(
             self.X[index],
             self.y[index],
             self.weights[index],
             self.clients[index],
             self.lengths[index],
         )
+        return self._hand_on(part, index)
+
+    def _hand_on(self, part, index=...):
+        """`part` with the factors of its clients, if this block has been factored."""
+        if "factors" in self.cache:
+            part.cache["factors"] = self.cache["factors"].take(index)
+        return part
 
     def columns(self, index):
         """Block with some of the columns of the design matrix."""
         return Block(self.X[:, :, index], self.y, self.weights, self.clients, self.lengths)
 
-    def batch(self, rows, weights):
-        """Block of some rows of every client: rows (c, b), weights (c, b)."""
-        here = np.arange(len(rows))[:, None]
+    def row_parts(self, size):
+        """Rows of all clients, padding included, as blocks of one client of at most `size` rows.
+
+        Yields the places of the rows, a slice of 0..c n, and the block.
+        """
+        c, n, d = self.shape
+        X = self.X.reshape(c * n, d)
+        y = self.y.transpose(1, 0, 2).reshape(self.y.shape[1], c * n)
+        for start in range(0, c * n, size):
+            some = slice(start, min(start + size, c * n))
+            yield some, one_client(X[some], y[:, some])
+
+    def batch(self, rows, weights, room=None):
+        """Block of some rows of every client: rows (c, b), weights (c, b).
+
+        `room` may be the design matrix of an earlier batch, which is overwritten.
+        """
+        c, n, d = self.shape
+        here = np.arange(c)[:, None]
         y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
-        return Block(self.X[here, rows], y, weights, self.clients, self.lengths)
+        # Without the mode numpy would write to an array of its own first.
+        X = np.take(self.X.reshape(c * n, d), here * n + rows, axis=0, out=room, mode="clip")
+        return Block(X, y, weights, self.clients, self.lengths)
 
     def astype(self, dtype):
         """Same block in another floating type (itself if nothing changes)."""
         if self.dtype == dtype:
             return self
         y = self.y.astype(dtype) if self.y.dtype.kind == "f" else self.y
-        return Block(
-            self.X.astype(dtype), y, self.weights.astype(dtype), self.clients, self.lengths
+        return self._hand_on(
+            Block(self.X.astype(dtype), y, self.weights.astype(dtype), self.clients, self.lengths)
         )
 
 
@@ -152,6 +185,16 @@ class SparseBlock(Block):
         rows = r.transpose(0, 2, 1).reshape(c * n, outputs)
         return (self._diagonal().T @ rows).reshape(c, d, outputs).transpose(0, 2, 1)
 
+    def times(self, w, out):
+        """``X_i w_i`` of each client, written into `out`: (c, d, h) -> (c, n, h)."""
+        c, n, d = self.shape
+        out[...] = (self._diagonal() @ w.reshape(c * d, -1)).reshape(out.shape)
+
+    def transposed_times(self, r, out):
+        """``X_i' r_i`` of each client, written into `out`: (c, n, h) -> (c, d, h)."""
+        c, n, d = self.shape
+        out[...] = (self._diagonal().T @ r.reshape(c * n, -1)).reshape(out.shape)
+
     def gram(self, h):
         """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
         X = self.dense()
@@ -168,7 +211,7 @@ class SparseBlock(Block):
         """Block of some of the clients, by their places in this block."""
         index = np.arange(len(self.clients))[index]
         X = self._rows(index[:, None] * self.n + np.arange(self.n))
-        return SparseBlock(
+        part = SparseBlock(
             X,
             self.n,
             self.y[index],
@@ -176,13 +219,14 @@ class SparseBlock(Block):
             self.clients[index],
             self.lengths[index],
         )
+        return self._hand_on(part, index)
 
     def columns(self, index):
         """Block with some of the columns of the design matrix."""
         X = sparse.csr_array(self.X[:, np.flatnonzero(index)])
         return SparseBlock(X, self.n, self.y, self.weights, self.clients, self.lengths)
 
-    def batch(self, rows, weights):
+    def batch(self, rows, weights, room=None):
         """Block of some rows of every client: rows (c, b), weights (c, b)."""
         here = np.arange(len(rows))[:, None]
         y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
@@ -194,9 +238,19 @@ class SparseBlock(Block):
         if self.dtype == dtype:
             return self
         y = self.y.astype(dtype) if self.y.dtype.kind == "f" else self.y
-        return SparseBlock(
+        part = SparseBlock(
             self.X.astype(dtype), self.n, y, self.weights.astype(dtype), self.clients, self.lengths
         )
+        return self._hand_on(part)
+
+
+def one_client(X, y=None):
+    """Block of one client with rows `X` (n, d), dense or CSR, and encoded targets (q, n)."""
+    n = X.shape[0]
+    y = np.empty((0, n), X.dtype) if y is None else y
+    weights = np.full((1, n), 1.0 / n, X.dtype)
+    about = y[None], weights, np.zeros(1, dtype=np.intp), np.array([n])
+    return SparseBlock(X, n, *about) if sparse.issparse(X) else Block(X[None], *about)
 
 
 def _cuts(lengths, row_bytes, block_bytes):

@@ -20,7 +20,7 @@ UNBOUNDED = 1e20
 MIN_DAMPING = 1e-14
 
 
-def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
+def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None):
     """Minimise ``m`` convex functions by Newton's method with backtracking.
 
     Parameters
@@ -40,6 +40,8 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
         Stop after the step whose squared Newton decrement falls below ``tol * scale``.
         Steps converge quadratically, so the square root of machine precision before
         the last step gives machine precision after it.
+    stall : float, default=None
+        Give up after a step whose decrement is more than this part of the one before.
 
     Returns
     -------
@@ -54,7 +56,7 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
     m, eps = len(x), np.finfo(float).eps
     damping = np.full(m, MIN_DAMPING)
     last = np.full(m, np.inf)
-    done, stuck, blind, careful = np.zeros((4, m), dtype=bool)
+    done, stuck, slow, blind, careful = np.zeros((5, m), dtype=bool)
     idle = np.zeros(m, dtype=int)
     before = step = x.copy()
     for _ in range(max_iter):
@@ -67,7 +69,7 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
             careful |= harm
             value, gradient = oracle.at(x)
         active = ~(done | stuck)
-        step = oracle.direction(gradient, damping)
+        step = oracle.direction(np.where(active[:, None], gradient, 0.0), damping)
         decrement = -np.einsum("ij,ij->i", gradient, step)
         size = np.abs(decrement)
         # Values differ by little but their rounding: whole steps need not lower them.
@@ -77,6 +79,8 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
         done |= blind & (idle >= MAX_IDLE)
         active &= ~done
         blind &= active
+        if stall is not None:
+            slow |= active & (size > stall * last) & (size > BLIND * scale)
         last = np.where(active, size, last)
         rounding = 8 * eps * (np.abs(value) + scale)
         slack = np.where(blind, BLIND * scale, rounding)
@@ -93,7 +97,7 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16):
         )
         done |= active & ~blind & (size <= tol * scale)
         stuck |= stalled | ~(value > -UNBOUNDED * scale)
-        if (done | stuck).all():
+        if (done | stuck | slow).all():
             break
     converged = done | (stuck & (last <= 1e-8 * scale))
     return x, last, converged
@@ -134,17 +138,34 @@ def solve_scaled(H, g):
     units do no harm, and a little more than its rounding is added to it, so that a singular
     system with a right-hand side in its range has a finite solution.
     """
-    shift = 1e-15 * (10 + H.shape[-1])
+    S, inverse = _scaled(H, 1e-15 * (10 + H.shape[-1]))
+    return np.linalg.solve(S, (g * inverse)[:, :, None])[:, :, 0] * inverse
+
+
+def invert_scaled(H):
+    """Inverses of a batch of symmetric positive semi-definite matrices, to precondition with.
+
+    A flat direction counts as one of little curvature.
+    """
+    S, inverse = _scaled(H, 1e-8)
+    S = np.linalg.inv(S)
+    S *= inverse[:, :, None]
+    S *= inverse[:, None, :]
+    return S
+
+
+def _scaled(H, shift):
+    """`H` scaled to a unit diagonal, plus `shift`, and the scale of its rows and columns."""
     diagonal = np.einsum("ijj->ij", H)
     root = np.sqrt(np.maximum(diagonal, 0.0))
     inverse = np.divide(1.0, root, out=np.ones_like(root), where=root > 0)
     S = H * inverse[:, :, None]
     S *= inverse[:, None, :]
     np.einsum("ijj->ij", S)[:] = np.where(root > 0, 1.0 + shift, 1.0)
-    return np.linalg.solve(S, (g * inverse)[:, :, None])[:, :, 0] * inverse
+    return S, inverse
 
 
-def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
+def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=None):
     """Solve ``H x = g`` for a batch of systems known by their products.
 
     Parameters
@@ -152,7 +173,7 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
     product : callable
         Maps (m, p) to the products with the m matrices.
     diagonal : ndarray of shape (m, p)
-        Positive preconditioner.
+        Size of the matrices' diagonals, positive: the preconditioner where no other is given.
     g : ndarray of shape (m, p)
         Right-hand sides.
     max_iter : int
@@ -160,6 +181,8 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
     tol : ndarray of shape (m,), default=None
         Relative residuals to reach.  None is for Newton directions: a tenth, falling with the
         gradient, so that Newton's method converges superlinearly.
+    precondition : callable, default=None
+        Maps (m, p) to the products with approximate inverses of the matrices.
 
     Returns
     -------
@@ -168,10 +191,12 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
     """
     size = np.linalg.norm(g, axis=1)
     if tol is None:
-        tol = np.clip(size / (1.0 + size), 1e-12, 0.1)
+        tol = np.clip(size / (1.0 + size), 1e-8, 0.1)
+    if precondition is None:
+        precondition = lambda r: r / diagonal  # noqa: E731
     x = np.zeros_like(g)
     r = g.copy()
-    z = r / diagonal
+    z = precondition(r)
     q = z.copy()
     rz = np.einsum("ij,ij->i", r, z)
     stop = (tol * size) ** 2
@@ -186,7 +211,7 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None):
         a = np.divide(rz, qHq, out=np.zeros_like(rz), where=active)
         x += a[:, None] * q
         r -= a[:, None] * Hq
-        z = r / diagonal
+        z = precondition(r)
         new = np.einsum("ij,ij->i", r, z)
         b = np.divide(new, rz, out=np.zeros_like(rz), where=active & (rz > 0))
         q = np.where(active[:, None], z + b[:, None] * q, 0.0)

@@ -220,14 +220,18 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
                 stacklevel=5,
             )
             return None, np.zeros(n_samples, dtype=np.intp)
-        groups, codes = encode(check_ids(ids, n_samples, self._ids_name()))
+        groups, codes = self._encode_ids(check_ids(ids, n_samples, self._ids_name()))
         n_clusters = getattr(self, "n_clusters", 1)
-        if n_clusters > len(groups):
+        if n_clusters != "auto" and n_clusters > len(groups):
             raise ValueError(
                 f"n_clusters={n_clusters} is more than the number of clients, {len(groups)}. "
                 "Every cluster needs a client."
             )
         return groups, codes
+
+    def _encode_ids(self, ids):
+        """Sorted ids of the clients and each row's client; a method may know of more clients."""
+        return encode(ids)
 
     def _encode_classes(self, y):
         if not _is_classifier(self):
@@ -440,6 +444,33 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         ValueError
             If y is needed and missing, or holds a class not seen in fit.
         """
+        return self.cluster_losses(X, y, groups).argmin(axis=1)
+
+    def cluster_losses(self, X, y=None, groups=None):
+        """Mean loss of each client's rows under each cluster's model.
+
+        The matrix that IFCA takes the least of, by rows, and whose rows CLoVE clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
+            belong to one client.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_some_clients, n_clusters_)
+            Losses without the local penalty, clients in the order of ``np.unique(groups)``.
+
+        Raises
+        ------
+        ValueError
+            If y is needed and missing, or holds a class not seen in fit.
+        """
         check_is_fitted(self)
         X, ids = self._take_ids(X, groups)
         X, y = self._check_rows(X, y, dtype=self.model_.dtype)
@@ -452,7 +483,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             clients, codes = encode(check_ids(ids, X.shape[0], self._ids_name()))
             n_clients = len(clients)
         pool = ClientPool(self.model_, X, y, codes, n_clients, n_jobs=self.n_jobs)
-        return pool.losses(self.cluster_params_).argmin(axis=1)
+        return pool.losses(self.cluster_params_)
 
     def sample_labels(self, groups):
         """Cluster of each row's client.

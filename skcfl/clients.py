@@ -17,6 +17,8 @@ from .ledger import Ledger
 
 # Multiplications of one call below which threads cost more than they save.
 PARALLEL_WORK = 2e8
+# Steps of Adam in place of an exact proximal point, and their length.
+PROX_STEPS, PROX_STEP = 30, 0.002
 # Slopes of conjugates that are rounding next to the largest one.
 ROUNDING = 1e-12
 
@@ -35,7 +37,8 @@ class ClientPool:
     codes : ndarray of shape (n_rows,)
         Position of the client that owns each row.
     n_clients : int
-        Number of clients; a client may own no row.
+        Number of clients.  The objective of one that owns no row is zero, without the local
+        penalty, which a client whose rows all weigh nothing keeps.
     sample_weight : ndarray of shape (n_rows,), default=None
         Row weights; rows that weigh nothing are not stored.
     n_jobs : int, default=None
@@ -49,6 +52,8 @@ class ClientPool:
         Clients, stored rows and parameters of a model.
     client_weights : ndarray of shape (n_clients,)
         ``n_i``, the sum of each client's sample weights.
+    without_rows : ndarray of shape (n_clients,) of bool
+        Which clients own no row, so that nothing is known of their models but who they are.
     ledger : Ledger
         Floats sent so far.
     """
@@ -70,6 +75,7 @@ class ClientPool:
         self.random_state = check_random_state(random_state)
         self.ledger = Ledger()
         codes = np.asarray(codes)
+        self.without_rows = np.bincount(codes, minlength=n_clients) == 0
         target = model.encode(y, X.shape[0])
         if sample_weight is None:
             weights = np.ones(len(codes))
@@ -85,8 +91,12 @@ class ClientPool:
 
     def _store(self, design, target, weights, codes, n_clients, size):
         self._block_size = size
-        blocks = make_blocks(design, target, weights, codes, n_clients, **size)
-        self._blocks = [(block, None, block.clients) for block in blocks]
+        self._no_rows = design[:0], target[:0], np.zeros(0), np.zeros(0, dtype=np.intp)
+        # Blocks hold the clients with rows; what others answer is what arrays begin with.
+        owners = np.flatnonzero(~self.without_rows)
+        place = np.cumsum(~self.without_rows) - 1
+        blocks = make_blocks(design, target, weights, place[codes], len(owners), **size)
+        self._blocks = [(block, None, owners[block.clients]) for block in blocks]
         self.client_weights = np.bincount(codes, weights=weights, minlength=n_clients)
         self.client_sizes = np.bincount(codes, minlength=n_clients)
         self._finish()
@@ -127,26 +137,29 @@ class ClientPool:
 
     # --------------------------------------------------------------------- first order
 
-    def losses(self, theta):
+    def losses(self, theta, shared=0):
         """Mean loss of each client under each model, without the local penalty.
 
         Parameters
         ----------
         theta : ndarray of shape (K, n_params)
             Models.
+        shared : int, default=0
+            How many parameters all models have in common and are sent once.
 
         Returns
         -------
         losses : ndarray of shape (n_clients, K)
         """
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
-        out = np.empty((self.n_clients, len(theta)), dtype=self.dtype)
+        out = np.zeros((self.n_clients, len(theta)), dtype=self.dtype)
 
         def work(block, slots):
             out[slots] = self.model.losses(block, theta)
 
         self._each(work, len(theta))
-        self.ledger.book(down=self.n_clients * theta.size, up=out.size)
+        sent = theta.size - (len(theta) - 1) * shared
+        self.ledger.book(down=self.n_clients * sent, up=out.size)
         return out
 
     def best_response(self, theta, fixed=None, shared=0):
@@ -173,9 +186,11 @@ class ClientPool:
         """
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
         K, p = theta.shape
-        losses = np.empty((self.n_clients, K), dtype=self.dtype)
-        choice = np.empty(self.n_clients, dtype=np.intp)
-        gradients = np.empty((self.n_clients, p), dtype=self.dtype)
+        losses = np.zeros((self.n_clients, K), dtype=self.dtype)
+        choice = np.zeros(self.n_clients, dtype=np.intp)
+        if fixed is not None:
+            choice = np.maximum(fixed, choice)
+        gradients = np.zeros((self.n_clients, p), dtype=self.dtype)
 
         def work(block, slots):
             held = None if fixed is None else fixed[slots]
@@ -200,10 +215,10 @@ class ClientPool:
     def objectives(self, w):
         """Values ``f_i(w_i)`` with the local penalty: (n_clients, p) -> (n_clients,)."""
         w = self._own(w)
-        value = np.empty(self.n_clients, dtype=self.dtype)
+        value = np.zeros(self.n_clients, dtype=self.dtype)
 
         def work(block, slots):
-            value[slots] = self.model.value_gradient(block, w[slots])[0]
+            value[slots] = self.model.value(block, w[slots])
 
         self._each(work)
         self.ledger.book(down=w.size, up=value.size)
@@ -235,8 +250,8 @@ class ClientPool:
         """
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         w = np.broadcast_to(np.asarray(w, dtype=dtype), (self.n_clients, self.n_params))
-        value = np.empty(self.n_clients, dtype=dtype)
-        gradient = np.empty((self.n_clients, self.n_params), dtype=dtype)
+        value = np.zeros(self.n_clients, dtype=dtype)
+        gradient = np.zeros((self.n_clients, self.n_params), dtype=dtype)
 
         def work(block, slots):
             value[slots], gradient[slots] = self.model.value_gradient(
@@ -257,6 +272,7 @@ class ClientPool:
         center=None,
         rho=0.0,
         monotone=False,
+        kept=False,
     ):
         """Let every client train its model for some steps on its own rows.
 
@@ -278,19 +294,33 @@ class ClientPool:
             Its strength: ``rho / 2 ||w - center||^2`` is added to the objective.
         monotone : bool, default=False
             Undo a step that raised a client's objective and halve the client's step from
-            then on (full batches only): the safeguard of automatic steps.
+            then on: the safeguard of automatic steps.  Only of "sgd" on all rows: other steps
+            raise the objective by nature.
+        kept : bool, default=False
+            Whether clients start from the model that they sent last, which need not be sent
+            back.
 
         Returns
         -------
         w : ndarray of shape (n_clients, n_params)
-            Trained models.
+            Trained models. A client without rows has nothing to train on: it answers with the
+            centre where it is pulled, else with its start.
         """
+        if monotone and (optimizer != "sgd" or batch_size is not None):
+            raise ValueError(
+                "monotone=True is a safeguard of optimizer='sgd' on all rows, got "
+                f"optimizer={optimizer!r} and batch_size={batch_size!r}."
+            )
         start = self._own(w)
         out = np.empty(start.shape, dtype=self.dtype)
+        out[self.without_rows] = start[self.without_rows]
         steps = np.broadcast_to(np.asarray(steps), (self.n_clients,))
         rates = np.broadcast_to(np.asarray(step_size, dtype=self.dtype), (self.n_clients,))
         rhos = np.broadcast_to(np.asarray(rho, dtype=self.dtype), (self.n_clients,))
         pull = None if center is None else self._own(center)
+        if pull is not None:
+            idle = self.without_rows & (rhos > 0)
+            out[idle] = pull[idle]
         # Drawn for all clients before any block is touched: blocks and threads change nothing.
         seeds = None
         if batch_size is not None:
@@ -299,23 +329,17 @@ class ClientPool:
             seeds = seeds.astype(np.uint64)
 
         def work(block, slots):
-            c = start[slots].copy()
-            train = _descend if monotone and batch_size is None else _train
-            out[slots] = train(
-                self.model,
-                block,
-                c,
-                steps[slots],
-                rates[slots],
-                None if pull is None else pull[slots],
-                rhos[slots],
-                make_optimizer(optimizer, c.shape, c.dtype),
-                None if seeds is None else Batches(block, batch_size, seeds[slots]),
-            )
+            own = start[slots]  # a copy, as slots are numbers
+            job = steps[slots], rates[slots], None if pull is None else pull[slots], rhos[slots]
+            if monotone:
+                out[slots] = _descend(self.model, block, own, *job)
+            else:
+                own_seeds = None if seeds is None else seeds[slots]
+                out[slots] = _train(self.model, block, own, *job, optimizer, batch_size, own_seeds)
 
         self._each(work, int(steps.max(initial=0)))
-        down = start.size if pull is None else 2 * start.size
-        self.ledger.book(down=down, up=out.size)
+        sent = (not kept) + (pull is not None)
+        self.ledger.book(down=sent * start.size, up=out.size)
         return out
 
     # -------------------------------------------------------------------- second order
@@ -383,7 +407,7 @@ class ClientPool:
         theta, u = np.asarray(theta, dtype=float), np.asarray(u, dtype=float)
         weights = self.client_weights if weights is None else weights
         damping = np.broadcast_to(damping, (len(theta),))
-        out = np.empty((self.n_clients, self.n_params))
+        out = np.zeros((self.n_clients, self.n_params))
 
         def work(block, slots):
             mine = labels[slots]
@@ -407,11 +431,14 @@ class ClientPool:
         -------
         w : ndarray of shape (n_clients, n_params)
             Minimisers; where none exists (one class and a free intercept) a finite point
-            whose objective is at its infimum to within rounding.
+            whose objective is at its infimum to within rounding. Of clients without rows, which
+            have no wish, the start or zero.
         converged : ndarray of shape (n_clients,) of bool
         """
-        out = np.empty((self.n_clients, self.n_params))
-        converged = np.empty(self.n_clients, dtype=bool)
+        out = np.zeros((self.n_clients, self.n_params))
+        if w0 is not None:
+            out[self.without_rows] = w0[self.without_rows]
+        converged = np.ones(self.n_clients, dtype=bool)
 
         def work(block, slots):
             start = None if w0 is None else w0[slots]
@@ -421,7 +448,7 @@ class ClientPool:
         self.ledger.book(up=out.size)
         return out, converged
 
-    def prox(self, v, rho, x0=None):
+    def prox(self, v, rho, x0=None, max_iter=100):
         """Proximal points ``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``.
 
         Parameters
@@ -432,18 +459,29 @@ class ClientPool:
             Positive strengths.
         x0 : ndarray of shape (n_clients, n_params), default=None
             Starts (clients keep their last answer: not booked).
+        max_iter : int, default=100
+            Most Newton steps where there is no closed form.  A solver that asks again from the
+            last answer needs no more than one or two.
 
         Returns
         -------
         x : ndarray of shape (n_clients, n_params)
+            Of models without second derivatives what `PROX_STEPS` steps of Adam find: inexact,
+            and not better than the length of a step.
         """
+        if not self.second_order:
+            start = v if x0 is None else x0
+            x = self.local_update(
+                start, PROX_STEPS, PROX_STEP, "adam", center=v, rho=rho, kept=True
+            )
+            return x.astype(float)
         v = np.broadcast_to(np.asarray(v, dtype=float), (self.n_clients, self.n_params))
         rho = np.broadcast_to(np.asarray(rho, dtype=float), (self.n_clients,))
-        out = np.empty((self.n_clients, self.n_params))
+        out = np.array(v)  # where clients without rows stay
 
         def work(block, slots):
             start = None if x0 is None else x0[slots]
-            out[slots], _ = self.model.prox(block, v[slots], rho[slots], start)
+            out[slots], _ = self.model.prox(block, v[slots], rho[slots], start, max_iter)
 
         self._each(work, self.n_params)
         self.ledger.book(down=out.size, up=out.size)
@@ -463,7 +501,7 @@ class ClientPool:
         -------
         bounds : ndarray of shape (n_clients,)
             At least ``f_i^*(s_i)`` whatever the accuracy reached; infinite outside of
-            the domain.
+            the domain, which is zero alone for clients without rows.
         x : ndarray of shape (n_clients, n_params)
         """
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
@@ -474,8 +512,10 @@ class ClientPool:
         size = np.abs(s[:, free]).max(axis=1, initial=0.0)
         tiny = size <= ROUNDING * np.abs(s).max(initial=0.0)
         s = np.where(tiny[:, None] & free, 0.0, s)
-        bound = np.empty(self.n_clients)
-        out = np.empty((self.n_clients, self.n_params))
+        largest = np.abs(s).max(axis=1, initial=0.0)
+        level = largest <= ROUNDING * largest.max(initial=0.0)
+        bound = np.where(self.without_rows & ~level, np.inf, 0.0)
+        out = np.zeros((self.n_clients, self.n_params)) if x0 is None else np.array(x0)
 
         def work(block, slots):
             start = None if x0 is None else x0[slots]
@@ -497,7 +537,7 @@ class ClientPool:
         mean : ndarray of shape (n_clients,)
             Geometric means of the curvature over the directions.
         """
-        out = np.empty((3, self.n_clients))
+        out = np.zeros((3, self.n_clients))
 
         def work(block, slots):
             out[:, slots] = self.model.spectrum(block)
@@ -536,6 +576,7 @@ class ClientPool:
                 pool._blocks.append((block, of_block, place[slots[here]]))
         pool.client_weights = self.client_weights[clients]
         pool.client_sizes = self.client_sizes[clients]
+        pool.without_rows = self.without_rows[clients]
         pool._finish()
         return pool
 
@@ -589,7 +630,7 @@ class ClientPool:
 
     def _rows(self):
         """All rows by client: design matrix, targets, weights, owners."""
-        parts = []
+        parts = [self._no_rows]
         for block, index, slots in self._blocks:
             block = block if index is None else block.take(index)
             c, n, d = block.shape
@@ -634,8 +675,8 @@ class ClientPool:
         return self.model.init_params(n_models, random_state)
 
     def start(self):
-        """The common start of local training, (n_params,)."""
-        return self.model.start()
+        """The common start of local training, (n_params,); a network's is drawn."""
+        return self.model.start(self.random_state)
 
     def centre(self, theta):
         """Models with the same predictions, their free directions at zero."""
@@ -680,25 +721,47 @@ def sum_by_cluster(messages, labels, n_clusters, weights=None):
     return total
 
 
-def _train(model, block, w, steps, rates, center, rho, optimizer, batches):
-    """Steps of an optimiser on the models of a block, in place."""
-    most = int(steps.max(initial=0))
-    even = (steps == most).all()
-    rates = rates[:, None]
-    for t in range(most):
-        batch = block if batches is None else batches.next()
-        g = model.gradient(batch, w)
-        if center is not None:
-            g += rho[:, None] * (w - center)
-        rate = rates if even else np.where((t < steps)[:, None], rates, 0)
-        optimizer.step(w, g, rate)
+def _train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds):
+    """Steps of an optimiser on the models (c, p) of a block, in place."""
+    size, work = model.clients_at_once(block), None
+    for first in range(0, len(w), size):
+        some = slice(first, min(first + size, len(w)))
+        part = block if size >= len(w) else block.take(some)
+        batches = None if seeds is None else Batches(part, batch_size, seeds[some])
+        if work is None or some.stop - first < size:
+            work = model.workspace(part, None if batches is None else batches.n_rows)
+        _train_together(
+            model,
+            part,
+            w[some],
+            steps[some],
+            rates[some],
+            None if center is None else center[some],
+            rho[some],
+            make_optimizer(optimizer, w[some].shape, w.dtype),
+            batches,
+            work,
+        )
     return w
 
 
-def _descend(model, block, w, steps, rates, center, rho, optimizer, batches):
+def _train_together(model, block, w, steps, rates, center, rho, optimizer, batches, work):
+    """Train some clients at the same time, their models `w` in place."""
+    most = int(steps.max(initial=0))
+    even = (steps == most).all()
+    rates, rho = rates[:, None], rho[:, None]
+    for t in range(most):
+        batch = block if batches is None else batches.next()
+        g = model.gradient(batch, w, work)
+        if center is not None:
+            g += rho * (w - center)
+        optimizer.step(w, g, rates if even else np.where((t < steps)[:, None], rates, 0))
+
+
+def _descend(model, block, w, steps, rates, center, rho):
     """Gradient descent that never raises an objective: a bad step is undone and halved."""
     rates = rates.copy()
-    best, value, slope = w.copy(), None, None
+    best, value, slope = w, None, None
     for t in range(int(steps.max(initial=0)) + 1):
         with np.errstate(over="ignore", invalid="ignore"):
             new, g = model.value_gradient(block, w)
@@ -706,7 +769,7 @@ def _descend(model, block, w, steps, rates, center, rho, optimizer, batches):
             new = new + 0.5 * rho * ((w - center) ** 2).sum(axis=1)
             g = g + rho[:, None] * (w - center)
         if value is None:
-            best, value, slope = w.copy(), new, g
+            value, slope = new, g
         else:
             rounding = 8 * np.finfo(w.dtype).eps * np.abs(value)
             good = new <= value + rounding

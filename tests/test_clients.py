@@ -90,7 +90,7 @@ class Federation:
         return 0.5 * self.alpha * (W**2).sum()
 
     def objective(self, i, w):
-        return self.mean_loss(i, w) + self.penalty(w)
+        return self.mean_loss(i, w) + self.penalty(w) if (self.codes == i).any() else 0.0
 
     def slope(self, i, w, h=1e-6):
         e = h * np.eye(len(w))
@@ -239,7 +239,7 @@ def test_block_size_changes_nothing(loss):
     fed = Federation(loss, weighted=True)
     wanted = everything(fed.pool())
     for size in (1, 250, 1000):
-        assert len(fed.pool(block_bytes=1)._blocks) == fed.m
+        assert len(fed.pool(block_bytes=1)._blocks) == fed.m - 1  # one has no rows
         assert_same(everything(fed.pool(block_bytes=size)), wanted, rtol=1e-11, atol=1e-12)
 
 
@@ -299,10 +299,13 @@ def test_rows_of_weight_zero_are_not_there(loss):
     weights[fed.codes == 4] = 0.0
     with_zeros = fed.pool(sample_weight=weights)
     keep = weights > 0
+    # All but one, without which a client would not be there itself.
+    owner, first = np.unique(fed.codes, return_index=True)
+    keep[first[np.bincount(fed.codes, keep)[owner] == 0]] = True
     fed.X, fed.codes = fed.X[keep], fed.codes[keep]
     fed.y = None if fed.y is None else fed.y[keep]
     without = fed.pool(sample_weight=weights[keep])
-    assert with_zeros.n_samples == without.n_samples == keep.sum()
+    assert with_zeros.n_samples == without.n_samples == (weights > 0).sum()
     assert with_zeros.client_weights[4] == 0
     one, two = everything(with_zeros), everything(without)
     for name, a in one.items():
@@ -346,11 +349,11 @@ def test_float32_is_kept(loss):
 
 
 @every_loss
-def test_clients_without_rows_have_their_penalty_only(loss):
-    fed = Federation(loss)
-    pool = fed.pool()
+def test_clients_of_weight_zero_have_their_penalty_only(loss):
+    fed = Federation(loss, sizes=[3, 4, 5])
+    pool = fed.pool(sample_weight=(fed.codes != 1).astype(float))
     empty = np.flatnonzero(pool.client_sizes == 0)
-    assert len(empty) == 1
+    assert empty.tolist() == [1] and not pool.without_rows.any()
     w = models(pool, fed.m)
     assert_array_equal(pool.losses(w[:2])[empty], 0.0)
     assert_allclose(pool.objectives(w)[empty], pool.penalties(w)[empty])
@@ -364,6 +367,49 @@ def test_clients_without_rows_have_their_penalty_only(loss):
     assert_allclose(
         pool.local_update(w, 5, 0.1)[empty], w[empty] * (1 - 0.1 * pool.model.decay) ** 5
     )
+
+
+@every_loss
+def test_clients_without_rows_have_no_objective(loss):
+    """Not even the local penalty: any model suits them."""
+    fed = Federation(loss, sizes=[0, 4, 0, 5])
+    pool = fed.pool()
+    empty = np.flatnonzero(pool.without_rows)
+    assert empty.tolist() == [0, 2]
+    w, center = models(pool, fed.m), models(pool, fed.m, 1)
+    assert not pool.losses(w[:2])[empty].any()
+    values, gradients = pool.objectives_gradients(w)
+    assert not values[empty].any() and not pool.objectives(w)[empty].any()
+    assert not gradients[empty].any()
+    assert not pool.hessians(w[:2], np.array([0, 1, 0, 1]))[0].any()
+    assert not pool.hessian_products(w[:2], w[2:], np.array([0, 1, 0, 1]))[0].any()
+    assert_array_equal(pool.prox(w, 2.0)[empty], w[empty])
+    solved, converged = pool.solve()
+    assert converged.all() and not solved[empty].any()
+    assert_array_equal(pool.solve(w)[0][empty], w[empty])
+    slopes = pool.gradients(w)
+    assert np.isfinite(pool.conjugate(slopes)[0][[1, 3]]).all()
+    assert_array_equal(pool.conjugate(slopes)[0][empty], 0.0)
+    slopes[0, -1] = 1e-9
+    assert_array_equal(pool.conjugate(slopes)[0][empty], [np.inf, 0.0])
+    assert not np.stack(pool.spectrum())[:, empty].any()
+    assert_array_equal(pool.local_update(w, 5, 0.1)[empty], w[empty])
+    pulled = pool.local_update(w, 5, 0.1, center=center, rho=np.array([1.0, 1.0, 0.0, 1.0]))
+    assert_array_equal(pulled[empty], [center[0], w[2]])
+    choice, gradients = pool.best_response(w[:2], np.array([1, -1, -1, -1]))[1:]
+    assert choice[empty].tolist() == [1, 0] and not gradients[empty].any()
+
+
+@every_loss
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+def test_pools_of_clients_without_rows_only(loss, form):
+    fed = Federation(loss, sizes=[0, 4, 0])
+    sub = fed.pool(form).subset([2, 0])
+    w = models(sub, 2)
+    assert_array_equal(sub.prox(w, 1.0), w)
+    assert not sub.objectives(w).any() and sub.n_samples == 0
+    assert [m.shape for m in sub.map(lambda X, y, w: X)] == [(0, fed.d)] * 2
+    assert all(part.n_samples == 0 for part in sub.hold_out(0.5, random_state=0))
 
 
 # --------------------------------------------------------------------------- second order
@@ -471,7 +517,7 @@ def hand_loop(pool, w, steps, rates, center=None, rho=0.0):
 @every_loss
 def test_full_batches_are_gradient_descent(loss):
     """Steps, rates and pulls of their own for every client."""
-    fed = Federation(loss, sizes=[1, 0, 7, 2, 5])
+    fed = Federation(loss, sizes=[1, 3, 7, 2, 5])
     pool = fed.pool()
     w, center = models(pool, fed.m), models(pool, fed.m, 1)
     steps, rates = np.array([0, 1, 2, 5, 3]), np.linspace(0.01, 0.1, 5)
@@ -595,7 +641,7 @@ def test_monotone_training_is_gradient_descent_where_that_descends():
     fed = Federation("log_loss")
     pool = fed.pool()
     w = models(pool, fed.m)
-    rates, steps = 0.5 / pool.spectrum()[0], np.arange(fed.m)
+    rates, steps = 0.5 / np.maximum(pool.spectrum()[0], 1e-3), np.arange(fed.m)
     assert_allclose(
         pool.local_update(w, steps, rates, monotone=True),
         pool.local_update(w, steps, rates),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from skcfl._newton import conjugate_gradients, newton, solve_scaled
+from skcfl._newton import conjugate_gradients, invert_scaled, newton, solve_scaled
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -212,6 +212,49 @@ def test_conjugate_gradients_solve_and_precondition(seed, m, p):
     x = conjugate_gradients(product, diagonal, g, 200, tol=np.full(m, 1e-12))
     assert_allclose(product(x), g, rtol=0, atol=1e-10 * np.abs(g).max())
     assert len(calls) <= 3 * p + 10
+
+
+@settings(max_examples=20)
+@given(seed=seeds, p=st.integers(1, 8))
+def test_the_inverse_is_the_best_preconditioner(seed, p):
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** rng.uniform(-3, 3, size=p)
+    H = (positive_definite(rng, p, 100.0) * units[:, None] * units)[None]
+    g = rng.normal(size=(1, p)) * units
+    inverse, calls = invert_scaled(H), []
+    assert_allclose(inverse[0] @ H[0] * units[:, None] / units, np.eye(p), atol=1e-4)
+
+    def product(u):
+        calls.append(1)
+        return np.einsum("ijk,ik->ij", H, u)
+
+    x = conjugate_gradients(
+        product,
+        np.einsum("ijj->ij", H),
+        g,
+        200,
+        tol=np.full(1, 1e-10),
+        precondition=lambda r: np.einsum("ijk,ik->ij", inverse, r),
+    )
+    assert_allclose(product(x), g, rtol=0, atol=1e-9 * np.abs(g).max())
+    assert len(calls) <= 6
+
+
+def test_gives_up_where_progress_stalls():
+    """Of x^6 every step leaves a quarter of the decrement; a quadratic is solved to the end."""
+
+    def flat(x):
+        return (x**6).sum(), 6 * x**5, np.diag(30 * x**4)
+
+    start = np.array([[1.0, 2.0]])
+    oracle = Oracle([flat])
+    _, _, converged = newton(oracle, start, np.ones(1), stall=0.2, max_iter=100)
+    assert not converged[0] and oracle.points == 2
+    assert newton(oracle, start, np.ones(1), max_iter=100)[2][0]
+    oracle = Oracle([quadratic(np.eye(2), np.ones(2))])
+    x, _, converged = newton(oracle, start, np.ones(1), stall=0.2)
+    assert converged[0]
+    assert_allclose(x, np.ones((1, 2)), atol=1e-12)
 
 
 def test_conjugate_gradients_never_ascend():

@@ -133,7 +133,7 @@ def test_batches_do_not_depend_on_the_block(lengths, size, seed):
 def test_orders_differ_between_epochs_and_clients():
     block = block_of([50, 50], 50)
     batches = Batches(block, 50, np.array([1, 2], dtype=np.uint64))
-    epochs = [batches.next().X[:, :, 0] for _ in range(3)]
+    epochs = [batches.next().X[:, :, 0].copy() for _ in range(3)]
     # Clients share no order, nor do epochs: a permutation of 50 does not come twice.
     assert len({tuple(order) for epoch in epochs for order in epoch}) == 6
 

@@ -1,20 +1,22 @@
-"""The three flavours of every method: any local model, or a linear classifier or regressor.
+"""The three flavours of every method: any local model, or an everyday classifier or regressor.
 
-A method is one class with ``_solve`` and three classes that mix a flavour in, on the left::
+A method is one class with ``_solve`` and three classes that mix a flavour in, on the left; where
+the everyday classes may train networks too, with one more mixin::
 
-    class _LocalModels(BaseFederated): ...
-    class LocalModels(GenericMixin, _LocalModels): ...
-    class LocalModelsClassifier(ClassifierMixin, _LocalModels): ...
-    class LocalModelsRegressor(RegressorMixin, _LocalModels): ...
+    class _FedAvg(BaseFederated): ...
+    class FedAvg(GenericMixin, _FedAvg): ...
+    class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg): ...
+    class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg): ...
 """
 
 from numbers import Real
 
+import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..models import LinearModel, LocalModel
+from ..models import MLP, LinearModel, LocalModel
 
-__all__ = ["ClassifierMixin", "GenericMixin", "RegressorMixin"]
+__all__ = ["ClassifierMixin", "GenericMixin", "NeuralMixin", "RegressorMixin"]
 
 
 class GenericMixin:
@@ -46,32 +48,32 @@ class _LinearMixin:
 
 
 class ClassifierMixin(_LinearMixin):
-    """Linear classifier."""
+    """Classifier, linear unless a mixin to the left makes it a network."""
 
     _parameter_constraints = {"loss": [StrOptions({"log_loss", "squared_hinge"})]}
 
     _doc_parameters = {
         "loss": """\
             {"log_loss", "squared_hinge"}
-            Loss of the linear model. "log_loss" is logistic regression, multinomial with more
-            than two classes, and predicts probabilities; "squared_hinge" is a linear support
-            vector machine, one class against the rest.""",
+            Loss of the model. "log_loss" makes a linear model logistic regression, multinomial
+            with more than two classes, and predicts probabilities; "squared_hinge" makes it a
+            linear support vector machine, one class against the rest.""",
     }
 
 
 class RegressorMixin(_LinearMixin):
-    """Linear regressor."""
+    """Regressor, linear unless a mixin to the left makes it a network."""
 
     _parameter_constraints = {"loss": [StrOptions({"squared_error", "huber", "poisson"})]}
 
     _doc_parameters = {
         "loss": """\
             {"squared_error", "huber", "poisson"}
-            Loss of the linear model. "squared_error" is least squares (half the squared error);
+            Loss of the model. "squared_error" is least squares (half the squared error);
             "huber" is linear in residuals larger than 1.35, so that outliers count less; scale
             the target to the noise, or set another threshold with the generic class and
             ``LinearModel(loss="huber", delta=...)``. "poisson" suits counts and rates: the
-            prediction is the exponential of the linear model, and y must not be negative.""",
+            prediction is the exponential of the model's, and y must not be negative.""",
     }
 
     _doc_attributes = {"classes_": None}
@@ -81,3 +83,33 @@ class RegressorMixin(_LinearMixin):
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
+
+
+class NeuralMixin:
+    """The local model is a network where ``hidden_layer_sizes`` names hidden layers.
+
+    For the everyday classes, left of their flavour; they take the parameters
+    ``hidden_layer_sizes=()``, a linear model, and ``activation="relu"``.
+    """
+
+    _parameter_constraints = {
+        name: MLP._parameter_constraints[name] for name in ("hidden_layer_sizes", "activation")
+    }
+
+    def _local_model(self):
+        if _is_linear(self.hidden_layer_sizes):
+            return super()._local_model()
+        return MLP(self.hidden_layer_sizes, self.activation, self.loss, self.alpha)
+
+    def _solve_options(self, groups):
+        if not self.fit_intercept and not _is_linear(self.hidden_layer_sizes):
+            raise ValueError(
+                "fit_intercept=False is for linear models; the layers of a network have biases. "
+                f"Got hidden_layer_sizes={self.hidden_layer_sizes!r}."
+            )
+        return super()._solve_options(groups)
+
+
+def _is_linear(hidden_layer_sizes):
+    """Whether there is no hidden layer."""
+    return np.size(hidden_layer_sizes) == 0

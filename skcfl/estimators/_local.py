@@ -2,13 +2,19 @@
 
 from .._docs import document
 from ..base import BaseFederated
-from ..solvers import solve_local
-from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+from ..solvers import Options, solve_local
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+from ._rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
 
 __all__ = ["LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"]
 
 
 class _LocalModels(BaseFederated):
+    _parameter_constraints = {
+        name: ROUND_CONSTRAINTS[name]
+        for name in ("max_iter", "local_steps", "optimizer", "step_size", "batch_size", "tol")
+    }
+
     _doc_attributes = {
         "labels_": """\
             ndarray of shape (n_clients,)
@@ -21,10 +27,45 @@ class _LocalModels(BaseFederated):
             clusters have one client here, so "largest" means the model of the first client and is
             of little use; :meth:`assign` and :meth:`predict_cluster` find a better one from a few
             labelled rows.""",
+        "max_iter": """\
+            "auto" or int
+            Networks only, as the next five: linear models are solved exactly, by Newton's
+            method. Largest number of rounds of ``local_steps`` steps that every client trains its
+            own network for; "auto" is 50, as in the methods these models are compared with. A
+            ``ConvergenceWarning`` says so when a number given was not enough.""",
+        "local_steps": """\
+            int
+            Steps of a round. The state of the optimizer starts anew in every round.""",
+        "optimizer": """\
+            {"auto", "sgd", "momentum", "adam"}
+            Rule of the steps; "auto" is "adam".""",
+        "step_size": """\
+            "auto" or float
+            Length of a step. "auto" is .005 under Adam; other rules need a number.""",
+        "batch_size": """\
+            int or None
+            Rows a client draws for a step. None uses all of them, which is deterministic.""",
+        "tol": """\
+            float
+            Training stops when no model moved by more than ``tol`` of its norm in a round. 0
+            runs all ``max_iter`` rounds.""",
     }
 
     def _solve(self, pool):
-        return solve_local(pool)
+        if pool.second_order:
+            return solve_local(pool)
+        optimizer = "adam" if self.optimizer == "auto" else self.optimizer
+        options = Options(
+            max_iter=MAX_ITER[1] if self.max_iter == "auto" else self.max_iter,
+            budget=self.max_iter == "auto",
+            local_steps=self.local_steps,
+            optimizer=optimizer,
+            step_size=automatic_step(self.step_size, optimizer, pool),
+            batch_size=self.batch_size,
+            tol=self.tol,
+            verbose=self.verbose,
+        )
+        return solve_local(pool, options)
 
 
 @document
@@ -32,7 +73,8 @@ class LocalModels(GenericMixin, _LocalModels):
     """A model for each client, fitted on its own rows only.
 
     The baseline without any federation: each client's model is the exact minimiser of its
-    mean loss plus the local penalty. It is the best to do with many rows a client, and what
+    mean loss plus the local penalty; a network, which has none, is trained from a start that all
+    clients have in common. It is the best to do with many rows a client, and what
     clustered methods must beat where rows are few.
 
     {parameters}
@@ -41,8 +83,8 @@ class LocalModels(GenericMixin, _LocalModels):
 
     See Also
     --------
-    LocalModelsClassifier : The same with a linear classifier.
-    LocalModelsRegressor : The same with a linear regressor.
+    LocalModelsClassifier : The same with a linear classifier or a network.
+    LocalModelsRegressor : The same with a linear regressor or a network.
 
     Examples
     --------
@@ -66,6 +108,12 @@ class LocalModels(GenericMixin, _LocalModels):
         self,
         model=None,
         *,
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        tol=1e-4,
         group_col=None,
         unseen="error",
         n_jobs=None,
@@ -73,6 +121,12 @@ class LocalModels(GenericMixin, _LocalModels):
         verbose=0,
     ):
         self.model = model
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.tol = tol
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs
@@ -81,8 +135,8 @@ class LocalModels(GenericMixin, _LocalModels):
 
 
 @document
-class LocalModelsClassifier(ClassifierMixin, _LocalModels):
-    """A linear classifier for each client, fitted on its own rows only.
+class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
+    """A classifier for each client, fitted on its own rows only.
 
     The baseline without any federation. A client may have seen some of the classes only: its
     probabilities still have a column for each of ``classes_``.
@@ -113,6 +167,14 @@ class LocalModelsClassifier(ClassifierMixin, _LocalModels):
         *,
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        tol=1e-4,
         group_col=None,
         unseen="error",
         n_jobs=None,
@@ -122,6 +184,14 @@ class LocalModelsClassifier(ClassifierMixin, _LocalModels):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.tol = tol
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs
@@ -130,8 +200,8 @@ class LocalModelsClassifier(ClassifierMixin, _LocalModels):
 
 
 @document
-class LocalModelsRegressor(RegressorMixin, _LocalModels):
-    """A linear regressor for each client, fitted on its own rows only.
+class LocalModelsRegressor(NeuralMixin, RegressorMixin, _LocalModels):
+    """A regressor for each client, fitted on its own rows only.
 
     The baseline without any federation; with squared error each client's model is the ridge
     regression of its rows.
@@ -166,6 +236,14 @@ class LocalModelsRegressor(RegressorMixin, _LocalModels):
         *,
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        tol=1e-4,
         group_col=None,
         unseen="error",
         n_jobs=None,
@@ -175,6 +253,14 @@ class LocalModelsRegressor(RegressorMixin, _LocalModels):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.tol = tol
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

@@ -1,7 +1,9 @@
 """Local models: what a client trains."""
 
+from ._autoencoder import Autoencoder
 from ._base import LocalModel
 from ._linear import LinearModel
 from ._location import Location
+from ._mlp import MLP
 
-__all__ = ["LinearModel", "LocalModel", "Location"]
+__all__ = ["MLP", "Autoencoder", "LinearModel", "LocalModel", "Location"]

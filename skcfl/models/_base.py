@@ -85,9 +85,9 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     def init_params(self, n_models, random_state):
         """Random starts, an array (n_models, n_params)."""
 
-    def start(self):
+    def start(self, random_state=None):
         """Start of local training, an array (n_params,), the same for all clients."""
-        return self.init_params(1, None)[0]
+        return self.init_params(1, random_state)[0]
 
     @abstractmethod
     def losses(self, block, theta):
@@ -100,6 +100,28 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     @abstractmethod
     def value_gradient(self, block, w):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+
+    def value(self, block, w):
+        """``f_i(w_i)``: (c, p) -> (c,)."""
+        return self.value_gradient(block, w)[0]
+
+    def gradient(self, block, w, work=None):
+        """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p), which the caller may overwrite.
+
+        `work` is what :meth:`workspace` made: the answer may be a part of it.
+        """
+        return self.value_gradient(block, w)[1]
+
+    def workspace(self, block, n_rows=None):
+        """Buffers for the steps of local training on `block`, or on batches of `n_rows` rows.
+
+        None if the model needs none.
+        """
+        return None
+
+    def clients_at_once(self, block):
+        """How many clients of a block to train together, one group after the other."""
+        return max(len(block.clients), 1)
 
 
 def choose(losses, fixed=None):

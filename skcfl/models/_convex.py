@@ -55,6 +55,13 @@ class ConvexModel(LocalModel):
     def _loss_diagonal(self, block):
         """Size of the diagonal of its Hessian, (c, p), to precondition systems."""
 
+    def _preconditioner(self, block, state, diagonal, damping):
+        """Maps (c, p) to products with approximate inverses of its Hessian plus `diagonal`.
+
+        None where the diagonal is all that is known.
+        """
+        return None
+
     @abstractmethod
     def _loss_size(self, block):
         """Size of the loss, (c,), in whose units minimisers are accurate."""
@@ -90,7 +97,7 @@ class ConvexModel(LocalModel):
             gradient += pull
         return value, gradient
 
-    def gradient(self, block, w):
+    def gradient(self, block, w, work=None):
         """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p)."""
         gradient = self._loss_gradient(block, self._state(block, w))
         if self.decay.any():
@@ -111,11 +118,11 @@ class ConvexModel(LocalModel):
         """Each client's own minimiser, (c, p), and whether it converged (c,)."""
         return self._minimise(block, x0)
 
-    def prox(self, block, v, rho, x0=None):
+    def prox(self, block, v, rho, x0=None, max_iter=100):
         """``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``: (c, p), (c,) -> (c, p), (c,)."""
-        return self._minimise(block, v if x0 is None else x0, v=v, rho=rho)
+        return self._minimise(block, v if x0 is None else x0, v=v, rho=rho, max_iter=max_iter)
 
-    def _minimise(self, block, x0=None, v=None, rho=None, s=None):
+    def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100):
         x = self._closed_form(block, v, rho, s)
         if x is not None:
             return x, np.ones(len(x), dtype=bool)
@@ -125,7 +132,7 @@ class ConvexModel(LocalModel):
             x = self._first_guess(block)
         else:
             x = np.asarray(x0, dtype=float) if self._bounded else oracle.better_start(x0)
-        x, _, converged = newton(oracle, self._fix(x, rho), oracle.scale())
+        x, _, converged = newton(oracle, self._fix(x, rho), oracle.scale(), max_iter=max_iter)
         return self._fix(x, rho), converged
 
     def _fix(self, x, rho):
@@ -178,6 +185,8 @@ class _ClientOracle:
             gradient += self.rho * self.pulled
         if self.s is not None:
             gradient -= self.s
+        # Slopes along free directions are rounding.
+        gradient = model._fix(gradient, self.rho)
         return self._value(self.state, x, self.pulled, self.moved), gradient
 
     def _value(self, state, x, pulled, moved):
@@ -213,4 +222,5 @@ class _ClientOracle:
             model._loss_diagonal(block) + self.diagonal,
             g,
             500,
+            precondition=model._preconditioner(block, state, self.diagonal, damping),
         )

@@ -16,7 +16,18 @@ import numpy as np
 UNEVEN = 1e-6
 
 
-class Narrow:
+class _Factors:
+    """Arrays with one entry a client."""
+
+    def take(self, index):
+        """The same of some of the clients."""
+        part = object.__new__(type(self))
+        for name, value in self.__dict__.items():
+            part.__dict__[name] = value[index] if isinstance(value, np.ndarray) else value
+        return part
+
+
+class Narrow(_Factors):
     """Systems of few parameters, from eigenvalues of the whole matrix."""
 
     def __init__(self, U, t, decay, lengths):
@@ -45,7 +56,7 @@ class Narrow:
         return _apply(self.vectors.transpose(0, 2, 1), coordinates)
 
 
-class Wide:
+class Wide(_Factors):
     """Systems of more parameters than rows; all but the last share one penalty, alpha.
 
     ``A = U' U + sigma I``, ``sigma = alpha + rho``, is inverted through ``U U' + sigma I``, the

@@ -9,6 +9,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._newton import invert_scaled
 from ._base import choose
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Wide
@@ -18,6 +19,8 @@ from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
 CHUNK_BYTES = 2**21
 # Clients with at most this many rows or columns have their eigenvalues computed in full.
 SMALL_SIDE = 128
+# Numbers of the inverses up to which conjugate gradients are preconditioned by them.
+MAX_INVERSES = 2**23
 # Relative accuracy of the largest eigenvalue of the others.
 LANCZOS_TOL = 1e-3
 
@@ -134,7 +137,7 @@ class LinearModel(ConvexModel):
         scale = 1.0 / np.sqrt(self.n_columns)
         return rng.normal(scale=scale, size=(n_models, self.n_params)).astype(self.dtype)
 
-    def start(self):
+    def start(self, random_state=None):
         """Start of local training: zero."""
         return np.zeros(self.n_params, dtype=self.dtype)
 
@@ -225,6 +228,30 @@ class LinearModel(ConvexModel):
         bound = self.kernel.max_curvature if self._bounded else 1.0
         return bound * np.tile(squares, self.n_outputs) + 1e-300
 
+    def _preconditioner(self, block, Z, diagonal, damping):
+        """Each output's own block of the Hessian, inverted.
+
+        Adding a vector to all outputs of softmax changes no loss: there `diagonal` is all.
+        """
+        c, C, _ = Z.shape
+        D = self.n_columns
+        if C == 1 or D > MAX_DENSE or c * C * D * D > MAX_INVERSES:
+            return None
+        h = self.kernel.own_curvature(Z, block.y, np.reshape(damping, (-1, 1, 1)))
+        H = np.stack([block.gram(h[:, a] * block.weights) for a in range(C)], axis=1)
+        H = H.reshape(c * C, D, D)
+        np.einsum("ijj->ij", H)[:] += diagonal.reshape(c * C, D)
+        inverse = invert_scaled(H)
+
+        def precondition(r):
+            inner = self.centre(r)
+            z = np.matmul(inverse, inner.reshape(c * C, D, 1)).reshape(r.shape)
+            return self.centre(z) + np.divide(
+                r - inner, diagonal, out=np.zeros_like(r), where=diagonal > 0
+            )
+
+        return precondition
+
     def _loss_size(self, block):
         zero = np.zeros((len(block.clients), self.n_outputs, block.shape[1]))
         return np.abs(self._loss(block, zero))
@@ -287,10 +314,14 @@ class LinearModel(ConvexModel):
         if free.any():
             # The columns of the design whose parameters are free: the intercept's, or all.
             part = block.columns(free[: self.n_columns])
-            H = self._loss_hessian(part, Z)
-            # The search for the maximiser ran out of range: there is none.
-            bound[~np.isfinite(H).all(axis=(1, 2))] = np.inf
-            H = np.linalg.pinv(np.nan_to_num(H), rcond=1e-12, hermitian=True)
+            H = block.cache.get("free inverse")
+            if H is None:
+                H = self._loss_hessian(part, Z)
+                # The search for the maximiser ran out of range: there is none.
+                bound[~np.isfinite(H).all(axis=(1, 2))] = np.inf
+                H = np.linalg.pinv(np.nan_to_num(H), rcond=1e-12, hermitian=True)
+                if self.kernel.quadratic and self.n_params <= MAX_DENSE:
+                    block.cache["free inverse"] = H
             for _ in range(3):
                 rest = s[:, free] - part.backward(a * w).reshape(len(s), -1)
                 change = self._state(part, np.matmul(H, rest[:, :, None])[:, :, 0])

@@ -79,7 +79,7 @@ class Location(ConvexModel):
         rng = check_random_state(random_state)
         return rng.normal(size=(n_models, self.n_params)).astype(self.dtype)
 
-    def start(self):
+    def start(self, random_state=None):
         """Start of local training: the origin."""
         return np.zeros(self.n_params, dtype=self.dtype)
 
@@ -252,6 +252,8 @@ class Location(ConvexModel):
                 # Newton's method for the constraint, on differences: x itself is too coarse
                 # where the data are far away.
                 missing = s - self._loss_gradient(block, E)
+                # Rounding stays: where nothing is curved a correction would be large.
+                missing[np.abs(missing) <= 1e-15 * self.delta] = 0.0
                 # Damped, as where all rows are beyond delta the curvature is singular.
                 H = self._loss_hessian(block, E, np.full(len(E), 1e-8))
                 E = E + solve_scaled(H, missing)[:, None, :]

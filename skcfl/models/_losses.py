@@ -67,6 +67,10 @@ class Loss:
         """
         return self.curvature(z, y)
 
+    def own_curvature(self, z, y, damping=0.0):
+        """Second derivative (damped as above) of each output alone, of the shape of `z`."""
+        return self.newton_curvature(z, y, damping)
+
     def curvature_product(self, z, y, u, damping=0.0):
         """Second derivative in `z` (damped as above) times `u`, arrays of the shape of `z`."""
         return self.newton_curvature(z, y, damping) * u
@@ -257,8 +261,7 @@ class Multinomial(_ClassLoss):
 
     def gradient(self, z, y):
         p = self.probabilities(z)
-        codes = self._codes(z, y)
-        np.put_along_axis(p, codes, np.take_along_axis(p, codes, axis=-2) - 1.0, axis=-2)
+        p -= y == np.arange(z.shape[-2])[:, None]
         return p
 
     @staticmethod
@@ -270,6 +273,10 @@ class Multinomial(_ClassLoss):
 
     def curvature(self, z, y):
         raise NotImplementedError("The outputs are coupled: see curvature_blocks.")
+
+    def own_curvature(self, z, y, damping=0.0):
+        p = self.probabilities(z)
+        return p * (1.0 - p)
 
     def curvature_blocks(self, z, y, damping=0.0):
         p = self.probabilities(z)

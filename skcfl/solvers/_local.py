@@ -2,48 +2,99 @@
 
 import numpy as np
 
+from ._alternating import Options
 from ._result import Result
+from ._starts import NETWORK_STEP
+
+# How networks are trained where nobody says: as in the rounds of the alternating methods.
+TRAINING = Options(max_iter=50, budget=True, optimizer="adam", step_size=NETWORK_STEP)
 
 
-def solve_local(pool):
-    """Fit each client's own minimiser.
+def solve_local(pool, options=None):
+    """Fit each client's own minimiser; train its own network where there is no exact solution.
 
     Parameters
     ----------
     pool : ClientPool
         The federation.
+    options : Options, default=None
+        For models without second derivatives: all clients start from one network and train for
+        `max_iter` times `local_steps` steps, or until no model moves by more than `tol` of its
+        norm in `local_steps` of them.
 
     Returns
     -------
     result : Result
         One cluster a client; the models stay with the clients, so nothing is sent.
     """
+    if not pool.second_order:
+        return _train(pool, TRAINING if options is None else options)
     w, converged = pool.solve()
-    n = pool.n_clients
-    value = pool.objectives(w)
-    objective = float(np.average(value, weights=pool.client_weights))
     missing = int((~converged).sum())
+    return _result(
+        pool,
+        w,
+        [(_objective(pool, w), np.nan)],
+        ""
+        if not missing
+        else f"Newton's method stopped short of the minimiser for {missing} of {pool.n_clients} "
+        "clients; scale the features or raise alpha.",
+    )
+
+
+def _train(pool, options):
+    """Steps of an optimiser in rounds, as long as the models move."""
+    w = np.tile(pool.start(), (pool.n_clients, 1))
+    rounds = []
+    for t in range(options.max_iter):
+        new = pool.local_update(
+            w, options.local_steps, options.step_size, options.optimizer, options.batch_size
+        )
+        moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
+        change, w = float((moved / np.maximum(size, 1e-12)).max()), new
+        rounds.append((_objective(pool, w), change))
+        if options.verbose:
+            print(f"round {t + 1}: objective {rounds[-1][0]:.6g}, change {change:.3g}")
+        if change < options.tol:
+            break
+    short = options.tol > 0 and not options.budget and not change < options.tol
+    return _result(
+        pool,
+        w,
+        rounds,
+        ""
+        if not short
+        else f"After max_iter={options.max_iter} rounds of {options.local_steps} steps a model "
+        f"still changes by {change:.2g} (relative; tol={options.tol:g}). Increase max_iter or "
+        "tol, or set tol=0 to train for max_iter rounds.",
+    )
+
+
+def _objective(pool, w):
+    """Mean of the clients' objectives, weighted by their rows."""
+    return float(np.average(pool.objectives(w), weights=pool.client_weights))
+
+
+def _result(pool, w, rounds, shortfall):
+    """Models of their own, and what happened by round."""
+    n, count = pool.n_clients, len(rounds)
+    objective, change = np.array(rounds).T
     history = {
-        "objective": np.array([objective]),
-        "change": np.array([np.nan]),
-        "n_clusters": np.array([n]),
-        "participants": np.array([n]),
-        "floats_up": np.array([0]),
-        "floats_down": np.array([0]),
+        "objective": objective,
+        "change": change,
+        "n_clusters": np.full(count, n),
+        "participants": np.full(count, n),
+        "floats_up": np.zeros(count, dtype=int),
+        "floats_down": np.zeros(count, dtype=int),
     }
     return Result(
         cluster_params=w,
         labels=np.arange(n),
         params=w,
-        objective=objective,
-        n_iter=1,
+        objective=objective[-1],
+        n_iter=count,
         history=history,
-        converged=missing == 0,
-        shortfall=(
-            ""
-            if not missing
-            else f"Newton's method stopped short of the minimiser for {missing} of {n} clients; "
-            "scale the features or raise alpha."
-        ),
+        converged=not shortfall,
+        shortfall=shortfall,
         extra={"floats_up": 0, "floats_down": 0},
     )

@@ -5,7 +5,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -258,6 +258,7 @@ def test_nothing_warns_where_there_is_no_maximiser(loss):
 @both
 @settings(max_examples=10)
 @given(seed=seeds, spread=st.sampled_from([0.1, 1.0, 5.0]))
+@example(seed=262, spread=5.0)
 def test_conjugate_is_tight_and_never_too_small(loss, seed, spread):
     problem = Problem(loss, seed, spread=spread)
     pool = problem.pool()
@@ -277,7 +278,7 @@ def test_conjugate_holds_however_short_the_search(monkeypatch):
     value, s = pool.objectives_gradients(x)
     converged = skcfl.models._convex.newton
     monkeypatch.setattr(
-        skcfl.models._convex, "newton", lambda *a, **k: converged(*a, **k, max_iter=1)
+        skcfl.models._convex, "newton", lambda *a, **k: converged(*a, **{**k, "max_iter": 1})
     )
     bound, _ = pool.conjugate(s)
     assert (bound >= (s * x).sum(axis=1) - value - 1e-12).all()

@@ -61,7 +61,7 @@ def test_a_client_of_weight_zero_has_its_penalty_only():
 def test_clients_short_of_their_minimiser_are_counted(monkeypatch):
     converged = skcfl.models._convex.newton
     monkeypatch.setattr(
-        skcfl.models._convex, "newton", lambda *a, **k: converged(*a, **k, max_iter=1)
+        skcfl.models._convex, "newton", lambda *a, **k: converged(*a, **{**k, "max_iter": 1})
     )
     result = solve_local(make_pool("log_loss"))
     assert not result.converged

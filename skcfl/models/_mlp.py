@@ -1,0 +1,123 @@
+"""Multi-layer perceptron as a local model."""
+
+from numbers import Real
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
+from ._network import NETWORK_CONSTRAINTS, Network
+
+
+class MLP(Network):
+    r"""Multi-layer perceptron: regression or classification by a feed-forward network.
+
+    Client i's objective is the mean loss of its rows plus the penalty
+    :math:`\frac{\alpha}{2} \sum_l \|W_l\|^2` of the weights of all layers; biases are free.  The
+    loss sees the last layer's units without an activation, so that every loss of
+    :class:`LinearModel` serves.  Without hidden layers it is that model.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : int or sequence of int, default=(100,)
+        Units of each hidden layer.
+    activation : {"relu", "tanh", "logistic", "identity"}, default="relu"
+        Activation of the hidden layers.
+    loss : {"log_loss", "squared_hinge", "squared_error", "huber", "poisson"}, \
+            default="log_loss"
+        The loss.  The first two make a classifier, ``"log_loss"`` with probabilities, the
+        others a regressor: half the squared error, linear beyond `delta` with ``"huber"``, and
+        with ``"poisson"`` the exponential of the network predicts counts.
+    alpha : float, default=1e-4
+        L2 penalty of the weights, relative to a client's mean loss; scikit-learn's
+        networks divide theirs by the number of rows.
+    delta : float, default=1.35
+        Where the Huber loss becomes linear, in units of the target.
+    precision : {"single", "double"}, default="single"
+        Floating type of parameters and computations, whatever the type of the rows.  Single
+        precision is twice as fast, and training is not exact anyway.
+
+    Notes
+    -----
+    Parameters of a model are one vector; ``layer_slices()`` of a bound model names its layers
+    ``"hidden1"``, ``"hidden2"``, ..., ``"output"``, each with its weights and biases, which
+    ``weights(params)`` returns as scikit-learn shapes them.  Random starts are those of
+    scikit-learn (Glorot and Bengio, 2010).
+
+    Gradient steps need targets of about unit size: scale the target of a regression.
+
+    Examples
+    --------
+    >>> from skcfl.models import MLP
+    >>> model = MLP((16, 8)).bind(n_features=4, n_classes=3)
+    >>> model.estimator_type, model.n_outputs, model.n_params
+    ('classifier', 3, 243)
+    >>> model.layer_slices()["hidden2"]
+    slice(80, 216, None)
+    """
+
+    _parameter_constraints = {
+        **NETWORK_CONSTRAINTS,
+        "loss": [StrOptions(set(LOSSES))],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "delta": [Interval(Real, 0, None, closed="neither")],
+        "precision": [StrOptions({"single", "double"})],
+    }
+
+    def __init__(
+        self,
+        hidden_layer_sizes=(100,),
+        activation="relu",
+        loss="log_loss",
+        alpha=1e-4,
+        delta=1.35,
+        precision="single",
+    ):
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.loss = loss
+        self.alpha = alpha
+        self.delta = delta
+        self.precision = precision
+
+    @property
+    def estimator_type(self):
+        """Kind of estimator that the loss makes."""
+        return "classifier" if self.loss in CLASSIFICATION_LOSSES else "regressor"
+
+    @property
+    def has_proba(self):
+        """Whether the model predicts probabilities."""
+        return self.loss == "log_loss"
+
+    @property
+    def unknown_scale(self):
+        """Whether the size of the noise is unknown: not for counts and classes."""
+        return self.loss in ("squared_error", "huber")
+
+    def check_target(self, y):
+        """Raise a ValueError if the targets do not suit the loss."""
+        make_loss(self.loss, delta=self.delta).check_target(y)
+
+    def _bind_loss(self):
+        self.kernel = make_loss(self.loss, n_classes=self.n_classes, delta=self.delta)
+        self.n_outputs = self.kernel.n_outputs(self.n_classes)
+
+    def _target(self, block):
+        return block.y
+
+    def encode(self, y, n_rows):
+        """Targets as an array (n_rows, q) that the blocks store."""
+        return self.kernel.encode(y, self.n_classes, self.dtype)
+
+    def proba(self, raw):
+        """Class probabilities of raw predictions."""
+        return self.kernel.proba(raw)
+
+    def scores(self, raw):
+        """Confidence scores of raw predictions: (n_rows,) with two classes."""
+        return raw[:, 0] if self.n_outputs == 1 else raw
+
+    def row_losses(self, X, y, params, index):
+        """Loss of every row, no penalty."""
+        z = self.decision(X, params, index).T
+        return self.kernel.value(z, self.encode(y, X.shape[0]).T)

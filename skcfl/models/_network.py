@@ -1,0 +1,386 @@
+"""Feed-forward networks: what MLP and Autoencoder share.
+
+Layer l of a client's network maps the states ``A_{l-1}`` of its rows to
+
+    Z_l = A_{l-1} W_l + b_l,    A_l = activation(Z_l),    A_0 = X
+
+and the last layer's ``Z`` is the prediction that the loss sees.  Back from there,
+
+    D_L = d loss / d Z_L  (rows weighted),   D_{l-1} = (D_l W_l') * activation'(A_{l-1}),
+    d/d W_l = A_{l-1}' D_l + alpha W_l,      d/d b_l = sum of D_l over the rows.
+
+States of ``c`` clients are ``(c, n, units)``, so that a layer is one batched matrix product for
+all of them, written into buffers that the steps of local training share.  The losses want
+rows last and see the transposed predictions.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._blocks import one_client
+from .._optimizers import cache_slices
+from ._base import LocalModel, choose
+
+# Clients are trained together as long as their rows, states and parameters stay in cache.
+CACHE_BYTES = 2**20
+
+
+def _identity(Z):
+    """Leave states as they are."""
+
+
+def _relu(Z):
+    """Positive part, in place."""
+    np.maximum(Z, 0.0, out=Z)
+
+
+def _tanh(Z):
+    """Hyperbolic tangent, in place."""
+    np.tanh(Z, out=Z)
+
+
+def _logistic(Z):
+    """Logistic function, in place."""
+    expit(Z, out=Z)
+
+
+def _identity_slope(A, D):
+    """Derivative 1."""
+
+
+def _relu_slope(A, D):
+    """Derivative 0 or 1."""
+    D *= A > 0
+
+
+def _tanh_slope(A, D):
+    """Derivative ``1 - A^2``."""
+    A *= A
+    np.subtract(1.0, A, out=A)
+    D *= A
+
+
+def _logistic_slope(A, D):
+    """Derivative ``A (1 - A)``."""
+    D *= A
+    np.subtract(1.0, A, out=A)
+    D *= A
+
+
+# Activations by their public name: the function, in place, and what multiplies `D` by its
+# derivative in terms of the states `A`, which are not needed any more and may be overwritten.
+ACTIVATIONS = {
+    "relu": (_relu, _relu_slope),
+    "tanh": (_tanh, _tanh_slope),
+    "logistic": (_logistic, _logistic_slope),
+    "identity": (_identity, _identity_slope),
+}
+
+NETWORK_CONSTRAINTS = {
+    "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
+    "activation": [StrOptions(set(ACTIVATIONS))],
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Place of a layer in the parameter vector: weights (inputs, outputs), then biases."""
+
+    name: str
+    start: int
+    n_inputs: int
+    n_outputs: int
+
+    @property
+    def cut(self):
+        """Where the weights end and the biases begin."""
+        return self.start + self.n_outputs * self.n_inputs
+
+    @property
+    def stop(self):
+        """End of the layer's parameters."""
+        return self.cut + self.n_outputs
+
+    def parts(self, w):
+        """Views of weights (c, inputs, outputs) and biases (c, outputs) of models (c, p)."""
+        weights = w[:, self.start : self.cut].reshape(len(w), self.n_inputs, self.n_outputs)
+        return weights, w[:, self.cut : self.stop]
+
+
+def make_states(layers, n_clients, n_rows, dtype):
+    """Arrays for what each layer hands on, (c, n, units); the last are the predictions."""
+    return [np.empty((n_clients, n_rows, layer.n_outputs), dtype) for layer in layers]
+
+
+class Buffers:
+    """Arrays that the steps of local training share: every step overwrites them."""
+
+    def __init__(self, layers, n_clients, n_rows, dtype):
+        self.states = make_states(layers, n_clients, n_rows, dtype)
+        #: Derivatives of the loss in the hidden layers' states.
+        self.slopes = make_states(layers[:-1], n_clients, n_rows, dtype)
+        self.gradient = np.empty((n_clients, layers[-1].stop), dtype)
+        #: Slices of the weights of all layers, and room for the penalty's slope of one.
+        self.penalised = [s for y in layers for s in cache_slices(n_clients, y.start, y.cut)]
+        widest = max(columns.stop - columns.start for _, columns in self.penalised)
+        self.pull = np.empty((n_clients, widest), dtype)
+        #: To sum over the rows by a product, which is faster.
+        self.ones = np.ones(n_rows, dtype)
+
+
+class Network(LocalModel):
+    """Base of feed-forward networks: everything but what the last layer is compared with."""
+
+    # ------------------------------------------------------------------ of the subclass
+
+    @abstractmethod
+    def _target(self, block):
+        """What the predictions of a block's rows are compared with, (c, q, n)."""
+
+    @abstractmethod
+    def _bind_loss(self):
+        """Set ``kernel``, the loss of the predictions, and ``n_outputs``."""
+
+    # ------------------------------------------------------------- data and parameters
+
+    def _bind(self):
+        self._validate_params()
+        hidden = check_sizes(self.hidden_layer_sizes)
+        self.dtype = np.dtype(np.float32 if self.precision == "single" else np.float64)
+        self._bind_loss()
+        units = [self.n_features, *hidden, self.n_outputs]
+        names = [f"hidden{i + 1}" for i in range(len(hidden))] + ["output"]
+        self.layers, start = [], 0
+        for name, n_inputs, n_outputs in zip(names, units[:-1], units[1:], strict=True):
+            self.layers.append(Layer(name, start, n_inputs, n_outputs))
+            start = self.layers[-1].stop
+        self.n_params = start
+        #: Penalty of each parameter.
+        self.decay = np.zeros(self.n_params)
+        for layer in self.layers:
+            layer.parts(self.decay[None])[0][...] = self.alpha
+
+    def design(self, X):
+        """Features, in the precision of the computations."""
+        X = sparse.csr_array(X) if sparse.issparse(X) else X
+        return X.astype(self.dtype, copy=False)
+
+    def init_params(self, n_models, random_state):
+        """Uniform starts of Glorot and Bengio (2010), biases included, as in scikit-learn."""
+        rng = check_random_state(random_state)
+        factor = 2.0 if self.activation == "logistic" else 6.0
+        bound = np.empty(self.n_params)
+        for layer in self.layers:
+            bound[layer.start : layer.stop] = np.sqrt(factor / (layer.n_inputs + layer.n_outputs))
+        w = rng.uniform(-1.0, 1.0, size=(n_models, self.n_params))
+        return (w * bound).astype(self.dtype)
+
+    def layer_slices(self):
+        """Slices of the parameter vector by layer name, the first layer first."""
+        return {layer.name: slice(layer.start, layer.stop) for layer in self.layers}
+
+    def coefficients(self, params):
+        """A network has no coefficients; see :meth:`weights`."""
+        return {}
+
+    def weights(self, params):
+        """Weights and biases of a model (n_params,), by layer name.
+
+        Returns
+        -------
+        weights : dict of str to tuple
+            ``(W, b)`` of shapes (n_inputs, n_outputs) and (n_outputs,), as in the
+            attributes ``coefs_`` and ``intercepts_`` of scikit-learn's networks.
+        """
+        params = np.asarray(params)
+        if params.shape != (self.n_params,):
+            raise ValueError(
+                f"params must be one parameter vector of shape ({self.n_params},), got an array "
+                f"of shape {params.shape}."
+            )
+        parts = {layer.name: layer.parts(params[None]) for layer in self.layers}
+        return {name: (W[0].copy(), b[0].copy()) for name, (W, b) in parts.items()}
+
+    # ---------------------------------------------------------------- forward, backward
+
+    def clients_at_once(self, block):
+        """Clients of a block whose rows, states and parameters stay in cache together."""
+        c, n, d = block.shape
+        if sparse.issparse(block.X):
+            return max(c, 1)  # rows of a sparse matrix are not taken out for nothing
+        units = sum(layer.n_outputs for layer in self.layers)
+        each = block.dtype.itemsize * (3 * self.n_params + n * (d + 2 * units))
+        return max(CACHE_BYTES // each, 1)
+
+    def workspace(self, block, n_rows=None):
+        """Buffers for steps on batches of `n_rows` rows of a block's clients (all by default)."""
+        c, n, _ = block.shape
+        return Buffers(self.layers, c, n if n_rows is None else n_rows, block.dtype)
+
+    def _parts(self, block, w):
+        """Clients that fit into the cache together: places, block, models and buffers."""
+        size, work = self.clients_at_once(block), None
+        if len(w) <= size:
+            yield slice(None), block, w, self.workspace(block)
+            return
+        for start in range(0, len(w), size):
+            here = slice(start, min(start + size, len(w)))
+            part = block.take(here)
+            if work is None or part.shape[0] < size:
+                work = self.workspace(part)
+            yield here, part, w[here], work
+
+    def _forward(self, block, w, states):
+        """Predictions (c, C, n) of each client's own model; fills the states of all layers."""
+        act = ACTIVATIONS[self.activation][0]
+        A = None
+        for layer, state in zip(self.layers, states, strict=True):
+            W, b = layer.parts(w)
+            if A is None:
+                block.times(W, out=state)
+            else:
+                np.matmul(A, W, out=state)
+            state += b[:, None, :]
+            if layer is not self.layers[-1]:
+                act(state)
+            A = state
+        return A.transpose(0, 2, 1)
+
+    def _backward(self, block, w, work):
+        """Gradient of every client from the states of its rows, into ``work.gradient``."""
+        times_slope = ACTIVATIONS[self.activation][1]
+        Z = work.states[-1].transpose(0, 2, 1)
+        D = self.kernel.gradient(Z, self._target(block)).transpose(0, 2, 1)
+        D *= block.weights[:, :, None]
+        for i in range(len(self.layers) - 1, -1, -1):
+            layer = self.layers[i]
+            gradient, bias = layer.parts(work.gradient)
+            np.matmul(work.ones, D, out=bias)
+            if i == 0:
+                block.transposed_times(D, out=gradient)
+                break
+            A, slope = work.states[i - 1], work.slopes[i - 1]
+            np.matmul(A.transpose(0, 2, 1), D, out=gradient)
+            np.matmul(D, layer.parts(w)[0].transpose(0, 2, 1), out=slope)
+            times_slope(A, slope)
+            D = slope
+        if self.alpha:
+            for some in work.penalised:
+                own, slope = w[some], work.gradient[some]
+                pull = work.pull[:, : own.shape[1]]
+                np.multiply(own, self.alpha, out=pull)
+                slope += pull
+        return work.gradient
+
+    # ------------------------------------------------------------------ first order
+
+    def losses(self, block, theta):
+        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K).
+
+        A layer is one product of a model with the rows of all clients.
+        """
+        c, n, _ = block.shape
+        values = np.empty((len(theta), c * n), block.dtype)
+        for rows, part in block.row_parts(self._rows_at_once()):
+            states = make_states(self.layers, 1, part.shape[1], block.dtype)
+            target = self._target(part)
+            for k in range(len(theta)):
+                Z = self._forward(part, theta[k : k + 1], states)
+                values[k, rows] = self.kernel.value(Z, target)[0]
+        return np.einsum("kcn,cn->ck", values.reshape(-1, c, n), block.weights)
+
+    def _rows_at_once(self):
+        """Rows whose states stay in cache."""
+        widest = max(layer.n_outputs for layer in self.layers)
+        return max(CACHE_BYTES // (self.dtype.itemsize * widest), 1)
+
+    def best_response(self, block, theta, fixed=None):
+        """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
+        losses = self.losses(block, theta)
+        choice = choose(losses, fixed)
+        return losses, choice, self.gradient(block, theta[choice])
+
+    def value(self, block, w):
+        """``f_i(w_i)``: (c, p) -> (c,)."""
+        value = np.empty(len(w), w.dtype)
+        for here, part, own, work in self._parts(block, w):
+            value[here] = self._value(part, own, self._forward(part, own, work.states))
+        return value
+
+    def _value(self, block, w, Z):
+        """Mean loss and penalty of every client from the predictions."""
+        rows = self.kernel.value(Z, self._target(block))
+        value = np.einsum("cn,cn->c", rows, block.weights)
+        if self.alpha:
+            weights = (w[:, layer.start : layer.cut] for layer in self.layers)
+            value += 0.5 * self.alpha * sum(np.einsum("cp,cp->c", W, W) for W in weights)
+        return value
+
+    def value_gradient(self, block, w):
+        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+        value, gradient = np.empty(len(w), w.dtype), np.empty(w.shape, w.dtype)
+        for here, part, own, work in self._parts(block, w):
+            value[here] = self._value(part, own, self._forward(part, own, work.states))
+            gradient[here] = self._backward(part, own, work)
+        return value, gradient
+
+    def gradient(self, block, w, work=None):
+        """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p).
+
+        With the buffers of :meth:`workspace` it is one of them, which the next call overwrites.
+        """
+        if work is not None:
+            self._forward(block, w, work.states)
+            return self._backward(block, w, work)
+        gradient = np.empty(w.shape, w.dtype)
+        for here, part, own, room in self._parts(block, w):
+            gradient[here] = self.gradient(part, own, room)
+        return gradient
+
+    # ------------------------------------------------------------------- prediction
+
+    def decision(self, X, params, index):
+        """Raw predictions (n_rows, n_outputs); row r uses the model ``params[index[r]]``."""
+        index = np.asarray(index)
+        n_rows = X.shape[0]
+        raw = np.empty((n_rows, self.n_outputs), dtype=self.dtype)
+        X = self.design(X)
+        params = np.asarray(params, dtype=self.dtype)
+        order = np.argsort(index, kind="stable")
+        used, first = np.unique(index[order], return_index=True)
+        size = self._rows_at_once()
+        for k, start, stop in zip(used, first, [*first[1:], n_rows], strict=True):
+            for place in range(start, stop, size):
+                mine = order[place : min(place + size, stop)]
+                part = one_client(X[mine])
+                states = make_states(self.layers, 1, len(mine), self.dtype)
+                raw[mine] = self._forward(part, params[k : k + 1], states)[0].T
+        return raw
+
+    def output(self, raw):
+        """Predicted targets, class codes or reconstructions of raw predictions."""
+        return self.kernel.output(raw)
+
+
+def check_sizes(hidden_layer_sizes):
+    """Hidden layers as a tuple of integers.
+
+    Raises
+    ------
+    ValueError
+        If one of them is no positive integer.
+    """
+    sizes = np.atleast_1d(np.asarray(hidden_layer_sizes, dtype=object)).ravel().tolist()
+    if not all(isinstance(s, Integral) and not isinstance(s, bool) and s > 0 for s in sizes):
+        raise ValueError(
+            "hidden_layer_sizes must be a positive integer or a sequence of positive integers, "
+            f"the units of each hidden layer, got {hidden_layer_sizes!r}."
+        )
+    return tuple(int(s) for s in sizes)

@@ -1,0 +1,219 @@
+"""Networks in the everyday classes: recovery, reproducibility, refusals."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import (
+    FedAvg,
+    FedAvgClassifier,
+    FedAvgRegressor,
+    IFCAClassifier,
+    IFCARegressor,
+    LocalModels,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+    OracleClustersClassifier,
+)
+from skcfl.clients import ClientPool
+from skcfl.datasets import make_rotated_digits
+from skcfl.models import MLP, LinearModel
+from skcfl.solvers import Options, alternate, solve_local
+
+CLASSIFIERS = [
+    FedAvgClassifier,
+    IFCAClassifier,
+    LocalModelsClassifier,
+    OracleClustersClassifier,
+]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return make_rotated_digits(2, 3, samples_per_client=60, random_state=0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rotations_of_digits_are_found(seed):
+    data = make_rotated_digits(4, 3, samples_per_client=80, random_state=seed)
+    net = IFCAClassifier(n_clusters=4, hidden_layer_sizes=(32,), random_state=seed)
+    net.fit(data.X, data.y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, net.labels_) == 1.0
+    one = FedAvgClassifier(hidden_layer_sizes=32, random_state=seed)
+    one.fit(data.X, data.y, groups=data.groups)
+    mine, theirs = (m.score(data.X, data.y, groups=data.groups) for m in (net, one))
+    assert mine > max(0.95, theirs + 0.05)
+
+
+def test_regressions_are_told_apart():
+    """Two waves of opposite sign, which no line can tell."""
+    rng = np.random.default_rng(0)
+    groups, true = np.repeat(np.arange(8), 40), np.array([1, -1] * 4)
+    X = rng.uniform(-2, 2, size=(320, 1))
+    y = true[groups] * np.cos(2 * X[:, 0]) + 0.05 * rng.normal(size=320)
+    net = IFCARegressor(2, hidden_layer_sizes=(32,), activation="tanh", tol=0, random_state=0)
+    net.fit(X, y, groups=groups)
+    assert adjusted_rand_score(true, net.labels_) == 1.0
+    assert net.score(X, y, groups=groups) > 0.9
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_fits_are_reproducible(cls, batch_size, digits):
+    """By random state, whatever the number of threads; copies predict the same."""
+    rows = digits.X, digits.y, digits.groups
+    make = {"hidden_layer_sizes": (8, 6), "max_iter": 5, "tol": 0, "batch_size": batch_size}
+    one = cls(**make, random_state=0).fit(*rows)
+    two = clone(one).set_params(n_jobs=2).fit(*rows)
+    assert_array_equal(one.params_, two.params_)
+    assert_array_equal(one.labels_, two.labels_)
+    assert one.params_.dtype == np.float32
+    other = cls(**make, random_state=1).fit(*rows)
+    assert np.abs(other.params_ - one.params_).max() > 0.01
+    copy = pickle.loads(pickle.dumps(one))
+    proba = one.predict_proba(digits.X, groups=digits.groups)
+    assert_array_equal(copy.predict_proba(digits.X, groups=digits.groups), proba)
+    assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_one_cluster_is_federated_averaging(digits):
+    rows = digits.X, digits.y, digits.groups
+    options = {"hidden_layer_sizes": (8,), "max_iter": 10, "tol": 0, "random_state": 0}
+    fed = FedAvgClassifier(**options).fit(*rows)
+    assert_array_equal(OracleClustersClassifier(**options).fit(*rows).params_, fed.params_)
+
+
+def test_the_everyday_class_is_the_generic_one(digits):
+    rows = digits.X, digits.y, digits.groups
+    options = {"max_iter": 5, "tol": 0, "random_state": 0}
+    net = FedAvgClassifier("squared_hinge", alpha=0.1, hidden_layer_sizes=[7], **options)
+    model = MLP(7, loss="squared_hinge", alpha=0.1)
+    assert_array_equal(net.fit(*rows).params_, FedAvg(model, **options).fit(*rows).params_)
+    assert not hasattr(net, "coef_")
+    weights = net.model_.weights(net.params_[0])
+    assert [W.shape for W, _ in weights.values()] == [(64, 7), (7, 10)]
+
+
+def test_without_hidden_layers_the_model_is_linear(digits):
+    net = LocalModelsClassifier(activation="tanh", hidden_layer_sizes=[])
+    assert isinstance(net._local_model(), LinearModel)
+    assert isinstance(net.set_params(hidden_layer_sizes=5)._local_model(), MLP)
+
+
+# -------------------------------------------------------------------------- local models
+
+
+def make_pool(seed=0):
+    rng = np.random.default_rng(seed)
+    X, codes = rng.normal(size=(60, 3)), np.repeat([0, 1, 2], 20)
+    model = MLP((4,), "tanh", "squared_error", precision="double").bind(3)
+    return ClientPool(model, X, np.sin(X[:, 0]), codes, 3, random_state=seed)
+
+
+def test_local_training_stops_where_models_rest():
+    rule = {"optimizer": "sgd", "step_size": 0.5, "max_iter": 5000}
+    loose = solve_local(make_pool(), Options(**rule, tol=1e-2))
+    tight = solve_local(make_pool(), Options(**rule, tol=1e-4))
+    assert loose.converged
+    assert tight.converged
+    assert 1 < loose.n_iter < tight.n_iter < 5000
+    for result, tol in ((loose, 1e-2), (tight, 1e-4)):
+        change = result.history["change"]
+        assert len(change) == result.n_iter
+        assert change[-1] < tol <= change[:-1].min()
+    assert tight.objective == tight.history["objective"][-1] < loose.objective
+    values = make_pool().objectives(tight.params)
+    assert_allclose(tight.objective, values.mean(), rtol=1e-12)
+
+
+def test_local_training_is_a_loop_over_clients():
+    options = Options(max_iter=3, local_steps=4, optimizer="adam", step_size=0.01, tol=0)
+    found = solve_local(make_pool(), options)
+    assert found.converged
+    pool = make_pool()
+    start = pool.start()
+    for i in range(3):
+        w = np.tile(start, (3, 1))
+        for _ in range(3):
+            w[i] = pool.subset([i]).local_update(w[i], 4, 0.01, "adam")[0]
+        assert_allclose(found.params[i], w[i], rtol=1e-12)
+    assert found.extra == {"floats_up": 0, "floats_down": 0}
+
+
+def test_local_training_that_falls_short_says_so(digits):
+    net = LocalModelsClassifier(hidden_layer_sizes=(4,), max_iter=2, verbose=0)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        net.fit(digits.X, digits.y, groups=digits.groups)
+    assert net.n_iter_ == 2
+    assert net.floats_up_ == net.floats_down_ == 0
+
+
+def test_networks_train_for_their_rounds(digits):
+    """Where the rounds are automatic, moving models are no shortfall; restless clients are."""
+    for method in (FedAvgClassifier, IFCAClassifier):
+        net = method(hidden_layer_sizes=(8,), random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            net.fit(digits.X, digits.y, groups=digits.groups)
+        assert net.n_iter_ == 50
+        assert net.history_["change"][-1] > net.tol
+        net.set_params(max_iter=3)
+        with pytest.warns(ConvergenceWarning, match="max_iter=3"):
+            net.fit(digits.X, digits.y, groups=digits.groups)
+    restless = Options(max_iter=1, budget=True, averaging="model", step_size=0.01, polish=False)
+    pool = make_pool()
+    result = alternate(pool, pool.init_params(2, 0), restless, np.random.RandomState(0))
+    assert "stable for 0 rounds" in result.shortfall
+
+
+def test_local_networks_learn(digits):
+    net = LocalModelsClassifier(hidden_layer_sizes=(16,), random_state=0)
+    net.fit(digits.X, digits.y, groups=digits.groups)
+    assert net.score(digits.X, digits.y, groups=digits.groups) > 0.98
+
+
+# ------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        ({"fit_intercept": False}, "fit_intercept=False"),
+        ({"hidden_layer_sizes": (3, 0)}, "hidden_layer_sizes"),
+        ({"activation": "swish"}, "activation"),
+        ({"optimizer": "sgd"}, "step_size='auto'"),
+        ({"optimizer": "momentum"}, "step_size='auto'"),
+    ],
+)
+@pytest.mark.parametrize("cls", [*CLASSIFIERS, FedAvgRegressor, LocalModelsRegressor])
+def test_what_networks_cannot_do_is_refused(cls, bad, match, digits):
+    net = cls(**{"hidden_layer_sizes": (4,), **bad})
+    with pytest.raises(ValueError, match=match):
+        net.fit(digits.X, digits.y, groups=digits.groups)
+
+
+@pytest.mark.parametrize("bad", [{"polish": True}, {"averaging": "gradient"}])
+def test_exact_steps_are_refused(bad, digits):
+    net = FedAvgClassifier(hidden_layer_sizes=(4,), **bad)
+    with pytest.raises(ValueError, match="MLP"):
+        net.fit(digits.X, digits.y, groups=digits.groups)
+
+
+def test_gradient_averaging_takes_a_step_of_the_users(digits):
+    net = FedAvgClassifier(
+        hidden_layer_sizes=(16,), averaging="gradient", step_size=0.5, max_iter=60, tol=0
+    )
+    net.fit(digits.X, digits.y, groups=digits.groups)
+    objective = net.history_["objective"]
+    assert objective[-1] < 0.7 * objective[0]
+
+
+def test_unknown_options_of_a_generic_network_are_its_own():
+    with pytest.raises(ValueError, match="precision"):
+        LocalModels(MLP(precision="half")).fit([[0.0], [1.0]], [0, 1], groups=[0, 1])

@@ -1,0 +1,156 @@
+"""Autoencoders: gradients, losses, reconstructions, clusters found without targets."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
+
+import skcfl.models._network
+from skcfl import IFCA, FedAvg
+from skcfl.clients import ClientPool
+from skcfl.models import MLP, Autoencoder
+from skcfl.models._network import ACTIVATIONS
+
+seeds = st.integers(0, 2**32 - 1)
+SIZES = [4, 1, 0, 7]
+FORMS = {"dense": np.asarray, "csr": sparse.csr_array}
+every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+
+
+def make_pool(model, seed=0, form=np.asarray, weighted=True, d=4):
+    rng = np.random.default_rng(seed)
+    codes = rng.permutation(np.repeat(np.arange(len(SIZES)), SIZES))
+    X = rng.uniform(size=(len(codes), d)) * (rng.uniform(size=(len(codes), d)) < 0.7)
+    weights = rng.integers(1, 4, size=len(codes)).astype(float) if weighted else None
+    return ClientPool(model.bind(d), form(X), None, codes, len(SIZES), weights), X, codes, weights
+
+
+def test_shapes_and_kind():
+    model = Autoencoder((5, 2, 5))
+    bound = model.bind(7)
+    assert bound.estimator_type is None
+    assert not bound.supervised
+    assert not bound.has_proba
+    assert not bound.second_order
+    assert bound.n_outputs == 7
+    assert bound.n_params == 5 * 8 + 2 * 6 + 5 * 3 + 7 * 6
+    assert list(bound.layer_slices()) == ["hidden1", "hidden2", "hidden3", "output"]
+    assert bound.encode(None, 3).shape == (3, 0)
+    assert clone(bound).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"hidden_layer_sizes": 0}, {"output_activation": "tanh"}, {"activation": "sigmoid"}],
+)
+def test_bad_parameters_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Autoencoder(**bad).bind(2)
+
+
+@every_form
+@pytest.mark.parametrize("output_activation", ["identity", "sigmoid"])
+@settings(max_examples=10)
+@given(
+    seed=seeds,
+    activation=st.sampled_from(sorted(ACTIVATIONS)),
+    hidden=st.sampled_from([(), (2,), (3, 2)]),
+    alpha=st.sampled_from([0.0, 0.2]),
+)
+def test_gradients_are_those_of_finite_differences(
+    form, output_activation, seed, activation, hidden, alpha
+):
+    model = Autoencoder(hidden, activation, output_activation, alpha, precision="double")
+    pool = make_pool(model, seed, form)[0]
+    w, h = pool.init_params(len(SIZES), seed), 1e-6
+    values, gradients = pool.objectives_gradients(w)
+    assert_array_equal(values, pool.objectives(w))
+    for j, e in enumerate(h * np.eye(pool.n_params)):
+        # The sides agree but for the curvature and for a kink of relu in between.
+        sides = (pool.objectives(w + e) - values) / h, (values - pool.objectives(w - e)) / h
+        assert (gradients[:, j] >= np.minimum(*sides) - 1e-8).all()
+        assert (gradients[:, j] <= np.maximum(*sides) + 1e-8).all()
+
+
+@every_form
+@pytest.mark.parametrize("output_activation", ["identity", "sigmoid"])
+@settings(max_examples=5)
+@given(seed=seeds)
+def test_losses_are_half_the_mean_squared_errors_of_reconstructions(form, output_activation, seed):
+    model = Autoencoder((3,), output_activation=output_activation, precision="double")
+    pool, X, codes, weights = make_pool(model, seed, form)
+    theta, bound = pool.init_params(2, seed), pool.model
+    for k in range(2):
+        index = np.full(len(X), k)
+        reconstructed = bound.output(bound.decision(form(X), theta, index))
+        assert reconstructed.shape == X.shape
+        if output_activation == "sigmoid":
+            assert (reconstructed > 0).all() and (reconstructed < 1).all()
+        rows = 0.5 * ((reconstructed - X) ** 2).mean(axis=1)
+        assert_allclose(bound.row_losses(form(X), None, theta, index), rows, rtol=1e-12)
+        wanted = [
+            np.average(rows[codes == i], weights=weights[codes == i]) if n else 0.0
+            for i, n in enumerate(SIZES)
+        ]
+        assert_allclose(pool.losses(theta)[:, k], wanted, rtol=1e-12)
+
+
+def test_it_is_a_regression_on_its_own_features():
+    """With one feature the same as an MLP whose target is that feature."""
+    rng = np.random.default_rng(0)
+    X, codes = rng.normal(size=(20, 1)), np.repeat([0, 1], 10)
+    auto = Autoencoder((3,), "tanh", alpha=0.1, precision="double").bind(1)
+    mlp = MLP((3,), "tanh", "squared_error", 0.1, precision="double").bind(1)
+    one, two = ClientPool(auto, X, None, codes, 2), ClientPool(mlp, X, X[:, 0], codes, 2)
+    w = one.init_params(2, 0)
+    assert_allclose(one.losses(w), two.losses(w), rtol=1e-12)
+    assert_allclose(one.gradients(w), two.gradients(w), rtol=1e-12)
+
+
+def test_blocks_and_chunks_change_nothing(monkeypatch):
+    model = Autoencoder((3, 2), "tanh", precision="double")
+    pool = make_pool(model)[0]
+    w = pool.init_params(len(SIZES), 0)
+    wanted = pool.losses(w), pool.gradients(w), pool.local_update(w, 5, 0.01, "adam")
+    monkeypatch.setattr(skcfl.models._network, "CACHE_BYTES", 100)
+    for other in (make_pool(model)[0], make_pool(model, form=sparse.csr_array)[0]):
+        found = other.losses(w), other.gradients(w), other.local_update(w, 5, 0.01, "adam")
+        for a, b in zip(found, wanted, strict=True):
+            assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_without_activations_it_reaches_the_principal_components():
+    """The best linear reconstruction through two numbers, by an independent route."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5)) @ np.diag([2.0, 1.5, 0.3, 0.2, 0.1])
+    model = Autoencoder((2,), activation="identity", alpha=0.0, precision="double")
+    pool = ClientPool(model.bind(5), X, None, np.zeros(300, int), 1, random_state=0)
+    w = pool.local_update(pool.start(), 3000, 0.02, "adam")
+    pca = PCA(2).fit(X)
+    best = 0.5 * ((pca.inverse_transform(pca.transform(X)) - X) ** 2).mean()
+    assert_allclose(pool.objectives(w)[0], best, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@every_form
+def test_clusters_are_found_without_targets(form):
+    """Rows near one of two planes."""
+    rng = np.random.default_rng(0)
+    true = np.array([0, 1] * 4)
+    planes = rng.normal(size=(2, 2, 8))
+    groups = np.repeat(np.arange(8), 25)
+    X = np.einsum("nk,nkd->nd", rng.normal(size=(200, 2)), planes[true[groups]])
+    X += 0.05 * rng.normal(size=X.shape)
+    model = IFCA(Autoencoder((4,), activation="identity"), 2, random_state=0)
+    model.fit(form(X), groups=groups)
+    assert adjusted_rand_score(true, model.labels_) == 1.0
+    assert model.predict(form(X), groups=groups).shape == X.shape
+    assert model.score(form(X), groups=groups) > 2 * FedAvg(
+        Autoencoder((1,), activation="identity"), random_state=0
+    ).fit(form(X), groups=groups).score(form(X), groups=groups)
+    assert_array_equal(model.assign(form(X), groups=groups), model.labels_)

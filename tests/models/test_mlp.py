@@ -1,0 +1,456 @@
+"""Networks: gradients, invariances, scikit-learn's forward pass, training; through the pool."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+import skcfl.clients
+import skcfl.models._network
+from skcfl.clients import ClientPool
+from skcfl.models import MLP, LinearModel
+from skcfl.models._network import ACTIVATIONS
+
+seeds = st.integers(0, 2**32 - 1)
+# No row, one row, few, many.
+SIZES = [4, 1, 0, 9, 3, 12, 9]
+LOSSES = ["squared_error", "huber", "poisson", "log_loss", "log_loss-3", "squared_hinge-3"]
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+every_activation = pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+
+
+class Problem:
+    """Rows of clients in a random order, and pools of them."""
+
+    def __init__(
+        self, loss="log_loss-3", seed=0, hidden=(4, 3), alpha=0.1, sizes=SIZES, d=3, **options
+    ):
+        rng = np.random.default_rng(seed)
+        name, _, classes = loss.partition("-")
+        self.m, self.d, self.C = len(sizes), d, int(classes or 2)
+        self.codes = rng.permutation(np.repeat(np.arange(self.m), sizes))
+        n = len(self.codes)
+        self.X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < 0.8)
+        self.classifier = name in ("log_loss", "squared_hinge")
+        if self.classifier:
+            self.y = rng.integers(self.C, size=n)
+        else:
+            self.y = rng.poisson(1.5, size=n).astype(float)
+        self.weights = rng.integers(1, 4, size=n).astype(float)
+        options = {"precision": "double", "delta": 0.8, **options}
+        self.model = MLP(hidden, loss=name, alpha=alpha, **options)
+        self.rng = rng
+
+    def bind(self):
+        return self.model.bind(self.d, self.C if self.classifier else None)
+
+    def pool(self, form=np.asarray, weights=True, **options):
+        weights = self.weights if weights is True else weights
+        return ClientPool(
+            self.bind(), form(self.X), self.y, self.codes, self.m, weights, **options
+        )
+
+    def models(self, count, seed=1, scale=1.0):
+        return scale * self.bind().init_params(count, seed)
+
+
+def assert_slopes(function, w, gradients, h=1e-6, tol=1e-7):
+    """Gradients (m, p) lie between the one-sided differences of ``function(w)`` (m,).
+
+    These agree but for the curvature and for a kink of relu that the step has crossed.
+    """
+    value = function(w)
+    for j, e in enumerate(h * np.eye(w.shape[1])):
+        sides = (function(w + e) - value) / h, (value - function(w - e)) / h
+        room = tol * (1.0 + np.abs(sides[0]) + np.abs(value))
+        assert (gradients[:, j] >= np.minimum(*sides) - room).all(), j
+        assert (gradients[:, j] <= np.maximum(*sides) + room).all(), j
+
+
+# ----------------------------------------------------------------------------- parameters
+
+
+def test_shapes_and_kinds():
+    shapes = {
+        ("squared_error", None): ("regressor", False, 1),
+        ("poisson", None): ("regressor", False, 1),
+        ("log_loss", 2): ("classifier", True, 1),
+        ("log_loss", 4): ("classifier", True, 4),
+        ("squared_hinge", 4): ("classifier", False, 4),
+    }
+    for (loss, classes), (kind, proba, outputs) in shapes.items():
+        model = MLP((5, 2), loss=loss)
+        bound = model.bind(3, classes)
+        assert (bound.estimator_type, bound.has_proba) == (kind, proba)
+        assert bound.supervised
+        assert not bound.second_order
+        n_params = 5 * 4 + 2 * 6 + outputs * 3
+        assert (bound.n_outputs, bound.n_params) == (outputs, n_params)
+        assert bound.decay.shape == bound.start().shape == (n_params,)
+        # Weights are penalised, biases are not.
+        assert (bound.decay == 0).sum() == 5 + 2 + outputs
+        assert not hasattr(model, "n_params")
+        assert clone(bound).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("hidden", [(), (6,), (6, 2), 6, [6], np.array([6, 2])])
+def test_layers_are_named_and_cover_the_vector(hidden):
+    bound = MLP(hidden).bind(3, 4)
+    slices = bound.layer_slices()
+    sizes = np.atleast_1d(np.asarray(hidden, dtype=int))
+    assert list(slices) == [*(f"hidden{i + 1}" for i in range(len(sizes))), "output"]
+    covered = np.concatenate([np.arange(bound.n_params)[s] for s in slices.values()])
+    assert_array_equal(covered, np.arange(bound.n_params))
+    w = bound.init_params(1, 0)[0]
+    units = [3, *sizes, 4]
+    for (name, (W, b)), n_in, n_out in zip(
+        bound.weights(w).items(), units[:-1], units[1:], strict=True
+    ):
+        assert W.shape == (n_in, n_out)
+        assert b.shape == (n_out,)
+        assert_array_equal(np.concatenate([W.ravel(), b]), w[slices[name]])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"hidden_layer_sizes": (3, 0)},
+        {"hidden_layer_sizes": (2.5,)},
+        {"hidden_layer_sizes": -1},
+        {"hidden_layer_sizes": (True,)},
+        {"activation": "swish"},
+        {"loss": "log"},
+        {"alpha": -1e-9},
+        {"delta": 0.0},
+        {"precision": "half"},
+    ],
+)
+def test_bad_parameters_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        MLP(**bad).bind(2, 2)
+
+
+def test_weights_of_several_models_are_refused():
+    bound = MLP((2,)).bind(2, 2)
+    with pytest.raises(ValueError, match="one parameter vector"):
+        bound.weights(bound.init_params(2, 0))
+
+
+def test_negative_counts_are_refused():
+    with pytest.raises(ValueError, match="non-negative"):
+        MLP(loss="poisson").check_target(np.array([1.0, -1.0]))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("single", np.float32), ("double", np.float64)])
+def test_precision_is_the_models(precision, dtype):
+    """Whatever the type of the rows."""
+    bound = MLP((3,), precision=precision).bind(2, 3, dtype=float)
+    X, y = np.ones((4, 2)), np.array([0, 1, 2, 0])
+    pool = ClientPool(bound, X, y, np.array([0, 0, 1, 1]), 2)
+    w = pool.init_params(2, 0)
+    answers = [w, pool.start(), pool.losses(w), pool.objectives(w), pool.gradients(w)]
+    answers += [pool.local_update(w, 2, 0.1, name) for name in ("sgd", "momentum", "adam")]
+    answers += [bound.decision(X, w, np.zeros(4, int))]
+    assert {a.dtype for a in answers} == {np.dtype(dtype)}
+    double = pool.objectives_gradients(w, dtype=np.float64)
+    assert {a.dtype for a in double} == {np.dtype(np.float64)}
+
+
+def test_starts_are_those_of_scikit_learn():
+    """Uniform within Glorot's bounds, reproducible, different by seed."""
+    bound = MLP((50,), precision="double").bind(30, 10)
+    one, two, other = (bound.init_params(20, seed) for seed in (0, 0, 1))
+    assert_array_equal(one, two)
+    assert np.abs(one - other).max() > 0.1
+    for part, n in zip(bound.layer_slices().values(), (80, 60), strict=True):
+        limit = np.sqrt(6 / n)
+        assert 0.99 * limit < np.abs(one[:, part]).max() <= limit
+    assert_array_equal(bound.start(3), bound.init_params(1, 3)[0])
+
+
+# ---------------------------------------------------------------------------- first order
+
+
+@every_loss
+@every_activation
+@settings(max_examples=4)
+@given(
+    seed=seeds,
+    hidden=st.sampled_from([(), (5,), (4, 3), (3, 4, 2)]),
+    alpha=st.sampled_from([0.0, 0.3]),
+    form=st.sampled_from([np.asarray, sparse.csr_array]),
+    together=st.sampled_from([1, 2**20]),
+)
+def test_gradients_are_those_of_finite_differences(
+    loss, activation, seed, hidden, alpha, form, together
+):
+    problem = Problem(loss, seed, hidden, alpha, activation=activation)
+    with pytest.MonkeyPatch.context() as patch:
+        # One client at a time, or all together.
+        patch.setattr(skcfl.models._network, "CACHE_BYTES", together)
+        pool = problem.pool(form)
+        w = problem.models(problem.m)
+        values, gradients = pool.objectives_gradients(w)
+        assert_array_equal(pool.objectives(w), values)
+        assert_slopes(pool.objectives, w, gradients)
+
+
+@every_loss
+@settings(max_examples=8)
+@given(seed=seeds, activation=st.sampled_from(sorted(ACTIVATIONS)), form=st.booleans())
+def test_losses_are_means_of_row_losses(loss, seed, activation, form):
+    problem = Problem(loss, seed, activation=activation)
+    pool, theta = problem.pool(sparse.csr_matrix if form else np.asarray), problem.models(3)
+    bound = pool.model
+    losses = np.stack(
+        [
+            bound.row_losses(problem.X, problem.y, theta, np.full(len(problem.y), k))
+            for k in range(3)
+        ],
+        axis=1,
+    )
+    for i in range(problem.m):
+        mine = problem.codes == i
+        if mine.any():
+            wanted = np.average(losses[mine], axis=0, weights=problem.weights[mine])
+            assert_allclose(pool.losses(theta)[i], wanted, rtol=1e-12)
+    chosen, choice, gradients = pool.best_response(theta)
+    assert_array_equal(chosen, pool.losses(theta))
+    full = pool.client_sizes > 0
+    assert_array_equal(choice[full], chosen.argmin(axis=1)[full])
+    assert_allclose(gradients, pool.gradients(theta[choice]), rtol=1e-12)
+    own = chosen[np.arange(problem.m), choice] + pool.penalties(theta)[choice]
+    assert_allclose(pool.objectives(theta[choice])[full], own[full], rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "log_loss-3", "squared_hinge-3", "squared_error"])
+def test_without_hidden_layers_it_is_the_linear_model(loss):
+    problem = Problem(loss, hidden=(), alpha=0.2)
+    pool = problem.pool()
+    w = problem.models(problem.m)
+    linear = LinearModel(loss=problem.model.loss, alpha=0.2, delta=0.8)
+    bound = linear.bind(problem.d, problem.C if problem.classifier else None)
+    same = ClientPool(bound, problem.X, problem.y, problem.codes, problem.m, problem.weights)
+
+    def as_linear(w):
+        """Weights of all outputs, then biases -> the coefficients and intercept of each."""
+        W, b = np.split(w, [-bound.n_outputs], axis=1)
+        W = W.reshape(len(w), problem.d, bound.n_outputs).transpose(0, 2, 1)
+        parts = W, b[:, :, None]
+        return np.concatenate(parts, axis=2).reshape(w.shape)
+
+    assert_allclose(pool.losses(w), same.losses(as_linear(w)), rtol=1e-12)
+    assert_allclose(pool.objectives(w), same.objectives(as_linear(w)), rtol=1e-12)
+    assert_allclose(as_linear(pool.gradients(w)), same.gradients(as_linear(w)), atol=1e-14)
+
+
+@every_activation
+@pytest.mark.parametrize("kind", ["regressor", "binary", "multinomial"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_predictions_are_scikit_learns(kind, activation):
+    """Its forward pass with its fitted coefficients."""
+    problem = Problem({"regressor": "squared_error", "binary": "log_loss"}.get(kind, "log_loss-3"))
+    cls = MLPRegressor if kind == "regressor" else MLPClassifier
+    theirs = cls(hidden_layer_sizes=(5, 4), activation=activation, max_iter=20, random_state=0)
+    theirs.fit(problem.X, problem.y)
+    problem.model.set_params(hidden_layer_sizes=(5, 4), activation=activation)
+    bound = problem.bind()
+    pairs = zip(theirs.coefs_, theirs.intercepts_, strict=True)
+    w = np.concatenate([np.concatenate([W.ravel(), b]) for W, b in pairs])[None]
+    raw = bound.decision(problem.X, w, np.zeros(len(problem.X), int))
+    if kind == "regressor":
+        assert_allclose(bound.output(raw), theirs.predict(problem.X), rtol=1e-12)
+    else:
+        assert_allclose(bound.proba(raw), theirs.predict_proba(problem.X), rtol=1e-10)
+        assert_array_equal(bound.output(raw), theirs.predict(problem.X))
+        assert bound.scores(raw).shape == ((len(raw),) if kind == "binary" else (len(raw), 3))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csc_matrix])
+def test_predictions_row_by_row(form, monkeypatch):
+    """Each row by its own model, in chunks of a few rows."""
+    problem = Problem()
+    bound, params = problem.bind(), problem.models(4)
+    index = problem.rng.integers(3, size=len(problem.X))
+    wanted = [bound.decision(problem.X[[r]], params[[k]], [0])[0] for r, k in enumerate(index)]
+    monkeypatch.setattr(skcfl.models._network, "CACHE_BYTES", 8 * 4 * 5)
+    assert_allclose(bound.decision(form(problem.X), params, index), wanted, rtol=1e-12)
+
+
+# ---------------------------------------------------------------------------- invariances
+
+
+def everything(pool, w, seed=0):
+    """Every answer of a pool of networks, as a dict of arrays."""
+    pool.random_state.seed(seed)
+    rng = np.random.default_rng(seed)
+    steps, rho = rng.integers(0, 6, size=len(w)), rng.uniform(0.1, 1, size=len(w))
+    return {
+        "losses": pool.losses(w[:3]),
+        "objectives": pool.objectives(w),
+        "gradients": pool.gradients(w),
+        "best": pool.best_response(w[:3])[2],
+        "sgd": pool.local_update(w, 5, 0.1),
+        "momentum": pool.local_update(w, steps, 0.05, "momentum"),
+        "adam": pool.local_update(w, steps, 0.01, "adam"),
+        "batches": pool.local_update(w, 7, 0.01, "adam", batch_size=4),
+        "pulled": pool.local_update(w, 4, 0.1, center=0.5 * w, rho=rho),
+        "monotone": pool.local_update(w, 4, 5.0, monotone=True),
+    }
+
+
+def assert_same(found, wanted, rtol=1e-9, atol=1e-11, skip=()):
+    for name, a in wanted.items():
+        if name not in skip:
+            assert_allclose(found[name], a, rtol=rtol, atol=atol, err_msg=name)
+
+
+@settings(max_examples=10)
+@given(seed=seeds, activation=st.sampled_from(sorted(ACTIVATIONS)), loss=st.sampled_from(LOSSES))
+def test_blocks_padding_and_form_change_nothing(seed, activation, loss):
+    problem = Problem(loss, seed, activation=activation)
+    w = problem.models(problem.m)
+    wanted = everything(problem.pool(), w)
+    for size in (1, 300):
+        assert_same(everything(problem.pool(block_bytes=size), w), wanted)
+    assert_same(everything(problem.pool(sparse.csr_array), w), wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skcfl.models._network, "CACHE_BYTES", 1)
+        assert_same(everything(problem.pool(), w), wanted)
+
+
+@settings(max_examples=10)
+@given(seed=seeds, loss=st.sampled_from(LOSSES))
+def test_the_order_of_rows_and_the_names_of_clients_do_not_matter(seed, loss):
+    problem = Problem(loss, seed, activation="tanh")
+    w = problem.models(problem.m)
+    wanted = everything(problem.pool(), w)
+    order = problem.rng.permutation(len(problem.codes))
+    for name in ("X", "y", "codes", "weights"):
+        setattr(problem, name, getattr(problem, name)[order])
+    # Batches depend on the order of the rows by nature.
+    assert_same(everything(problem.pool(), w), wanted, skip=("batches",))
+    new = problem.rng.permutation(problem.m)
+    problem.codes = new[problem.codes]
+    moved = np.empty_like(w)
+    moved[new] = w
+    pool = problem.pool()
+    assert_allclose(pool.gradients(moved)[new], wanted["gradients"], rtol=1e-9, atol=1e-12)
+    assert_allclose(pool.local_update(moved, 5, 0.1)[new], wanted["sgd"], rtol=1e-9, atol=1e-12)
+
+
+@every_loss
+def test_integer_weights_are_repetitions(loss):
+    """Exactly so in double precision, Adam included; rows of weight zero are not there."""
+    problem = Problem(loss, activation="tanh")
+    w = problem.models(problem.m)
+    weights = problem.rng.integers(0, 4, size=len(problem.y)).astype(float)
+    weighted = everything(problem.pool(weights=weights), w)
+    times = weights.astype(int)
+    kept = np.bincount(problem.codes[times > 0], minlength=problem.m) > 0
+    for name in ("X", "y", "codes"):
+        setattr(problem, name, np.repeat(getattr(problem, name), times, axis=0))
+    repeated = everything(problem.pool(weights=None), w)
+    for name, a in repeated.items():
+        if name != "batches":
+            assert_allclose(weighted[name][kept], a[kept], rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_threads_change_nothing(form, monkeypatch):
+    """Bit by bit, in single precision too."""
+    problem = Problem(sizes=SIZES * 3, precision="single")
+    w = problem.models(problem.m)
+    pools = [problem.pool(form, block_bytes=200, n_jobs=k) for k in (1, 2)]
+    assert len(pools[1]._blocks) > 8
+    monkeypatch.setattr(skcfl.clients, "PARALLEL_WORK", 0)
+    one, two = (everything(pool, w) for pool in pools)
+    for name, a in one.items():
+        assert_array_equal(two[name], a, err_msg=name)
+
+
+def test_participants_are_trained_as_among_all():
+    """Bit by bit, whoever shares a block."""
+    problem = Problem(sizes=[9] * 6, precision="single")
+    pool, w = problem.pool(), problem.models(6)
+    some = np.array([4, 1, 2])
+    for name in ("sgd", "adam"):
+        alone = pool.subset(some).local_update(w[some], 5, 0.01, name)
+        assert_array_equal(alone, pool.local_update(w, 5, 0.01, name)[some])
+
+
+# ------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_training_is_that_of_a_loop(optimizer, batch_size):
+    """Steps along the gradient plus the pull; batches change rows, never the rule."""
+    problem = Problem(sizes=[4, 3, 4], activation="tanh")
+    pool, w = problem.pool(), problem.models(3)
+    rates, rho, center = np.array([0.05, 0.1, 0.02])[:, None], 0.3, 0.5 * w
+    x, m, v = w.copy(), np.zeros_like(w), np.zeros_like(w)
+    for t in range(1, 9):
+        g = pool.gradients(x) + rho * (x - center)
+        if optimizer == "sgd":
+            x = x - rates * g
+        elif optimizer == "momentum":
+            m = 0.9 * m + g
+            x = x - rates * m
+        else:
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            x = x - rates * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    # Batches of four are all rows of these clients.
+    found = pool.local_update(w, 8, rates[:, 0], optimizer, batch_size, center, rho)
+    assert_allclose(found, x, rtol=1e-9, atol=1e-12)
+
+
+def test_monotone_training_never_raises_an_objective():
+    problem = Problem(activation="tanh")
+    pool, w = problem.pool(), problem.models(problem.m)
+    values = [pool.objectives(w)]
+    for steps in (1, 3, 10, 30):
+        values.append(pool.objectives(pool.local_update(w, steps, 20.0, monotone=True)))
+    assert (np.diff(values, axis=0) <= 1e-12).all()
+    full = pool.client_sizes > 0
+    assert (values[-1] < values[0])[full].all()
+
+
+@pytest.mark.parametrize("bad", [{"optimizer": "adam"}, {"batch_size": 2}])
+def test_monotone_is_for_gradient_descent_on_all_rows(bad):
+    pool = Problem().pool()
+    with pytest.raises(ValueError, match="monotone=True"):
+        pool.local_update(pool.start(), 1, 0.1, monotone=True, **bad)
+
+
+@pytest.mark.parametrize("rho", [0.1, 1.0, 10.0])
+def test_inexact_proximal_points_approach_the_stationary_point(rho):
+    """Repeated from its own answer the prox settles where the two pulls cancel."""
+    problem = Problem(sizes=[6, 8, 9], activation="tanh")
+    pool, v = problem.pool(), problem.models(3)
+    x = pool.prox(v, rho)
+
+    def value(x):
+        return pool.objectives(x) + 0.5 * rho * ((x - v) ** 2).sum(axis=1)
+
+    assert (value(x) < value(v)).all()
+    for _ in range(60):
+        x = pool.prox(v, rho, x0=x)
+    residual = pool.gradients(x) + rho * (x - v)
+    assert np.abs(residual).max() < 0.02 * max(rho, 1.0)
+    assert x.dtype == np.float64
+
+
+def test_a_network_learns_what_no_line_can():
+    """Exclusive or, the same for all clients."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(400, 2))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    pool = ClientPool(MLP((16,)).bind(2, 2), X, y, np.repeat([0, 1], 200), 2, random_state=0)
+    w = pool.local_update(pool.start(), 400, 0.02, "adam")
+    raw = pool.model.decision(X, w, np.repeat([0, 1], 200))
+    assert (pool.model.output(raw) == y).mean() > 0.95
