@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg.lapack import dposv
 from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
 
 from ._edges import edge_blocks
-from ._flows import flow_values
+from ._flows import flow_values, membership
 from ._newton import conjugate_gradients, newton, solve_scaled
 from .graphs import Graph
 
@@ -28,6 +30,9 @@ MAX_UNKNOWNS = 1500
 MAX_BLOCKS = 10_000_000
 # Newton steps between two looks for models that meet, and looks in vain before giving up.
 NEWTON_STEPS, MAX_STALLS = 5, 4
+# Part of the decrement that a step leaves at most where Newton's method converges fast, and where
+# it converges at all: else models meet.
+FAST, STALL = 0.06, 0.2
 # The same where a reduced problem has to be solved, and times that joined clusters are then
 # taken apart again.
 PERSISTENCE, MAX_SPLITS = 30, 30
@@ -58,7 +63,7 @@ class FusionProblem:
         self.n, self.d = pool.n_clients, pool.n_params
         self.blocks = edge_blocks(graph, self.d)
         self.at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
-        self._local = None
+        self._local, self._idle = None, None
         self._mean_curvature = None
 
     def objectives(self, X):
@@ -68,13 +73,93 @@ class FusionProblem:
     def local_models(self):
         """Each client's own minimiser, computed once."""
         if self._local is None:
-            self._local = self.pool.solve()[0]
+            self._local = self.extend(self.pool.solve()[0])
         return self._local
 
+    def extend(self, W):
+        """Models of clients without rows: the weighted means of their neighbours' models."""
+        if self.pool.without_rows.any():
+            W[self.pool.without_rows] = 0.0
+            idle, solve = self._idle_laplacian()
+            if self.graph.is_complete:
+                W[idle] = solve(np.tile(self.graph.weight * W.sum(axis=0), (len(idle), 1)))
+            else:
+                W[idle] = solve(self.graph.adjacency()[idle] @ W)
+        return W
+
+    def _idle_laplacian(self):
+        """Clients without rows that paths join to others, inverse of their Laplacian block."""
+        if self._idle is None:
+            graph, without = self.graph, self.pool.without_rows
+            parts = graph.components()
+            anchored = np.bincount(parts, ~without)[parts] > 0
+            idle = np.flatnonzero(without & anchored)
+            n, m = self.n, len(idle)
+            if not m:
+                self._idle = idle, np.copy
+            elif graph.is_complete:
+                self._idle = idle, lambda b: (b + b.sum(axis=0) / (n - m)) / (graph.weight * n)
+            else:
+                L = sparse.csc_array(graph.laplacian()[idle][:, idle])
+                factor = splu(L)
+
+                def solve(b):
+                    x = factor.solve(b)
+                    return x + factor.solve(b - L @ x)
+
+                self._idle = idle, solve
+        return self._idle
+
+    def conserved(self, U, lam):
+        """Feasible flows near `U` that clients without rows only pass on.
+
+        The conjugate of a client without rows is finite at zero alone: what flows into it has
+        to flow out.  A potential on these clients takes the excess away, along the edges in
+        proportion to their weights; then all flows are scaled back to what edges can carry.
+
+        Parameters
+        ----------
+        U : list of ndarray
+            Flows, block by block.
+        lam : float
+            Weight of the penalty.
+
+        Returns
+        -------
+        divergence : ndarray of shape (n, d)
+            Net outflows of the nodes.
+        conjugate : float
+            Of the penalty, zero for norms.
+        """
+        penalty = self.penalty
+        outflow, potential = np.zeros((2, self.d, self.n))
+        for block, u in zip(self.blocks, U, strict=True):
+            block.add_divergence(u, outflow)
+        idle, solve = self._idle_laplacian()
+        potential[:, idle] = solve(outflow.T[idle]).T
+        flows, load = [], 1.0
+        for block, u in zip(self.blocks, U, strict=True):
+            u = u - block.weights * block.difference(potential)
+            flows.append(u)
+            if penalty.norm and u.size:
+                load = max(load, float((penalty.dual_norm(u) / (lam * block.weights)).max()))
+        outflow, conjugate = np.zeros((self.d, self.n)), 0.0
+        for block, u in zip(self.blocks, flows, strict=True):
+            block.add_divergence(u / load, outflow)
+            if not penalty.norm:
+                conjugate += block.total(penalty.conjugate(u, lam * block.weights))
+        outflow[:, idle] = 0.0  # but for rounding
+        return outflow.T, conjugate
+
     def curvature(self):
-        """Geometric mean over clients of their mean curvatures: the scale of rho."""
+        """Geometric mean over clients of their mean curvatures: the scale of rho.
+
+        Clients without any, as those without rows, follow the others and have no say.
+        """
         if self._mean_curvature is None:
-            mean = np.maximum(self.pool.spectrum()[2], 1e-12)
+            mean = self.pool.spectrum()[2]
+            largest = mean.max(initial=0.0)
+            mean = mean[mean > 1e-12 * largest] if largest > 0.0 else np.ones(1)
             self._mean_curvature = float(np.exp(np.log(mean).mean()))
         return self._mean_curvature
 
@@ -196,6 +281,30 @@ def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf, m
         labels, X = new
 
 
+def contract_apart(problem, lam, X):
+    """The contraction where no two models are equal, if Newton's method converges there fast.
+
+    Parameters
+    ----------
+    problem, lam, X
+        As for :func:`contract`.
+
+    Returns
+    -------
+    outcome : Contraction or None
+        None where models have yet to meet: that shows after two steps.
+    """
+    labels, theta = np.arange(problem.n), np.asarray(X, dtype=float)
+    pairs = _pairs(problem.graph, labels, problem.n, problem.n)
+    scale = np.array([max(problem.at_zero, 1e-30)])
+    oracle = _ReducedOracle(problem, lam, labels, problem.n, pairs, theta.size)
+    x, _, converged = newton(oracle, theta.reshape(1, -1), scale, stall=FAST)
+    theta = x.reshape(theta.shape)
+    if not converged.all() or _meeting(oracle, theta, None, True) is not None:
+        return None
+    return examine(problem, lam, labels, theta)
+
+
 def _split(problem, lam, outcome, whole=None):
     """Take refuted clusters apart along their potential: labels and models of less objective.
 
@@ -218,7 +327,7 @@ def _split(problem, lam, outcome, whole=None):
         move = _means(p, new)[new]
         step = fall * float(np.linalg.norm(X - X.mean(axis=0), axis=1).max() + 1e-3)
         best = None
-        for _ in range(20):
+        for _ in range(40):
             trial = problem.primal(X + step * move, lam)
             if trial < value and (best is None or trial < best[0]):
                 best = trial, step
@@ -274,8 +383,14 @@ def _residual(problem, lam, labels, theta):
     """``q_i``, and the part of it that comes from other clusters, (n_nodes, d) each."""
     _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
     between = lam * _pull_between(problem.graph, labels, theta)
-    # Flows conserve: what the reduced problem left unsolved cannot be taken away.
-    return _centred(gradient + between, labels), between
+    q = gradient + between
+    # Flows conserve: what the reduced problem left unsolved cannot be taken away.  None of it
+    # belongs to clients without rows, whose conjugate is finite at zero alone.
+    K = len(theta)
+    own = ~problem.pool.without_rows
+    own |= (np.bincount(labels, own, K) == 0)[labels]
+    left = _sums(q, labels, K) / np.bincount(labels, own, K)[:, None]
+    return q - own[:, None] * left[labels], between
 
 
 # -------------------------------------------------------------------- the reduced problem
@@ -340,7 +455,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
     """
     theta = _means(np.asarray(X, dtype=float), labels)
     scale = np.array([max(problem.at_zero, 1e-30)])
-    stalled, spent = 0, 0.0
+    stalled, spent, last, most = 0, 0.0, None, 0.0
     while stalled < max_stalls and spent < effort:
         K = len(theta)
         pairs = _pairs(problem.graph, labels, K, max_unknowns)
@@ -354,35 +469,47 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
             break
         spent += max(1.0, (K * problem.d / SMALL) ** 2)
         oracle = _ReducedOracle(problem, lam, labels, K, pairs, max_unknowns)
-        x, _, converged = newton(oracle, theta.reshape(1, -1), scale, max_iter=NEWTON_STEPS)
+        start = theta.reshape(1, -1)
+        x, decrement, converged = newton(oracle, start, scale, max_iter=NEWTON_STEPS, stall=STALL)
         theta = x.reshape(K, problem.d)
-        together = _meeting(oracle, theta, converged.all())
+        value = oracle.value(theta)
+        fall = 0.0 if last is None else last - value
+        last, most = value, max(most, fall)
+        # What Newton's method promises and does not keep is the cost of a kink.
+        slack = max(float(decrement[0]), 0.0) if stalled else 0.0
+        together = _meeting(oracle, theta, value + slack, converged.all())
         if together is not None:
             theta = _means(theta[labels], together[labels])
             labels, stalled = together[labels], 0
         elif converged.all():
             return labels, theta, spent
-        else:
+        elif fall < 0.1 * most or most == 0.0:
+            # Far from the kinks progress may be steady and slow, as beyond Huber's delta.
             stalled += 1
     return labels, None, spent
 
 
-def _meeting(oracle, theta, converged):
+def _meeting(oracle, theta, value, converged):
     """Clusters of clusters whose models run into each other, (K,); None where none do.
 
     The objective has a kink where models meet, at which Newton's method stalls: there models
-    that are near are made equal, if that lowers the objective.
+    that are near are made equal, if the objective then is at most `value`.
     """
     distance = np.linalg.norm(theta[oracle.heads] - theta[oracle.tails], axis=1)
+    if len(distance) == 0:
+        return None
     size = max(float(np.linalg.norm(theta - theta.mean(axis=0), axis=1).max()), 1e-12)
     least = distance.min()
     if converged:
         return oracle.join(distance <= 1e-8 * size) if least <= 1e-8 * size else None
-    best, value = None, oracle.value(theta)
-    for reach in (2.0 * least, 10.0 * least, 1e-3 * size, 1e-2 * size, 1e-1 * size):
-        if reach < least:
+    best, last = None, 0
+    for reach in (1.5 * least, 10.0 * least, 1e-3 * size, 1e-2 * size, 1e-1 * size):
+        near = distance <= reach
+        count = np.count_nonzero(near)
+        if count == last:
             continue
-        together = oracle.join(distance <= reach)
+        last = count
+        together = oracle.join(near)
         trial = oracle.value(_means(theta[oracle.labels], together[oracle.labels])[together])
         if trial <= value:
             best, value = together, trial
@@ -472,6 +599,8 @@ class _ReducedOracle:
         ends = np.concatenate([self.heads, self.tails]), np.concatenate([P, P])
         signs = np.repeat([1.0, -1.0], len(P))
         self.outflow = sparse.csr_array((signs, ends), shape=(K, len(P)))
+        self.touch = abs(self.outflow)
+        self.memory = None
 
     def join(self, near):
         """Clusters of clusters that the pairs in the mask `near` join, (K,)."""
@@ -505,7 +634,8 @@ class _ReducedOracle:
     def direction(self, g, damping):
         """Newton direction."""
         K, d, pool = self.K, self.problem.d, self.problem.pool
-        damping = np.repeat(damping, K)
+        # The norms are flat along the differences: beside them no curvature may vanish.
+        damping = np.repeat(np.maximum(damping, 1e-4), K)
         own = pool.pin(pool.hessians(self.theta, self.labels, self.ones, damping))
         if K * d <= self.max_exact:
             return self._exact(own, g)
@@ -528,10 +658,10 @@ class _ReducedOracle:
     def _diagonal_blocks(self, own):
         """Blocks of the Hessian on its diagonal, (K, d, d), safely positive definite."""
         d = own.shape[1]
-        total = self.slope @ abs(self.outflow.T)
-        across = abs(self.outflow) @ np.einsum(
-            "p,pi,pj->pij", self.slope, self.unit, self.unit
-        ).reshape(len(self.slope), -1)
+        total = self.touch @ self.slope
+        across = self.touch @ np.einsum("p,pi,pj->pij", self.slope, self.unit, self.unit).reshape(
+            len(self.slope), -1
+        )
         blocks = own + total[:, None, None] * np.eye(d) - across.reshape(own.shape)
         diagonal = np.einsum("kii->ki", blocks)
         diagonal += 1e-10 * diagonal.max(axis=1, keepdims=True) + 1e-300
@@ -539,17 +669,32 @@ class _ReducedOracle:
 
     def _exact(self, own, g):
         """Direction from one dense system."""
+        # The lower half of H, row by row, is the upper half column by column, as LAPACK counts.
+        _, x, info = dposv(self._hessian(own).T, g[0], overwrite_a=True)
+        if info or not np.isfinite(x).all():
+            H = np.tril(self._hessian(own))
+            x = solve_scaled((H + np.tril(H, -1).T)[None], g)[0]
+        return -x[None]
+
+    def _hessian(self, own):
+        """The Hessian, (K * d, K * d), in its lower half."""
         K, d = own.shape[:2]
-        H = np.zeros((K, d, K, d))
-        k, l = self.heads, self.tails  # noqa: E741
-        unit = self.unit
-        curve = self.slope[:, None, None] * (np.eye(d) - unit[:, :, None] * unit[:, None, :])
-        H[k, :, l, :] = -curve
-        H[l, :, k, :] = -curve
+        if self.memory is None:
+            # New memory for every step would take longer than the step.
+            self.memory = np.empty((K, d, K, d)), np.empty((len(self.W), d, d))
+        H, curve = self.memory
+        # Minus the Hessians of the norms.
+        np.multiply(self.unit[:, :, None], self.unit[:, None, :], out=curve)
+        curve *= self.slope[:, None, None]
+        np.einsum("pii->pi", curve)[:] -= self.slope[:, None]
+        H.fill(0.0)
+        H[self.tails, :, self.heads, :] = curve
+        total = (self.touch @ curve.reshape(len(curve), d * d)).reshape(own.shape)
         every = np.arange(K)
-        total = (abs(self.outflow) @ curve.reshape(len(k), -1)).reshape(K, d, d)
-        H[every, :, every, :] = own + total
-        return -solve_scaled(H.reshape(1, K * d, K * d), g)
+        H[every, :, every, :] = own - total
+        H = H.reshape(K * d, K * d)
+        np.einsum("ii->i", H)[:] *= 1.0 + 1e-15 * len(H)
+        return H
 
     def along(self, step, t):
         """Value at ``x + t * step``."""
@@ -597,8 +742,8 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
     -------
     lower, upper : float
         Bounds: below `lower` some component is not fused, from `upper` on all are.  They are
-        equal on trees and, for models of one parameter, on the complete graph; both 0
-        where there are no edges, both infinite where the penalty fuses nothing.
+        equal on trees, for models of one parameter and for the penalty "l1"; both 0 where
+        there are no edges, both infinite where the penalty fuses nothing.
 
     Raises
     ------
@@ -623,9 +768,7 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
 
 def _sums(values, labels, K):
     """Sums of node values by cluster: (n_nodes, d) -> (K, d)."""
-    n = len(labels)
-    member = sparse.csr_array((np.ones(n), (labels, np.arange(n))), shape=(K, n))
-    return member @ values
+    return membership(labels, K) @ values
 
 
 def _means(values, labels):
@@ -637,47 +780,3 @@ def _means(values, labels):
 def _centred(values, labels):
     """Node values less their mean over the cluster."""
     return values - _means(values, labels)[labels]
-
-
-# -------------------------------------------------------------------------------- cuts
-
-
-def cut_bounds(problem, labels, K, q):
-    """Lower bounds of the flow value, by cluster: from single nodes, and from sorted cuts."""
-    graph = problem.graph
-    if graph.is_complete:
-        inner = graph.weight * (np.bincount(labels, minlength=K)[labels] - 1.0)
-    else:
-        inner = graph.inside(labels).degrees()
-    size = np.linalg.norm(q, axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        single = np.where(size > 0, size / inner, 0.0)
-    out = np.zeros(K)
-    np.maximum.at(out, labels, single)
-    # Cut each cluster where it is stretched most: sort by the main direction of its q.
-    for k in np.flatnonzero(np.bincount(labels, minlength=K) > 2):
-        nodes = np.flatnonzero(labels == k)
-        _, _, directions = np.linalg.svd(q[nodes], full_matrices=False)
-        for v in directions[:3]:
-            order = nodes[np.argsort(q[nodes] @ v)]
-            out[k] = max(out[k], _sorted_cuts(graph, order, q))
-    return out
-
-
-def _sorted_cuts(graph, order, q):
-    """Largest ``|sum_A q| / w(A, rest)`` over the prefixes A of an order of a cluster."""
-    m = np.arange(1, len(order))
-    sums = np.linalg.norm(np.cumsum(q[order], axis=0)[:-1], axis=1)
-    if graph.is_complete:
-        capacity = graph.weight * m * (len(order) - m)
-    else:
-        place = np.full(graph.n_nodes, -1)
-        place[order] = np.arange(len(order))
-        a, b = place[graph.heads], place[graph.tails]
-        keep = (a >= 0) & (b >= 0)
-        low, high = np.minimum(a, b)[keep], np.maximum(a, b)[keep]
-        w = graph.weights[keep]
-        change = np.bincount(low, w, len(order)) - np.bincount(high, w, len(order))
-        capacity = np.cumsum(change)[:-1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.max(np.where(sums > 0, sums / capacity, 0.0), initial=0.0))

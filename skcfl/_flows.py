@@ -10,6 +10,9 @@ a second-order cone problem and its dual (``|u_e|`` is the dual norm where the p
 Euclidean).  Any flow of that outflow bounds `t` from above, any potential from below; a cut is
 the potential that is one vector on a set of nodes and zero elsewhere.
 
+With one coordinate, and for each coordinate of the penalty "l1", the best potential is a cut, and
+maximum flows find it exactly (:mod:`skcfl._cuts`).  Otherwise:
+
 Where an edge array fits in memory both sides come from a Douglas-Rachford iteration between
 the flows of the outflow asked for and the balls ``|u_e| <= radius * w_e``: where they meet it
 finds a flow, where they do not, its displacement tends to a potential that separates them.
@@ -22,6 +25,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from ._cuts import largest_cut
 from ._edges import EdgeList, square_tiles
 from ._newton import solve_columns
 
@@ -81,6 +85,8 @@ def flow_values(
     """
     d = outflow.shape[1]
     inside = Inside(graph, penalty, labels, d)
+    separable = d == 1 or not penalty.fuses
+    tol = 0.0 if separable else tol
     upper, lower = np.full((2, inside.n_clusters), np.inf)
     potential = np.zeros(outflow.shape)
 
@@ -106,6 +112,9 @@ def flow_values(
     if not len(todo):
         return upper, lower, potential
     inside = Inside(graph, penalty, labels, d, todo)
+    if separable:
+        put(_Cuts(inside, outflow[inside.nodes]))
+        return upper, lower, potential
     stored = inside.n_edges * d <= MAX_STORED
     search = (_Alternating if stored else _Ascent)(inside, outflow[inside.nodes])
     flow = start(inside) if stored and start is not None else None
@@ -131,6 +140,12 @@ def flow_values(
     search.look()
     put(search)
     return upper, lower, potential
+
+
+def membership(labels, K):
+    """Matrix (K, n_nodes) that sums nodes by cluster; stored by nodes it is made at once."""
+    n = len(labels)
+    return sparse.csc_array((np.ones(n), labels, np.arange(n + 1)), shape=(K, n))
 
 
 class Inside:
@@ -170,6 +185,7 @@ class Inside:
         self.penalty = penalty
         self.n_clusters, self.n, self.d = len(self.clusters), len(self.nodes), d
         self.sizes = np.bincount(self.owner, minlength=self.n_clusters)
+        self.member = membership(self.owner, self.n_clusters)
         self.complete = graph.is_complete
         if self.complete:
             self._make_tiles(graph.weight)
@@ -235,10 +251,7 @@ class Inside:
 
     def balance(self, b):
         """Outflows that sum to zero over every cluster: what is left over is shared."""
-        member = sparse.csr_array(
-            (np.ones(self.n), (self.owner, np.arange(self.n))), shape=(self.n_clusters, self.n)
-        )
-        return b - ((member @ b) / self.sizes[:, None])[self.owner]
+        return b - ((self.member @ b) / self.sizes[:, None])[self.owner]
 
     def each(self, arrays=None):
         """Blocks of edges with their clusters, and one array of each block."""
@@ -412,6 +425,40 @@ class _Search:
         raise NotImplementedError
 
 
+class _Cuts:
+    """Exact values where coordinates do not see each other: the largest of their best cuts.
+
+    So it is with one coordinate, and with the penalty "l1", whose dual norm is the largest entry.
+    """
+
+    def __init__(self, inside, b):
+        self.inside = inside
+        self.lower = np.zeros(inside.n_clusters)
+        self.potential = np.zeros_like(b)
+        for k in range(inside.n_clusters):
+            mine = np.flatnonzero(inside.owner == k)
+            for j in range(inside.d):
+                ratio, side = self._best_cut(k, mine, b[mine, j])
+                if ratio > self.lower[k]:
+                    self.lower[k] = ratio
+                    self.potential[mine] = 0.0
+                    self.potential[mine[side], j] = 1.0
+        self.upper = self.lower
+
+    def _best_cut(self, k, mine, b):
+        inside = self.inside
+        if inside.complete:
+            # Cuts of m nodes cost the same: those of largest outflow are the best.
+            order, m = np.argsort(-b), np.arange(1, len(b))
+            ratios = np.cumsum(b[order])[:-1] / (inside.weight * m * (len(b) - m))
+            return ratios.max(), order[: ratios.argmax() + 1]
+        (block,) = inside.blocks
+        keep = inside.owner[block.heads] == k
+        # The nodes of a cluster follow each other.
+        heads, tails = block.heads[keep] - mine[0], block.tails[keep] - mine[0]
+        return largest_cut(heads, tails, block.weights[keep], b)
+
+
 class _Alternating(_Search):
     """Douglas-Rachford: ``z <- P(z) + a - (2 P(z) - z)`` with P the projection into the balls
     and a the nearest flow, in energy, to ``2 P(z) - z`` that has the outflow asked for.
@@ -419,40 +466,38 @@ class _Alternating(_Search):
 
     def begin(self, flow):
         self.flow = self.inside.flow(self.energy) if flow is None else flow
-        self._sweep(None)
+        self.clips = [np.empty_like(z) for z in self.flow]
+        self._clip()
 
     def step(self):
-        self._sweep(self.inside.potentials(self.b - self.mirrored))
+        inside = self.inside
+        eT = np.ascontiguousarray(inside.potentials(self.b - self.mirrored).T)
+        largest = np.zeros(inside.n_clusters)
+        for (block, owner, z), P in zip(inside.each(self.flow), self.clips, strict=True):
+            move = block.difference(eT)
+            move *= block.weights
+            np.subtract(P, z, out=z)
+            z += P
+            z += move
+            inside.raise_to(largest, block, owner, z)
+            np.add(P, move, out=z)
+        self.upper = np.minimum(self.upper, largest)
+        self._clip()
 
     def look(self):
         # What the nearest flow within the balls leaves undelivered drives nodes apart.
         self.try_potential(self.inside.potentials(self.b - self.clipped))
 
-    def _sweep(self, e):
+    def _clip(self):
+        """Project the flows into the balls; the net outflows of both."""
         inside, penalty = self.inside, self.inside.penalty
         mirrored, clipped = np.zeros((2, inside.d, inside.n))
-        largest = np.zeros(inside.n_clusters)
-        eT = None if e is None else np.ascontiguousarray(e.T)
-        for block, owner, z in inside.each(self.flow):
-            w = block.weights
-            if e is not None:
-                P = penalty.project(z, self.used[owner] * w)
-                more = block.difference(eT)
-                more *= w
-                np.subtract(P, z, out=z)
-                P += more
-                z += P
-                inside.raise_to(largest, block, owner, z)
-                z[...] = P
-            P = penalty.project(z, self.radius[owner] * w)
+        for (block, owner, z), P in zip(inside.each(self.flow), self.clips, strict=True):
+            P[...] = penalty.project(z, self.radius[owner] * block.weights)
             block.add_divergence(P, clipped)
             block.add_divergence(z, mirrored)
-        # The next step mirrors in the balls of now, whatever becomes of the radius.
-        self.used = self.radius.copy()
         self.clipped = clipped.T
         self.mirrored = 2.0 * self.clipped - mirrored.T
-        if e is not None:
-            self.upper = np.minimum(self.upper, largest)
 
 
 class _Ascent(_Search):

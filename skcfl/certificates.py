@@ -11,26 +11,35 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse.csgraph import breadth_first_order
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._contraction import FusionProblem, examine, solve_reduced, split_torn
+from ._contraction import FusionProblem, _solve_apart, examine, solve_reduced, split_torn
+from ._cuts import carry
 from ._flows import Inside
 from .clients import ClientPool
 from .exceptions import SingleClientWarning
+from .graphs import Graph, from_adjacency
 from .penalties import make_penalty
 
 __all__ = [
+    "ClusteringConstants",
     "PartitionCertificate",
     "RecoveryInterval",
     "certify_partition",
+    "clustering_constants",
+    "clustering_error_bound",
     "duality_gap",
     "recovery_interval",
+    "well_connected",
 ]
 
 # Unknowns of the reduced problem up to which it is solved here, where there is time.
 MAX_UNKNOWNS = 4000
 # Iterations of the search for flows.
 MAX_ITER = 500
+# What clusters must have to spare to count as well-connected, relatively: beyond rounding.
+SLACK = 1e-9
 
 
 @dataclass
@@ -131,6 +140,43 @@ class RecoveryInterval:
     def holds(self):
         """Whether lam is in the interval: then the partition is a solution's, exactly."""
         return self.lower <= self.lam < self.upper
+
+
+@dataclass
+class ClusteringConstants:
+    """Constants of the GTV paper's assumptions, from :func:`clustering_constants`.
+
+    Parameters
+    ----------
+    delta : ndarray of shape (n_clients,)
+        Dual norm of each client's gradient at its cluster's own minimiser.
+    alpha : ndarray of shape (n_clusters,)
+        Strong convexity of the clusters' summed objectives; 0 where none is known.
+    beta : ndarray of shape (n_clients,)
+        Smoothness of the clients' objectives; infinite where there is no bound.
+    labels : ndarray of shape (n_clients,)
+        The partition, in 0..K-1.
+    models : ndarray of shape (n_clusters, n_params)
+        Each cluster's own minimiser, without any penalty between clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import ConvexClusteredFL
+    >>> from skcfl.certificates import clustering_constants
+    >>> from skcfl.models import Location
+    >>> points = np.array([[0.0], [0.2], [4.0], [4.2]])
+    >>> est = ConvexClusteredFL(Location(), lam=0.2).fit(points, groups=np.arange(4))
+    >>> constants = clustering_constants(est, points, groups=np.arange(4))
+    >>> constants.delta, constants.alpha, constants.beta
+    (array([0.1, 0.1, 0.1, 0.1]), array([2., 2.]), array([1., 1., 1., 1.]))
+    """
+
+    delta: np.ndarray
+    alpha: np.ndarray
+    beta: np.ndarray
+    labels: np.ndarray
+    models: np.ndarray
 
 
 # ------------------------------------------------------------------------ fitted estimators
@@ -340,6 +386,335 @@ def duality_gap(est, X, y=None, groups=None, *, sample_weight=None):
     """
     problem, models = _fitted_problem(est, X, y, groups, sample_weight)
     return gap_of(problem, est.lam_, models, est.dual_coef_)
+
+
+def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_weight=None):
+    r"""Constants that the GTV paper's Theorem 2 needs, computed from the rows of a fit.
+
+    Parameters
+    ----------
+    est : estimator
+        A fitted fusion method such as :class:`skcfl.ConvexClusteredFLRegressor`, with the
+        penalty "l2" or "l1".
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+        The rows of its fit.
+    y : array-like of shape (n_samples,), default=None
+        Their targets, where the local model needs them.
+    groups : array-like of shape (n_samples,), default=None
+        Id of each row's client, as in fit.
+    labels : array-like of shape (n_clients,), default=None
+        A partition of the clients, in the order of ``groups_``; None is the one found.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows, as in fit.
+
+    Returns
+    -------
+    constants : ClusteringConstants
+        With ``delta``, ``alpha``, ``beta``, ready for :func:`well_connected` and
+        :func:`clustering_error_bound`.
+
+    Raises
+    ------
+    TypeError
+        If `est` is no fusion method.
+    ValueError
+        If the penalty is no norm, the clients are not those of the fit, or `labels` has not one
+        entry a client.
+    RuntimeError
+        If a cluster has no minimiser that Newton's method finds.
+
+    Notes
+    -----
+    With :math:`\bar w_c` the minimiser of :math:`f_c = \sum_{i \in C_c} f_i`, and norms of
+    gradients dual to the penalty's:
+
+    - :math:`\delta_i = \|\nabla f_i(\bar w_c)\|_*` is as small as (11) of [1]_ allows;
+    - :math:`\beta_i` of (12) is the curvature bound of :math:`f_i`; there is none for Poisson
+      losses;
+    - :math:`\alpha_c` of (13) is the least eigenvalue of the Hessian of :math:`f_c` for squared
+      errors. Other losses may be flat: theirs is that of the local penalties, which is 0
+      with a free intercept. In the norm "l1" a model has n_params times less.
+
+    The objectives are those of the fit, local penalty included.
+
+    References
+    ----------
+    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
+       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing, 2023.
+
+    Examples
+    --------
+    The clusters of a fit, by a theorem about its graph and these constants; with weaker links
+    between the clusters, or a larger lam, it holds the more easily:
+
+    >>> import numpy as np
+    >>> from skcfl import ConvexClusteredFLRegressor
+    >>> from skcfl.certificates import clustering_constants, well_connected
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, noise=0.1, random_state=0)
+    >>> A = np.where(data.labels[:, None] == data.labels, 1.0, 0.005)
+    >>> est = ConvexClusteredFLRegressor(0.1, graph=A)
+    >>> est = est.fit(data.X, data.y, groups=data.groups)
+    >>> c = clustering_constants(est, data.X, data.y, data.groups)
+    >>> well_connected(A, c.labels, est.lam_, c.delta, c.alpha, c.beta)
+    array([ True,  True,  True])
+    """
+    problem, _ = _fitted_problem(est, X, y, groups, sample_weight)
+    labels = est.labels_ if labels is None else np.asarray(labels)
+    if np.shape(labels) != (problem.n,):
+        raise ValueError(
+            f"labels must have one entry for each of the {problem.n} clients, got shape "
+            f"{np.shape(labels)}."
+        )
+    return constants_of(problem, np.unique(labels, return_inverse=True)[1])
+
+
+# -------------------------------------------------------------------- graphs and constants
+
+
+def well_connected(A, labels, lam, delta, alpha, beta):
+    r"""Clusters that the GTV paper's Theorem 2 proves to be recovered, by their connections.
+
+    If it is true of every cluster, every solution of the fusion problem at `lam` gives the clients
+    of each cluster one model, (36), no farther from the cluster's own minimiser than
+    :func:`clustering_error_bound`, (37).
+
+    Parameters
+    ----------
+    A : array-like, sparse matrix, networkx graph or Graph
+        Symmetric weights :math:`A_{ij} \ge 0` between n clients.
+    labels : array-like of shape (n,)
+        The partition.
+    lam : float
+        Positive weight of the penalty.
+    delta : float or array-like of shape (n,)
+        Clustering errors (11): bounds of the dual norm of every client's gradient at its
+        cluster's own minimiser.
+    alpha : float or array-like of shape (n_clusters,)
+        Strong convexity (13) of the clusters' summed objectives, in the order of
+        ``np.unique(labels)``; 0 where none is known.
+    beta : float or array-like of shape (n,)
+        Smoothness (12) of the clients' objectives; may be infinite.
+
+    Returns
+    -------
+    connected : ndarray of shape (n_clusters,) of bool
+        For each cluster, in the order of ``np.unique(labels)``, whether it is well-connected.
+
+    Raises
+    ------
+    ValueError
+        If the weights are not those of an undirected graph, or a number is out of its range or
+        an array of another length.
+
+    See Also
+    --------
+    clustering_constants : The constants of a fit.
+    certify_partition : The exact test at a fit, which asks for less.
+
+    Notes
+    -----
+    Definition 1 of [1]_: a cluster C is well-connected if there is a node :math:`i_0` in it such
+    that for every non-empty :math:`S \subseteq C \setminus \{i_0\}`
+
+    .. math:: \sum_{i \in S} c_i < \sum_{i \in S} \sum_{j \in C \setminus S} A_{ij},
+        \qquad c_i = \sum_{j \notin C} A_{ij}
+        + \frac{\beta_i}{\alpha} \sum_{j \in C, k \notin C} A_{jk} + \frac{\delta_i}{\lambda},
+
+    which is (35), the sum on its left over all three terms. There are exponentially many sets,
+    but the condition says that a flow from :math:`i_0` can bring every node :math:`c_i` within the
+    capacities A, with some to spare: one maximum flow for each :math:`i_0`. And not every
+    :math:`i_0` has to be tried: a set that cannot be supplied rules out all nodes outside it. So
+    all choices of :math:`i_0` are covered, mostly by a few flows.
+
+    ``True`` is a proof, in double precision: it rests on a flow that was found, inside C, which
+    brings every node more than :math:`c_i`. ``False`` says that for every :math:`i_0` some set
+    violates (35), or comes as near to it as :math:`10^{-9}` of the sum of all :math:`c_i`. A
+    cluster of one node is well-connected; one in several pieces is not.
+
+    The constant of :math:`\beta_i` is the one of the paper's proof, which needs (37) without its
+    factor 2; see :func:`clustering_error_bound`.
+
+    References
+    ----------
+    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
+       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing, 2023.
+
+    Examples
+    --------
+    Two triangles and a weak link between them:
+
+    >>> import numpy as np
+    >>> from skcfl.certificates import well_connected
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)))
+    >>> A[2, 3] = A[3, 2] = 0.1
+    >>> labels = [0, 0, 0, 1, 1, 1]
+    >>> well_connected(A, labels, lam=1.0, delta=0.5, alpha=3.0, beta=1.0)
+    array([ True,  True])
+    >>> well_connected(A, labels, lam=1.0, delta=[0.5] * 3 + [2.5] * 3, alpha=3.0, beta=1.0)
+    array([ True, False])
+    """
+    graph, labels, K, alpha = _clusters_of_graph(A, labels, lam, alpha)
+    delta = _each(delta, graph.n_nodes, "delta", "node")
+    beta = _each(beta, graph.n_nodes, "beta", "node", finite=False)
+    outer, boundary = _boundaries(graph, labels, K)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Without a boundary the cluster's model is its minimiser, however flat or curved it is.
+        pull = beta * (boundary / alpha)[labels]
+        pull = np.where((boundary == 0)[labels] | (beta == 0), 0.0, pull)
+    demand = outer + pull + delta / lam
+    return np.array([_has_source(graph, np.flatnonzero(labels == k), demand) for k in range(K)])
+
+
+def clustering_error_bound(A, labels, lam, alpha):
+    r"""Bound (37) of the distance between a cluster's model and the cluster's own minimiser.
+
+    Parameters
+    ----------
+    A : array-like, sparse matrix, networkx graph or Graph
+        Symmetric weights :math:`A_{ij} \ge 0` between n clients.
+    labels : array-like of shape (n,)
+        The partition, every cluster of which has one model: because it is that of a fit, or
+        because all clusters are well-connected, see :func:`well_connected`.
+    lam : float
+        Positive weight of the penalty.
+    alpha : float or array-like of shape (n_clusters,)
+        Strong convexity (13) of the clusters' summed objectives, in the order of
+        ``np.unique(labels)``; 0 where none is known.
+
+    Returns
+    -------
+    bound : ndarray of shape (n_clusters,)
+        In the norm of the penalty; infinite where a cluster with neighbours has `alpha` 0.
+
+    Raises
+    ------
+    ValueError
+        If the weights are not those of an undirected graph, or a number is out of its range or
+        an array of another length.
+
+    Notes
+    -----
+    The bound of cluster C is :math:`\lambda |\partial C| / \alpha`, with :math:`|\partial C|`
+    the sum of the weights between C and other clusters. At the solution the neighbours pull with
+    :math:`\lambda |\partial C|` at most, and the gradient of the cluster's sum, which grows by
+    :math:`\alpha` at least with every unit of distance, balances them. Theorem 2 of [1]_ has
+    twice that; without the 2 the bound is sharp: two clients
+    :math:`f_i(x) = (x - a_i)^2 / 2` that are drawn to each other, each moves by exactly
+    :math:`\lambda A_{12}`.
+
+    References
+    ----------
+    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
+       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing, 2023.
+
+    Examples
+    --------
+    >>> from skcfl.certificates import clustering_error_bound
+    >>> A = [[0, 2.0, 0.1], [2.0, 0, 0], [0.1, 0, 0]]
+    >>> clustering_error_bound(A, labels=[0, 0, 1], lam=0.5, alpha=[2.0, 1.0])
+    array([0.025, 0.05 ])
+    """
+    graph, labels, K, alpha = _clusters_of_graph(A, labels, lam, alpha)
+    _, boundary = _boundaries(graph, labels, K)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(boundary > 0, lam * boundary / alpha, 0.0)
+
+
+def _clusters_of_graph(A, labels, lam, alpha):
+    """Checked graph, labels 0..K-1, K, and the strong convexity of each cluster."""
+    graph = A if isinstance(A, Graph) else from_adjacency(A)
+    if np.shape(labels) != (graph.n_nodes,):
+        raise ValueError(
+            f"labels must have one entry for each of the {graph.n_nodes} nodes of A, got shape "
+            f"{np.shape(labels)}."
+        )
+    if not (np.ndim(lam) == 0 and 0 < lam < np.inf):
+        raise ValueError(f"lam must be a positive number, got {lam!r}.")
+    values, labels = np.unique(labels, return_inverse=True)
+    return graph, labels, len(values), _each(alpha, len(values), "alpha", "cluster")
+
+
+def _each(values, n, name, thing, finite=True):
+    """Non-negative numbers, one for each of n things, of which one may stand for all."""
+    values = np.asarray(values, dtype=float)
+    if values.shape not in {(), (n,)}:
+        raise ValueError(
+            f"{name} must be one number or one for each of the {n} {thing}s, got shape "
+            f"{values.shape}."
+        )
+    if not (values >= 0).all() or (finite and not np.isfinite(values).all()):
+        allowed = "non-negative and finite" if finite else "non-negative"
+        raise ValueError(f"{name} must be {allowed}, got {values}.")
+    return np.broadcast_to(values, (n,))
+
+
+def _boundaries(graph, labels, K):
+    """Weights to other clusters: of every node, and their sums over the clusters."""
+    if graph.is_complete:
+        outer = graph.weight * (graph.n_nodes - np.bincount(labels, minlength=K)[labels])
+    else:
+        across = labels[graph.heads] != labels[graph.tails]
+        ends = np.concatenate([graph.heads[across], graph.tails[across]])
+        outer = np.bincount(ends, np.tile(graph.weights[across], 2), graph.n_nodes)
+    return outer, np.bincount(labels, outer, K)
+
+
+def _has_source(graph, nodes, demand):
+    """Whether some node of a cluster can supply all others within its edges, with slack."""
+    n = len(nodes)
+    place = np.full(graph.n_nodes, -1)
+    place[nodes] = np.arange(n)
+    heads, tails = place[graph.heads], place[graph.tails]
+    within = (heads >= 0) & (tails >= 0)
+    part = Graph(n, heads[within], tails[within], graph.weights[within])
+    need = demand[nodes]
+    if part.components().max() > 0:
+        return False
+    # What a node takes in passes its edges: only a source may ask for more, or for all.
+    greedy = need >= part.degrees()
+    if n == 1 or greedy.sum() > 1:
+        return n == 1
+    candidates = greedy if greedy.any() else np.ones(n, dtype=bool)
+    links = part.adjacency()
+    while candidates.any():
+        first = np.flatnonzero(candidates)[np.argmax(need[candidates])]
+        order = breadth_first_order(links, first, return_predecessors=False)
+        order, m = order[candidates[order]], 1
+        # What several sources together cannot supply rules out all of them at once.
+        while True:
+            supplied, blocked = _supply(part, order[:m], need)
+            if supplied and m == 1:
+                return True
+            if supplied:
+                break
+            candidates[order[:m]] = False
+            candidates &= blocked
+            if m >= len(order):
+                break
+            m *= 2
+    return False
+
+
+def _supply(graph, sources, need):
+    """Whether a flow from some nodes brings all others their needs; if not, a set of nodes that
+    cannot be supplied from outside.
+    """  # noqa: D205
+    n, total = graph.n_nodes, need.sum()
+    need = need.copy()
+    need[sources] = 0.0
+    # A node that feeds the sources keeps their number out of the graph.
+    heads = np.append(graph.heads, np.full(len(sources), n))
+    tails = np.append(graph.tails, sources)
+    capacities = np.append(graph.weights, np.full(len(sources), 2.0 * total))
+    others = np.ones(n, dtype=bool)
+    others[sources] = False
+    outflow = np.append(np.where(others, -need - SLACK * need.mean(), 0.0), 0.0)
+    outflow[n] = -outflow.sum()
+    flow, _, blocked = carry(heads, tails, capacities, outflow)
+    flow = flow[: graph.n_edges]
+    inflow = np.bincount(graph.tails, flow, n) - np.bincount(graph.heads, flow, n)
+    return not blocked.any() and bool((inflow >= need)[others].all()), blocked[:n]
 
 
 def _fitted_problem(est, X, y, groups, sample_weight):
@@ -586,6 +961,46 @@ def _theorem_3(problem, labels):
             least = distance[np.ix_(labels == k, labels == m)].min() - within[k] - within[m]
             upper = min(upper, least / (2 * (n - sizes).max()))
     return float(lower / problem.graph.weight), float(upper / problem.graph.weight)
+
+
+def constants_of(problem, labels):
+    """Constants of the GTV paper's assumptions for a partition.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        With a norm as its penalty.
+    labels : ndarray of shape (n_clients,)
+        The partition, in 0..K-1.
+
+    Returns
+    -------
+    constants : ClusteringConstants
+    """
+    pool, penalty = problem.pool, problem.penalty
+    if not penalty.norm:
+        raise ValueError(f"The GTV paper's Theorem 2 is about norms, got {penalty!r}.")
+    K = int(labels.max()) + 1
+    models = _solve_apart(problem, labels, np.zeros((K, problem.d)))
+    if models is None:
+        raise RuntimeError(
+            "Newton's method did not find the minimisers of the clusters; scale the features or "
+            "raise the local penalty alpha."
+        )
+    _, gradients = pool.objectives_gradients(models[labels], dtype=np.float64)
+    beta, strong, _ = pool.spectrum()
+    if hasattr(pool.model, "kernel") and not np.isfinite(pool.model.kernel.max_curvature):
+        # A Poisson loss has no bound: the pool's is one for automatic steps.
+        beta = np.full(problem.n, np.inf)
+    if pool.quadratic:
+        H = pool.hessians(models, labels, np.ones(problem.n))
+        alpha = np.maximum(np.linalg.eigvalsh(H)[:, 0], 0.0)
+    else:
+        alpha = np.bincount(labels, strong, K)
+    if not penalty.fuses:
+        # |x|_2^2 >= |x|_1^2 / d, and the largest entry is at most the Euclidean norm.
+        alpha = alpha / problem.d
+    return ClusteringConstants(penalty.dual_norm(gradients.T), alpha, beta, labels, models)
 
 
 def gap_of(problem, lam, X, divergence):

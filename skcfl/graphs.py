@@ -166,6 +166,14 @@ class Graph:
         keep = labels[heads] == labels[tails]
         return Graph(self.n_nodes, heads[keep], tails[keep], self.weights[keep])
 
+    def renumbered(self, numbers):
+        """The same graph with new numbers of the nodes, (n_nodes,), a permutation."""
+        if self.is_complete or np.array_equal(numbers, np.arange(self.n_nodes)):
+            return self
+        heads, tails = np.sort([numbers[self.heads], numbers[self.tails]], axis=0)
+        order = np.lexsort((tails, heads))
+        return Graph(self.n_nodes, heads[order], tails[order], self.weights[order])
+
     def between(self, labels, n_clusters):
         """Weights between clusters, summed: (n_clusters, n_clusters), zero diagonal."""
         if self.is_complete:

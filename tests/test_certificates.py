@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from fusion_problems import LOSSES, make_points, make_problem, optimum
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -12,6 +13,7 @@ from skcfl import (
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
     ConvexClustering,
+    GTVRegressor,
     IFCARegressor,
 )
 from skcfl._contraction import contract, lam_max_bounds
@@ -19,13 +21,17 @@ from skcfl.certificates import (
     RecoveryInterval,
     certify,
     certify_partition,
+    clustering_constants,
+    clustering_error_bound,
+    constants_of,
     duality_gap,
     gap_of,
     recovery_interval,
     theorem_bounds,
+    well_connected,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.graphs import Graph, complete_graph
+from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L1, SquaredL2
 
@@ -308,3 +314,165 @@ def test_linear_models_by_hand():
     est = ConvexClusteredFL(LinearModel(alpha=0.01), lam=0.05)
     est.fit(REGRESSION.X, REGRESSION.y, groups=REGRESSION.groups)
     assert certify_partition(est, REGRESSION.X, REGRESSION.y, groups=REGRESSION.groups)
+
+
+# ----------------------------------------------------------------- the GTV paper's Theorem 2
+
+TRIANGLES = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))
+TRIANGLES[2, 3] = TRIANGLES[3, 2] = 0.1
+HALVES = np.repeat([0, 1], 3)
+
+
+def test_well_connected_by_hand():
+    """A triangle brings two nodes 1 each along their own edges, or 2 in all to one set."""
+
+    def of(delta, **options):
+        options = {"lam": 1.0, "alpha": 3.0, "beta": 0.0} | options
+        return well_connected(TRIANGLES, HALVES, delta=delta, **options).tolist()
+
+    # Nodes 2 and 3 have .1 of the boundary on top.
+    assert of(0.89) == [True, True]
+    assert of([0.89, 0.89, 0.89, 9.0, 0.89, 0.89]) == [True, True]
+    assert of([0.89, 0.89, 0.89, 9.0, 1.99, 0.89]) == [True, False]
+    assert of([0.89, 9.0, 9.0, 0.5, 0.5, 0.5]) == [False, True]
+    # delta counts over lam, beta times the boundary over alpha.
+    assert of(0.89, lam=0.4) == [False, False]
+    assert of(0.0, beta=29.0) == [True, True]
+    assert of(0.0, beta=[29.0] * 3 + [31.0] * 3) == [True, False]
+    assert of(0.0, alpha=[3.0, 0.0]) == [True, True]
+    assert of(0.0, beta=1.0, alpha=[3.0, 0.0]) == [True, False]
+    assert of(0.0, beta=[np.inf, 0, 0, 0, 0, 0]) == [True, True]
+    assert of(0.0, beta=np.inf) == [False, False]
+
+
+def test_well_connected_takes_every_kind_of_graph_and_labels():
+    networkx = pytest.importorskip("networkx")
+    expected = [True, False]
+    delta = [0.5, 0.5, 0.5, 2.5, 2.5, 2.5]
+    names = np.array(["b", "b", "b", "c", "c", "c"])
+    kinds = [TRIANGLES, TRIANGLES.tolist(), from_adjacency(TRIANGLES)]
+    kinds += [sparse.csr_array(TRIANGLES), networkx.from_numpy_array(TRIANGLES)]
+    for A in kinds:
+        assert well_connected(A, names, 1.0, delta, 3.0, 1.0).tolist() == expected
+        np.testing.assert_allclose(clustering_error_bound(A, names, 2.0, 4.0), 0.05)
+    short, long = complete_graph(7, 0.5), Graph(7, *np.triu_indices(7, 1), 0.5)
+    labels = [0, 0, 0, 0, 1, 1, 2]
+    for delta in (0.1, 0.2, 0.3):
+        for beta in (0.0, 0.1):
+            answers = [
+                well_connected(g, labels, 1.0, delta, 10.0, beta).tolist() for g in (short, long)
+            ]
+            assert answers[0] == answers[1]
+    np.testing.assert_allclose(clustering_error_bound(short, labels, 1.0, 2.0), [3.0, 2.5, 1.5])
+
+
+def test_clusters_of_one_node_in_pieces_and_without_boundary():
+    A = np.zeros((4, 4))
+    A[0, 1] = A[1, 0] = 1.0
+    found = well_connected(A, [0, 0, 1, 1], 1.0, 0.0, 1.0, 1.0)
+    assert found.tolist() == [True, False]
+    assert well_connected(A, [0, 0, 1, 2], 1.0, 5.0, 1.0, 1.0).tolist() == [False, True, True]
+    assert well_connected([[0.0]], [0], 1.0, 5.0, 0.0, np.inf).tolist() == [True]
+    assert clustering_error_bound(A, [0, 1, 2, 2], 1.0, 0.0).tolist() == [np.inf, np.inf, 0.0]
+
+
+@pytest.mark.parametrize("function", [well_connected, clustering_error_bound])
+def test_refusals_of_graphs_and_constants(function):
+    def call(A=TRIANGLES, labels=HALVES, lam=1.0, alpha=1.0, delta=0.1, beta=1.0):
+        if function is well_connected:
+            return function(A, labels, lam, delta, alpha, beta)
+        return function(A, labels, lam, alpha)
+
+    for lam in (0.0, -1.0, np.inf, np.nan, [1.0]):
+        with pytest.raises(ValueError, match="lam must be a positive number"):
+            call(lam=lam)
+    with pytest.raises(ValueError, match="one entry for each of the 6 nodes"):
+        call(labels=[0, 1])
+    with pytest.raises(ValueError, match="symmetric"):
+        call(A=np.triu(TRIANGLES))
+    with pytest.raises(ValueError, match="alpha must be one number or one for each of the 2 cl"):
+        call(alpha=[1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="alpha must be non-negative and finite"):
+        call(alpha=np.inf)
+    if function is well_connected:
+        with pytest.raises(ValueError, match="delta must be non-negative and finite"):
+            call(delta=-0.1)
+        with pytest.raises(ValueError, match="each of the 6 nodes"):
+            call(delta=[0.1, 0.1])
+        with pytest.raises(ValueError, match="beta must be non-negative, got"):
+            call(beta=np.nan)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, "points"])
+def test_constants_are_those_of_the_assumptions(loss):
+    """(11) with equality, (12) and (13) at random pairs of models."""
+    rng = np.random.RandomState(0)
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    if loss == "points":
+        problem = make_points(rng.standard_normal((6, 2)))
+    else:
+        problem = make_problem(loss, 6, seed=1)
+    c = constants_of(problem, labels)
+    values, gradients = problem.pool.objectives_gradients(c.models[labels])
+    np.testing.assert_allclose(c.delta, np.linalg.norm(gradients, axis=1))
+    sums = np.stack([gradients[labels == k].sum(axis=0) for k in range(3)])
+    np.testing.assert_allclose(sums, 0.0, atol=1e-6)
+    for _ in range(30):
+        v = rng.standard_normal((2, 1, 2)) * 3 + np.zeros((2, 6, 2))
+        (f, g), (f2, g2) = (problem.pool.objectives_gradients(at) for at in v)
+        step = np.linalg.norm(v[1, 0] - v[0, 0])
+        assert (np.linalg.norm(g2 - g, axis=1) <= c.beta * step * (1 + 1e-9)).all()
+        for k in range(3):
+            mine = labels == k
+            rest = f2[mine].sum() - f[mine].sum() - (v[1, 0] - v[0, 0]) @ g[mine].sum(axis=0)
+            assert rest >= 0.5 * c.alpha[k] * step**2 * (1 - 1e-9) - 1e-12
+    assert (c.alpha > 0).all() and (np.isinf(c.beta).all() == (loss == "poisson"))
+
+
+def test_constants_of_a_fit():
+    est, data = fitted("regressor", 0.05)
+    c = clustering_constants(est, *data)
+    np.testing.assert_array_equal(c.labels, est.labels_)
+    assert c.delta.shape == c.beta.shape == (10,)
+    assert c.alpha.shape == (est.n_clusters_,) == (len(c.models),)
+    # (37) needs equal models within clusters, however they came about.
+    distance = np.linalg.norm(est.fusion_params_ - c.models[c.labels], axis=1)
+    bound = clustering_error_bound(est.graph_, c.labels, est.lam_, c.alpha)
+    assert (distance <= bound[c.labels]).all()
+    # Another partition, with any names.
+    one = clustering_constants(est, *data, labels=np.full(10, "all"))
+    assert one.models.shape == (1, 11) and one.alpha[0] > c.alpha.max()
+    assert one.delta.min() > c.delta.max()
+    l1, data = fitted("regressor", 0.05, penalty="l1")
+    other = clustering_constants(l1, *data, labels=est.labels_)
+    np.testing.assert_allclose(other.alpha, c.alpha / 11)
+    assert (other.delta <= c.delta).all()
+
+
+def test_constants_of_nodes_without_rows():
+    """Their objective is zero: no gradient, no curvature, and they pass flows on."""
+    rows = REGRESSION.groups != REGRESSION.groups[0]
+    nodes = np.unique(REGRESSION.groups)
+    A = np.where(REGRESSION.labels[:, None] == REGRESSION.labels, 1.0, 0.001)
+    est = GTVRegressor(1.0, graph=A, nodes=nodes)
+    data = REGRESSION.X[rows], REGRESSION.y[rows], REGRESSION.groups[rows]
+    est.fit(*data[:2], groups=data[2])
+    c = clustering_constants(est, *data)
+    gone = np.flatnonzero(nodes == REGRESSION.groups[0])
+    assert c.delta[gone] == c.beta[gone] == 0.0 < c.delta.max()
+    assert well_connected(A, c.labels, 1.0, c.delta, c.alpha, c.beta).all()
+    distance = np.linalg.norm(est.fusion_params_ - c.models[c.labels], axis=1)
+    assert (distance <= clustering_error_bound(A, c.labels, 1.0, c.alpha)[c.labels]).all()
+    assert certify_partition(est, *data)
+
+
+def test_refusals_of_constants(monkeypatch):
+    est, data = fitted("regressor", 0.05, penalty="squared_l2")
+    with pytest.raises(ValueError, match="about norms, got SquaredL2"):
+        clustering_constants(est, *data)
+    est, data = fitted("regressor", 0.05)
+    with pytest.raises(ValueError, match="one entry for each of the 10 clients"):
+        clustering_constants(est, *data, labels=[0, 1])
+    monkeypatch.setattr(skcfl.certificates, "_solve_apart", lambda *args: None)
+    with pytest.raises(RuntimeError, match="minimisers of the clusters"):
+        clustering_constants(est, *data)

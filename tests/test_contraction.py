@@ -8,7 +8,6 @@ from fusion_problems import (
     flow_value,
     groups_of,
     make_graph,
-    make_points,
     make_problem,
     make_rows,
     optimum,
@@ -20,7 +19,7 @@ import skcfl._edges
 import skcfl._flows
 from skcfl._contraction import (
     contract,
-    cut_bounds,
+    contract_apart,
     examine,
     lam_max_bounds,
     solve_reduced,
@@ -76,13 +75,11 @@ def test_bounds_hold_the_flow_value_and_are_tight(penalty, stored, kind, seed):
 
 @settings(max_examples=25)
 @given(kind=connected, seed=seeds)
-def test_cuts_and_theorem_1_hold_the_flow_value(kind, seed):
+def test_single_nodes_and_theorem_1_hold_the_flow_value(kind, seed):
     """The ratios lie on their sides of the exact value; a few times apart at worst."""
     graph, b = draw_flow(kind, seed)
     exact = flow_value(graph, -b)
-    one = np.zeros(graph.n_nodes, dtype=int)
-    problem = make_points(np.zeros((graph.n_nodes, b.shape[1])), graph)
-    cuts = cut_bounds(problem, one, 1, -b)[0]
+    cuts = (np.linalg.norm(b, axis=1) / graph.degrees()).max()
     (u,) = flow_of_least_energy(graph, b)
     energy = (np.linalg.norm(u, axis=0) / graph.weights).max(initial=0.0)
     assert cuts <= exact * (1 + CLARABEL)
@@ -127,6 +124,24 @@ def test_exact_on_trees_and_in_one_dimension(seed):
     m = np.arange(1, n)
     formula = (np.abs(np.cumsum(order)[:-1]) / (m * (n - m))).max()
     assert upper[0] == lower[0] == pytest.approx(formula, rel=1e-12)
+
+
+@settings(max_examples=25)
+@given(kind=st.sampled_from(["weighted", "knn", "complete"]), seed=seeds)
+def test_exact_where_coordinates_do_not_see_each_other(kind, seed):
+    """One coordinate, or the penalty "l1": the best of all cuts, on any graph."""
+    for penalty, d in ((L2(), 1), (L1(), 2)):
+        graph, b = draw_flow(kind, seed, d=d)
+        n = graph.n_nodes
+        best = 0.0
+        for code in range(1, 2**n - 1):
+            side = (code >> np.arange(n) & 1).astype(bool)
+            across = graph.weights[side[graph.heads] != side[graph.tails]].sum()
+            best = max(best, np.abs(b[side].sum(axis=0)).max() / across)
+        upper, lower, p = flow_values(graph, penalty, np.zeros(n, dtype=int), b)
+        assert upper[0] == lower[0] == pytest.approx(best, rel=1e-12)
+        work, size = (b * p).sum(), graph.weights @ np.abs(graph.difference(p)).sum(axis=1)
+        assert work == pytest.approx(best * size)
 
 
 def test_several_clusters_at_once_and_one_at_a_time_agree(storage):
@@ -284,6 +299,22 @@ def test_models_of_clients_without_rows():
     assert problem.primal(outcome.theta[outcome.labels], lam) == pytest.approx(value, rel=1e-7)
 
 
+def test_rounding_is_left_to_clients_with_rows():
+    """The conjugate of the others is finite at zero alone: else there would be no gap."""
+    rng = np.random.RandomState(0)
+    graph, truth = Graph(12, range(11), range(1, 12), [1.0] * 5 + [0.01] + [1.0] * 5), [1.0, -2.0]
+    codes = np.repeat([0, 2, 3, 5, 6, 8, 9, 11], 4)
+    Z = rng.standard_normal((len(codes), 6))
+    t = Z.sum(axis=1) * np.where(codes < 6, *truth)
+    problem = make_problem("squared_error", 12, graph, rows=(Z, t, codes), alpha=0.0)
+    labels = np.repeat([0, 1], 6)
+    outcome = contract(problem, 1e-3, labels, np.zeros((12, 6)))
+    assert outcome.certified
+    assert not outcome.divergence[problem.pool.without_rows].any()
+    bounds, _ = problem.pool.conjugate(-outcome.divergence)
+    assert np.isfinite(bounds).all()
+
+
 def test_a_refuted_cluster_names_a_way_down():
     for seed in range(10):
         problem = make_problem("log_loss", 8, ("complete", "weighted")[seed % 2], seed=seed)
@@ -336,7 +367,7 @@ def test_lam_max_agrees_with_the_flow_of_the_pooled_gradients(graph, penalty):
         assert lower <= exact * (1 + 1e-4)
         assert upper >= exact * (1 - 1e-4)
         assert upper <= 1.005 * lower
-        if graph == "tree":
+        if graph == "tree" or not penalty.fuses:
             assert lower == upper
 
 
@@ -355,3 +386,93 @@ def test_lam_max_without_edges_and_without_fusion():
     assert lam_max_bounds(make_problem("squared_error", 3, Graph(3, [], []))) == (0.0, 0.0)
     bounds = lam_max_bounds(make_problem("squared_error", 3, penalty=SquaredL2()))
     assert bounds == (np.inf, np.inf)
+
+
+# --------------------------------------------------------------------- clients without rows
+
+
+@pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2()], ids=str)
+@given(kind=st.sampled_from(GRAPHS), seed=seeds)
+def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
+    """Whatever flows a solver has: within capacity, nothing stays at clients without rows."""
+    seed %= 2**31
+    rng = np.random.RandomState(seed)
+    Z, t, codes = make_rows("squared_error", 8, seed=seed)
+    empty = rng.uniform(size=8) < 0.4
+    empty[0] = False
+    keep = ~empty[codes]
+    graph = make_graph(rng, 8, kind)
+    problem = make_problem(
+        "squared_error", 8, graph, penalty=penalty, rows=(Z[keep], t[keep], codes[keep])
+    )
+    lam = 0.1
+    flows = [
+        penalty.project(rng.standard_normal((2, *block.shape)), lam * block.weights)
+        for block in problem.blocks
+    ]
+    if graph.is_complete:  # on diagonal tiles every pair stands twice, with opposite signs
+        flows = [
+            0.5 * (u - np.swapaxes(u, 1, 2)) if block.diagonal else u
+            for block, u in zip(problem.blocks, flows, strict=True)
+        ]
+    divergence, conjugate = problem.conserved(flows, lam)
+    parts = graph.components()
+    anchored = np.bincount(parts, ~empty)[parts] > 0
+    assert not divergence[empty & anchored].any()
+    np.testing.assert_allclose(divergence.sum(axis=0), 0.0, atol=1e-12)
+    bounds, _ = problem.pool.conjugate(-divergence)
+    if anchored.all():
+        # Weak duality at any models.
+        X = rng.standard_normal((8, 2))
+        assert -bounds.sum() - conjugate <= problem.primal(X, lam) + 1e-9
+        assert np.isfinite(bounds).all()
+
+
+@given(kind=connected, seed=seeds)
+def test_clients_without_rows_start_between_their_neighbours(kind, seed):
+    """Their local models are harmonic: weighted means of the neighbours'."""
+    rng = np.random.RandomState(seed)
+    Z, t, codes = make_rows("squared_error", 7, seed=seed)
+    empty = np.isin(np.arange(7), rng.choice(7, 3, replace=False))
+    keep = ~empty[codes]
+    graph = make_graph(rng, 7, kind)
+    problem = make_problem("squared_error", 7, graph, rows=(Z[keep], t[keep], codes[keep]))
+    W = problem.local_models()
+    A = graph.adjacency().toarray()
+    means = A @ W / A.sum(axis=1)[:, None]
+    np.testing.assert_allclose(W[empty], means[empty], atol=1e-9)
+    np.testing.assert_array_equal(W[~empty], problem.pool.solve()[0][~empty])
+
+
+# ---------------------------------------------------------------------- models all apart
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@settings(max_examples=10)
+@given(kind=st.sampled_from(GRAPHS), seed=st.integers(0, 10**6))
+def test_models_apart_are_found_or_left(loss, kind, seed):
+    """Found from anywhere near, they are proved and optimal; else nothing is claimed."""
+    problem = make_problem(loss, 6, kind, seed=seed)
+    top = lam_max_bounds(problem)[1]
+    assume(top > 0)
+    for share in (1e-3, 0.05, 0.9):
+        start = problem.local_models()
+        outcome = contract_apart(problem, share * top, start)
+        if share == 1e-3 and loss == "squared_error":
+            assert outcome is not None
+        if outcome is None:
+            continue
+        whole = contract(problem, share * top, np.arange(6), start)
+        assert outcome.certified and whole.certified
+        np.testing.assert_array_equal(outcome.labels, np.arange(6))
+        np.testing.assert_allclose(outcome.theta, whole.theta[whole.labels], atol=1e-7)
+
+
+def test_clients_without_curvature_do_not_set_the_scale():
+    Z, t, codes = make_rows("squared_error", 6)
+    for alpha in (0.0, 0.1):
+        full = make_problem("squared_error", rows=(Z, t, codes), alpha=alpha)
+        some = make_problem("squared_error", 9, rows=(Z, t, codes), alpha=alpha)
+        assert some.curvature() == pytest.approx(full.curvature(), rel=1e-12)
+    nothing = make_problem("squared_error", rows=(0.0 * Z, t, codes), alpha=0.0)
+    assert np.isfinite(nothing.curvature()) and nothing.curvature() > 0

@@ -100,6 +100,16 @@ def test_complete_graph_equals_its_list_of_edges(n, weight, seed):
         )
 
 
+@given(kinds, seeds)
+def test_renumbered(kind, seed):
+    graph, rng = draw(kind, seed)
+    numbers = rng.permutation(graph.n_nodes)
+    new = graph.renumbered(numbers)
+    A = graph.adjacency().toarray()
+    np.testing.assert_array_equal(new.adjacency().toarray()[np.ix_(numbers, numbers)], A)
+    assert graph.renumbered(np.arange(graph.n_nodes)) is graph
+
+
 @given(seeds)
 def test_adjacency_there_and_back(seed):
     graph, _ = draw("weighted", seed)

@@ -42,6 +42,8 @@ from .._newton import solve_columns
 from ._certified import CHECK_EVERY, FIRST_CHECK, MAX_SPLITS, SETTLED, CertifiedLoop
 
 RELAXATION = 1.7
+# Newton steps a prox: the next one goes on from there.
+PROX_STEPS = 1
 # Nodes up to which the v-step is one factorisation; beyond, conjugate gradients.
 MAX_FACTOR = 1500
 # Iterations in which the scale of the duals says where penalties are too large, and by how much
@@ -63,7 +65,17 @@ class FusionState:
     labels: np.ndarray | None = None  # the partition, where it was proved
 
 
-def admm(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True, verbose=0):
+def admm(
+    problem,
+    lam,
+    *,
+    tol=1e-6,
+    max_iter=2000,
+    state=None,
+    contraction=True,
+    certify=False,
+    verbose=0,
+):
     """Solve a fusion problem.
 
     Parameters
@@ -82,6 +94,10 @@ def admm(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True,
     contraction : bool
         Whether to try the exact partition: solve the reduced problem of the clusters seen,
         and prove it by a flow.
+    certify : bool
+        Whether to look for a proof of the partition at more expense where the gap is small enough
+        without: near a lam at which many models meet at once that can take longer than the
+        solution, and zeros alone show some of the clusters only.
     verbose : int
         Whether to print the gap at every check.
 
@@ -94,6 +110,7 @@ def admm(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True,
         The last iterate.
     """
     loop = _ADMM(problem, lam, tol, max_iter, state, contraction, verbose)
+    loop.certify = certify
     result = loop.run()
     return result, loop.state
 
@@ -123,7 +140,8 @@ class _ADMM(CertifiedLoop):
         rho = problem.curvature() / r
         if old is None:
             W = problem.local_models()
-            T = [block.difference(W.T) for block in problem.blocks]
+            WT = np.ascontiguousarray(W.T)
+            T = [block.difference(WT) for block in problem.blocks]
             V = W.copy()
             return FusionState(W.copy(), V, np.zeros_like(W), T, rho, r, lam)
         # Duals grow with lam; in units of rho they also change with rho.
@@ -146,7 +164,8 @@ class _ADMM(CertifiedLoop):
         for k in range(1, self.max_iter + 1):
             check = k >= check_at or k == self.max_iter
             V_old = state.V
-            W = self.problem.pool.prox(V_old - state.A, state.rho * state.r, x0=state.W)
+            centre, rho = V_old - state.A, state.rho * state.r
+            W = self.problem.pool.prox(centre, rho, x0=state.W, max_iter=PROX_STEPS)
             edges = self._edge_pass(check)
             W_hat = RELAXATION * W + (1.0 - RELAXATION) * V_old
             V = self.average(state.r * (W_hat + state.A) + edges.outflow)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .._contraction import MAX_UNKNOWNS, contract
+from .._contraction import MAX_UNKNOWNS, contract, contract_apart
 from ._result import Result
 
 # Iterations of the first check, and from one check to the next (five times that after SETTLED).
@@ -18,13 +18,16 @@ FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
 PATIENCE, MAX_SPLITS = 25, 10
 # What one attempt may spend on reduced problems.
 EFFORT = 100.0
-# Parameters of all clients up to which models that are all unlike are made exact in the end.
+# Steps of a patient search for flows, and numbers of edges they may go through.
+PATIENT_STEPS, PATIENT_WORK = 1000, 2e7
+# Parameters of all clients up to which models that are all unlike are made exact.
 MAX_LAST = 600
 
 
 class CertifiedLoop:
     """Base of the solvers; they have ``state.W``, `_edge_duals` and their own ``run``."""
 
+    certify = False
     COLUMNS = (
         "round",
         "objective",
@@ -45,6 +48,7 @@ class CertifiedLoop:
         self.best = None
         self.labels = None
         self.wait, self.spacing = 0, 1
+        self.apart_at = FIRST_CHECK + 1
         # Partitions refuted, too hard, or tried twice: another try would tell the same.
         self.refuted, self.undecided = set(), set()
 
@@ -60,6 +64,8 @@ class CertifiedLoop:
         values = [problem.primal(c, lam) for c in candidates]
         which = int(np.argmin(values))
         primal = values[which]
+        if problem.pool.without_rows.any():
+            divergence, conjugate = problem.conserved(self._edge_duals(), lam)
         bounds, _ = problem.pool.conjugate(-divergence, x0=self.state.W)
         dual = -float(bounds.sum()) - conjugate
         self._keep(primal, dual, candidates[which], divergence, None, False)
@@ -84,6 +90,14 @@ class CertifiedLoop:
         """Whether the gap is small enough."""
         return self.best["gap"] <= self.problem.tolerance(self.best["primal"], self.tol)
 
+    def _nearly_there(self):
+        """Whether the gap will do at the next check, if it falls as it did since the last."""
+        best, gaps = self.best, self.history["gap"]
+        if not gaps or not np.isfinite(gaps[-1]):
+            return False
+        forecast = best["gap"] ** 2 / max(gaps[-1], 1e-300)
+        return forecast <= self.problem.tolerance(best["primal"], self.tol)
+
     def _keep(self, primal, dual, W, divergence, labels, certified):
         """Remember the best primal point and the best dual bound."""
         best = self.best
@@ -107,16 +121,33 @@ class CertifiedLoop:
         problem, K = self.problem, int(labels.max()) + 1
         settled = self.labels is not None and np.array_equal(labels, self.labels)
         self.labels = labels
+        if not self.best["certified"] and self._try_apart(k, X):
+            return
         if last:
-            if not self.best["certified"] and (K < problem.n or K * problem.d <= MAX_LAST):
-                self._try_partition(labels, X, MAX_SPLITS)
+            worth = K < problem.n or K * problem.d <= MAX_LAST
+            if worth and not self.best["certified"]:
+                proved = self._try_partition(labels, X, MAX_SPLITS)
+                if self.certify and not proved:
+                    self._try_patiently(labels, X)
             return
         self.wait -= 1
         slow = k >= PATIENCE and K * problem.d <= MAX_UNKNOWNS
-        if self.wait > 0 or not (settled and K < problem.n or slow):
+        if self.wait > 0 or not (settled and K < problem.n or slow) or self._nearly_there():
             return
         if not self._try_partition(labels, X, MAX_SPLITS if slow else 0):
             self.wait = self.spacing = min(2 * self.spacing, 16)
+
+    def _try_apart(self, k, X):
+        """Whether all models are unlike and proved to be, where that is found out in no time."""
+        problem = self.problem
+        if k < self.apart_at or problem.n * problem.d > MAX_LAST:
+            return False
+        outcome = contract_apart(problem, self.lam, X)
+        if outcome is not None and outcome.certified:
+            self._keep_contraction(outcome)
+            return True
+        self.apart_at = 4 * k
+        return False
 
     def _try_partition(self, labels, X, max_splits):
         """Whether the partition, or one that it leads to, is proved; then it is kept."""
@@ -129,11 +160,24 @@ class CertifiedLoop:
                 self.refuted.add(key)
             self.undecided.add(key)
             return False
-        W = outcome.theta[outcome.labels]
-        primal = problem.primal(W, self.lam)
-        bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=W)
-        self._keep(primal, -float(bounds.sum()), W, outcome.divergence, outcome.labels, True)
+        self._keep_contraction(outcome)
         return True
+
+    def _try_patiently(self, labels, X):
+        """Try a partition once more, with more steps of the search for flows."""
+        problem = self.problem
+        steps = min(int(PATIENT_WORK / max(problem.graph.n_edges * problem.d, 1)), PATIENT_STEPS)
+        duals = self._edge_duals
+        outcome = contract(problem, self.lam, labels, X, duals, MAX_SPLITS, EFFORT, steps)
+        if outcome is not None and outcome.certified:
+            self._keep_contraction(outcome)
+
+    def _keep_contraction(self, outcome):
+        """Remember a proved partition's models and its dual."""
+        W = outcome.theta[outcome.labels]
+        primal = self.problem.primal(W, self.lam)
+        bounds, _ = self.problem.pool.conjugate(-outcome.divergence, x0=W)
+        self._keep(primal, -float(bounds.sum()), W, outcome.divergence, outcome.labels, True)
 
     def _record(self, k, objective, gap, n_clusters, participants):
         up, down = self.problem.pool.ledger.since_mark()

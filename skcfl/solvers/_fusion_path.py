@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._path import lam_bounds, path_start
-from ._pooled import solve_pooled
+from .._contraction import lam_max_bounds
+from ._path import path_start
 
 # A path ends a little beyond the bound where everything fuses: there it is easily proved.
 BEYOND = 1.01
@@ -35,7 +35,7 @@ def lam_grid(problem, n_lams, ratio=None):
         upper = 100.0 * problem.curvature() / degree
         lower = 1e-4 * upper
     else:
-        upper = BEYOND * lam_bounds(problem, tol=1e-3, max_iter=200)[1]
+        upper = BEYOND * lam_max_bounds(problem)[1]
         lower = path_start(problem, upper) if ratio is None and upper > 0.0 else 0.0
     if not upper > 0.0 or problem.n == 1:
         return np.zeros(1)
@@ -79,7 +79,7 @@ class FusionPath:
     n_iter: np.ndarray
 
 
-def fusion_path(problem, lams, solve, refit=False):
+def fusion_path(problem, lams, solve, refit=None):
     """Solve at ascending lams, each from the solution before.
 
     No cluster is frozen: at every lam the solver starts from all clients' models, finds the
@@ -93,8 +93,9 @@ def fusion_path(problem, lams, solve, refit=False):
         Ascending.
     solve : callable
         ``solve(lam, state)`` returns a Result and a state to go on from.
-    refit : bool
-        Whether to fit each cluster's model anew on its pooled rows.
+    refit : callable, default=None
+        ``refit(labels, cluster_params)`` returns each cluster's model fitted anew on its pooled
+        rows.
 
     Returns
     -------
@@ -103,13 +104,12 @@ def fusion_path(problem, lams, solve, refit=False):
     state, results, models = None, [], []
     for lam in lams:
         result, state = solve(float(lam), state)
-        if not refit:
+        if refit is None:
             models.append(result.params)
         elif results and np.array_equal(result.labels, results[-1].labels):
             models.append(models[-1])
         else:
-            theta, _, _ = solve_pooled(problem.pool, result.labels, result.cluster_params)
-            models.append(theta[result.labels])
+            models.append(refit(result.labels, result.cluster_params)[result.labels])
         results.append(result)
     return FusionPath(
         lams=np.asarray(lams, dtype=float),

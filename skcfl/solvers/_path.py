@@ -26,13 +26,15 @@ from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from .._flows import flow_values
-from ..clients import sum_by_cluster
+from .._contraction import lam_max_bounds
 from ._pooled import solve_pooled
 
 # A path takes about so many steps, of a factor between these two, longer where nothing changes.
 N_STEPS, LEAST_STEP, STEP = 10, 1.15, 1.5
 ACCELERATION, MAX_STEP = 1.3, 4.0
+# Lams tried where the number of clusters falls by more than this factor from one to the next,
+# unless they are as near as this.
+MAX_FILLS, LARGE_DROP, NARROW = 6, 2.5, 1.02
 # Lams tried between two neighbours of the best one whose partitions are unlike.
 MAX_REFINEMENTS = 8
 # A path begins where about this share of the neighbours could fuse, and not below this fraction of
@@ -40,40 +42,6 @@ MAX_REFINEMENTS = 8
 NEAREST, LEAST_START = 0.05, 1e-9
 # Losses below this fraction of that of zero models are rounding.
 LEAST_LOSS = 1e-10
-
-
-def lam_bounds(problem, tol=0.05, max_iter=50):
-    """Bounds of the least lam at which all models of every component of the graph are equal.
-
-    At the pooled optimum of a component the edges have to carry the clients' gradients away;
-    what they must carry at least is that lam.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        The problem.
-    tol : float
-        Relative distance of the bounds to reach.
-    max_iter : int
-        Most iterations.
-
-    Returns
-    -------
-    lower, upper : float
-        Infinite where the penalty is not a norm: it never makes models equal.
-    """
-    if not problem.penalty.norm:
-        return np.inf, np.inf
-    labels = problem.graph.components()
-    theta = np.zeros((labels.max() + 1, problem.d))
-    theta, _, _ = solve_pooled(problem.pool, labels, theta, weights=np.ones(problem.n))
-    outflow = -problem.pool.objectives_gradients(theta[labels], dtype=np.float64)[1]
-    # Gradients of a minimum sum to zero, but for rounding.
-    outflow -= (sum_by_cluster(outflow, labels, len(theta)) / np.bincount(labels)[:, None])[labels]
-    upper, lower, _ = flow_values(
-        problem.graph, problem.penalty, labels, outflow, tol=tol, max_iter=max_iter
-    )
-    return float(lower.max()), float(upper.max())
 
 
 def path_start(problem, upper):
@@ -142,7 +110,10 @@ class Refits:
         return self.known[key]
 
     def _evaluate(self, labels):
-        model, N, K = self.pool.model, self.problem.n, int(labels.max()) + 1
+        model = self.pool.model
+        # Where clients without rows belong is no question that the rows can answer.
+        asked = labels[~self.pool.without_rows]
+        N, K = len(asked), len(np.unique(asked))
         loss = np.bincount(labels, self.share * self.losses(self.models(labels)[labels]))
         loss0 = np.bincount(labels, self.common)
         rows = np.bincount(labels, self.share)
@@ -216,7 +187,9 @@ class LamSearch:
             Of the solver there; None at 0.
         """
         # The first bounds will do: the last lam need not be the least where everything fuses.
-        upper = 1.01 * lam_bounds(self.problem, tol=1e9)[1]
+        upper = 1.01 * lam_max_bounds(self.problem, tol=1e9)[1]
+        if upper == 0.0 and self.problem.graph.n_edges:
+            upper = 1.0  # The local models agree, so that any lam fuses them.
         lam, state = path_start(self.problem, upper), None
         usual = step = np.clip((upper / max(lam, 1e-300)) ** (1.0 / N_STEPS), LEAST_STEP, STEP)
         while upper > 0.0:
@@ -224,15 +197,21 @@ class LamSearch:
             labels = self.labels[-1]
             if lam >= upper or np.array_equal(labels, self.fused):
                 break
-            same = np.array_equal(labels, self.labels[-2])
+            # Nothing is skipped before the first models meet.
+            same = np.array_equal(labels, self.labels[-2]) and labels.max() + 1 < self.problem.n
             step = min(step * ACCELERATION, MAX_STEP) if same else usual
             lam = min(lam * step, upper)
+        for _ in range(MAX_FILLS):
+            lam = self._largest_drop()
+            if lam is None:
+                break
+            self._try(lam, self.best[2])
         for _ in range(MAX_REFINEMENTS // 2):
             between = self._gaps()
             if not between:
                 break
             for lam in between:
-                self._try(lam, None)
+                self._try(lam, self.best[2])
         best, result, state = self.best
         return self.lams[best], result, state
 
@@ -251,6 +230,21 @@ class LamSearch:
         if self.verbose:
             print(f"lam {lam:.4g}: {labels.max() + 1} clusters, criterion {value:.6g}")
         return state
+
+    def _largest_drop(self):
+        """A lam where many models fused in one step, by the ratio of their numbers."""
+        order = np.argsort(self.lams)[1:]  # no lam above zero is the first
+        if len(order) < 2:
+            return None
+        lams = np.array(self.lams)[order]
+        numbers = np.array([self.labels[i].max() + 1.0 for i in order])
+        drop = numbers[:-1] / numbers[1:]
+        # Nothing lies between lams that are nearly equal, and partitions much finer than the
+        # best are not better.
+        drop[(lams[1:] < NARROW * lams[:-1]) | (np.diff(numbers) >= -1)] = 0.0
+        drop[numbers[1:] > self.labels[self.best[0]].max() + 1] = 0.0
+        k = int(drop.argmax())
+        return float(np.sqrt(lams[k] * lams[k + 1])) if drop[k] > LARGE_DROP else None
 
     def _gaps(self):
         """Lams halfway to the neighbours of the best whose partitions are more than a step off."""

@@ -26,7 +26,8 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     labels : ndarray of shape (n_clients,)
         Cluster of each client, in 0..K-1.
     theta : ndarray of shape (K, n_params)
-        Starts; the model of a cluster without clients is returned as it is.
+        Starts; the model of a cluster whose clients have no rows, or that has no clients, is
+        returned as it is.
     weights : ndarray of shape (n_clients,), default=None
         Weights ``u_i`` of the clients; ``n_i`` by default.
     max_iter : int
@@ -45,6 +46,9 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
         Largest squared Newton decrement of a cluster, relative to its objective.
     """
     weights = pool.client_weights if weights is None else weights
+    if pool.without_rows.any():
+        keep = np.flatnonzero(~pool.without_rows)
+        pool, labels, weights = pool.subset(keep), labels[keep], weights[keep]
     used = np.unique(labels)
     place = np.full(len(theta), -1)
     place[used] = np.arange(len(used))

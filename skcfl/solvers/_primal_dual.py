@@ -43,10 +43,11 @@ a factor ``lam A_e`` too many in its second line (for norms it does not matter);
 paper's squared error has no 1/2: its lam is twice the lam here.
 
 Updates (32) may be inexact: the gap is computed from what they gave, not from what they should
-have given, and it converges where errors are summable.  It is infinite where a loss does not
-grow in all directions (no rows, fewer rows than features without a local penalty), unless an
-exact partition gives a dual that is feasible.  Then the residual gap decides: as the duality
-gap, but with the minima of ``f_i - <s_i, .>`` bounded on a ball only, by convexity,
+have given, and it converges where errors are summable.  Flows into nodes without rows, of which
+the conjugate is finite at zero alone, are mended first (``FusionProblem.conserved``).  It is
+infinite where a loss does not grow in all directions (fewer rows than features without a local
+penalty), unless an exact partition gives a dual that is feasible.  Then the residual gap decides:
+as the duality gap, but with the minima of ``f_i - <s_i, .>`` bounded on a ball only, by convexity,
 
     f_i^*(s_i) <~ <s_i, w_i> - f_i(w_i) + |grad f_i(w_i) - s_i| R,    s = -D'u,
 
@@ -150,8 +151,6 @@ class _PrimalDual(CertifiedLoop):
         self.alone = np.flatnonzero(degree == 0)
         self.degree = np.maximum(degree, 1.0)
         self.state = self._start(ratio, state)
-        if len(self.alone):
-            self.state.W[self.alone] = problem.local_models()[self.alone]
         self.residual = np.nan
         self.extras = {"ratio": [], "messages": [], "message_floats": []}
         self.sent = 0
@@ -161,13 +160,17 @@ class _PrimalDual(CertifiedLoop):
         if ratio is None:
             ratio = old.ratio if old is not None and old.lam == self.lam else self._first_ratio()
         if old is None:
-            W = problem.local_models().copy()
+            W = self._first_models()
             U = [np.zeros((problem.d, *block.shape)) for block in problem.blocks]
         else:
             # Flows grow with lam; they are stored in units of sigma = 1 / (2 ratio).
             factor = (self.lam / old.lam) * (ratio / old.ratio)
             W, U = np.array(old.W, dtype=float), [factor * u for u in old.U]
         return PrimalDualState(W, U, ratio, self.lam)
+
+    def _first_models(self):
+        """The clients' own minimisers."""
+        return self.problem.local_models().copy()
 
     def _first_ratio(self):
         """Mean degree over mean curvature, of the clients that have any."""
@@ -186,11 +189,9 @@ class _PrimalDual(CertifiedLoop):
         check_at = CHECK_EVERY
         for k in range(1, self.max_iter + 1):
             check = k >= check_at or k == self.max_iter
-            ratio = state.ratio
             # tau (D'u) = (s / deg) (1 / (2 s)) D'U
             pull = outflow / (2.0 * self.degree[:, None])
-            V = problem.pool.prox(state.W - pull, self.degree / ratio, x0=state.W)
-            V[self.alone] = state.W[self.alone]
+            V = self._node_pass(k, state.W - pull)
             flows = self._edge_pass(2.0 * V - state.W, check)
             move = V - state.W
             state.W = state.W + self.relaxation * move
@@ -202,6 +203,13 @@ class _PrimalDual(CertifiedLoop):
                 outflow = self._balance(move, flows["move2"], outflow)
                 check_at = k + (CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY)
         return self._result(k)
+
+    def _node_pass(self, k, centres):
+        """Proposals of all models (32) in iteration k."""
+        W = self.state.W
+        V = self.problem.pool.prox(centres, self.degree / self.state.ratio, x0=W)
+        V[self.alone] = W[self.alone]
+        return V
 
     def _edge_pass(self, extrapolated, check):
         """Proposals of all flows (33), and their relaxation; what the nodes need of them."""
@@ -237,6 +245,8 @@ class _PrimalDual(CertifiedLoop):
     def _edge_duals(self):
         """Feasible flows near the present iterate, block by block."""
         sigma, penalty = 0.5 / self.state.ratio, self.problem.penalty
+        if not penalty.norm:
+            return [sigma * u for u in self.state.U]
         return [
             penalty.project(sigma * u, self.lam * block.weights)
             for block, u in zip(self.problem.blocks, self.state.U, strict=True)
@@ -286,7 +296,16 @@ class _PrimalDual(CertifiedLoop):
             self.best.update(primal=primal, W=V.copy(), divergence=divergence)
         if self.verbose:
             print(f"iteration {k}: residual gap {self.residual:.3g}")
-        return self.residual <= problem.tolerance(primal, self.tol)
+        if self.residual > problem.tolerance(primal, self.tol):
+            return False
+        # The iterates will do; a partition that is proved would even make the gap finite.
+        if self.contraction:
+            self._contract(k, self.labels, V, last=True)
+        if np.isfinite(self.best["gap"]):
+            self.residual = np.nan
+            self.history["objective"][-1] = self.best["primal"]
+            self.history["gap"][-1] = self.best["gap"]
+        return True
 
     def _result(self, n_iter):
         result = super()._result(n_iter)
@@ -304,6 +323,6 @@ class _PrimalDual(CertifiedLoop):
         return (
             f"The residual gap is {self.residual:.2g} after max_iter={self.max_iter} iterations, "
             f"more than tol={self.tol:g} allows ({limit:.2g}); the duality gap is infinite "
-            "(clients without rows, or with fewer rows than parameters and no local penalty). "
+            "(clients with fewer rows than parameters and no local penalty). "
             "Increase max_iter or tol."
         )

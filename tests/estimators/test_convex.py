@@ -200,6 +200,16 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples):
             assert fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ == 1
 
 
+@pytest.mark.parametrize("graph", ["knn", "complete", np.zeros((12, 12))])
+def test_auto_where_all_clients_agree(graph):
+    data = regression()
+    for y in (np.ones(len(data.y)), np.zeros(len(data.y))):
+        model = ConvexClusteredFLRegressor(graph=graph).fit(data.X, y, groups=data.groups)
+        np.testing.assert_allclose(model.predict(data.X, groups=data.groups), y, atol=1e-12)
+        if isinstance(graph, str):
+            assert model.n_clusters_ == 1
+
+
 def test_auto_on_the_complete_graph():
     """With many rows the clusters, with few what the data can tell: here local models."""
     options = {"n_clients": 24, "n_features": 5, "noise": 1.0}

@@ -122,6 +122,8 @@ def optimum(problem, lam, labels=None):
         differences = W[graph.heads] - W[graph.tails]
         name = type(problem.penalty).__name__
         if name == "SquaredL2":
+            if problem.penalty.Q is not None:
+                differences = differences @ np.linalg.cholesky(problem.penalty.Q)
             fusion = cp.sum_squares(cp.multiply(np.sqrt(graph.weights)[:, None], differences)) / 2
         else:
             fusion = graph.weights @ cp.norm(differences, 2 if name == "L2" else 1, axis=1)

@@ -285,6 +285,24 @@ def test_fewer_rows_than_features(loss, alpha):
         assert result.converged and excess(problem, share * top, result) <= 2e-6
 
 
+def test_certify_proves_where_many_models_meet_at_once():
+    """What is proved from a rough solution is what a fine one shows."""
+    proved = 0
+    for seed in range(6):
+        problem = make_problem("squared_error", 24, n_rows=12, d=4, seed=seed)
+        top = lam_max_bounds(problem)[1]
+        for share in (0.4, 0.6):
+            plain, _ = admm(problem, share * top, tol=1e-5)
+            result, _ = admm(problem, share * top, tol=1e-5, certify=True)
+            assert result.extra["partition_certified"] >= plain.extra["partition_certified"]
+            if result.extra["partition_certified"]:
+                fine, _ = admm(problem, share * top, tol=1e-11, certify=True)
+                np.testing.assert_allclose(result.params, fine.params, atol=1e-4)
+                assert result.objective <= plain.objective * (1 + 1e-12)
+                proved += 1
+    assert proved >= 8
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_clients_without_rows(loss):
     """GTV's inaccessible nodes: nothing of their own, not even a penalty."""

@@ -185,12 +185,16 @@ def test_clients_and_clusters_that_weigh_nothing():
 
 
 def test_a_client_without_rows_alone_in_its_cluster():
+    """Nothing asks for a model: the start is returned."""
     problem = Problem("squared_error")
     pool = problem.pool()
     labels = np.where(pool.client_sizes > 0, 0, 1)
     theta, converged, _ = solve_pooled(pool, labels, np.ones((2, pool.n_params)))
     assert converged
-    assert_allclose(theta[1, :-1], 0.0, atol=1e-12)
+    assert_array_equal(theta[1], 1.0)
+    others = pool.subset(labels == 0)
+    alone, _, _ = solve_pooled(others, np.zeros(others.n_clients, int), theta[:1])
+    assert_allclose(theta[:1], alone, rtol=1e-9)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e8])
@@ -284,7 +288,8 @@ def test_steps_are_recorded_and_booked():
     up, down = pool.ledger.since_mark()
     # Values and gradients at every point, Hessians at every step, and the objectives above.
     triangle = p * (p + 1) // 2
-    points = (up - n - len(steps) * n * triangle) / (n + n * p)
+    m = int((~pool.without_rows).sum())  # the others are not asked
+    points = (up - n - len(steps) * m * triangle) / (m + m * p)
     assert points == int(points)
     assert len(steps) <= points <= 2 * len(steps) + 2
-    assert down == n * p * (points + len(steps) + 1)
+    assert down == m * p * (points + len(steps)) + n * p
