@@ -14,14 +14,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .base import _canonical
+from .base import Task, _canonical
 from .clients import ClientPool
 
 __all__ = ["BasePoints"]
 
 
 class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
-    """Base of the clusterers of points; a subclass has ``_local_model`` and ``_solve``."""
+    """Base of the clusterers of points; a subclass has ``_local_model`` and ``_solve``.
+
+    Points are moved so that their mean is the origin, and centres back: where the origin of the
+    features lies means nothing to a method that only knows distances, but far from it squares
+    cost digits.
+    """
 
     @abstractmethod
     def _local_model(self):
@@ -52,19 +57,16 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
         """
-        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
-        X = validate_data(header, X, dtype=[np.float64, np.float32])
-        n, d = X.shape
-        model = self._local_model().bind(d, dtype=X.dtype)
-        result = self._solve(ClientPool(model, X, None, np.arange(n), n))
-
-        order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
+        task = self._task(X)
+        header, result = task.header, self._solve(task.pool)
+        centres = np.asarray(result.cluster_params, dtype=np.float64) + task.options["shift"]
+        order, labels = _canonical(np.asarray(result.labels), len(centres))
         fitted = {
             "n_features_in_": header.n_features_in_,
             "labels_": labels,
             "n_clusters_": len(order),
             "cluster_sizes_": np.bincount(labels, minlength=len(order)),
-            "cluster_centers_": np.asarray(result.cluster_params, dtype=X.dtype)[order],
+            "cluster_centers_": centres[order].astype(task.pool.dtype, copy=False),
             "objective_": float(result.objective),
             "n_iter_": int(result.n_iter),
             "history_": dict(result.history),
@@ -78,6 +80,22 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
         if not result.converged:
             warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
         return self
+
+    def _task(self, X, y=None, groups=None, sample_weight=None):
+        """Check the points and make clients of them: what a fit is about."""
+        for name, value in {"groups": groups, "sample_weight": sample_weight}.items():
+            if value is not None:
+                raise ValueError(
+                    f"{type(self).__name__} takes no {name}: every point is a client of its own, "
+                    "and every client counts once."
+                )
+        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
+        X = validate_data(header, X, dtype=[np.float64, np.float32])
+        (n, d), shift = X.shape, X.mean(axis=0, dtype=np.float64)
+        model = self._local_model().bind(d, dtype=X.dtype)
+        centred = (X - shift).astype(X.dtype, copy=False)
+        pool = ClientPool(model, centred, None, np.arange(n), n)
+        return Task(header, pool, np.arange(n), None, {"shift": shift}, None)
 
     def predict(self, X):
         """Cluster of the nearest centre.

@@ -1,5 +1,6 @@
 """Convex clustering of points, every point a client of its own."""
 
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 
@@ -49,7 +50,12 @@ class ConvexClustering(FusionMixin, BasePoints):
 
     ``lam="auto"`` judges clusters by the squared distances to their means (the notes of
     :class:`ConvexClusteredFL` have the criterion), which suits round clusters of similar width.
-    Long or curved ones it would cut to pieces: give ``lam`` there.
+    Long or curved ones it cuts to pieces or does not see, and a single
+    point far from all others it does not set apart: look at the path there
+    (:class:`~skcfl.inspection.ClusterPathDisplay`) and give ``lam``.
+
+    Rows have no weights, since every client counts once.  A point that stands twice is two points,
+    which are in one cluster from ``lam=0`` on.
 
     References
     ----------
@@ -141,7 +147,7 @@ class ConvexClustering(FusionMixin, BasePoints):
         delta=1.0,
         graph="knn",
         n_neighbors=5,
-        max_iter=2000,
+        max_iter=20000,
         tol=1e-6,
         warm_start=False,
         verbose=0,
@@ -159,16 +165,16 @@ class ConvexClustering(FusionMixin, BasePoints):
     def _local_model(self):
         return Location(loss=self.loss, delta=self.delta)
 
-    def _solver(self, pool):
+    def _solver(self, problem):
         return partial(
             self._algorithm(), tol=self.tol, max_iter=self.max_iter, verbose=self.verbose
         )
 
-    def _searcher(self):
+    def _searcher(self, problem):
         if self._algorithm() is admm:
-            return super()._searcher()
+            return partial(admm, tol=self.tol), 300
         # Partitions need no proof before one is chosen.
-        return partial(ama, tol=self.tol, contraction=False), 3000
+        return partial(ama, tol=self.tol, contraction=False), 1000
 
     def _algorithm(self):
         """Dual ascent needs strongly convex losses and stores an array a list of edges."""
@@ -179,10 +185,22 @@ class ConvexClustering(FusionMixin, BasePoints):
         return admm if complete or self.loss == "huber" else ama
 
     def _solve(self, pool):
-        graph = self._make_graph(pool)
-        result = self._minimise(FusionProblem(pool, graph, L2()))
-        result.extra["graph"] = graph
+        problem = self._problem(pool)
+        result = self._minimise(problem)
+        result.extra["graph"] = problem.graph
         return result
+
+    def _problem(self, pool, shift=0.0):
+        """The fusion problem of these points, which had been moved by `shift`."""
+        problem = FusionProblem(pool, self._make_graph(pool), L2())
+        problem.shift = shift
+        return problem
+
+    def _path(self, problem, lams):
+        """FusionPath over ascending `lams`, its models where the points were."""
+        path = super()._path(problem, lams)
+        back = path.params + problem.shift
+        return replace(path, params=back, fusion_params=back)
 
     def _make_graph(self, pool):
         graph, n = self.graph, pool.n_clients

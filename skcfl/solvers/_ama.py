@@ -20,19 +20,22 @@ edges one edge (the reduced problem of the partition), so that the graph shrinks
 3. where the gap of the full problem stays too large, clusters whose flow is missing are taken
    apart again, and the next merger has to wait for a smaller gap.
 
-The gap is always that of the full problem, so that a merger too early costs time only.
+The gap is always that of the full problem, so that a merger too early costs time only.  There are
+two arrays of the size of the edge duals; what is computed from them goes by blocks of edges that
+stay in cache.
 
 =========  ==================  =====================================================
 here       symbol              what it is
 =========  ==================  =====================================================
-``A``      a_k                 local models, centred
-``U``      u_e                 edge duals of the full graph
-``V``      .                   extrapolated duals
+``A``      a_k                 local models, centred; of clusters their means
+``U``      u_e                 edge duals
+``R``      (D'u)_k             net outflows of the nodes
 ``X``      x_k                 centres
 =========  ==================  =====================================================
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy import sparse
@@ -42,21 +45,33 @@ from scipy.sparse.linalg import splu
 from .._contraction import contract
 from ._result import Result
 
-# Gap, in units of the one to reach, below which models are merged; less after each bad merger.
-MERGE_FROM, MERGE_LESS = 1000.0, 0.05
+# Gap, in units of the one to reach, below which models are merged; less after each bad merger,
+# more after so many iterations without one, when there is less to lose.
+MERGE_FROM, MERGE_LESS = 60.0, 0.1
+HURRY = 30
 # Bad mergers after which there are no more.
 MAX_FAILURES = 10
-# Part of the gap that the ascent and the flows may each take up.
-SHARE = 0.3
-# Corrections of the flows; the least fall of the gap for which they go on.
-MAX_CORRECTIONS, PROGRESS = 12, 0.8
+# Part of the gap that the ascent and the flows may each take up; the ascent where there are no
+# clusters, and so no flows.
+SHARE, ALONE = 0.3, 0.9
+# Corrections of the flows; the least fall of the gap for which they go on; their over-relaxation,
+# after the first, which is exact where nothing is clipped.
+MAX_CORRECTIONS, PROGRESS, RELAX = 25, 0.9, 1.4
+# From a cold start lam goes up in stages by this factor, each solved to this accuracy.
+STAGE, STAGE_TOL = 30.0, 1e-3
 # Coordinates up to which Laplacian systems are factorised: graphs of neighbours in more have no
 # small separators, and conjugate gradients converge fast on them.
 MAX_FACTOR_COORDINATES = 3
 CG_STEPS, CG_TOL = 25, 1e-2
+# Options of a factorisation of a symmetric positive definite matrix.
+SYMMETRIC = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 # Unknowns of the reduced problem up to which the partition is to be proved in the end, and what
 # that may cost (see ``contract``).
 MAX_PROOF, MAX_SPLITS, EFFORT = 1500, 10, 100.0
+# Numbers of an edge array that are worked on at a time, so that they stay in cache.
+BLOCK = 2**15
+# Coordinates up to which rows are so short that columns are faster.
+SHORT = 4
 
 
 @dataclass
@@ -66,10 +81,11 @@ class AMAState:
     U: np.ndarray
     labels: np.ndarray
     lam: float
-    converged: bool = True
+    frame: "_Frame"
+    converged: bool = False
 
 
-def ama(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True, verbose=0):
+def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True, verbose=0):
     """Solve convex clustering of points on a sparse graph.
 
     Parameters
@@ -82,13 +98,19 @@ def ama(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True, 
     tol : float
         Relative duality gap to reach.
     max_iter : int
-        Most iterations, on graphs of whatever size.
+        Most iterations, on graphs of whatever size. They are cheap; where many points are about
+        to meet all at once, thousands may be needed.
     state : AMAState, default=None
         Where to start; one at another ``lam`` if it had converged.
     contraction : bool
         Whether to prove the partition at the end, which also makes the solution exact.
     verbose : int
         Whether to print the gap of the full problem whenever it is known.
+
+    Raises
+    ------
+    ValueError
+        If ``lam`` is not positive: at 0 every model is its own.
 
     Returns
     -------
@@ -98,276 +120,361 @@ def ama(problem, lam, *, tol=1e-6, max_iter=2000, state=None, contraction=True, 
     state : AMAState
         The last iterate.
     """
-    loop = _AMA(problem, lam, tol, max_iter, state, verbose)
-    loop.run()
-    return loop.result(contraction), loop.state
+    if not lam > 0:
+        raise ValueError(f"lam must be positive, got {lam!r}.")
+    frame, n_iter = _Frame.of(problem, state), 0
+    for stage in _stages(problem, lam, state):
+        reach = tol if stage == lam else max(tol, STAGE_TOL)
+        loop = _AMA(problem, frame, stage, reach, max(max_iter - n_iter, 1), state, verbose)
+        loop.run()
+        state, n_iter = loop.state, min(n_iter + loop.n_iter, max_iter)
+    return loop.result(contraction, n_iter, max_iter), state
+
+
+def _stages(problem, lam, state):
+    """Values of lam on the way to `lam`: mergers step by step leave small graphs only."""
+    if state is not None and (state.converged or state.lam == lam):
+        start = STAGE * state.lam
+    else:
+        (block,) = problem.blocks
+        W = np.ascontiguousarray(problem.local_models().T)
+        distance = problem.penalty.value(block.difference(W))
+        apart = distance > 0
+        if not apart.any():
+            return [lam]
+        degree = 2.0 * len(block.weights) / problem.n
+        start = 0.25 * np.quantile((distance / block.weights)[apart], 0.05) / degree
+    number = int(np.ceil(np.log(max(lam / start, 1.0)) / np.log(STAGE)))
+    return [*(lam * STAGE ** -np.arange(number, 0, -1.0)), lam]
+
+
+@dataclass
+class _Frame:
+    """What does not depend on lam, kept along a path."""
+
+    graph: object
+    local: np.ndarray
+    at_zero: float
+    shift: np.ndarray
+    constant: float
+    network: "_Network"
+    order: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, problem, state):
+        """The frame of `state` if it is of this problem, else a new one."""
+        graph, local = problem.graph, problem.local_models()
+        if state is not None:
+            old = state.frame
+            same = old.graph is graph and old.at_zero == problem.at_zero
+            if same and np.array_equal(old.local, local):
+                return old
+        # Far from the origin squares would cost digits.
+        shift = local.mean(axis=0, dtype=np.float64)
+        network = _Network(
+            graph.heads, graph.tails, graph.weights, np.ones(problem.n), local - shift
+        )
+        constant = float(problem.objectives(local).sum())
+        return cls(graph, local, problem.at_zero, shift, constant, network)
+
+    def elimination(self):
+        """Order of the nodes in which Laplacians, also of parts of the graph, stay sparse."""
+        if self.order is None:
+            full = self.network
+            L = _laplacian(full.heads, full.tails, full.weights, full.K)
+            self.order = splu(L, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC).perm_c
+        return self.order
 
 
 class _Network:
     """Nodes with masses and edges: the problem on one partition."""
 
-    def __init__(self, heads, tails, weights, masses, A):
-        self.heads, self.tails, self.weights, self.masses, self.A = (
-            heads,
-            tails,
-            weights,
-            masses,
-            A,
-        )
+    def __init__(self, heads, tails, weights, masses, A, base=0.0):
+        self.heads, self.tails, self.weights = heads, tails, weights
+        self.masses, self.A, self.base = masses, A, base
+        self.inverse = (1.0 / masses)[:, None]
         K, E = len(masses), len(heads)
         self.K = K
-        ends = np.concatenate([heads, tails]), np.tile(np.arange(E), 2)
-        self.outflow = sparse.csr_array((np.repeat([1.0, -1.0], E), ends), shape=(K, E))
+        self.outflow = _outflow(heads, tails, K)
         crowd = (np.bincount(heads, minlength=K) + np.bincount(tails, minlength=K)) / masses
-        self.steps = (1.0 / (crowd[heads] + crowd[tails]))[:, None]
+        self.steps = 1.0 / (crowd[heads] + crowd[tails])
+        side = max(BLOCK // A.shape[1], 1)
+        self.blocks = [slice(i, min(i + side, E)) for i in range(0, E, side)]
 
-    def centres(self, U):
-        """``x(u)``."""
-        return self.A - (self.outflow @ U) / self.masses[:, None]
+    def centres(self, R):
+        """``x(u)``, where the outflows are R = D'u."""
+        return self.A - self.inverse * R
+
+    def difference(self, X, block=slice(None)):
+        """Differences along edges."""
+        out = X.take(self.heads[block], axis=0)
+        out -= X.take(self.tails[block], axis=0)
+        return out
 
     def primal(self, X, radius):
         """Objective at centres `X`."""
         away = X - self.A
-        loss = 0.5 * float(self.masses @ np.einsum("kd,kd->k", away, away))
-        return loss + float(radius @ _norms(X[self.heads] - X[self.tails]))
+        value = self.base + 0.5 * float(np.vdot(away, self.masses[:, None] * away))
+        for block in self.blocks:
+            value += float(radius[block] @ _norms(self.difference(X, block)))
+        return value
 
-    def dual(self, X):
-        """Dual objective where the centres are ``X = x(u)``."""
-        A = self.A
-        gain = np.einsum("kd,kd->k", A, A) - np.einsum("kd,kd->k", X, X)
-        return 0.5 * float(self.masses @ gain)
+    def dual(self, R):
+        """Dual objective where the outflows are `R`."""
+        gain = float(np.vdot(R, self.A)) - 0.5 * float(np.vdot(R, self.inverse * R))
+        return self.base + gain
 
-    def ascend(self, U, lam, limit, merge_limit, max_iter):
-        """Accelerated ascent until the gap is at most `limit`, or models can be merged.
+    def merge(self, labels, U):
+        """Network of clusters of the nodes, its duals, and how to give duals back to this one."""
+        K = int(labels.max()) + 1
+        a, b = labels[self.heads], labels[self.tails]
+        between = np.flatnonzero(a != b)
+        a, b = a[between], b[between]
+        key = np.minimum(a, b) * K + np.maximum(a, b)
+        order = np.argsort(key)
+        key, between = key[order], between[order]
+        sign = np.where(a < b, 1.0, -1.0)[order, None]
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        size = np.diff(first, append=len(key))
+        w, V = self.weights[between], U[between] * sign
+        weights = np.add.reduceat(w, first) if len(first) else w
+        masses = np.bincount(labels, self.masses)
+        A = _means(self.A, labels, self.masses)
+        away = self.A - A[labels]
+        base = self.base + 0.5 * float(np.vdot(away, self.masses[:, None] * away))
+        network = _Network(*divmod(key[first], K), weights, masses, A, base)
+
+        def expand(V):
+            # Parallel edges carry in proportion to their weights.
+            share = (w / np.repeat(weights, size))[:, None] * sign
+            out = U.copy()
+            out[between] = share * np.repeat(V, size, axis=0)
+            return out
+
+        return network, np.add.reduceat(V, first, axis=0) if len(first) else V, expand
+
+    def ascend(self, U, lam, limit, patience, max_iter):
+        """Accelerated ascent until the gap is small, or models can be merged.
+
+        Parameters
+        ----------
+        U : ndarray of shape (n_edges, d)
+            Feasible duals.
+        lam : float
+            Weight of the penalty.
+        limit : callable
+            The gap at which to stop, of the primal value.
+        patience : float
+            The gap from which models are merged, in units of `limit`.
+        max_iter : int
+            Most iterations.
 
         Returns
         -------
         U : ndarray of shape (n_edges, d)
             Duals.
-        X : ndarray of shape (K, d)
-            Centres, of merged models their common one.
         together : ndarray of shape (K,) or None
             Which nodes to merge; None for none.
         n_iter : int
             Iterations.
         """
         radius = lam * self.weights
-        inverse = 1.0 / self.steps
-        V, momentum, check_at = U, 1.0, 2
-        spare = np.empty_like(U)
+        U, old = U.copy(), U.copy()
+        R = ahead = self.outflow @ U
+        momentum, speed, check_at = 1.0, 0.0, 2
         for k in range(1, max_iter + 1):
-            X = self.centres(V)
-            new = np.take(X, self.heads, axis=0)
-            new -= np.take(X, self.tails, axis=0, out=spare)
-            new *= self.steps
-            new += V
-            _clip(new, radius)
-            move = new - U
-            np.subtract(V, new, out=spare)
-            spare *= inverse
-            if np.vdot(spare, move) > 0.0:
+            X = self.centres(ahead)
+            for block in self.blocks:
+                # In the place of the last iterate: first the extrapolated one, then the next.
+                u, new = U[block], old[block]
+                np.subtract(u, new, out=new)
+                new *= speed
+                new += u
+                step = self.difference(X, block)
+                _scale(step, self.steps[block])
+                new += step
+                _clip(new, radius[block])
+            U, old = old, U
+            before, R = R, self.outflow @ U
+            move = R - before
+            if np.vdot(X, move) < 0.0:
                 momentum = 1.0
             following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-            move *= (momentum - 1.0) / following
-            move += new
-            U, V, momentum = new, move, following
+            speed, momentum = (momentum - 1.0) / following, following
+            ahead = R + speed * move
             if k < check_at and k < max_iter:
                 continue
             check_at = k + (2 if k < 4 else 4 if k < 12 else 8)
-            X = self.centres(U)
+            X = self.centres(R)
             primal = self.primal(X, radius)
-            gap = primal - self.dual(X)
-            if gap <= merge_limit:
+            gap, enough = primal - self.dual(R), limit(primal)
+            if gap <= patience * enough * max(1.0, (k / HURRY) ** 2):
                 together = self._equal(U, X, radius)
                 if together is not None:
                     merged = _means(X, together, self.masses)[together]
                     if self.primal(merged, radius) <= primal:
-                        return U, merged, together, k
-            if gap <= limit:
+                        return U, together, k
+            if gap <= enough:
                 break
-        return U, X, None, k
+        return U, None, k
 
     def _equal(self, U, X, radius):
         """Components of the edges whose duals stay inside their balls; None without any."""
-        ahead = U + self.steps * (X[self.heads] - X[self.tails])
-        inside = _norms(ahead) < radius * (1.0 - 1e-9)
+        inside = np.empty(len(U), dtype=bool)
+        for block in self.blocks:
+            ahead = self.difference(X, block)
+            _scale(ahead, self.steps[block])
+            ahead += U[block]
+            inside[block] = _norms(ahead) < radius[block] * (1.0 - 1e-9)
         if not inside.any():
             return None
-        ends = self.heads[inside], self.tails[inside]
-        links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.K, self.K))
-        return connected_components(links, directed=False)[1]
+        return _components(self.heads[inside], self.tails[inside], self.K)
 
 
 class _AMA:
     """Full problem and its partition."""
 
-    def __init__(self, problem, lam, tol, max_iter, state, verbose):
-        self.problem, self.lam, self.tol, self.max_iter = problem, lam, tol, max_iter
-        self.verbose = verbose
-        graph, local = problem.graph, problem.local_models()
-        self.shift = local.mean(axis=0)
-        # Far from the origin squares would cost digits.
-        A = local - self.shift
-        self.full = _Network(graph.heads, graph.tails, graph.weights, np.ones(problem.n), A)
-        self.constant = float(problem.objectives(local).sum())
-        self.radius = lam * graph.weights
+    def __init__(self, problem, frame, lam, tol, max_iter, state, verbose):
+        self.problem, self.frame, self.full = problem, frame, frame.network
+        self.lam, self.tol, self.max_iter, self.verbose = lam, tol, max_iter, verbose
+        self.radius = lam * self.full.weights
         self.state = self._start(state)
-        self.n_iter, self.laplacian = 0, None
+        self.n_iter = 0
         self.history = {
             name: [] for name in ("round", "objective", "gap", "n_clusters", "participants")
         }
 
     def _start(self, old):
-        n, lam = self.problem.n, self.lam
-        if old is None or not (old.converged or old.lam == lam):
-            U = np.zeros((len(self.full.heads), self.problem.d))
-            return AMAState(U, np.arange(n), lam)
-        # Between clusters edges are saturated and stay so; the flows within them hardly change.
+        """A state at this lam: duals of another are scaled, which keeps them feasible."""
+        n, full, lam = self.problem.n, self.full, self.lam
+        if old is None:
+            U = np.zeros((len(full.heads), self.problem.d))
+            return AMAState(U, np.arange(n), lam, self.frame)
         ratio = lam / old.lam
-        between = old.labels[self.full.heads] != old.labels[self.full.tails]
-        return AMAState(
-            old.U * np.where(between, ratio, min(ratio, 1.0))[:, None], old.labels, lam
-        )
+        if not (old.converged or ratio == 1.0):
+            return AMAState(ratio * old.U, np.arange(n), lam, self.frame)
+        # Between clusters edges are saturated and stay so; the flows within them hardly change.
+        between = old.labels[full.heads] != old.labels[full.tails]
+        factor = np.where(between, ratio, min(ratio, 1.0))
+        return AMAState(old.U * factor[:, None], old.labels, lam, self.frame)
 
     def run(self):
         """Alternate between the graph of the clusters and the flows within them."""
         full, state = self.full, self.state
         labels, U, patience, failures = state.labels, state.U, MERGE_FROM, 0
-        size = 0.5 * float(np.einsum("kd,kd->", full.A, full.A))
         while True:
-            limit = SHARE * self._limit(size)
-            network, expand, V = self._reduce(labels, U)
-            left = max(self.max_iter - self.n_iter, 1)
-            together, centres = None, network.A
-            if len(network.heads):
-                V, centres, together, k = network.ascend(
-                    V, self.lam, limit, patience * limit, left
-                )
-                self.n_iter += k
-            U = expand(V)
-            X = centres[labels]
-            size = full.primal(X, self.radius)
-            if together is not None:
-                labels = together[labels]
-            done = self._gap(U, size) <= self._limit(size) or self.n_iter >= self.max_iter
-            if together is not None and not done:
-                continue
-            missing = ()
-            if not done:
-                U, missing = self._flows(U, labels, X, size)
-            gap = self._record(labels, self._gap(U, size), size)
-            if done or not (len(missing) or len(network.heads)):
+            labels, U, X, alone = self._ascend(labels, U, patience)
+            primal, missing = full.primal(X, self.radius), ()
+            gap, limit = self._gap(U, primal), self._limit(primal)
+            if gap > limit and self.n_iter < self.max_iter:
+                U, missing = self._flows(U, labels, X, primal)
+                gap = self._gap(U, primal)
+            self._record(labels, gap, primal)
+            if gap <= limit or self.n_iter >= self.max_iter or (alone and not len(missing)):
                 break
             if len(missing):
                 labels = _apart(labels, missing, state.labels)
                 failures += 1
                 patience = max(MERGE_LESS * patience, 1.0) if failures < MAX_FAILURES else 0.0
-        state.U, state.labels, state.converged = U, labels, gap <= self._limit(size)
-        self.X, self.primal, self.gap = X, size, gap
+        state.U, state.labels, state.converged = U, labels, gap <= limit
+        self.X, self.primal, self.gap = X, primal, gap
 
-    def _limit(self, primal):
-        return self.problem.tolerance(primal + self.constant, self.tol)
+    def _ascend(self, labels, U, patience):
+        """Ascend on the graph of the clusters, which shrinks on the way.
+
+        Returns labels, duals and centres of the full graph, and whether no edge is left between
+        clusters.
+        """
+        network, back = self.full, []
+        if labels.max() + 1 == self.problem.n:
+            labels = np.arange(self.problem.n)
+        else:
+            network, U, expand = network.merge(labels, U)
+            back.append(expand)
+        while len(network.heads) and self.n_iter < self.max_iter:
+            share, left = SHARE if back else ALONE, self.max_iter - self.n_iter
+            limit = partial(self._limit, share=share)
+            U, together, k = network.ascend(U, self.lam, limit, patience, left)
+            self.n_iter += k
+            if together is None:
+                break
+            labels = together[labels]
+            network, U, expand = network.merge(together, U)
+            back.append(expand)
+        X = network.centres(network.outflow @ U)
+        for expand in reversed(back):
+            U = expand(U)
+        return labels, U, X[labels], not len(network.heads)
+
+    def _limit(self, primal, share=1.0):
+        """The gap to reach at a primal value, or a share of it."""
+        return share * self.problem.tolerance(primal + self.frame.constant, self.tol)
 
     def _gap(self, U, primal):
         """Gap of the full problem."""
-        return max(primal - self.full.dual(self.full.centres(U)), 0.0)
+        return max(primal - self.full.dual(self.full.outflow @ U), 0.0)
 
     def _record(self, labels, gap, primal):
-        row = (self.n_iter, primal + self.constant, gap, labels.max() + 1, self.problem.n)
-        for column, value in zip(self.history.values(), row, strict=True):
-            column.append(value)
+        """Note where the full problem stands."""
+        value, K = primal + self.frame.constant, int(labels.max()) + 1
+        row = (self.n_iter, value, gap, K, self.problem.n)
+        for column, entry in zip(self.history.values(), row, strict=True):
+            column.append(entry)
         if self.verbose:
-            print(
-                f"iteration {self.n_iter}: objective {primal + self.constant:.9g}, gap {gap:.3g}, "
-                f"{labels.max() + 1} clusters"
-            )
-        return gap
-
-    def _reduce(self, labels, U):
-        """Network of the clusters, its duals, and how to give them back to the full graph."""
-        full, K = self.full, int(labels.max()) + 1
-        if K == self.problem.n and (labels == np.arange(K)).all():
-            return full, lambda V: V, U
-        a, b = labels[full.heads], labels[full.tails]
-        between = np.flatnonzero(a != b)
-        a, b, w = a[between], b[between], full.weights[between]
-        sign = np.where(a < b, 1.0, -1.0)
-        key, pair = np.unique(np.minimum(a, b) * K + np.maximum(a, b), return_inverse=True)
-        weights = np.bincount(pair, w, len(key))
-        total = sparse.csr_array((sign, (pair, np.arange(len(pair)))), shape=(len(key), len(pair)))
-        masses = np.bincount(labels).astype(float)
-        network = _Network(*divmod(key, K), weights, masses, _means(full.A, labels))
-        share = (sign * w / weights[pair])[:, None]
-
-        def expand(V):
-            # Parallel edges carry in proportion to their weights.
-            out = U.copy()
-            out[between] = share * V[pair]
-            return out
-
-        return network, expand, total @ U[between]
+            print(f"iteration {self.n_iter}: objective {value:.9g}, gap {gap:.3g}, {K} clusters")
 
     def _flows(self, U, labels, X, primal):
         """Improve the duals within clusters; clusters that still lack a flow."""
         full, limit = self.full, self._limit(primal)
+        inside = np.flatnonzero(labels[full.heads] == labels[full.tails])
         none = np.empty(0, dtype=np.intp)
-        missing = full.A - X - full.outflow @ U
-        inside = labels[full.heads] == labels[full.tails]
-        if not inside.any():
+        if not len(inside):
             return U, none
         heads, tails, w = full.heads[inside], full.tails[inside], full.weights[inside]
-        solve = self._potentials(inside, heads, tails, w)
-        radius, U = self.lam * w, U.copy()
-        u, least = U[inside], np.inf
+        outflow = _outflow(heads, tails, full.K)
+        solve = self._potentials(heads, tails, w)
+        radius, u, least = self.lam * w, U[inside], np.inf
+        missing = full.A - X - full.outflow @ U
+        needed = missing + outflow @ u
         for k in range(MAX_CORRECTIONS):
-            p = solve(missing - _means(missing, labels)[labels])
-            u = u + w[:, None] * (p[heads] - p[tails])
+            p = solve(missing)
+            step = p.take(heads, axis=0)
+            step -= p.take(tails, axis=0)
+            _scale(step, RELAX * w if k else w)
+            u += step
             _clip(u, radius)
-            U[inside] = u
-            missing = full.A - X - full.outflow @ U
-            gap = primal - full.dual(X + missing)
-            if gap <= limit:
-                return U, none
-            if k >= 3 and gap > PROGRESS * least:
+            missing = needed - outflow @ u
+            # The dual falls short of its value at X by half the square of what is missing.
+            gap = primal - full.dual(full.A - X - missing)
+            if gap <= limit or (k >= 3 and gap > PROGRESS * least):
                 break
             least = min(least, gap)
-        # The gap is half the squared flow missing: name the clusters that lack most of it.
+        U = U.copy()
+        U[inside] = u
+        if gap <= limit:
+            return U, none
+        # Name the clusters that lack most of it.
         lack = 0.5 * np.bincount(labels, np.einsum("nd,nd->n", missing, missing))
         order = np.argsort(-lack)
         count = np.searchsorted(np.cumsum(lack[order]), lack.sum() - SHARE * limit) + 1
         worst = order[:count]
         return U, worst[np.bincount(labels)[worst] > 1]
 
-    def _potentials(self, inside, heads, tails, w):
-        """Solver of Laplacian systems within clusters; kept while the clusters are the same."""
-        if self.laplacian is None or not np.array_equal(self.laplacian[0], inside):
-            n = self.problem.n
-            L = sparse.csr_array(
-                sparse.coo_array(
-                    (
-                        np.concatenate([-w, -w]),
-                        (np.concatenate([heads, tails]), np.concatenate([tails, heads])),
-                    ),
-                    shape=(n, n),
-                )
-            )
-            # Not quite singular: every cluster's potentials are free by a constant.
-            L = sparse.csr_array(
-                L + sparse.diags_array(1e-9 * w.mean() - np.asarray(L.sum(axis=1)).ravel())
-            )
-            if self.problem.d <= MAX_FACTOR_COORDINATES:
-                solve = splu(sparse.csc_array(L)).solve
-            else:
-                solve = _ConjugateGradients(L)
-            self.laplacian = inside, solve
-        return self.laplacian[1]
+    def _potentials(self, heads, tails, w):
+        """Solver of Laplacian systems within clusters."""
+        if self.problem.d > MAX_FACTOR_COORDINATES:
+            return _ConjugateGradients(_laplacian(heads, tails, w, self.problem.n))
+        order = self.frame.elimination()
+        L = _laplacian(order[heads], order[tails], w, self.problem.n)
+        factor, place = splu(L, permc_spec="NATURAL", **SYMMETRIC), np.argsort(order)
+        return lambda b: factor.solve(b[place])[order]
 
-    def result(self, contraction):
+    def result(self, contraction, n_iter, max_iter):
         """The result; its partition proved where that can be had."""
         problem, labels, U = self.problem, self.state.labels, self.state.U
         K = int(labels.max()) + 1
-        W = self.X + self.shift
-        value, gap, certified = self.primal + self.constant, self.gap, False
+        W = self.X + self.frame.shift
+        value, gap, certified = self.primal + self.frame.constant, self.gap, False
         outflow = self.full.outflow @ U
         if contraction and K * problem.d <= MAX_PROOF:
             outcome = contract(
@@ -380,11 +487,14 @@ class _AMA:
                 effort=EFFORT,
             )
             if outcome is not None and outcome.certified:
-                certified, labels, outflow = True, outcome.labels, outcome.divergence
-                W = outcome.theta[labels]
-                value = problem.primal(W, self.lam)
-                bounds, _ = problem.pool.conjugate(-outflow, x0=W)
-                gap = max(value + float(bounds.sum()), 0.0)
+                theta = outcome.theta[outcome.labels]
+                exact = problem.primal(theta, self.lam)
+                bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=theta)
+                rest = max(exact + float(bounds.sum()), 0.0)
+                # A proof is as good as the solution of the reduced problem that it is about.
+                if rest <= max(gap, problem.tolerance(exact, self.tol)):
+                    certified, labels, outflow = True, outcome.labels, outcome.divergence
+                    W, value, gap = theta, exact, rest
         limit = problem.tolerance(value, self.tol)
         converged = gap <= limit
         return Result(
@@ -392,15 +502,33 @@ class _AMA:
             labels=labels,
             params=W,
             objective=value,
-            n_iter=self.n_iter,
+            n_iter=n_iter,
             history={name: np.array(column) for name, column in self.history.items()},
             converged=converged,
             shortfall=""
             if converged
-            else f"The duality gap is {gap:.2g} after max_iter={self.max_iter} iterations, more "
+            else f"The duality gap is {gap:.2g} after max_iter={max_iter} iterations, more "
             f"than tol={self.tol:g} allows ({limit:.2g}). Increase max_iter or tol.",
             extra={"dual_gap": gap, "dual_coef": outflow, "partition_certified": certified},
         )
+
+
+def _outflow(heads, tails, n):
+    """Operator of the net outflows of nodes, (n, n_edges)."""
+    E = len(heads)
+    ends = np.stack([heads, tails], axis=1).ravel()
+    return sparse.csr_array(
+        (np.tile([1.0, -1.0], E), ends, np.arange(0, 2 * E + 1, 2)), shape=(E, n)
+    ).T
+
+
+def _laplacian(heads, tails, w, n):
+    """Laplacian, made not quite singular: every cluster's potentials are free by a constant."""
+    degree = np.bincount(heads, w, n) + np.bincount(tails, w, n) + 1e-9 * w.mean()
+    every = np.arange(n)
+    entries = np.concatenate([-w, -w, degree])
+    ends = np.concatenate([heads, tails, every]), np.concatenate([tails, heads, every])
+    return sparse.csc_array((entries, ends), shape=(n, n))
 
 
 class _ConjugateGradients:
@@ -410,6 +538,7 @@ class _ConjugateGradients:
         self.L, self.inverse = L, 1.0 / L.diagonal()[:, None]
 
     def __call__(self, b):
+        """``x``, column by column."""
         x, r = np.zeros_like(b), b.copy()
         z = self.inverse * r
         q = z
@@ -430,23 +559,55 @@ class _ConjugateGradients:
 
 
 def _norms(U):
-    return np.sqrt(np.einsum("ed,ed->e", U, U))
+    """Lengths of the rows."""
+    if U.shape[1] > SHORT:
+        return np.sqrt(np.einsum("ed,ed->e", U, U))
+    total = U[:, 0] * U[:, 0]
+    for column in U.T[1:]:
+        total += column * column
+    return np.sqrt(total, out=total)
+
+
+def _scale(U, factor):
+    """Multiply every row by its factor, in place."""
+    if U.shape[1] > SHORT:
+        U *= factor[:, None]
+    else:
+        for column in U.T:
+            column *= factor
 
 
 def _clip(U, radius):
     """Shorten every row to its radius, in place."""
     size = _norms(U)
     np.maximum(size, radius, out=size)
+    np.maximum(size, 1e-300, out=size)  # a radius may round to zero
     np.divide(radius, size, out=size)
-    U *= size[:, None]
+    _scale(U, size)
+
+
+def _sums(values, labels, K):
+    """Sum of the rows of each cluster, (K, d)."""
+    n = len(labels)
+    member = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, K))
+    return member.T @ values
 
 
 def _means(X, labels, masses=None):
     """Mean of every cluster, (K, d), weighted by masses."""
-    masses = np.ones(len(labels)) if masses is None else masses
-    K = int(labels.max()) + 1
-    total = sparse.csr_array((masses, (labels, np.arange(len(labels)))), shape=(K, len(labels)))
-    return (total @ X) / np.bincount(labels, masses, K)[:, None]
+    total = np.bincount(labels, masses)
+    X = X if masses is None else masses[:, None] * X
+    return _sums(X, labels, len(total)) / total[:, None]
+
+
+def _components(heads, tails, n):
+    """Component of each of n nodes, from edges."""
+    if not (np.diff(heads) >= 0).all():
+        order = np.argsort(heads)
+        heads, tails = heads[order], tails[order]
+    starts = np.searchsorted(heads, np.arange(n + 1))
+    links = sparse.csr_array((np.ones(len(heads)), tails, starts), shape=(n, n))
+    return connected_components(links, directed=False)[1]
 
 
 def _apart(labels, clusters, start):

@@ -17,6 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from skcfl import ConvexClusteredFL, ConvexClustering
 from skcfl.clients import ClientPool
 from skcfl.graphs import Graph, complete_graph, knn_graph
+from skcfl.inspection import ClusterPathDisplay
+from skcfl.model_selection import lam_max, lam_path
 from skcfl.models import Location
 
 
@@ -163,6 +165,46 @@ def test_auto_does_not_depend_on_units():
     assert moved.lam_ == pytest.approx(1e3 * model.lam_, rel=1e-6)
 
 
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+@pytest.mark.parametrize("graph", ["knn", "complete"])
+def test_auto_does_not_depend_on_the_origin(loss, graph):
+    X, _ = blobs(1, n=45)
+    model = ConvexClustering(loss=loss, graph=graph).fit(X)
+    moved = ConvexClustering(loss=loss, graph=graph).fit(X + 1e6)
+    np.testing.assert_array_equal(model.labels_, moved.labels_)
+    assert moved.partition_certified_
+    np.testing.assert_allclose(moved.cluster_centers_ - 1e6, model.cluster_centers_, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_small_and_large_coordinates(scale):
+    X, y = blobs(n=60)
+    model = ConvexClustering().fit(scale * X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    plain = ConvexClustering().fit(X)
+    assert model.lam_ == pytest.approx(scale * plain.lam_, rel=1e-6)
+    assert model.dual_gap_ <= 1e-6 * model.objective_
+
+
+def test_float32_far_from_the_origin():
+    X, y = blobs(n=60)
+    model = ConvexClustering().fit((X + 1e3).astype(np.float32))
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    means = np.array([X[y == k].mean(axis=0) for k in np.unique(y)]) + 1e3
+    distance = np.linalg.norm(model.cluster_centers_[:, None] - means, axis=2).min(axis=1)
+    assert (distance < 1.5).all()
+
+
+def test_points_that_stand_several_times():
+    X, y = blobs(n=30)
+    copies = np.repeat(np.arange(30), 4)
+    for options in ({"graph": "complete"}, {"loss": "huber"}, {}):
+        model = ConvexClustering(**options).fit(X[copies])
+        # Copies are never apart.
+        assert len(np.unique(np.stack([copies, model.labels_]), axis=1)[0]) == 30
+    assert adjusted_rand_score(y[copies], model.labels_) == 1.0
+
+
 def test_float32_is_kept():
     X, y = blobs()
     model = ConvexClustering().fit(X.astype(np.float32))
@@ -211,6 +253,44 @@ def test_warm_start_changes_the_work_only():
         again = warm.fit(other)
         fresh = ConvexClustering(**{"lam": 1.0} | options).fit(other)
         assert again.objective_ == fresh.objective_
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+@pytest.mark.parametrize("graph", ["knn", "complete"])
+def test_path(loss, graph):
+    X, _ = blobs(n=40)
+    model = ConvexClustering(loss=loss, graph=graph, tol=1e-8)
+    path = lam_path(model, X + 100.0, n_lams=5)
+    assert not hasattr(model, "labels_")
+    assert path.params.shape == (5, 40, 2)
+    assert path.n_clusters[-1] == 1 and (np.diff(path.n_clusters) <= 0).all()
+    for k, lam in enumerate(path.lams):
+        fit = model.set_params(lam=lam).fit(X + 100.0)
+        assert fit.objective_ == pytest.approx(path.objectives[k], rel=1e-7)
+        if path.certified[k] and fit.partition_certified_:
+            np.testing.assert_array_equal(fit.labels_, path.labels[k])
+        centres = fit.cluster_centers_[fit.labels_]
+        np.testing.assert_allclose(centres, path.fusion_params[k], atol=1e-2)
+    lower, upper = lam_max(model, X)
+    assert lower <= upper <= 1.1 * lower
+    assert model.set_params(lam=1.001 * upper).fit(X).n_clusters_ == 1
+    assert model.set_params(lam=0.99 * lower).fit(X).n_clusters_ > 1
+
+
+def test_path_is_drawn():
+    pytest.importorskip("matplotlib")
+    X, _ = blobs(n=30)
+    model = ConvexClustering().fit(X)
+    display = ClusterPathDisplay.from_estimator(model, X, n_lams=4)
+    np.testing.assert_array_equal(display.partition_, model.labels_)
+    np.testing.assert_allclose(display.points_[0], X, atol=0.1)
+
+
+def test_paths_know_no_groups_and_weights():
+    X, _ = blobs(n=30)
+    for name in ("groups", "sample_weight"):
+        with pytest.raises(ValueError, match=f"ConvexClustering takes no {name}"):
+            lam_path(ConvexClustering(), X, **{name: np.ones(30)})
 
 
 def test_number_of_neighbours():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
@@ -12,7 +12,7 @@ from skcfl.clients import ClientPool
 from skcfl.graphs import Graph, chain_graph, knn_graph
 from skcfl.models import Location
 from skcfl.penalties import L2
-from skcfl.solvers import admm, ama
+from skcfl.solvers import _ama, admm, ama
 
 
 def make_problem(points, graph, codes=None):
@@ -31,12 +31,17 @@ def draw(seed):
     if rng.rand() < 0.3:
         points[rng.randint(n)] = points[0]
     graph = knn_graph(points, rng.randint(1, 6), connected=rng.rand() < 0.7)
-    size = np.abs(points - points.mean(axis=0)).mean()
+    # Points that are all equal have no size, but lam has to be positive.
+    size = max(np.abs(points - points.mean(axis=0)).mean(), 1e-3)
     return make_problem(points, graph), size * 10 ** rng.uniform(-3, 2)
 
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), proof=st.booleans())
+# A proof about a rough reduced solution; all clusters taken apart; two points at one place.
+@example(seed=2039, proof=True)
+@example(seed=428, proof=False)
+@example(seed=118, proof=False)
 def test_gap_bounds_the_excess_and_is_reached(seed, proof):
     problem, lam = draw(seed)
     result, _ = ama(problem, lam, tol=1e-7, contraction=proof)
@@ -73,6 +78,78 @@ def test_path_up_and_down_is_certified():
     assert numbers[0] > 100 and 1 in numbers
     # Where both ways prove their partition it is the same.
     assert numbers[2:10] == numbers[::-1][2:10]
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6))
+def test_path_of_any_points_is_certified(seed):
+    """Up and down, over five orders of lam, with and without proofs in between."""
+    problem, lam = draw(seed)
+    rng, state = np.random.RandomState(seed), None
+    for factor in 10 ** np.concatenate([np.linspace(-2, 3, 8), rng.uniform(-2, 3, 4)]):
+        proof = rng.rand() < 0.5
+        result, state = ama(problem, factor * lam, state=state, contraction=proof)
+        assert result.converged
+        assert result.extra["dual_gap"] <= problem.tolerance(result.objective, 1e-6)
+        value = problem.primal(result.params, factor * lam)
+        assert value == pytest.approx(result.objective, rel=1e-9, abs=1e-12 * problem.at_zero)
+        # The dual solution belongs to this lam: its value is the objective less the gap.
+        dual = -problem.pool.conjugate(-result.extra["dual_coef"], x0=result.params)[0].sum()
+        slack = 1e-9 * (abs(value) + problem.at_zero * 1e-3)
+        assert value - dual <= result.extra["dual_gap"] + slack
+
+
+def test_blocks_change_nothing(monkeypatch):
+    points = np.random.RandomState(0).standard_normal((60, 6))
+    problem = make_problem(points, knn_graph(points, 5))
+    whole, _ = ama(problem, 0.3, tol=1e-9, contraction=False)
+    monkeypatch.setattr(_ama, "BLOCK", 50)
+    blocks, _ = ama(problem, 0.3, tol=1e-9, contraction=False)
+    assert blocks.n_iter == whole.n_iter
+    np.testing.assert_allclose(blocks.params, whole.params, rtol=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 12])
+def test_any_number_of_coordinates(d):
+    """Short and long rows, factorised and iterative potentials take different ways."""
+    rng = np.random.RandomState(d)
+    points = rng.standard_normal((80, d)) + 4.0 * rng.randint(2, size=(80, 1))
+    problem = make_problem(points, knn_graph(points, 5, connected=True))
+    for lam in (0.05, 0.5, 5.0, 50.0):
+        result, _ = ama(problem, lam, contraction=False)
+        exact, _ = admm(problem, lam, tol=1e-9)
+        assert result.converged
+        assert -1e-8 <= result.objective / exact.objective - 1.0 <= 1.1e-6
+
+
+def test_state_of_other_points_is_only_a_start():
+    rng = np.random.RandomState(0)
+    points = rng.standard_normal((40, 2))
+    graph = knn_graph(points, 4)
+    _, state = ama(make_problem(points, graph), 0.2)
+    other = make_problem(points + 0.3 * rng.standard_normal((40, 2)), graph)
+    started, _ = ama(other, 0.3, state=state, tol=1e-9)
+    fresh, _ = ama(other, 0.3, tol=1e-9)
+    assert started.objective == pytest.approx(fresh.objective, rel=1e-8)
+
+
+def test_lam_has_to_be_positive_and_may_be_tiny():
+    points = np.random.RandomState(0).standard_normal((10, 2))
+    problem = make_problem(points, knn_graph(points, 3))
+    for lam in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="lam must be positive, got"):
+            ama(problem, lam)
+    result, _ = ama(problem, 5e-324)
+    assert result.converged
+    np.testing.assert_allclose(result.params, points, atol=1e-12)
+
+
+def test_points_at_one_place():
+    problem = make_problem(np.ones((5, 2)), chain_graph(5))
+    for proof in (False, True):
+        result, _ = ama(problem, 1.0, contraction=proof)
+        assert result.converged
+        np.testing.assert_array_equal(result.params, np.ones((5, 2)))
 
 
 def test_two_points_meet_where_they_should():
