@@ -15,7 +15,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from .._contraction import FusionProblem
+from .._contraction import FusionProblem, lam_max_bounds
 from ..base import BaseFederated
 from ..graphs import Graph, complete_graph, from_adjacency, knn_graph
 from ..penalties import PENALTIES, Penalty, make_penalty
@@ -23,20 +23,23 @@ from ..solvers import (
     LamSearch,
     admm,
     fusion_path,
-    lam_bounds,
     lam_grid,
     pdmm,
+    primal_dual,
     solve_local,
     solve_pooled,
 )
 
 __all__ = ["Fusion", "FusionMixin"]
 
-SOLVERS = {"admm": admm, "pdmm": pdmm}
+SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
 # What a solver is told by the parameters of the estimator.
-_TOLD = {"problem", "lam", "tol", "max_iter", "state", "verbose", "rng"}
+_TOLD = {"problem", "lam", "tol", "max_iter", "state", "verbose", "rng", "certify"}
 # Rows that shrinkage is worth, a parameter, where the neighbours of a client are looked for.
 SHRINKAGE = 0.3
+# Nodes of a sparse graph beyond which messages along its edges are cheaper than the linear systems
+# of the ADMM, by the figures of benchmarks/gtv.py.
+LARGE_GRAPH = 1500
 # Parameters up to which models are compared by what their difference does to the predictions.
 MAX_METRIC = 256
 
@@ -49,7 +52,7 @@ _SHARED_GRAPH = """\
 class FusionMixin:
     """What clustering clients and clustering points have in common: the path of lam.
 
-    A subclass has ``_solver(pool)``, which returns the solver with its options.
+    A subclass has ``_solver(problem)``, which returns the solver with its options.
     """
 
     _parameter_constraints = {
@@ -104,7 +107,8 @@ class FusionMixin:
         "partition_certified_": """\
             bool
             Whether ``labels_`` are proved to be the clusters of an exact solution. False only
-            says that no proof was found.""",
+            says that no proof was found: then ``labels_`` are the equal models of the iterate
+            that reached ``tol``, and another start or a smaller ``tol`` may show others.""",
         "objective_": """\
             float
             Value of the penalised objective at ``fusion_params_``.""",
@@ -119,7 +123,7 @@ class FusionMixin:
 
     def _minimise(self, problem, groups=None):
         """Solve at the lam given or found, from the last solution if that is asked for."""
-        run = self._solver(problem.pool)
+        run = self._solver(problem)
         lam, state, result, search = self.lam, None, None, None
         key = (run.func, groups, problem.d, problem.graph)
         if problem.n == 1:
@@ -133,8 +137,8 @@ class FusionMixin:
             apart = lam == 0.0
             state = self._state_of(key) if self.warm_start else None
         if apart:
-            result, state = _solve_apart(problem), None
-        elif search is not None and self._searcher()[0].func is not run.func:
+            result, state = self._solve_apart(problem), None
+        elif search is not None and self._searcher(problem)[0].func is not run.func:
             result, state = run(problem, lam)  # a state means nothing to another solver
         elif search is None or not (result.converged and result.extra["partition_certified"]):
             result, state = run(problem, lam, state=state)
@@ -153,12 +157,13 @@ class FusionMixin:
                 f"{problem.penalty!r} forms none. Give a number, or search it with GridSearchCV."
             )
 
-        solve, max_iter = self._searcher()
+        solve, max_iter = self._searcher(problem)
         return LamSearch(problem, partial(solve, problem), self.verbose, max_iter)
 
-    def _searcher(self):
+    def _searcher(self, problem):
         """The fastest solver, which goes along the path, and its iterations for a lam."""
-        return partial(admm, tol=self.tol), 300
+        solve = fastest(problem)
+        return partial(solve, tol=self.tol), 300 if solve is admm else 600
 
     def _state_of(self, key):
         """State of the last fit if it was of such a problem, else None."""
@@ -170,20 +175,29 @@ class FusionMixin:
 
     def _path(self, problem, lams):
         """FusionPath over ascending `lams`, as fits at them would give it."""
-        run = self._solver(problem.pool)
+        run = self._solver(problem)
 
         def solve(lam, state):
             if lam == 0.0 or problem.n == 1:
-                return _solve_apart(problem), None
+                return self._solve_apart(problem), None
             return run(problem, lam, state=state)
 
-        return fusion_path(problem, lams, solve, refit=getattr(self, "refit", False))
+        refit = partial(self._refit, problem) if getattr(self, "refit", False) else None
+        return fusion_path(problem, lams, solve, refit)
+
+    def _solve_apart(self, problem):
+        """Each client's own model, the solution at lam = 0."""
+        return _solve_apart(problem)
+
+    def _refit(self, problem, labels, theta):
+        """Each cluster's model on the pooled rows of its clients."""
+        return solve_pooled(problem.pool, labels, theta)[0]
 
     def _solve_at(self, problem, lam):
         """Result at a given lam."""
         if lam == 0.0 or problem.n == 1:
-            return _solve_apart(problem)
-        return self._solver(problem.pool)(problem, lam)[0]
+            return self._solve_apart(problem)
+        return self._solver(problem)(problem, lam)[0]
 
     def _lam_grid(self, problem, n_lams, ratio=None):
         """Values of lam for a path."""
@@ -191,7 +205,7 @@ class FusionMixin:
 
     def _lam_bounds(self, problem):
         """Bounds of the lam where everything fuses."""
-        return lam_bounds(problem, tol=1e-3, max_iter=200)
+        return lam_max_bounds(problem)
 
 
 class Fusion(FusionMixin, BaseFederated):
@@ -228,15 +242,19 @@ class Fusion(FusionMixin, BaseFederated):
             values, makes single parameters equal; "squared_l2", half the squared norm, only draws
             models towards each other and forms no clusters.""",
         "solver": """\
-            {"auto", "admm", "pdmm"}
-            Algorithm. "admm" is the alternating direction method of multipliers with
-            an automatic step and exact partitions, the fastest; "auto" uses it. "pdmm" is the
-            parallel direction method of multipliers, in which some of the clients may take part
-            in a round.""",
+            {"auto", "admm", "primal_dual", "pdmm"}
+            Algorithm; all give the same solution. "admm" is the alternating direction method of
+            multipliers with an automatic step and exact partitions, which needs fewest iterations.
+            "primal_dual" passes messages along the edges, with exact partitions too; its
+            iterations solve no linear system and are cheaper on large graphs. "auto" is
+            "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm".
+            "pdmm" is the parallel direction method of multipliers, in which some of the clients
+            may take part in a round.""",
         "solver_options": """\
             dict or None
             Further arguments of the solver by name, as ``{"participation": 0.4}`` for "pdmm":
-            see :func:`skcfl.solvers.admm` and :func:`skcfl.solvers.pdmm`.""",
+            see :func:`skcfl.solvers.admm`, :func:`skcfl.solvers.primal_dual` and
+            :func:`skcfl.solvers.pdmm`.""",
         "refit": """\
             bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the
@@ -274,7 +292,8 @@ class Fusion(FusionMixin, BaseFederated):
         if not pool.second_order:
             raise ValueError(
                 f"{type(self).__name__} needs a local model with a convex objective and exact "
-                f"proximal points, got {pool.model_name}. Use a linear model, or another method."
+                f"proximal points, got {pool.model_name}. Use a linear model, or another method: "
+                "GTV with graph='complete' has the same penalty and takes networks."
             )
         graph = self._make_graph(pool, groups)
         return FusionProblem(pool, graph, make_penalty(self.penalty))
@@ -283,14 +302,14 @@ class Fusion(FusionMixin, BaseFederated):
         """Refit the clusters if that is asked for, and keep what the fit publishes."""
         result.extra.update(graph=problem.graph, fusion_params=result.params)
         if self.refit:
-            theta, _, _ = solve_pooled(problem.pool, result.labels, result.cluster_params)
+            theta = self._refit(problem, result.labels, result.cluster_params)
             result.cluster_params, result.params = theta, None
         return result
 
-    def _solver(self, pool):
+    def _solver(self, problem):
         """The solver with all its options, to be called with the problem and lam."""
-        name = "admm" if self.solver == "auto" else self.solver
-        solve, options = SOLVERS[name], self.solver_options or {}
+        solve = self._algorithm(problem)
+        name, options = solve.__name__, self.solver_options or {}
         known = inspect.signature(solve).parameters
         unknown = set(options) - (set(known) - _TOLD)
         if unknown:
@@ -299,11 +318,21 @@ class Fusion(FusionMixin, BaseFederated):
                 f"options are {sorted(set(known) - _TOLD)}."
             )
         told = {"tol": self.tol, "max_iter": self.max_iter, "verbose": self.verbose}
+        if "certify" in known:
+            told["certify"] = True
         if "rng" in known:
-            told["rng"] = pool.random_state
+            told["rng"] = problem.pool.random_state
         return partial(solve, **told, **options)
 
+    def _algorithm(self, problem):
+        """The solver that is asked for."""
+        return fastest(problem) if self.solver == "auto" else SOLVERS[self.solver]
+
     # ------------------------------------------------------------------------------ graph
+
+    def _neighbourhood(self, pool):
+        """Where clients lie, for the graph of nearest neighbours."""
+        return _neighbourhood(pool)
 
     def _make_graph(self, pool, groups):
         """The graph of the clients, in the order of their sorted ids."""
@@ -311,8 +340,8 @@ class Fusion(FusionMixin, BaseFederated):
         if isinstance(graph, str):
             if graph == "complete" or n == 1:
                 return complete_graph(n)
-            return knn_graph(_neighbourhood(pool), connected=True)
-        if hasattr(graph, "nodes") and hasattr(graph, "edges"):
+            return knn_graph(self._neighbourhood(pool), connected=True)
+        if is_network(graph):
             graph = _aligned(graph, groups)
         graph = as_graph(graph)
         if graph.n_nodes != n:
@@ -321,6 +350,17 @@ class Fusion(FusionMixin, BaseFederated):
                 "a client, in the order of the sorted ids, np.unique(groups)."
             )
         return graph
+
+
+def fastest(problem):
+    """The solver for such a problem, by what was measured."""
+    graph = problem.graph
+    return primal_dual if graph.n_nodes > LARGE_GRAPH and not graph.is_complete else admm
+
+
+def is_network(graph):
+    """Whether this is a networkx graph."""
+    return hasattr(graph, "nodes") and hasattr(graph, "edges")
 
 
 def as_graph(graph):
@@ -387,7 +427,7 @@ def _same_graph(a, b):
 def _solve_apart(problem):
     """Each client's own model, the solution at lam = 0."""
     result = solve_local(problem.pool)
-    W = result.cluster_params
+    W = problem.extend(result.cluster_params)
     _, labels = np.unique(W, axis=0, return_inverse=True)
     first = np.unique(labels, return_index=True)[1]
     result.cluster_params, result.labels, result.params = W[first], labels, W

@@ -33,10 +33,11 @@ def lam_max(est, X, y=None, groups=None, sample_weight=None):
     lower, upper : float
         Below `lower` not everything is fused, from `upper` on it is (but for rounding: ask for
         a little more), and the fit is the pooled one with every client counting once. On a
-        disconnected graph, the same of each component. Equal on trees and, with one parameter,
-        on the complete graph; elsewhere about a thousandth apart. Both are 0 where nothing is
+        disconnected graph, the same of each component. Equal on trees, with one parameter, and
+        with ``penalty="l1"``; elsewhere about a thousandth apart. Both are 0 where nothing is
         compared or all clients agree, both infinite with ``penalty="squared_l2"``, which never
-        makes models equal.
+        makes models equal. For :class:`skcfl.FPFC` with a concave penalty they bound where equal
+        models become a stationary point, which a fit from local models may not end in.
 
     Raises
     ------
@@ -53,7 +54,8 @@ def lam_max(est, X, y=None, groups=None, sample_weight=None):
     -----
     At the pooled optimum the edges have to carry the clients' gradients away. The least lam that
     lets them is the value of a flow problem, bounded from above by a flow and from below by
-    potentials, cuts among them.
+    potentials, cuts among them. On a tree the flow is given by the outflows, and on any graph
+    maximum flows find the best cut, which is the value where every coordinate has its own.
 
     Examples
     --------
@@ -88,7 +90,8 @@ class LamPath:
     n_clusters : ndarray of shape (n_lams,)
         Number of clusters.
     gaps : ndarray of shape (n_lams,)
-        Duality gaps, bounds of how much the objectives exceed their minima.
+        Duality gaps, bounds of how much the objectives exceed their minima; NaN where the
+        problem is not convex (:class:`skcfl.FPFC`).
     objectives : ndarray of shape (n_lams,)
         Penalised objectives at `fusion_params`.
     certified : ndarray of shape (n_lams,) of bool
@@ -147,10 +150,11 @@ def lam_path(
 ):
     """Solve a fusion method over a range of lam.
 
-    Every solution starts from the one before, with its dual rescaled and the step of the
-    algorithm chosen anew, so that a path costs a few fits. No cluster is ever frozen: at each lam
-    the partition is found and proved anew, since clients that are fused can part again at a
-    larger lam.
+    In convex methods every solution starts from the one before, with its dual rescaled and the
+    step of the algorithm chosen anew, so that a path costs a few fits; of :class:`skcfl.FPFC`,
+    whose result depends on the start, every one starts from the same local models. No cluster is
+    ever frozen: at each lam the partition is found (and proved) anew, since clients that are
+    fused can part again at a larger lam.
 
     Parameters
     ----------
@@ -167,7 +171,8 @@ def lam_path(
         Number of values of lam, in equal steps of their logarithm. Not used with `lams`.
     lams : array-like of shape (n_lams,), default=None
         Values of lam, not negative, in any order. None goes up to the upper bound of
-        :func:`lam_max` and a hundredth more.
+        :func:`lam_max` and a hundredth more; for FPFC from .3 times the least distance of local
+        models over ``a`` to 1.05 times the largest.
     lam_min_ratio : float, default=None
         The least lam over the largest. None begins where hardly anything fuses.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -267,10 +272,12 @@ def warn_path(path, est):
     """Say once that solutions of a path fell short."""
     short = np.flatnonzero(~path.converged)
     excess = path.gaps[short] / np.maximum(np.abs(path.objectives[short]), 1e-300)
+    gap = f"; the largest relative duality gap is {excess.max():.2g}"
+    if np.isnan(excess).all():
+        gap = ""  # without a dual problem there is none
     warnings.warn(
         f"{len(short)} of {len(path.lams)} solutions on the path did not reach tol={est.tol:g} in "
-        f"max_iter={est.max_iter} iterations; the largest relative duality gap is "
-        f"{excess.max():.2g}. Increase max_iter or tol.",
+        f"max_iter={est.max_iter} iterations{gap}. Increase max_iter or tol.",
         ConvergenceWarning,
         stacklevel=4,
     )

@@ -1,0 +1,400 @@
+"""GTV minimisation: fusion on a graph of clients, some of which may have no rows."""
+
+import numpy as np
+
+from .._docs import document
+from .._groups import check_ids, encode, locate
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+from ._fusion import Fusion, is_network
+from ._network_fusion import NetworkFusionMixin
+
+__all__ = ["GTV", "GTVClassifier", "GTVRegressor"]
+
+
+class _NodesMixin:
+    """Clients are the nodes of a graph, whether they have rows or not."""
+
+    _parameter_constraints = {"nodes": ["array-like", None]}
+
+    _doc_parameters = {
+        "graph": """\
+            {"complete", "knn"}, array-like, sparse matrix, Graph or networkx graph
+            Whose models are compared, and the weights :math:`A_{ij}`:
+
+            - "knn": every client with the 5 that have the most similar local models, with weights
+              between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`;
+            - "complete": all pairs, with weight 1;
+            - a matrix of weights, dense or sparse, symmetric, one row and column a node in the
+              order of ``nodes``, without ``nodes`` in the order of the sorted ids
+              (``np.unique(groups)``); or a :class:`~skcfl.graphs.Graph` with its nodes in that
+              order;
+            - a networkx graph whose nodes are the ids. Those without rows take part.""",
+        "nodes": """\
+            array-like of shape (n_clients,) or None
+            The id of every node, each once, in the order of the matrix or
+            :class:`~skcfl.graphs.Graph` given as ``graph``. Nodes without rows then take part and
+            get a model from their neighbours. None: the clients in the rows, or the nodes
+            of a networkx graph.""",
+    }
+
+    _doc_attributes = {
+        "groups_": """\
+            ndarray of shape (n_clients,)
+            The ids of all nodes, sorted; those without rows too. ``[0]`` after a fit without
+            ids.""",
+        "without_rows_": """\
+            ndarray of shape (n_clients,) of bool
+            Which nodes had no rows, in the order of ``groups_``.""",
+    }
+
+    def _encode_ids(self, ids):
+        """Sorted ids of all nodes, and each row's place among them."""
+        nodes, name = self.nodes, "nodes"
+        if is_network(self.graph):
+            if nodes is not None:
+                raise ValueError(
+                    "nodes must be None with a networkx graph, whose own nodes are the ids."
+                )
+            nodes, name = list(self.graph.nodes), "The nodes of graph"
+        if nodes is None:
+            return encode(ids)
+        nodes = check_ids(nodes, name=name)
+        known, _ = encode(nodes)
+        if len(known) < len(nodes):
+            raise ValueError(
+                f"{name} must name every node once, got {len(nodes)} ids of which "
+                f"{len(known)} are different."
+            )
+        codes, unseen = locate(known, ids)
+        if not len(unseen):
+            return known, codes
+        if is_network(self.graph) and set(self.graph.nodes) == set(range(len(np.unique(ids)))):
+            return encode(ids)  # nodes without names, in the order of the sorted ids
+        shown = ", ".join(repr(value) for value in unseen[:5].tolist())
+        raise ValueError(
+            f"{name} must have every client, but {len(unseen)} of the ids of the rows (dtype "
+            f"{ids.dtype}) are not among the {len(known)} ids there (dtype {known.dtype}): "
+            f"[{shown}{', ...' if len(unseen) > 5 else ''}]."
+        )
+
+    def _solve_options(self, groups):
+        if groups is None and self.nodes is not None:
+            raise ValueError(
+                "nodes names the clients, but fit got no groups and group_col is None: pass one "
+                "client id a row."
+            )
+        return super()._solve_options(groups)
+
+    def _make_graph(self, pool, groups):
+        """The graph of the nodes, in the order of their sorted ids."""
+        empty = np.flatnonzero(pool.without_rows)
+        if len(empty) and isinstance(self.graph, str) and self.graph == "knn":
+            raise ValueError(
+                "graph='knn' joins clients by their local models, but "
+                f"{_named(groups, empty)} no rows to fit one. Pass another graph."
+            )
+        graph = super()._make_graph(pool, groups)
+        if self.nodes is not None:
+            graph = graph.renumbered(encode(check_ids(self.nodes))[1])
+        parts = graph.components()
+        lost = np.flatnonzero(np.bincount(parts, ~pool.without_rows)[parts] == 0)
+        if len(lost):
+            raise ValueError(
+                f"{_named(groups, lost)} neither rows nor a path of edges to a node that has, so "
+                "that nothing determines the model. Join it by an edge, or leave it out of "
+                "nodes."
+            )
+        return graph
+
+    def _finish(self, problem, result):
+        result = super()._finish(problem, result)
+        result.extra["without_rows"] = problem.pool.without_rows.copy()
+        return result
+
+
+def _named(groups, places, at_most=3):
+    """Node 'a' has; nodes 'a', 'b', ... have."""
+    shown = ", ".join(repr(value) for value in groups[places[:at_most]].tolist())
+    if len(places) == 1:
+        return f"node {shown} has"
+    return f"nodes {shown}{', ...' if len(places) > at_most else ''} have"
+
+
+@document
+class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
+    r"""GTV minimisation on a graph of clients with any convex local model.
+
+    .. math:: \min_{w_1, \dots, w_N} \; \sum_i L_i(w_i)
+              + \lambda \sum_{\{i, j\} \in E} A_{ij} \, \phi(w_i - w_j)
+
+    The clients are the nodes of a graph whose edges say who is like whom, more so the larger
+    their weight.  Generalised total variation, the second sum, is small if models are nearly equal
+    within well-connected parts of the graph, the clusters, and change across few or light
+    edges (SarcheshmehPour et al. [1]_).  It is the problem of :class:`ConvexClusteredFL` on
+    another graph, solved by the same code, with the same proofs: ``dual_gap_`` bounds the error,
+    ``partition_certified_`` says that the clusters are an exact solution's.
+
+    **Nodes without rows** take part if ``nodes`` or a networkx graph names them: their
+    :math:`L_i` is zero, and their neighbours give them a model.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    GTVClassifier : The same with a linear classifier.
+    GTVRegressor : The same with a linear regressor.
+    ConvexClusteredFL : All pairs of clients compared.
+    skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
+    skcfl.graphs : Graphs from coordinates, distances and data.
+
+    Notes
+    -----
+    :math:`L_i` is the mean loss of client i's rows plus its local penalty, so that every client
+    counts once.  ``lam`` is the paper's :math:`\lambda` in (16), with one exception: its squared
+    error has no 1/2, so that for ``loss="squared_error"`` ``lam`` is half of the paper's.
+    The penalties :math:`\phi` are "l2" (network lasso), "l1", and "squared_l2" (MOCHA), which is
+    :math:`\|z\|^2 / 2`, or :math:`z'Qz / 2` with ``SquaredL2(Q)``.
+
+    ``solver="primal_dual"`` is the paper's Algorithm 1 as message passing, with steps whose ratio
+    adapts; ``solver="auto"`` chooses, see :func:`skcfl.solvers.primal_dual`.
+
+    A node without rows may have many best models, such as all those between its two
+    neighbours' on a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster
+    of such nodes alone keeps the model of the fusion.
+
+    References
+    ----------
+    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
+       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing 71,
+       2023.
+
+    Examples
+    --------
+    Four sensors in a row; the last has not reported yet:
+
+    >>> import numpy as np
+    >>> from skcfl import GTV
+    >>> from skcfl.graphs import chain_graph
+    >>> from skcfl.models import Location
+    >>> X = np.array([[1.0], [1.2], [5.0], [5.2]])
+    >>> sensors = np.array(["a", "a", "b", "c"])
+    >>> gtv = GTV(Location(), lam=0.5, graph=chain_graph(4), nodes=["a", "b", "c", "d"])
+    >>> gtv = gtv.fit(X, groups=sensors)
+    >>> gtv.labels_
+    array([1, 0, 0, 0])
+    >>> gtv.params_.ravel()
+    array([1.6 , 4.85, 4.85, 4.85])
+    """
+
+    def __init__(
+        self,
+        model=None,
+        lam="auto",
+        *,
+        graph="knn",
+        nodes=None,
+        penalty="l2",
+        refit=False,
+        solver="auto",
+        solver_options=None,
+        max_iter=2000,
+        tol=1e-6,
+        warm_start=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.lam = lam
+        self.graph = graph
+        self.nodes = nodes
+        self.penalty = penalty
+        self.refit = refit
+        self.solver = solver
+        self.solver_options = solver_options
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixin, Fusion):
+    """GTV minimisation on a graph of clients with linear classifiers.
+
+    Fits a classifier a client, with a penalty on the differences along the edges of a graph that
+    makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
+    rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
+    conversions).  ``refit=True`` is advised for everyday work.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    GTV : The same with any convex local model, and notes on the method.
+    ConvexClusteredFLClassifier : All pairs of clients compared.
+    skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
+
+    References
+    ----------
+    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
+       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing 71,
+       2023.
+
+    Examples
+    --------
+    >>> from skcfl import GTVClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> gtv = GTVClassifier(refit=True).fit(data.X, data.y, groups=data.groups)
+    >>> gtv.n_clusters_
+    2
+    >>> gtv.predict_proba(data.X[:3], groups=data.groups[:3]).shape
+    (3, 2)
+    """
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        loss="log_loss",
+        alpha=1e-4,
+        fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
+        graph="knn",
+        nodes=None,
+        penalty="l2",
+        refit=False,
+        solver="auto",
+        solver_options=None,
+        max_iter=2000,
+        tol=1e-6,
+        warm_start=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.graph = graph
+        self.nodes = nodes
+        self.penalty = penalty
+        self.refit = refit
+        self.solver = solver
+        self.solver_options = solver_options
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin, Fusion):
+    """GTV minimisation on a graph of clients with linear regressors.
+
+    Fits a regression a client, with a penalty on the differences along the edges of a graph that
+    makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
+    rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
+    conversions).  ``refit=True`` is advised for everyday work.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    GTV : The same with any convex local model, and notes on the method.
+    ConvexClusteredFLRegressor : All pairs of clients compared.
+    skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
+
+    References
+    ----------
+    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
+       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing 71,
+       2023.
+
+    Examples
+    --------
+    Two groups of sensors, a weak link between them; nobody has read sensor 3 yet:
+
+    >>> import numpy as np
+    >>> from skcfl import GTVRegressor
+    >>> from skcfl.graphs import chain_graph
+    >>> rng = np.random.RandomState(0)
+    >>> sensor = np.repeat([0, 1, 2, 4, 5], 20)
+    >>> x = rng.normal(size=(100, 1))
+    >>> y = np.where(sensor < 3, 2.0, -1.0) * x[:, 0]
+    >>> graph = chain_graph(6, [1, 1, 0.1, 1, 1])
+    >>> gtv = GTVRegressor(0.1, graph=graph, nodes=range(6), refit=True)
+    >>> gtv = gtv.fit(x, y, groups=sensor)
+    >>> gtv.labels_
+    array([0, 0, 0, 1, 1, 1])
+    >>> gtv.predict([[1.0]], groups=[3]).round(3)
+    array([-1.])
+    """
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        loss="squared_error",
+        alpha=1e-4,
+        fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
+        graph="knn",
+        nodes=None,
+        penalty="l2",
+        refit=False,
+        solver="auto",
+        solver_options=None,
+        max_iter=2000,
+        tol=1e-6,
+        warm_start=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.graph = graph
+        self.nodes = nodes
+        self.penalty = penalty
+        self.refit = refit
+        self.solver = solver
+        self.solver_options = solver_options
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

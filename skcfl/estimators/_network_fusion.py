@@ -1,0 +1,149 @@
+"""Fusion of networks: what changes where clients cannot solve their problems to the end."""
+
+from functools import partial
+
+import numpy as np
+
+from ..penalties import make_penalty
+from ..solvers import HeldOutSearch, NetworkProblem, fusion_path, primal_dual_inexact
+
+__all__ = ["NetworkFusionMixin"]
+
+# Steps of Adam after which the networks of clients are compared, from one start.
+TRAINING = {"steps": 100, "step_size": 0.005, "optimizer": "adam"}
+
+
+class NetworkFusionMixin:
+    """Left of Fusion: local models without second derivatives are admitted, and trained."""
+
+    _doc_parameters = {
+        "lam": """\
+            "auto" or float
+            Weight of the penalty, not negative: 0 gives every client its own model, a large value
+            one model to all (of each component of the graph). No number suits all data, so "auto"
+            looks for one: it goes up a path of values, refits the clusters of every partition met
+            on their pooled rows, and takes the partition of the least Bayesian information
+            criterion, at the least value where it was met (the notes of
+            :class:`ConvexClusteredFL` have the formula). With networks it fits seven values to
+            four fifths of each client's rows and takes the one of least loss on the others.""",
+        "solver": """\
+            {"auto", "admm", "primal_dual", "pdmm"}
+            Algorithm; all give the same solution. "admm" is the alternating direction method of
+            multipliers with an automatic step and exact partitions, which needs fewest iterations.
+            "primal_dual" passes messages along the edges, with exact partitions too; its
+            iterations solve no linear system and are cheaper on large graphs. "auto" is
+            "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm".
+            "pdmm" is the parallel direction method of multipliers, in which some of the clients
+            may take part in a round. Networks have "primal_dual" only, with inexact updates.""",
+        "solver_options": """\
+            dict or None
+            Further arguments of the solver by name, as ``{"participation": 0.4}`` for "pdmm":
+            see :func:`skcfl.solvers.admm`, :func:`skcfl.solvers.primal_dual`,
+            :func:`skcfl.solvers.pdmm`, and :func:`skcfl.solvers.primal_dual_inexact` for
+            networks.""",
+        "tol": """\
+            float
+            Relative duality gap to reach: the objective exceeds its minimum by less than
+            ``tol`` times its value. With networks the residual, see the notes of :class:`GTV`;
+            their iterations also end when it is .01 and the clusters have settled.""",
+    }
+
+    _doc_attributes = {
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            Cluster of each client, in the order of ``groups_``: clients whose models are equal,
+            not nearly so; with networks, those that flows below their capacity hold together.
+            Clusters are numbered from 0 by decreasing number of clients, equal ones by their
+            first client. ``sample_labels`` gives one label a row.""",
+        "lam_search_": """\
+            dict of str to ndarray
+            With ``lam="auto"``: the values tried, "lam", ascending, and "n_clusters" and
+            "criterion" at each (with networks the loss on the rows held out).""",
+        "dual_gap_": """\
+            float
+            Bound of how much ``objective_`` exceeds the minimum, from a dual solution; infinite
+            with networks, whose problem has none.""",
+        "partition_certified_": """\
+            bool
+            Whether ``labels_`` are proved to be the clusters of an exact solution. False only
+            says that no proof was found: then ``labels_`` are the equal models of the iterate
+            that reached ``tol``, and another start or a smaller ``tol`` may show others. Always
+            False with networks.""",
+        "history_": """\
+            dict of str to ndarray
+            What happened at ``lam_`` from check to check: objective, duality gap (or, with
+            networks, residual), number of clusters, numbers sent to and by the server.""",
+    }
+
+    def _problem(self, pool, groups):
+        """The fusion problem of these clients."""
+        if pool.second_order:
+            return super()._problem(pool, groups)
+        graph = self._make_graph(pool, groups)
+        return NetworkProblem(pool, graph, make_penalty(self.penalty))
+
+    def _algorithm(self, problem):
+        """The solver that is asked for; networks have one."""
+        if problem.pool.second_order:
+            return super()._algorithm(problem)
+        if self.solver not in ("auto", "primal_dual"):
+            raise ValueError(
+                f"solver={self.solver!r} needs exact proximal points, which "
+                f"{problem.pool.model_name} does not have. Use solver='primal_dual'."
+            )
+        return primal_dual_inexact
+
+    def _search(self, problem):
+        """The search of lam."""
+        if problem.pool.second_order:
+            return super()._search(problem)
+        return HeldOutSearch(problem, self._solver, self.refit, self.verbose)
+
+    def _searcher(self, problem):
+        """The solver that the search has used."""
+        if problem.pool.second_order:
+            return super()._searcher(problem)
+        return self._solver(problem), self.max_iter
+
+    def _solve_apart(self, problem):
+        """Each client's own model, the solution at lam = 0."""
+        if problem.pool.second_order:
+            return super()._solve_apart(problem)
+        return self._solver(problem)(problem, 0.0)[0]
+
+    def _refit(self, problem, labels, theta):
+        """Each cluster's model on the pooled rows of its clients."""
+        if problem.pool.second_order:
+            return super()._refit(problem, labels, theta)
+        return problem.refit(labels, theta)
+
+    def _neighbourhood(self, pool):
+        """Where clients lie, for the graph of nearest neighbours: their models after training."""
+        if pool.second_order:
+            return super()._neighbourhood(pool)
+        start = np.tile(pool.start(), (pool.n_clients, 1))
+        return pool.local_update(start, **TRAINING).astype(float)
+
+    def _path(self, problem, lams):
+        """FusionPath over ascending `lams`; networks start anew at each, as fits do."""
+        if problem.pool.second_order:
+            return super()._path(problem, lams)
+        refit = partial(self._refit, problem) if self.refit else None
+        return fusion_path(
+            problem, lams, lambda lam, state: (self._solve_at(problem, lam), None), refit
+        )
+
+    def _lam_grid(self, problem, n_lams, ratio=None):
+        """Values of lam for a path."""
+        if problem.pool.second_order:
+            return super()._lam_grid(problem, n_lams, ratio)
+        return problem.grid(n_lams, ratio)
+
+    def _lam_bounds(self, problem):
+        """Bounds of the lam where everything fuses."""
+        if problem.pool.second_order:
+            return super()._lam_bounds(problem)
+        raise ValueError(
+            "lam_max is known of convex problems, and that of "
+            f"{problem.pool.model_name} is not. lam_path has a grid of values for it."
+        )

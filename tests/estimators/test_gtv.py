@@ -1,0 +1,511 @@
+"""GTV minimisation: nodes, graphs, clients without rows, and solutions against cvxpy."""
+
+import numpy as np
+import pytest
+from fusion_problems import make_problem, optimum
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_predict
+
+from skcfl import (
+    GTV,
+    ConvexClusteredFLClassifier,
+    ConvexClusteredFLRegressor,
+    GTVClassifier,
+    GTVRegressor,
+    LocalModels,
+)
+from skcfl.certificates import certify_partition, duality_gap
+from skcfl.graphs import Graph, chain_graph, complete_graph, from_adjacency, star_graph
+from skcfl.model_selection import ClientKFold, lam_max, lam_path
+from skcfl.models import LinearModel, Location
+from skcfl.penalties import L1, L2, SquaredL2
+
+cp = pytest.importorskip("cvxpy")
+networkx = pytest.importorskip("networkx")
+pd = pytest.importorskip("pandas")
+
+NAMES = np.array(["ash", "birch", "cedar", "elm", "fir", "oak"])
+Q2 = np.array([[2.0, 0.5], [0.5, 1.0]])
+
+
+def sensors(empty=("cedar",), seed=0, n_rows=12, classes=False):
+    """Two groups of three neighbours on a chain; y = 2 x or -x."""
+    rng = np.random.RandomState(seed)
+    groups = np.repeat(NAMES[~np.isin(NAMES, empty)], n_rows)
+    x = rng.normal(size=(len(groups), 2))
+    slope = np.where(np.isin(groups, NAMES[:3]), 2.0, -1.0)
+    y = slope * x[:, 0] + x[:, 1] + 0.1 * rng.normal(size=len(groups))
+    return x, (y > 0).astype(int) if classes else y, groups
+
+
+CHAIN = chain_graph(6, [1.0, 1.0, 0.1, 1.0, 1.0])
+GROUPS = [0, 0, 0, 1, 1, 1]
+
+
+# ------------------------------------------------------------------------------- the solution
+
+
+@pytest.mark.parametrize("solver", ["admm", "primal_dual"])
+@pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2(), SquaredL2(Q2)], ids=str)
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+@settings(max_examples=4)
+@given(seed=st.integers(0, 2**31 - 1), share=st.floats(0.02, 1.0))
+def test_equal_to_cvxpy(loss, penalty, solver, seed, share):
+    """Primal and dual meet at the optimum, on random weighted graphs."""
+    lam = 0.1 * share
+    problem = make_problem(loss, 6, "weighted", penalty=penalty, seed=seed % 1000, alpha=0.05)
+    best, _ = optimum(problem, lam)
+    Z, t, codes = problem.rows
+    options = dict(penalty=penalty, solver=solver, tol=1e-8, max_iter=10_000)
+    cls = GTVClassifier if loss == "log_loss" else GTVRegressor
+    gtv = cls(lam, loss=loss, alpha=0.05, fit_intercept=False, graph=problem.graph, **options)
+    gtv.fit(Z, t, groups=codes)
+    assert gtv.objective_ - best <= 3e-6 * best
+    assert best - gtv.objective_ <= 1e-7 * best
+    assert 0.0 <= gtv.dual_gap_ <= 1e-8 * gtv.objective_
+    assert_allclose(gtv.dual_coef_.sum(axis=0), 0.0, atol=1e-9)
+    assert duality_gap(gtv, Z, t, codes) <= 1e-7 * gtv.objective_
+
+
+@pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2()], ids=str)
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+@settings(max_examples=4)
+@given(seed=st.integers(0, 2**31 - 1))
+def test_nodes_without_rows_as_cvxpy_has_them(loss, penalty, seed):
+    """Their objective is zero: no loss, and no local penalty."""
+    problem = make_problem(loss, 7, "weighted", penalty=penalty, seed=seed % 1000, alpha=0.05)
+    Z, t, codes = problem.rows
+    keep = ~np.isin(codes, [1, 4])
+    rows = Z[keep], t[keep], codes[keep]
+    part = make_problem(loss, 7, problem.graph, penalty=penalty, rows=rows, alpha=0.05)
+    lam, empty = 0.05, np.isin(np.arange(7), [1, 4])
+    best = _optimum_without(part, lam, empty)
+    cls = GTVClassifier if loss == "log_loss" else GTVRegressor
+    for solver in ("admm", "primal_dual"):
+        gtv = cls(
+            lam,
+            loss=loss,
+            alpha=0.05,
+            fit_intercept=False,
+            graph=problem.graph,
+            nodes=range(7),
+            penalty=penalty,
+            solver=solver,
+            tol=1e-8,
+            max_iter=10_000,
+        )
+        gtv.fit(*rows[:2], groups=rows[2])
+        assert_array_equal(gtv.without_rows_, empty)
+        assert abs(gtv.objective_ - best) <= 3e-6 * best
+        assert gtv.dual_gap_ <= 1e-8 * gtv.objective_
+        # What flows in flows out.
+        assert_allclose(gtv.dual_coef_[empty], 0.0, atol=1e-10)
+
+
+def _optimum_without(problem, lam, empty):
+    """cvxpy's optimum where the nodes in the mask have no local penalty."""
+    graph, (Z, t, codes) = problem.graph, problem.rows
+    W = cp.Variable((problem.n, problem.d))
+    value = 0.025 * cp.sum_squares(W[np.flatnonzero(~empty)])
+    share = 1.0 / np.bincount(codes, minlength=problem.n)[codes]
+    z = cp.sum(cp.multiply(Z, W[codes]), axis=1)
+    if problem.pool.model.loss == "log_loss":
+        value += share @ cp.logistic(cp.multiply(1.0 - 2.0 * t, z))
+    else:
+        value += cp.sum_squares(cp.multiply(np.sqrt(share), z - t)) / 2
+    delta = W[graph.heads] - W[graph.tails]
+    if isinstance(problem.penalty, SquaredL2):
+        value += lam * cp.sum_squares(cp.multiply(np.sqrt(graph.weights)[:, None], delta)) / 2
+    else:
+        order = 2 if isinstance(problem.penalty, L2) else 1
+        value += lam * (graph.weights @ cp.norm(delta, order, axis=1))
+    tight = dict(tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    return float(cp.Problem(cp.Minimize(value)).solve(solver=cp.CLARABEL, **tight))
+
+
+@pytest.mark.parametrize("classes", [False, True], ids=["regression", "classification"])
+def test_convex_clustering_is_the_same_on_another_graph(classes):
+    X, y, groups = sensors(empty=(), classes=classes)
+    gtv, convex = (
+        (GTVClassifier, ConvexClusteredFLClassifier)
+        if classes
+        else (GTVRegressor, ConvexClusteredFLRegressor)
+    )
+    for graph in ("complete", "knn", CHAIN):
+        a = gtv(0.05, graph=graph).fit(X, y, groups=groups)
+        b = convex(0.05, graph=graph).fit(X, y, groups=groups)
+        assert_array_equal(a.params_, b.params_)
+        assert_array_equal(a.labels_, b.labels_)
+
+
+def test_papers_lam_is_twice_ours():
+    """Their squared error has no 1/2: on a chain of two nodes the models are known."""
+    a, b, lam = 1.0, 5.0, 1.5
+    gtv = GTVRegressor(lam / 2, alpha=0.0, fit_intercept=False, graph=chain_graph(2))
+    gtv.fit(np.ones((2, 1)), [a, b], groups=[0, 1])
+    # minimise (w_1 - a)^2 + (w_2 - b)^2 + lam |w_1 - w_2|
+    assert_allclose(gtv.params_.ravel(), [a + lam / 2, b - lam / 2], rtol=1e-6)
+
+
+# --------------------------------------------------------------------- nodes and their order
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "Graph", "networkx"])
+def test_every_form_of_graph_with_nodes_without_rows(form):
+    X, y, groups = sensors()
+    order = np.random.RandomState(0).permutation(6)
+    A = CHAIN.adjacency().toarray()[np.ix_(order, order)]
+    nodes = NAMES[order]
+    graph = {
+        "dense": lambda: A.tolist(),
+        "sparse": lambda: sparse.csr_matrix(A),
+        "Graph": lambda: from_adjacency(A),
+        "networkx": lambda: networkx.relabel_nodes(
+            networkx.from_numpy_array(A), dict(enumerate(nodes.tolist()))
+        ),
+    }[form]()
+    nodes = None if form == "networkx" else nodes
+    gtv = GTVRegressor(0.05, graph=graph, nodes=nodes, refit=True).fit(X, y, groups=groups)
+    assert_array_equal(gtv.groups_, NAMES)
+    assert_array_equal(gtv.labels_, GROUPS)
+    assert_array_equal(gtv.without_rows_, NAMES == "cedar")
+    assert_array_equal(gtv.graph_.adjacency().toarray(), CHAIN.adjacency().toarray())
+    assert gtv.partition_certified_ and np.isfinite(gtv.dual_gap_)
+    assert_allclose(gtv.coef_[2], gtv.coef_[0])
+    assert_allclose(gtv.predict([[1.0, 0.0]], groups=["cedar"]), 2.0, atol=0.1)
+    assert gtv.fusion_params_.shape == gtv.params_.shape == (6, 3)
+    assert_array_equal(gtv.sample_labels(["cedar", "oak"]), [0, 1])
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**31 - 1))
+def test_order_of_nodes_changes_nothing(seed):
+    X, y, groups = sensors(empty=("birch", "oak"))
+    order = np.random.RandomState(seed).permutation(6)
+    options = dict(tol=1e-10)
+    one = GTVRegressor(0.05, graph=CHAIN, nodes=NAMES, **options).fit(X, y, groups=groups)
+    A = CHAIN.adjacency()[order][:, order]
+    two = GTVRegressor(0.05, graph=A, nodes=NAMES[order], **options).fit(X, y, groups=groups)
+    assert_allclose(one.objective_, two.objective_, rtol=1e-9)
+    assert_array_equal(one.labels_, two.labels_)
+    assert_allclose(one.params_, two.params_, atol=1e-5)
+
+
+def test_nodes_of_all_kinds_of_ids():
+    X, y, groups = sensors()
+    position = np.searchsorted(NAMES, groups)
+    for nodes in (
+        np.arange(6) + 10,
+        [f"n{k}" for k in range(6)],
+        pd.date_range("2024-01-01", periods=6),
+        pd.Categorical(NAMES),
+    ):
+        ids = np.asarray(nodes)[position]
+        gtv = GTVRegressor(0.05, graph=CHAIN, nodes=nodes).fit(X, y, groups=ids)
+        assert len(gtv.groups_) == 6
+        assert_array_equal(gtv.labels_, GROUPS)
+    # Equal numbers are equal ids.
+    gtv = GTVRegressor(0.05, graph=CHAIN, nodes=range(6)).fit(X, y, groups=position.astype(float))
+    assert_array_equal(gtv.labels_, GROUPS)
+
+
+def test_networkx_numbers_may_stand_for_positions():
+    """Without names in the graph, nodes 0..n-1 are the sorted ids, as for other methods."""
+    X, y, groups = sensors(empty=())
+    network = networkx.from_scipy_sparse_array(CHAIN.adjacency())
+    gtv = GTVRegressor(0.1, graph=network).fit(X, y, groups=groups)
+    assert_array_equal(gtv.groups_, NAMES)
+    assert_array_equal(gtv.labels_, GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(nodes=NAMES[:5], graph=chain_graph(5)), r"nodes must have every client.*'oak'"),
+        (dict(nodes=[*NAMES[:5], "ash"], graph=CHAIN), r"every node once, got 6 ids of which 5"),
+        (dict(nodes=range(6), graph=CHAIN), r"dtype <U5.*dtype int64"),
+        (dict(nodes=NAMES, graph=chain_graph(5)), r"graph has 5 nodes, but there are 6 clients"),
+        (dict(nodes=NAMES, graph="knn"), r"graph='knn'.*node 'cedar' has no rows"),
+        (dict(nodes=NAMES, graph=networkx.path_graph(6)), r"nodes must be None with a networkx"),
+        (dict(graph=networkx.path_graph(3)), r"The nodes of graph must have every client"),
+        (
+            dict(nodes=NAMES, graph=Graph(6, [0, 3, 4], [1, 4, 5])),
+            r"node 'cedar' has neither rows nor a path",
+        ),
+        (dict(nodes=[*NAMES[:5], None], graph=CHAIN), r"nodes must name a client in every row"),
+        (dict(nodes=NAMES, graph=-CHAIN.adjacency()), r"non-negative weights"),
+        (dict(nodes=NAMES, graph=sparse.triu(CHAIN.adjacency())), r"must be symmetric"),
+        (dict(graph=CHAIN), r"graph has 6 nodes, but there are 5 clients"),
+    ],
+)
+def test_refusals(options, message):
+    X, y, groups = sensors()
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        GTVRegressor(0.05, **options).fit(X, y, groups=groups)
+
+
+def test_nodes_need_groups():
+    X, y, _ = sensors()
+    with (
+        pytest.warns(UserWarning, match="got no groups"),
+        pytest.raises(ValueError, match="nodes names the clients, but fit got no groups"),
+    ):
+        GTVRegressor(0.05, graph=CHAIN, nodes=NAMES).fit(X, y)
+
+
+def test_components_without_rows_are_refused_by_name():
+    X, y, groups = sensors(empty=("elm", "fir", "oak"))
+    graph = Graph(6, [0, 1, 3, 4], [1, 2, 4, 5])
+    with pytest.raises(ValueError, match=r"nodes 'elm', 'fir', 'oak' have neither rows nor"):
+        GTVRegressor(0.05, graph=graph, nodes=NAMES).fit(X, y, groups=groups)
+
+
+def test_self_loops_and_directed_networks():
+    X, y, groups = sensors()
+    A = CHAIN.adjacency().toarray()
+    plain = GTVRegressor(0.05, graph=A, nodes=NAMES).fit(X, y, groups=groups)
+    loops = GTVRegressor(0.05, graph=A + 3 * np.eye(6), nodes=NAMES).fit(X, y, groups=groups)
+    assert_array_equal(plain.params_, loops.params_)
+    one_way = networkx.relabel_nodes(
+        networkx.path_graph(6, networkx.DiGraph), dict(enumerate(NAMES))
+    )
+    with pytest.raises(ValueError, match="symmetric"):
+        GTVRegressor(0.05, graph=one_way).fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("solver", ["admm", "primal_dual"])
+def test_isolated_nodes_and_components(solver):
+    """An isolated node with rows is fitted alone; components do not know of each other."""
+    X, y, groups = sensors(empty=())
+    graph = Graph(6, [0, 3], [1, 4])  # cedar and oak are alone
+    options = dict(tol=1e-10, solver=solver)
+    gtv = GTVRegressor(10.0, graph=graph, **options).fit(X, y, groups=groups)
+    assert gtv.n_clusters_ == 4
+    local = LocalModels().fit(X, y, groups=groups)
+    assert_allclose(gtv.params_[[2, 5]], local.params_[[2, 5]], atol=1e-7)
+    assert not gtv.dual_coef_[[2, 5]].any()
+    mine = np.isin(groups, NAMES[:2])
+    alone = GTVRegressor(10.0, graph=chain_graph(2), **options)
+    alone.fit(X[mine], y[mine], groups=groups[mine])
+    assert_allclose(gtv.params_[:2], alone.params_, atol=1e-6)
+
+
+# -------------------------------------------------------------------------- nodes without rows
+
+
+def test_weight_zero_is_not_without_rows():
+    """A client whose rows weigh nothing keeps its penalty: it is drawn to zero."""
+    X = np.ones((3, 1))
+    y, groups = np.full(3, 2.0), np.array([0, 1, 2])
+    options = dict(alpha=1.0, fit_intercept=False, graph=chain_graph(3), nodes=range(3), tol=1e-9)
+    weighted = GTVRegressor(0.1, **options)
+    weighted.fit(X, y, groups=groups, sample_weight=[1.0, 1.0, 0.0])
+    empty = GTVRegressor(0.1, **options).fit(X[:2], y[:2], groups=groups[:2])
+    assert not weighted.without_rows_.any()
+    assert empty.without_rows_.tolist() == [False, False, True]
+    assert_allclose(empty.params_.ravel(), 1.0, atol=1e-6)  # (1 + alpha) w = 2
+    assert weighted.params_[2, 0] < 1.0 - 1e-3
+
+
+def test_without_rows_between_two_clusters():
+    """Any model between the neighbours' is best: the fit gives one, with a proof."""
+    X = np.array([[0.0], [10.0]])
+    for weight in (1.0, [1.0, 2.0]):
+        gtv = GTV(Location(), 1.0, graph=chain_graph(3, weight), nodes=range(3))
+        gtv.fit(X, groups=[0, 2])
+        assert gtv.dual_gap_ <= 1e-6 * gtv.objective_
+        low, middle, high = gtv.params_.ravel()
+        assert_allclose([low, high], [1.0, 9.0], atol=1e-3)
+        assert low - 1e-6 <= middle <= high + 1e-6
+    assert_allclose(middle, high, atol=1e-3)  # the heavier edge wins
+
+
+def test_without_rows_at_lam_zero():
+    """Nothing determines their models: the weighted mean of the neighbours' is taken."""
+    X = np.array([[0.0], [9.0], [3.0]])
+    graph = star_graph(4, [1.0, 2.0, 3.0])
+    gtv = GTV(Location(), 0.0, graph=graph, nodes=range(4)).fit(X, groups=[1, 2, 3])
+    assert_allclose(gtv.params_.ravel(), [(0 + 18 + 9) / 6, 0.0, 9.0, 3.0])
+    complete = GTV(Location(), 0.0, graph="complete", nodes=range(5)).fit(X, groups=[1, 2, 3])
+    assert_allclose(complete.params_[[0, 4], 0], 4.0)
+
+
+@pytest.mark.parametrize("classes", [False, True], ids=["regression", "classification"])
+def test_everything_works_with_nodes_without_rows(classes):
+    """lam="auto", refit, certificates, paths, bounds of lam, warm starts."""
+    X, y, groups = sensors(empty=("cedar", "oak"), n_rows=40, classes=classes)
+    cls = GTVClassifier if classes else GTVRegressor
+    gtv = cls(graph=CHAIN, nodes=NAMES, refit=True, alpha=1e-2).fit(X, y, groups=groups)
+    assert_array_equal(gtv.labels_, GROUPS)
+    assert gtv.lam_search_["lam"].size > 1
+    certificate = certify_partition(gtv, X, y, groups)
+    assert certificate.optimal and certificate.dual_gap <= 1e-6 * gtv.objective_
+    assert duality_gap(gtv, X, y, groups) <= 1e-5 * gtv.objective_
+    lower, upper = lam_max(gtv, X, y, groups)
+    assert lower <= upper < np.inf
+    assert (
+        cls(1.01 * upper, graph=CHAIN, nodes=NAMES, alpha=1e-2)
+        .fit(X, y, groups=groups)
+        .n_clusters_
+        == 1
+    )
+    path = lam_path(gtv, X, y, groups, n_lams=8)
+    assert path.params.shape == (8, 6, 3) and np.isfinite(path.gaps).all()
+    assert path.n_clusters[-1] == 1 and path.converged.all()
+    warm = cls(0.05, graph=CHAIN, nodes=NAMES, warm_start=True, alpha=1e-2)
+    first = warm.fit(X, y, groups=groups).n_iter_
+    again = warm.fit(X, y, groups=groups)
+    assert again.n_iter_ <= first
+    cold = clone(warm).fit(X, y, groups=groups)
+    assert_allclose(again.objective_, cold.objective_, rtol=2e-6)
+
+
+def test_refit_keeps_the_model_of_clusters_without_rows():
+    """A cluster of nodes without rows has nothing to be refitted on."""
+    X = np.array([[0.0], [10.0]])
+    graph = Graph(4, [0, 1, 2], [1, 2, 3], [1.0, 5.0, 1.0])
+    gtv = GTV(Location(), 0.5, graph=graph, nodes=range(4), refit=True).fit(X, groups=[0, 3])
+    assert_allclose(gtv.params_[[0, 3], 0], [0.0, 10.0], atol=1e-8)
+    inner = gtv.labels_[1]
+    if inner not in gtv.labels_[[0, 3]]:
+        assert_array_equal(gtv.params_[1], gtv.fusion_params_[1])
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
+def test_three_classes_with_nodes_without_rows(loss):
+    rng = np.random.RandomState(0)
+    groups = np.repeat([0, 1, 3, 4], 30)
+    X = rng.normal(size=(120, 2))
+    y = np.argmax(X @ rng.normal(size=(2, 3)), axis=1)
+    gtv = GTVClassifier(0.05, loss=loss, graph=chain_graph(5), nodes=range(5)).fit(X, y, groups)
+    assert gtv.coef_.shape == (5, 3, 2)
+    assert np.isfinite(gtv.dual_gap_)
+    assert gtv.predict(X[:2], groups=[2, 2]).shape == (2,)
+
+
+# ------------------------------------------------------------------------- scikit-learn's tools
+
+
+def test_folds_that_lose_a_clients_rows():
+    """Of clients whose rows are all in the test fold the graph still gives a model."""
+    X, y, groups = sensors(empty=())
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(sensor=groups)
+    gtv = GTVRegressor(
+        0.05, graph=CHAIN, nodes=NAMES, group_col="sensor", refit=True, fit_intercept=False
+    )
+
+    class LeaveCedarOut:
+        def split(self, X, y=None, groups=None):
+            out = np.asarray(X["sensor"] == "cedar")
+            yield np.flatnonzero(~out), np.flatnonzero(out)
+
+        def get_n_splits(self, X=None, y=None, groups=None):
+            return 1
+
+    search = GridSearchCV(gtv, {"lam": [1e-4, 0.05, 100.0]}, cv=LeaveCedarOut())
+    search.fit(frame, y)
+    assert search.best_params_["lam"] in (1e-4, 0.05)
+    assert search.best_score_ > 0.9
+    predicted = cross_val_predict(gtv, frame, y, cv=ClientKFold(3, group_col="sensor"))
+    assert np.corrcoef(predicted, y)[0, 1] > 0.95
+    few = ShuffleSplit(3, train_size=6, random_state=0)  # several clients lose all rows
+    found = GridSearchCV(gtv, {"lam": [0.01, 0.1]}, cv=few).fit(frame, y)
+    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+
+
+def test_unseen_nodes_and_assign():
+    X, y, groups = sensors()
+    gtv = GTVRegressor(0.05, graph=CHAIN, nodes=NAMES).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="not seen in fit"):
+        gtv.predict(X[:1], groups=["yew"])
+    labels = gtv.assign(X[groups == "ash"], y[groups == "ash"])
+    assert_array_equal(labels, gtv.labels_[:1])
+
+
+def test_nodes_as_a_list_survive_clone_and_a_second_fit():
+    X, y, groups = sensors()
+    gtv = clone(GTVRegressor(0.05, graph=CHAIN, nodes=list(NAMES)))
+    gtv.fit(X, y, groups=groups)
+    gtv.set_params(nodes=None, graph="complete").fit(X, y, groups=groups)
+    assert len(gtv.groups_) == 5 and not gtv.without_rows_.any()
+
+
+# ------------------------------------------------------------------------------------- solvers
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1", "squared_l2"])
+def test_solvers_agree(penalty):
+    X, y, groups = sensors()
+    fits = [
+        GTVRegressor(
+            0.02, graph=CHAIN, nodes=NAMES, penalty=penalty, solver=s, tol=1e-8, max_iter=20_000
+        ).fit(X, y, groups=groups)
+        for s in ("auto", "admm", "primal_dual", "pdmm")
+    ]
+    for fit in fits[1:]:
+        assert_allclose(fit.objective_, fits[0].objective_, rtol=3e-8)
+        assert np.isfinite(fit.dual_gap_)
+
+
+def test_auto_passes_messages_on_large_sparse_graphs(monkeypatch):
+    import skcfl.estimators._fusion as fusion
+
+    X, y, groups = sensors()
+    gtv = GTVRegressor(0.05, graph=CHAIN, nodes=NAMES)
+    assert "messages" not in gtv.fit(X, y, groups=groups).history_
+    monkeypatch.setattr(fusion, "LARGE_GRAPH", 5)
+    assert gtv.fit(X, y, groups=groups).history_["messages"].sum() > 0
+    assert_array_equal(gtv.labels_, GROUPS)
+    assert "messages" not in clone(gtv).set_params(graph="complete").fit(X, y, groups).history_
+    gtv.set_params(lam="auto").fit(X, y, groups=groups)
+    assert_array_equal(gtv.labels_, GROUPS)
+    with pytest.raises(ValueError, match="solver='primal_dual' does not know"):
+        gtv.set_params(lam=0.05, solver_options={"rho": 1.0}).fit(X, y, groups=groups)
+
+
+def test_options_of_the_primal_dual_solver():
+    X, y, groups = sensors()
+    gtv = GTVRegressor(
+        0.05,
+        graph=CHAIN,
+        nodes=NAMES,
+        solver="primal_dual",
+        solver_options={"ratio": 3.0, "contraction": False},
+    )
+    gtv.fit(X, y, groups=groups)
+    assert set(gtv.history_["ratio"]) == {3.0}
+
+
+def test_two_clusters_of_a_block_model_without_data_at_many_nodes():
+    """40 % of the nodes without rows, fewer rows than features at the others."""
+    from skcfl.graphs import stochastic_block_model
+
+    rng = np.random.RandomState(0)
+    graph, labels = stochastic_block_model([25, 25], 0.5, 0.01, random_state=0)
+    sizes = np.where(rng.uniform(size=50) < 0.4, 0, 8)
+    codes = np.repeat(np.arange(50), sizes)
+    X = rng.normal(size=(len(codes), 12))
+    truth = rng.choice([-1.0, 1.0], size=(2, 12))
+    y = np.einsum("rd,rd->r", X, truth[labels[codes]])
+    model = LinearModel(alpha=0.0, fit_intercept=False)
+    for solver in ("admm", "primal_dual"):
+        gtv = GTV(model, 0.05, graph=graph, nodes=range(50), refit=True, solver=solver)
+        gtv.fit(X, y, groups=codes)
+        assert adjusted_rand_score(labels, gtv.labels_) == 1.0
+        assert gtv.partition_certified_
+        assert_allclose(gtv.params_, truth[labels], atol=1e-8)
+
+
+def test_complete_graph_with_nodes():
+    X, y, groups = sensors()
+    by_name = GTVRegressor(0.02, graph="complete", nodes=NAMES, tol=1e-9).fit(X, y, groups=groups)
+    listed = complete_graph(6)
+    listed = Graph(6, listed.heads, listed.tails)
+    by_list = GTVRegressor(0.02, graph=listed, nodes=NAMES, tol=1e-9).fit(X, y, groups=groups)
+    assert_allclose(by_name.objective_, by_list.objective_, rtol=1e-8)
+    assert by_name.dual_gap_ <= 1e-9 * by_name.objective_
