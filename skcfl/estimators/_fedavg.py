@@ -5,7 +5,7 @@ import numpy as np
 from .._docs import document
 from ..base import BaseFederated
 from ..solvers import alternate
-from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._rounds import ROUND_CONSTRAINTS, make_options
 
 __all__ = ["FedAvg", "FedAvgClassifier", "FedAvgRegressor"]
@@ -37,8 +37,8 @@ class FedAvg(GenericMixin, _FedAvg):
 
     See Also
     --------
-    FedAvgClassifier : The same with a linear classifier.
-    FedAvgRegressor : The same with a linear regressor.
+    FedAvgClassifier : The same with a linear classifier or a network.
+    FedAvgRegressor : The same with a linear regressor or a network.
     IFCA : Several clusters.
 
     References
@@ -96,11 +96,11 @@ class FedAvg(GenericMixin, _FedAvg):
 
 
 @document
-class FedAvgClassifier(ClassifierMixin, _FedAvg):
-    """One linear classifier for all clients: federated averaging.
+class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg):
+    """One classifier for all clients: federated averaging.
 
     With the defaults it ends at the model that scikit-learn's ``LogisticRegression`` fits to
-    the pooled rows; see :class:`FedAvg`.
+    the pooled rows; with ``hidden_layer_sizes`` the model is a network.  See :class:`FedAvg`.
 
     {parameters}
 
@@ -128,6 +128,8 @@ class FedAvgClassifier(ClassifierMixin, _FedAvg):
         *,
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         max_iter="auto",
         averaging="auto",
         local_steps=10,
@@ -147,6 +149,8 @@ class FedAvgClassifier(ClassifierMixin, _FedAvg):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.max_iter = max_iter
         self.averaging = averaging
         self.local_steps = local_steps
@@ -165,11 +169,11 @@ class FedAvgClassifier(ClassifierMixin, _FedAvg):
 
 
 @document
-class FedAvgRegressor(RegressorMixin, _FedAvg):
-    """One linear regressor for all clients: federated averaging.
+class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg):
+    """One regressor for all clients: federated averaging.
 
     With the defaults it ends at the model that scikit-learn's ``Ridge`` fits to the pooled
-    rows; see :class:`FedAvg`.
+    rows; with ``hidden_layer_sizes`` the model is a network.  See :class:`FedAvg`.
 
     {parameters}
 
@@ -198,6 +202,8 @@ class FedAvgRegressor(RegressorMixin, _FedAvg):
         *,
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         max_iter="auto",
         averaging="auto",
         local_steps=10,
@@ -217,6 +223,8 @@ class FedAvgRegressor(RegressorMixin, _FedAvg):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.max_iter = max_iter
         self.averaging = averaging
         self.local_steps = local_steps

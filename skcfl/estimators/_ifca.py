@@ -1,58 +1,26 @@
 """IFCA: clients choose the model of least loss, models are updated by cluster."""
 
-import numpy as np
+from numbers import Integral
+
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._docs import document
-from ..base import BaseFederated
-from ..solvers import alternate, loss_plus_plus, random_starts
-from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
-from ._rounds import CHOICE_CONSTRAINTS, ROUND_CONSTRAINTS, make_options
+from ..solvers import LeastLoss
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+from ._rounds import AlternatingClustering
 
 __all__ = ["IFCA", "IFCAClassifier", "IFCARegressor"]
 
 
-class _IFCA(BaseFederated):
-    _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
+class _IFCA(AlternatingClustering):
+    _parameter_constraints = {
+        "division": [StrOptions({"cluster", "all"})],
+        "empty_cluster": [StrOptions({"reseed", "keep"})],
+        "stable_rounds": [Interval(Integral, 1, None, closed="left"), None],
+    }
 
-    def _solve(self, pool):
-        rng = pool.random_state
-        options = make_options(self, pool)
-        n_clusters = min(self.n_clusters, pool.n_clients)
-        given = not isinstance(self.init, str)
-        if given:
-            starts = [_check_init(self.init, n_clusters, pool.n_params)]
-        else:
-            n_init = self.n_init
-            if n_init == "auto":
-                n_init = 1 if not pool.second_order else 3 if self.init == "loss++" else 10
-            draw = loss_plus_plus if self.init == "loss++" else random_starts
-            # One client has one model: restarts would only repeat it.
-            starts = [None] * (n_init if n_clusters > 1 else 1)
-        best, seen = None, set()
-        for k, theta in enumerate(starts):
-            pool.ledger.since_mark()
-            if self.verbose and len(starts) > 1:
-                print(f"start {k + 1} of {len(starts)}")
-            if theta is None:
-                theta = draw(pool, n_clusters, rng, restart=k)
-            result = alternate(pool, theta, options, rng, seen=seen)
-            if result is None:
-                continue
-            loss = result.extra.pop("loss")
-            if best is None or loss < best[0] or not np.isfinite(best[0]):
-                best = loss, result
-        return best[1]
-
-
-def _check_init(init, n_clusters, n_params):
-    theta = np.asarray(init, dtype=float)
-    if theta.shape != (n_clusters, n_params) or not np.isfinite(theta).all():
-        raise ValueError(
-            "init must be 'loss++', 'random' or a finite array of shape (n_clusters, n_params) = "
-            f"({n_clusters}, {n_params}), got an array of shape {theta.shape}"
-            f"{'' if np.isfinite(theta).all() else ' with values that are not finite'}."
-        )
-    return theta
+    def _rule(self, pool, n_clusters):
+        return LeastLoss()
 
 
 @document
@@ -71,8 +39,8 @@ class IFCA(GenericMixin, _IFCA):
 
     See Also
     --------
-    IFCAClassifier : The same with a linear classifier.
-    IFCARegressor : The same with a linear regressor.
+    IFCAClassifier : The same with a linear classifier or a network.
+    IFCARegressor : The same with a linear regressor or a network.
     FedAvg : One cluster.
     OracleClusters : Clusters known beforehand.
 
@@ -116,11 +84,15 @@ class IFCA(GenericMixin, _IFCA):
         weights="n_samples",
         init="loss++",
         n_init="auto",
+        first_assignment="loss",
         empty_cluster="reseed",
         hold_out=0.0,
         stable_rounds=None,
+        shared_layers=None,
         tol=1e-4,
         polish="auto",
+        true_labels=None,
+        keep_rounds=False,
         group_col=None,
         unseen="error",
         n_jobs=None,
@@ -140,11 +112,15 @@ class IFCA(GenericMixin, _IFCA):
         self.weights = weights
         self.init = init
         self.n_init = n_init
+        self.first_assignment = first_assignment
         self.empty_cluster = empty_cluster
         self.hold_out = hold_out
         self.stable_rounds = stable_rounds
+        self.shared_layers = shared_layers
         self.tol = tol
         self.polish = polish
+        self.true_labels = true_labels
+        self.keep_rounds = keep_rounds
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs
@@ -153,8 +129,8 @@ class IFCA(GenericMixin, _IFCA):
 
 
 @document
-class IFCAClassifier(ClassifierMixin, _IFCA):
-    """Iterative federated clustering (IFCA) with linear classifiers.
+class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
+    """Iterative federated clustering (IFCA) with linear classifiers or networks.
 
     Finds clients that share a classifier, and fits one for each cluster: every round each
     client takes the cluster model of least loss on its own rows and the server updates each
@@ -193,6 +169,8 @@ class IFCAClassifier(ClassifierMixin, _IFCA):
         loss="log_loss",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         max_iter="auto",
         averaging="auto",
         local_steps=10,
@@ -204,11 +182,15 @@ class IFCAClassifier(ClassifierMixin, _IFCA):
         weights="n_samples",
         init="loss++",
         n_init="auto",
+        first_assignment="loss",
         empty_cluster="reseed",
         hold_out=0.0,
         stable_rounds=None,
+        shared_layers=None,
         tol=1e-4,
         polish="auto",
+        true_labels=None,
+        keep_rounds=False,
         group_col=None,
         unseen="error",
         n_jobs=None,
@@ -219,6 +201,8 @@ class IFCAClassifier(ClassifierMixin, _IFCA):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.max_iter = max_iter
         self.averaging = averaging
         self.local_steps = local_steps
@@ -230,11 +214,15 @@ class IFCAClassifier(ClassifierMixin, _IFCA):
         self.weights = weights
         self.init = init
         self.n_init = n_init
+        self.first_assignment = first_assignment
         self.empty_cluster = empty_cluster
         self.hold_out = hold_out
         self.stable_rounds = stable_rounds
+        self.shared_layers = shared_layers
         self.tol = tol
         self.polish = polish
+        self.true_labels = true_labels
+        self.keep_rounds = keep_rounds
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs
@@ -243,8 +231,8 @@ class IFCAClassifier(ClassifierMixin, _IFCA):
 
 
 @document
-class IFCARegressor(RegressorMixin, _IFCA):
-    """Iterative federated clustering (IFCA) with linear regressors.
+class IFCARegressor(NeuralMixin, RegressorMixin, _IFCA):
+    """Iterative federated clustering (IFCA) with linear regressors or networks.
 
     Finds clients that share a regression, and fits one for each cluster: every round each
     client takes the cluster model of least loss on its own rows and the server updates each
@@ -284,6 +272,8 @@ class IFCARegressor(RegressorMixin, _IFCA):
         loss="squared_error",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         max_iter="auto",
         averaging="auto",
         local_steps=10,
@@ -295,11 +285,15 @@ class IFCARegressor(RegressorMixin, _IFCA):
         weights="n_samples",
         init="loss++",
         n_init="auto",
+        first_assignment="loss",
         empty_cluster="reseed",
         hold_out=0.0,
         stable_rounds=None,
+        shared_layers=None,
         tol=1e-4,
         polish="auto",
+        true_labels=None,
+        keep_rounds=False,
         group_col=None,
         unseen="error",
         n_jobs=None,
@@ -310,6 +304,8 @@ class IFCARegressor(RegressorMixin, _IFCA):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.max_iter = max_iter
         self.averaging = averaging
         self.local_steps = local_steps
@@ -321,11 +317,15 @@ class IFCARegressor(RegressorMixin, _IFCA):
         self.weights = weights
         self.init = init
         self.n_init = n_init
+        self.first_assignment = first_assignment
         self.empty_cluster = empty_cluster
         self.hold_out = hold_out
         self.stable_rounds = stable_rounds
+        self.shared_layers = shared_layers
         self.tol = tol
         self.polish = polish
+        self.true_labels = true_labels
+        self.keep_rounds = keep_rounds
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

@@ -5,8 +5,8 @@ import numpy as np
 from .._docs import document
 from ..base import BaseFederated
 from ..solvers import alternate
-from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
-from ._rounds import ROUND_CONSTRAINTS, make_options
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+from ._rounds import ROUND_CONSTRAINTS, labels_of, make_options
 
 __all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegressor"]
 
@@ -23,7 +23,7 @@ class _OracleClusters(BaseFederated):
     }
 
     def _solve_options(self, groups):
-        return {"labels": _labels_of(self.labels, groups)}
+        return {"labels": labels_of(self.labels, groups)}
 
     def _solve(self, pool, labels):
         options = make_options(self, pool)
@@ -31,28 +31,6 @@ class _OracleClusters(BaseFederated):
         result = alternate(pool, theta, options, pool.random_state, labels)
         result.extra.pop("loss")
         return result
-
-
-def _labels_of(labels, groups):
-    """Labels of the clients as codes 0..K-1, aligned with the sorted ids."""
-    if groups is None or labels is None:
-        n_clients = 1 if groups is None else len(groups)
-        return np.zeros(n_clients, dtype=np.intp)
-    if isinstance(labels, dict):
-        missing = [g for g in groups.tolist() if g not in labels]
-        if missing:
-            raise ValueError(
-                f"labels has no entry for {len(missing)} of {len(groups)} clients: "
-                f"{missing[:5]}. Give the label of every id in groups."
-            )
-        labels = [labels[g] for g in groups.tolist()]
-    labels = np.asarray(labels)
-    if labels.shape != groups.shape:
-        raise ValueError(
-            f"labels must have one entry a client, {len(groups)} in the order of the sorted "
-            f"ids, got an array of shape {labels.shape}."
-        )
-    return np.unique(labels, return_inverse=True)[1]
 
 
 @document
@@ -68,8 +46,8 @@ class OracleClusters(GenericMixin, _OracleClusters):
 
     See Also
     --------
-    OracleClustersClassifier : The same with a linear classifier.
-    OracleClustersRegressor : The same with a linear regressor.
+    OracleClustersClassifier : The same with a linear classifier or a network.
+    OracleClustersRegressor : The same with a linear regressor or a network.
     IFCA : Clusters unknown.
 
     Examples
@@ -128,8 +106,8 @@ class OracleClusters(GenericMixin, _OracleClusters):
 
 
 @document
-class OracleClustersClassifier(ClassifierMixin, _OracleClusters):
-    """A linear classifier for each of some known clusters; see :class:`OracleClusters`.
+class OracleClustersClassifier(NeuralMixin, ClassifierMixin, _OracleClusters):
+    """A classifier for each of some known clusters; see :class:`OracleClusters`.
 
     {parameters}
 
@@ -158,6 +136,8 @@ class OracleClustersClassifier(ClassifierMixin, _OracleClusters):
         loss="log_loss",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         max_iter="auto",
         averaging="auto",
         local_steps=10,
@@ -178,6 +158,8 @@ class OracleClustersClassifier(ClassifierMixin, _OracleClusters):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.max_iter = max_iter
         self.averaging = averaging
         self.local_steps = local_steps
@@ -196,8 +178,8 @@ class OracleClustersClassifier(ClassifierMixin, _OracleClusters):
 
 
 @document
-class OracleClustersRegressor(RegressorMixin, _OracleClusters):
-    """A linear regressor for each of some known clusters; see :class:`OracleClusters`.
+class OracleClustersRegressor(NeuralMixin, RegressorMixin, _OracleClusters):
+    """A regressor for each of some known clusters; see :class:`OracleClusters`.
 
     {parameters}
 
@@ -227,6 +209,8 @@ class OracleClustersRegressor(RegressorMixin, _OracleClusters):
         loss="squared_error",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         max_iter="auto",
         averaging="auto",
         local_steps=10,
@@ -247,6 +231,8 @@ class OracleClustersRegressor(RegressorMixin, _OracleClusters):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.max_iter = max_iter
         self.averaging = averaging
         self.local_steps = local_steps

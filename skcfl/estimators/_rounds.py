@@ -1,15 +1,19 @@
-"""Parameters that the alternating methods share, and what their automatic values mean."""
+"""What the alternating methods share: parameters, their automatic values, starts and restarts."""
 
+from abc import abstractmethod
+from dataclasses import replace
 from numbers import Integral, Real
 
+import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._optimizers import OPTIMIZERS
-from ..solvers import Options
+from ..base import BaseFederated
+from ..solvers import Options, alternate, find_n_clusters
+from ..solvers._starts import NETWORK_STEP, STARTS
 
 # Automatic values, found by trial (second-order models, others).
 MAX_ITER = (300, 50)
-NETWORK_STEP = 0.005
 
 ROUND_CONSTRAINTS = {
     "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -25,17 +29,175 @@ ROUND_CONSTRAINTS = {
 }
 
 CHOICE_CONSTRAINTS = {
-    "n_clusters": [Interval(Integral, 1, None, closed="left")],
-    "division": [StrOptions({"cluster", "all"})],
-    "init": [StrOptions({"loss++", "random"}), "array-like"],
+    "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    "init": [StrOptions(set(STARTS)), "array-like"],
     "n_init": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    "empty_cluster": [StrOptions({"reseed", "keep"})],
+    "first_assignment": [StrOptions({"loss", "random"})],
+    "shared_layers": [Interval(Integral, 0, None, closed="left"), str, "array-like", None],
     "hold_out": [Interval(Real, 0, 1, closed="left")],
-    "stable_rounds": [Interval(Integral, 1, None, closed="left"), None],
+    "true_labels": [dict, "array-like", None],
+    "keep_rounds": ["boolean"],
 }
 
 
-def make_options(estimator, pool):
+class AlternatingClustering(BaseFederated):
+    """Base of the methods that look for clusters by rounds, from one or several starts.
+
+    What differs between them is :meth:`_rule`: who gets which model.
+    """
+
+    _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
+
+    _doc_attributes = {
+        "search_": """\
+            dict of str to ndarray
+            With ``n_clusters="auto"``, one entry for each number tried: "n_clusters", "found"
+            (those with clients), "held_out_loss", "gain" and "standard_error" against the best
+            number before, "accepted", "floats_up" and "floats_down". ``history_`` then has the
+            rounds of all fits, with the number tried in "searched" (0: the final fit).""",
+        "round_params_": """\
+            ndarray of shape (n_rounds, n_clusters, n_params)
+            Cluster models after each round, with ``keep_rounds=True``. Clusters have the numbers
+            that they had in the rounds, not those of ``labels_``.""",
+        "round_labels_": """\
+            ndarray of shape (n_rounds, n_clients)
+            Clusters of the clients in each round, likewise; -1 for clients not heard yet.""",
+    }
+
+    @abstractmethod
+    def _rule(self, pool, n_clusters):
+        """The choice of clusters in a round, fresh for every start."""
+
+    def _automatic_n_init(self, pool):
+        """Number of starts."""
+        return 1 if not pool.second_order else 3 if self.init == "loss++" else 10
+
+    def _solve_options(self, groups):
+        given = self.true_labels is not None
+        return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
+
+    def _solve(self, pool, truth):
+        shared = shared_mask(self.shared_layers, pool.layer_slices, pool.n_params)
+        options = replace(make_options(self, pool, shared), truth=truth)
+        if self.n_clusters != "auto":
+            return self._search(pool, min(self.n_clusters, pool.n_clients), options)
+        if not isinstance(self.init, str):
+            raise ValueError(
+                "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
+                "an array. Give n_clusters, or the name of an init."
+            )
+        return find_n_clusters(
+            pool, lambda part, K: self._search(part, K, options), pool.random_state, self.verbose
+        )
+
+    def _search(self, pool, n_clusters, options):
+        """The best of some starts with a given number of clusters."""
+        rng = pool.random_state
+        if not isinstance(self.init, str):
+            draw, starts = None, [_check_init(self.init, n_clusters, pool.n_params)]
+        else:
+            n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
+            draw = STARTS[self.init]
+            # One client has one model: restarts would only repeat it.
+            starts = [None] * (n_init if n_clusters > 1 else 1)
+        best, seen = None, set()
+        for k, theta in enumerate(starts):
+            pool.ledger.since_mark()
+            if self.verbose and len(starts) > 1:
+                print(f"start {k + 1} of {len(starts)}")
+            if theta is None:
+                theta = draw(pool, n_clusters, rng, restart=k)
+            rule = self._rule(pool, n_clusters)
+            result = alternate(pool, theta, options, rng, seen=seen, rule=rule)
+            if result is None:
+                continue
+            loss = result.extra.pop("loss")
+            if best is None or loss < best[0] or not np.isfinite(best[0]):
+                best = loss, result
+        return best[1]
+
+
+def _check_init(init, n_clusters, n_params):
+    theta = np.asarray(init, dtype=float)
+    if theta.shape != (n_clusters, n_params) or not np.isfinite(theta).all():
+        raise ValueError(
+            f"init must be one of {sorted(STARTS)} or a finite array of shape (n_clusters, "
+            f"n_params) = ({n_clusters}, {n_params}), got an array of shape {theta.shape}"
+            f"{'' if np.isfinite(theta).all() else ' with values that are not finite'}."
+        )
+    return theta
+
+
+def labels_of(labels, groups, name="labels"):
+    """Labels of the clients as codes 0..K-1, aligned with the sorted ids."""
+    if groups is None or labels is None:
+        n_clients = 1 if groups is None else len(groups)
+        return np.zeros(n_clients, dtype=np.intp)
+    if isinstance(labels, dict):
+        missing = [g for g in groups.tolist() if g not in labels]
+        if missing:
+            raise ValueError(
+                f"{name} has no entry for {len(missing)} of {len(groups)} clients: "
+                f"{missing[:5]}. Give the label of every id in groups."
+            )
+        labels = [labels[g] for g in groups.tolist()]
+    labels = np.asarray(labels)
+    if labels.shape != groups.shape:
+        raise ValueError(
+            f"{name} must have one entry a client, {len(groups)} in the order of the sorted "
+            f"ids, got an array of shape {labels.shape}."
+        )
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def shared_mask(layers, slices, n_params):
+    """Mask of the parameters of some layers, None if there are none.
+
+    Raises
+    ------
+    ValueError
+        If the local model has no such layers, or no others.
+    """
+    names = list(slices)
+    if layers is None or (isinstance(layers, Integral) and layers == 0):
+        return None
+    if isinstance(layers, str):
+        layers = [layers]
+    wanted = names[:layers] if isinstance(layers, Integral) else [str(name) for name in layers]
+    unknown = [name for name in wanted if name not in names]
+    if unknown or len(set(wanted)) >= len(names):
+        raise ValueError(
+            "shared_layers must be a number of layers, fewer than all, or names of some of them; "
+            f"the layers of the local model are {names}, got {layers!r}."
+        )
+    mask = np.zeros(n_params, dtype=bool)
+    for name in wanted:
+        mask[slices[name]] = True
+    return mask if mask.any() else None
+
+
+def automatic_step(step_size, optimizer, pool):
+    """The step as a number, or None for steps from the curvature.
+
+    Raises
+    ------
+    ValueError
+        If nothing tells how long a step should be.
+    """
+    if step_size != "auto":
+        return step_size
+    if optimizer == "adam":
+        return NETWORK_STEP
+    if not pool.second_order:
+        raise ValueError(
+            f"step_size='auto' takes gradient steps from the curvature, of which "
+            f"{pool.model_name} knows no bound: give step_size a number, or set "
+            "optimizer='adam' with averaging='model'."
+        )
+    return None
+
+
+def make_options(estimator, pool, shared=None):
     """Options of the server loop from an estimator's parameters, none of them automatic.
 
     Raises
@@ -56,24 +218,36 @@ def make_options(estimator, pool):
         )
     if optimizer == "auto":
         optimizer = "sgd" if exact or averaging == "gradient" else "adam"
-    step_size = estimator.step_size
-    if step_size == "auto":
-        step_size = NETWORK_STEP if optimizer == "adam" else None
+    step_size = automatic_step(estimator.step_size, optimizer, pool)
     polish = estimator.polish
     if polish == "auto":
-        polish = exact
+        polish = exact and shared is None
+    elif polish and shared is not None:
+        raise ValueError(
+            "polish=True fits each cluster by itself and cannot keep shared_layers equal; set "
+            "polish=False or 'auto'."
+        )
     elif polish and not exact:
         raise ValueError(
             f"polish=True needs a local model with second derivatives, got {pool.model_name}; "
             "set polish=False or 'auto'."
         )
-    max_iter = estimator.max_iter
+    max_iter, budget = estimator.max_iter, False
     if max_iter == "auto":
-        max_iter = MAX_ITER[0] if exact else MAX_ITER[1]
-    names = ("division", "empty_cluster", "hold_out", "stable_rounds")
+        # Networks never stop moving under Adam: what is automatic is how long they train.
+        max_iter, budget = (MAX_ITER[0] if exact else MAX_ITER[1]), not exact
+    names = (
+        "division",
+        "empty_cluster",
+        "hold_out",
+        "stable_rounds",
+        "first_assignment",
+        "keep_rounds",
+    )
     more = {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
     return Options(
         max_iter=max_iter,
+        budget=budget,
         averaging=averaging,
         local_steps=estimator.local_steps,
         optimizer=optimizer,
@@ -84,5 +258,6 @@ def make_options(estimator, pool):
         tol=estimator.tol,
         polish=bool(polish),
         verbose=estimator.verbose,
+        shared=shared,
         **more,
     )

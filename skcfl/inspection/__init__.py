@@ -1,10 +1,18 @@
-"""Pictures of fits: the path of a fusion method over its penalty, and the way to convergence.
+"""Pictures of fits: the path of a fusion method, its graph, the convergence, losses and rounds.
 
 Displays in the style of scikit-learn: a ``from_...`` method computes what is drawn and draws
 it, ``plot`` draws it again.  They need matplotlib (the extra ``plot``).
 """
 
 from ._convergence import ConvergenceDisplay
+from ._graph import EmpiricalGraphDisplay
+from ._losses import LossMatrixDisplay, RoundsDisplay
 from ._path import ClusterPathDisplay
 
-__all__ = ["ClusterPathDisplay", "ConvergenceDisplay"]
+__all__ = [
+    "ClusterPathDisplay",
+    "ConvergenceDisplay",
+    "EmpiricalGraphDisplay",
+    "LossMatrixDisplay",
+    "RoundsDisplay",
+]

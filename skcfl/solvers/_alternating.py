@@ -1,7 +1,8 @@
 r"""Alternating methods: clients choose a model by loss, models are updated by cluster.
 
 IFCA, Algorithm 1 of Ghosh et al. (2020); FedAvg (McMahan et al., 2017) is the case K = 1,
-and known labels make the oracle.
+known labels make the oracle, and CLoVE (Bhatia et al., 2025) differs in the first line below
+only: see :class:`LeastLoss` here and ``LossClusters`` in ``_clove.py``.
 
 One round, over the participants M_t:
 
@@ -12,7 +13,8 @@ One round, over the participants M_t:
     theta_j <- sum_{i in S_j} u_i LocalUpdate_i(theta_j) / U_j         (line 15)
 
 with ``U_j = sum_{i in S_j} u_i`` (division="cluster") or the sum over all participants
-(division="all", as printed in line 14, where the sum is divided by m).
+(division="all", as printed in line 14, where the sum is divided by m).  Shared parameters are
+averaged over all participants, whatever their clusters (weight sharing, section 4.3).
 
 ============  ================================  ==========================
 paper         here                              parameter
@@ -31,6 +33,7 @@ T             ``options.max_iter``              ``max_iter``
 from dataclasses import dataclass, replace
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
 from ..clients import sum_by_cluster
 from ._pooled import solve_pooled
@@ -50,6 +53,7 @@ class Options:
     """What a server loop needs to know; the estimators' parameters, none automatic."""
 
     max_iter: int = 300
+    budget: bool = False  # whether max_iter is how long to train, and not a limit
     averaging: str = "gradient"
     local_steps: int = 10
     optimizer: str = "sgd"
@@ -64,9 +68,28 @@ class Options:
     tol: float = 1e-4
     polish: bool = True
     verbose: int = 0
+    # Who chooses in the first round: "loss", or "random" clusters.
+    first_assignment: str = "loss"
+    # Mask of the parameters that all clusters have in common.
+    shared: np.ndarray | None = None
+    # True clusters, for study: the history then has the adjusted Rand index.
+    truth: np.ndarray | None = None
+    # Whether to keep the models and labels of every round, for study.
+    keep_rounds: bool = False
 
 
-def alternate(pool, theta, options, rng, labels=None, seen=None):
+class LeastLoss:
+    """Choice of clusters of IFCA, line 6: every client takes the model of least loss."""
+
+    #: A client chooses by itself, and sends its gradient at the choice at once.
+    by_client = True
+
+    def choose(self, losses, members, old, final=False):
+        """Models of the participants from their losses (n_members, K)."""
+        return _argmin(losses)
+
+
+def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None):
     """Run the rounds from given models.
 
     Parameters
@@ -83,6 +106,8 @@ def alternate(pool, theta, options, rng, labels=None, seen=None):
         Known clusters: clients keep them.
     seen : set, default=None
         Partitions that earlier starts have polished; those of this run are added.
+    rule : LeastLoss or LossClusters, default=None
+        Who gets which model: what sets IFCA (None) and CLoVE apart.
 
     Returns
     -------
@@ -91,7 +116,7 @@ def alternate(pool, theta, options, rng, labels=None, seen=None):
         clusters have the same models.  Its ``extra["loss"]`` is the mean loss of the final
         models, by which restarts are compared.
     """
-    loop = _Rounds(pool, theta, options, rng, labels)
+    loop = _Rounds(pool, theta, options, rng, labels, LeastLoss() if rule is None else rule)
     loop.run()
     return loop.finish(set() if seen is None else seen)
 
@@ -125,10 +150,14 @@ class _Rounds:
 
     COLUMNS = ("objective", "change", "n_clusters", "participants", "floats_up", "floats_down")
 
-    def __init__(self, pool, theta, options, rng, labels):
-        self.pool, self.options, self.rng = pool, options, rng
+    def __init__(self, pool, theta, options, rng, labels, rule):
+        self.pool, self.options, self.rng, self.rule = pool, options, rng, rule
         self.theta = np.array(theta, dtype=pool.dtype)
         self.K, n = len(self.theta), pool.n_clients
+        self.n_shared = 0
+        if options.shared is not None and options.shared.any():
+            self.n_shared = int(options.shared.sum())
+            self.theta[:, options.shared] = self.theta[0, options.shared]
         self.known = labels is not None
         # Choices of the clients as the server last heard them; -1 before the first.
         self.labels = np.full(n, -1) if labels is None else np.array(labels)
@@ -143,6 +172,11 @@ class _Rounds:
         lipschitz = self._set_rates(train, weights)
         self.everyone = _Participants(np.arange(n), train, judge, weights, lipschitz)
         self.history = {name: [] for name in self.COLUMNS}
+        if options.truth is not None:
+            self.history["ari"] = []
+        if not rule.by_client and not self.known:
+            self.history["stale"] = []
+        self.kept = []
         self.last = None
         self.stable = 0
         self.reseeds = 0
@@ -199,7 +233,8 @@ class _Rounds:
                 )
             if self._settled(change) and self._confirmed():
                 return
-        if options.tol > 0 and not options.polish:
+        trained = options.budget and self.stable >= self._window
+        if options.tol > 0 and not options.polish and not trained:
             more = ", or participation (samples of clients keep the models moving)"
             self.shortfall = (
                 f"After max_iter={options.max_iter} rounds the models still change by "
@@ -212,10 +247,14 @@ class _Rounds:
         options = self.options
         if options.tol == 0:
             return False
-        window = int(np.ceil(1.0 / options.participation))
-        if options.polish and self.stable >= STABLE_ROUNDS * window:
+        if options.polish and self.stable >= STABLE_ROUNDS * self._window:
             return True
-        return self.stable >= window and change < options.tol
+        return self.stable >= self._window and change < options.tol
+
+    @property
+    def _window(self):
+        """Rounds in which every client takes part about once."""
+        return int(np.ceil(1.0 / self.options.participation))
 
     def _confirmed(self):
         """Ask all clients once more where some were sent their own model only."""
@@ -257,7 +296,10 @@ class _Rounds:
             unchanged = bool((choice == old).all())
             self.labels[who.members] = choice
             self._count_calm(who.members, choice, old)
+            at_hand = self.pool.ledger.down
             new = self._update(who, choice, values, gradients)
+            if losses is not None:
+                self.pool.ledger.down = at_hand
             new = self._reseed(who, new, choice, values)
         moved = new - self.theta
         size = np.einsum("kp,kp->k", self.theta, self.theta)
@@ -276,22 +318,29 @@ class _Rounds:
         """
         pool, theta = who.pool, self.theta
         fixed = None if self.fixed is None else self.fixed[who.members]
+        drawn = self.options.first_assignment == "random" and not self.history["objective"]
+        if drawn and not self.known:
+            fixed = self.rng.permutation(np.arange(len(who.members)) % self.K)
+        told = self.known or drawn
         penalties = pool.penalties(theta)
-        if who.judge is None and self.gradients_only:
-            losses, choice, gradients = pool.best_response(theta, fixed)
+        if who.judge is None and self.gradients_only and (told or self.rule.by_client):
+            losses, choice, gradients = pool.best_response(theta, fixed, shared=self.n_shared)
             return (
                 losses,
                 choice,
                 losses[np.arange(len(choice)), choice] + penalties[choice],
                 gradients,
             )
-        if self.known:
+        if told:
             losses, choice = None, fixed
         else:
-            losses = (who.judge or pool).losses(theta)
-            choice = _argmin(losses)
+            losses = (who.judge or pool).losses(theta, shared=self.n_shared)
+            choice = self.rule.choose(losses, who.members, self.labels)
             if fixed is not None:
                 choice = np.where(fixed >= 0, fixed, choice)
+            if not self.rule.by_client:
+                pool.ledger.book(down=len(choice))
+            at_hand = pool.ledger.down
         if self.gradients_only:
             values, gradients = pool.objectives_gradients(theta[choice])
         elif losses is None or who.judge is not None:
@@ -299,6 +348,9 @@ class _Rounds:
         else:
             values = losses[np.arange(len(choice)), choice] + penalties[choice]
             gradients = None
+        if losses is not None:
+            # Clients that have just judged the models need not be sent one of them again.
+            pool.ledger.down = at_hand
         return losses, choice, values, gradients
 
     def _update(self, who, choice, values, gradients):
@@ -321,7 +373,7 @@ class _Rounds:
             rates,
             options.optimizer,
             options.batch_size,
-            monotone=self.safeguard and options.optimizer == "sgd",
+            monotone=self.safeguard and options.optimizer == "sgd" and options.batch_size is None,
         )
         moves = start - trained
         return self._move(
@@ -336,7 +388,11 @@ class _Rounds:
         factor = np.divide(step.rates, total, out=np.zeros(self.K), where=total > 0)
         summed = sum_by_cluster(step.gradients, step.choice, self.K, step.weights)
         with np.errstate(over="ignore", invalid="ignore"):
-            return step.theta - (factor[:, None] * summed).astype(step.theta.dtype)
+            moves = factor[:, None] * summed
+            if self.n_shared:
+                shared, everyone = self.options.shared, max(step.weights.sum(), 1e-300)
+                moves[:, shared] = step.rates @ summed[:, shared] / everyone
+            return step.theta - moves.astype(step.theta.dtype)
 
     # ------------------------------------------------------------- safeguards and savings
 
@@ -372,6 +428,9 @@ class _Rounds:
 
     def _step_again(self, bad):
         """Take the last step of some clusters again, half as long."""
+        if self.n_shared:
+            # What is shared moved all of them.
+            bad = np.ones_like(bad)
         self.cuts[bad] *= 0.5
         self.last = replace(self.last, rates=np.where(bad, 0.5, 1.0) * self.last.rates)
         return np.where(bad[:, None], self._move(self.last), self.theta)
@@ -396,6 +455,8 @@ class _Rounds:
         theta[empty[: len(worst)]] = train_locally(
             who.pool.subset(worst), self.theta[choice[worst]], RESEED_STEPS
         )
+        if self.n_shared:
+            theta[:, self.options.shared] = theta[choice[0], self.options.shared]
         self.cuts[empty] = 1.0
         self.last = None
         return theta
@@ -404,14 +465,23 @@ class _Rounds:
         row = (objective, change, n_clusters, participants, *self.pool.ledger.since_mark())
         for name, value in zip(self.COLUMNS, row, strict=True):
             self.history[name].append(value)
+        if "ari" in self.history:
+            self.history["ari"].append(adjusted_rand_score(self.options.truth, self.labels))
+        if "stale" in self.history:
+            self.history["stale"].append(self.rule.stale)
+        if self.options.keep_rounds:
+            self.kept.append((self.theta.copy(), self.labels.copy()))
 
     # ------------------------------------------------------------------------------ end
 
-    def _choose_all(self):
+    def _choose_all(self, rule=None):
         """Choices of all clients under the present models."""
         if self.known:
             return self.labels
-        return _argmin((self.everyone.judge or self.pool).losses(self.theta))
+        everyone = self.everyone
+        losses = (everyone.judge or self.pool).losses(self.theta, shared=self.n_shared)
+        rule = self.rule if rule is None else rule
+        return rule.choose(losses, everyone.members, self.labels, final=True)
 
     def finish(self, seen):
         """Final choices, polished if asked, and the result; None if `seen` has them."""
@@ -424,6 +494,11 @@ class _Rounds:
             converged = self._polish(seen)
         values = pool.objectives(self.theta[self.labels])
         penalties = pool.penalties(self.theta)[self.labels]
+        extra = {"loss": _average(values - penalties, weights)}
+        if self.options.keep_rounds:
+            extra["round_params"], extra["round_labels"] = map(
+                np.array, zip(*self.kept, strict=True)
+            )
         return Result(
             cluster_params=self.theta,
             labels=self.labels,
@@ -432,7 +507,7 @@ class _Rounds:
             history={name: np.array(column) for name, column in self.history.items()},
             converged=converged,
             shortfall=self.shortfall,
-            extra={"loss": _average(values - penalties, weights)},
+            extra=extra,
         )
 
     def _polish(self, seen):
@@ -452,7 +527,8 @@ class _Rounds:
             seen.add(_partition(labels))
             objective = _average(who.pool.objectives(self.theta[labels]), who.weights)
             mine[labels.tobytes()] = objective, labels, self.theta
-            self.labels = self._choose_all()
+            # By loss, whatever the rule: groups of loss vectors have served to get here.
+            self.labels = self._choose_all(LeastLoss())
             self._record(objective, 0.0, n_clusters, n)
             if np.array_equal(labels, self.labels):
                 break

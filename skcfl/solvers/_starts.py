@@ -6,11 +6,18 @@ import numpy as np
 # clusters apart; models trained for few steps are less bound to the client they come from.
 # Restarts that differ in this find what equal ones all miss.
 LOCAL_STEPS = (30, 5, 100)
+# Step of Adam for networks: found by trial, and good for most.
+NETWORK_STEP = 0.005
 
 
 def random_starts(pool, n_clusters, rng, restart=0):
     """Random models of the local model's own initialisation, as in the papers."""
     return pool.init_params(n_clusters, rng)
+
+
+def same_starts(pool, n_clusters, rng, restart=0):
+    """One random model for all clusters, the CLoVE paper's "same"."""
+    return np.repeat(pool.init_params(1, rng), n_clusters, axis=0)
 
 
 def loss_plus_plus(pool, n_clusters, rng, restart=0):
@@ -67,7 +74,21 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0):
 
 
 def train_locally(pool, start, steps):
-    """Local models after some safeguarded steps of gradient descent at ``1 / L_i``."""
+    """Local models after some safeguarded steps of gradient descent at ``1 / L_i``.
+
+    Networks, whose curvature has no bound, take steps of Adam.
+    """
+    if not pool.second_order:
+        return pool.local_update(start, steps, NETWORK_STEP, "adam")
     lipschitz, _, _ = pool.spectrum()
     rates = 1.0 / np.maximum(lipschitz, 1e-12)
     return pool.local_update(start, steps, rates, monotone=True)
+
+
+#: Starts by the names that users give them; "different" is the CLoVE paper's word for "random".
+STARTS = {
+    "loss++": loss_plus_plus,
+    "random": random_starts,
+    "different": random_starts,
+    "same": same_starts,
+}

@@ -1,0 +1,363 @@
+"""CLoVE: clients with alike vectors of losses share a model."""
+
+import numpy as np
+from sklearn.utils._param_validation import HasMethods, StrOptions
+
+from .._docs import document
+from ..solvers import LossClusters, alternate
+from ..solvers._clove import EMBEDDINGS, MATCHINGS
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+from ._rounds import AlternatingClustering
+
+__all__ = ["CLoVE", "CLoVEClassifier", "CLoVERegressor"]
+
+
+class _CLoVE(AlternatingClustering):
+    _parameter_constraints = {
+        "embedding": [StrOptions(set(EMBEDDINGS))],
+        "clusterer": [HasMethods(["fit_predict", "get_params", "set_params"]), None],
+        "matching": [StrOptions(set(MATCHINGS))],
+    }
+
+    _doc_parameters = {
+        "n_init": """\
+            "auto" or int
+            Number of starts; the one whose final models have the least total loss is kept. "auto"
+            is 3 for linear models with ``init="loss++"``, else 1, as in the paper.""",
+    }
+
+    def _automatic_n_init(self, pool):
+        return 3 if pool.second_order and self.init == "loss++" else 1
+
+    def _search(self, pool, n_clusters, options):
+        if n_clusters > 1 or not isinstance(self.init, str):
+            return super()._search(pool, n_clusters, options)
+        # One cluster is FedAvg, from the same start: there is nothing to choose.
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        result = alternate(pool, pool.start()[None], options, pool.random_state, labels)
+        result.extra.pop("loss")
+        return result
+
+    def _rule(self, pool, n_clusters):
+        return LossClusters(
+            pool.n_clients,
+            n_clusters,
+            pool.random_state,
+            embedding=self.embedding,
+            clusterer=self.clusterer,
+            matching=self.matching,
+        )
+
+
+@document
+class CLoVE(GenericMixin, _CLoVE):
+    """Clustering of loss vector embeddings (CLoVE) with any local model.
+
+    In every round each client sends its vector of losses under all cluster models; the server
+    clusters these vectors, matches the clusters with the models at the least total loss, and
+    updates each model by the clients of its cluster.  This is Algorithm 1 of [1]_ with both
+    options of averaging.  Unlike IFCA, it needs no start near the clusters' models: clients
+    that are alike have alike losses under *any* models.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    CLoVEClassifier : The same with a linear classifier or a network.
+    CLoVERegressor : The same with a linear regressor or a network.
+    IFCA : Every client takes the model of least loss.
+    FedAvg : One cluster, which is CLoVE with ``n_clusters=1``.
+
+    Notes
+    -----
+    Losses are the mean losses of the clients' rows without the local penalty.  Losses that are no
+    numbers, of a model that diverged, count as ten times the largest of that model.  K-means
+    starts from the partition before and, until that has held for three rounds, ten times anew;
+    the best is taken.  Under partial participation it clusters the last known vectors of
+    all clients, and the fit ends with a round in which all clients answer.
+
+    Vectors that are all the same (equal starts, centred) say nothing: the clients are then dealt
+    to the models by chance.
+
+    References
+    ----------
+    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
+       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+
+    Examples
+    --------
+    >>> from skcfl import CLoVE
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.models import LinearModel
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> clove = CLoVE(LinearModel(loss="huber"), n_clusters=3, random_state=0)
+    >>> clove.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([4, 4, 4])
+    """
+
+    def __init__(
+        self,
+        model=None,
+        n_clusters=2,
+        *,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        embedding="log",
+        clusterer=None,
+        matching="loss",
+        init="loss++",
+        n_init="auto",
+        first_assignment="loss",
+        hold_out=0.0,
+        shared_layers=None,
+        tol=1e-4,
+        polish="auto",
+        true_labels=None,
+        keep_rounds=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.n_clusters = n_clusters
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.embedding = embedding
+        self.clusterer = clusterer
+        self.matching = matching
+        self.init = init
+        self.n_init = n_init
+        self.first_assignment = first_assignment
+        self.hold_out = hold_out
+        self.shared_layers = shared_layers
+        self.tol = tol
+        self.polish = polish
+        self.true_labels = true_labels
+        self.keep_rounds = keep_rounds
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
+    """Clustering of loss vector embeddings (CLoVE) with classifiers.
+
+    Finds clients that share a classifier, and fits one for each cluster: every round the server
+    clusters the clients' vectors of losses under all cluster models, and updates each model by
+    the clients of its cluster (Algorithm 1 of [1]_, see :class:`CLoVE`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    CLoVE : The same with any local model, and notes on the method.
+    IFCAClassifier : Every client takes the model of least loss.
+
+    References
+    ----------
+    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
+       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+
+    Examples
+    --------
+    >>> from skcfl import CLoVEClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> clove = CLoVEClassifier(n_clusters=2, random_state=0)
+    >>> clove.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    >>> clove.predict_proba(data.X[:3], groups=data.groups[:3]).shape
+    (3, 2)
+    """
+
+    def __init__(
+        self,
+        n_clusters=2,
+        *,
+        loss="log_loss",
+        alpha=1e-4,
+        fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        embedding="log",
+        clusterer=None,
+        matching="loss",
+        init="loss++",
+        n_init="auto",
+        first_assignment="loss",
+        hold_out=0.0,
+        shared_layers=None,
+        tol=1e-4,
+        polish="auto",
+        true_labels=None,
+        keep_rounds=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_clusters = n_clusters
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.embedding = embedding
+        self.clusterer = clusterer
+        self.matching = matching
+        self.init = init
+        self.n_init = n_init
+        self.first_assignment = first_assignment
+        self.hold_out = hold_out
+        self.shared_layers = shared_layers
+        self.tol = tol
+        self.polish = polish
+        self.true_labels = true_labels
+        self.keep_rounds = keep_rounds
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
+    """Clustering of loss vector embeddings (CLoVE) with regressors.
+
+    Finds clients that share a regression, and fits one for each cluster: every round the server
+    clusters the clients' vectors of losses under all cluster models, and updates each model by
+    the clients of its cluster (Algorithm 1 of [1]_, see :class:`CLoVE`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    CLoVE : The same with any local model, and notes on the method.
+    IFCARegressor : Every client takes the model of least loss.
+
+    References
+    ----------
+    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
+       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+
+    Examples
+    --------
+    >>> from sklearn.metrics import adjusted_rand_score
+    >>> from skcfl import CLoVERegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> clove = CLoVERegressor(n_clusters=3, true_labels=data.labels, random_state=0)
+    >>> clove = clove.fit(data.X, data.y, groups=data.groups)
+    >>> adjusted_rand_score(data.labels, clove.labels_)
+    1.0
+    >>> float(clove.history_["ari"][-1])
+    1.0
+    """
+
+    def __init__(
+        self,
+        n_clusters=2,
+        *,
+        loss="squared_error",
+        alpha=1e-4,
+        fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        embedding="log",
+        clusterer=None,
+        matching="loss",
+        init="loss++",
+        n_init="auto",
+        first_assignment="loss",
+        hold_out=0.0,
+        shared_layers=None,
+        tol=1e-4,
+        polish="auto",
+        true_labels=None,
+        keep_rounds=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_clusters = n_clusters
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.embedding = embedding
+        self.clusterer = clusterer
+        self.matching = matching
+        self.init = init
+        self.n_init = n_init
+        self.first_assignment = first_assignment
+        self.hold_out = hold_out
+        self.shared_layers = shared_layers
+        self.tol = tol
+        self.polish = polish
+        self.true_labels = true_labels
+        self.keep_rounds = keep_rounds
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

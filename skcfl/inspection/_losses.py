@@ -1,0 +1,387 @@
+"""Pictures of methods that choose by loss: clients by models, and what rounds achieve."""
+
+import copy
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._axes import axes_or_new
+
+__all__ = ["LossMatrixDisplay", "RoundsDisplay"]
+
+# Clients up to which rows have names, and their cells numbers.
+MAX_NAMES = 40
+MAX_NUMBERED = 20
+# Columns of the loss matrix up to which each has its number below it.
+MAX_TICKS = 20
+# Ratio of the largest to the least loss above which colours are logarithmic.
+WIDE = 30.0
+LABELS = {"ari": "adjusted Rand index", "score": "score"}
+
+
+class LossMatrixDisplay:
+    """Heat map of the clients' losses under all cluster models, the assignment marked.
+
+    The picture of the CLoVE paper's Fig. 4.  Clients are sorted by cluster, so that a clustering
+    that the losses bear out shows as a dark diagonal of blocks.  Create it with
+    :meth:`from_estimator`; all parameters are stored as attributes.
+
+    Parameters
+    ----------
+    losses : array-like of shape (n_clients, n_clusters)
+        Mean loss of each client under each model.
+    labels : array-like of shape (n_clients,) or None, default=None
+        The cluster of each client; None takes that of least loss.
+    groups : array-like of shape (n_clients,) or None, default=None
+        Ids of the clients; None numbers them.
+
+    Attributes
+    ----------
+    order_ : ndarray of shape (n_clients,)
+        Clients from the top to the bottom.
+    n_disagree_ : int
+        Clients that another model would fit better than that of their cluster.
+    image_ : matplotlib AxesImage
+        The heat map.
+    marks_ : list of matplotlib Rectangle
+        The outlines that mark the assignment, one a cluster with clients.
+    ax_ : matplotlib Axes
+        Axes with the heat map.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    See Also
+    --------
+    RoundsDisplay : Adjusted Rand index and score by round.
+
+    References
+    ----------
+    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
+       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025,
+       Fig. 4.
+
+    Examples
+    --------
+    >>> from skcfl import CLoVERegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.inspection import LossMatrixDisplay
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> clove = CLoVERegressor(n_clusters=3, random_state=0)
+    >>> clove = clove.fit(data.X, data.y, groups=data.groups)
+    >>> display = LossMatrixDisplay.from_estimator(clove, data.X, data.y, groups=data.groups)
+    >>> display.losses.shape, display.n_disagree_
+    ((12, 3), 0)
+    """
+
+    def __init__(self, *, losses, labels=None, groups=None):
+        self.losses = losses
+        self.labels = labels
+        self.groups = groups
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y=None, *, groups=None, ax=None, **kwargs):
+        """Draw the loss matrix of some rows.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted; every method with cluster models will do.
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, those of fit or others, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Clients not seen in fit are marked at their least loss.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : LossMatrixDisplay
+            With the heat map drawn.
+        """
+        check_is_fitted(estimator, "cluster_params_")
+        losses = estimator.cluster_losses(X, y, groups)
+        if groups is None and len(losses) == len(estimator.groups_):
+            ids = estimator.groups_
+        else:
+            ids = np.arange(len(losses)) if groups is None else np.unique(np.asarray(groups))
+        labels = losses.argmin(axis=1)
+        known = dict(zip(estimator.groups_.tolist(), estimator.labels_.tolist(), strict=True))
+        labels = np.array(
+            [known.get(i, best) for i, best in zip(ids.tolist(), labels, strict=True)]
+        )
+        return cls(losses=losses, labels=labels, groups=ids).plot(ax, **kwargs)
+
+    def plot(self, ax=None, *, cmap="viridis", numbers="auto", colorbar=True):
+        """Draw the heat map.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        cmap : str or Colormap, default="viridis"
+            Colours, from the least loss to the largest.
+        numbers : "auto" or bool, default="auto"
+            Whether to write the losses into the cells; "auto" where there are few.
+        colorbar : bool, default=True
+            Whether to draw the scale of the colours.
+
+        Returns
+        -------
+        display : LossMatrixDisplay
+            This display.
+
+        Raises
+        ------
+        ValueError
+            If the labels do not fit the losses.
+        """
+        losses = np.asarray(self.losses, dtype=float)
+        if losses.ndim != 2 or losses.size == 0:
+            raise ValueError(
+                f"losses must be an array of shape (n_clients, n_clusters), got {losses.shape}."
+            )
+        n, K = losses.shape
+        best = np.where(np.isfinite(losses), losses, np.inf).argmin(axis=1)
+        labels = best if self.labels is None else np.asarray(self.labels)
+        if labels.shape != (n,) or labels.min() < 0 or labels.max() >= K:
+            raise ValueError(
+                f"labels must be one cluster in 0, ..., {K - 1} for each of {n} clients, got "
+                f"{labels.tolist()[:5]}."
+            )
+        self.n_disagree_ = int((labels != best).sum())
+        self.order_ = order = np.argsort(labels, kind="stable")
+        self.ax_ = ax = axes_or_new(ax, "LossMatrixDisplay.plot")
+        self.figure_ = ax.figure
+        # Losses that are no numbers have no colour of the scale.
+        shown = np.ma.masked_invalid(losses[order])
+        self.image_ = ax.imshow(
+            shown, aspect="auto", cmap=_colours(cmap), norm=_norm(shown), interpolation="nearest"
+        )
+        rows = {k: np.flatnonzero(labels[order] == k) for k in np.unique(labels)}
+        self.marks_ = [self._outline(k, mine) for k, mine in rows.items()]
+        if numbers is True or (numbers == "auto" and n <= MAX_NUMBERED and K <= MAX_TICKS):
+            self._write(shown)
+        ax.set_xlabel("model of cluster")
+        if K <= MAX_TICKS:
+            ax.set_xticks(np.arange(K))
+        ids = np.arange(n) if self.groups is None else np.asarray(self.groups)
+        if n <= MAX_NAMES:
+            ax.set_yticks(np.arange(n), [str(i) for i in ids[order].tolist()])
+        else:
+            ax.set_yticks([])
+            ax.set_ylabel("clients, by cluster")
+        if colorbar:
+            self.figure_.colorbar(self.image_, ax=ax, label="mean loss")
+        return self
+
+    def _outline(self, k, rows):
+        """Outline the cells of a cluster's clients and its model."""
+        from matplotlib.patches import Rectangle
+
+        corner, height = (k - 0.5, rows[0] - 0.5), len(rows)
+        # Black around white shows on any colour.
+        self.ax_.add_patch(Rectangle(corner, 1, height, fill=False, ec="black", lw=4))
+        return self.ax_.add_patch(Rectangle(corner, 1, height, fill=False, ec="white", lw=2))
+
+    def _write(self, shown):
+        for i, j in zip(*np.nonzero(~np.ma.getmaskarray(shown)), strict=True):
+            red, green, blue, _ = self.image_.cmap(self.image_.norm(shown[i, j]))
+            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+            self.ax_.text(
+                j,
+                i,
+                f"{shown[i, j]:.2g}",
+                ha="center",
+                va="center",
+                fontsize="small",
+                color="white" if dark else "black",
+            )
+
+
+def _norm(shown):
+    """Logarithmic colours where losses are far apart."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    low, high = shown.min(), shown.max()
+    if np.ma.is_masked(low) or not low > 0 or high / low < WIDE:
+        return Normalize(low, high) if not np.ma.is_masked(low) else Normalize(0, 1)
+    return LogNorm(low, high)
+
+
+def _colours(cmap):
+    """Colours with red for losses that are no numbers, as in the paper."""
+    import matplotlib
+
+    return matplotlib.colormaps.get_cmap(cmap).with_extremes(bad="tab:red")
+
+
+class RoundsDisplay:
+    """What the rounds of a fit achieved: adjusted Rand index and score, by round.
+
+    Create it with :meth:`from_estimator`, from a fit with ``keep_rounds=True`` (for the score)
+    and ``true_labels`` (for the index); all parameters are stored as attributes.
+
+    Parameters
+    ----------
+    ari : array-like of shape (n_rounds,) or None, default=None
+        Adjusted Rand index of the clusters of each round.
+    score : array-like of shape (n_rounds,) or None, default=None
+        Score of the models after each round.
+    name : str or None, default=None
+        Name of the fit for the legend.
+    score_name : str, default="score"
+        What the score is.
+
+    Attributes
+    ----------
+    line_ : matplotlib Line2D
+        The curve.
+    ax_ : matplotlib Axes
+        Axes with the curve.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    See Also
+    --------
+    ConvergenceDisplay : Any column of the history, also by bytes.
+
+    Examples
+    --------
+    >>> from skcfl import CLoVEClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> from skcfl.inspection import RoundsDisplay
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=3, random_state=0)
+    >>> rows = {"X": data.X, "y": data.y, "groups": data.groups}
+    >>> clove = CLoVEClassifier(n_clusters=3, true_labels=data.labels, keep_rounds=True)
+    >>> clove = clove.set_params(random_state=0).fit(**rows)
+    >>> display = RoundsDisplay.from_estimator(clove, **rows)
+    >>> bool(display.score[-1] == clove.score(**rows)), float(display.ari[-1])
+    (True, 1.0)
+    >>> by_score = display.plot(curve="score")
+    """
+
+    def __init__(self, *, ari=None, score=None, name=None, score_name="score"):
+        self.ari = ari
+        self.score = score
+        self.name = name
+        self.score_name = score_name
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, X=None, y=None, *, groups=None, curve=None, name=None, ax=None, **line_kw
+    ):
+        """Score the rounds of a fit and draw them.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted with ``keep_rounds=True``, or with ``true_labels``, or both.
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features), default=None
+            Rows to score the models of every round on, by the estimator's ``score``; None draws
+            the adjusted Rand index only.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client.
+        curve : {"ari", "score"} or None, default=None
+            What to draw, as in :meth:`plot`.
+        name : str or None, default=None
+            Name for the legend; None is the estimator's class.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        **line_kw : dict
+            Passed to matplotlib's ``plot``.
+
+        Returns
+        -------
+        display : RoundsDisplay
+            With the curve drawn.
+
+        Raises
+        ------
+        ValueError
+            If the fit kept nothing that could be drawn.
+        """
+        check_is_fitted(estimator, "history_")
+        ari, score = estimator.history_.get("ari"), None
+        if X is not None:
+            if not hasattr(estimator, "round_params_"):
+                raise ValueError(
+                    "To score every round the estimator must keep them: fit it with "
+                    f"keep_rounds=True. This {type(estimator).__name__} has no round_params_."
+                )
+            score = _round_scores(estimator, X, y, groups)
+            ari = None if ari is None else ari[-len(score) :]
+        kind = getattr(estimator.model_, "estimator_type", None)
+        names = {"classifier": "accuracy", "regressor": "R$^2$", None: "minus mean loss"}
+        display = cls(
+            ari=ari,
+            score=score,
+            name=type(estimator).__name__ if name is None else name,
+            score_name=names[kind],
+        )
+        return display.plot(ax, curve=curve, **line_kw)
+
+    def plot(self, ax=None, *, curve=None, name=None, **line_kw):
+        """Draw a curve by round.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        curve : {"ari", "score"} or None, default=None
+            The adjusted Rand index, or the score; None is the first of them that is there.
+        name : str or None, default=None
+            Name for the legend; None is the one given before.
+        **line_kw : dict
+            Passed to matplotlib's ``plot``.
+
+        Returns
+        -------
+        display : RoundsDisplay
+            This display.
+
+        Raises
+        ------
+        ValueError
+            If there is no such curve.
+        """
+        curves = {"ari": self.ari, "score": self.score}
+        there = [key for key, values in curves.items() if values is not None]
+        curve = there[0] if curve is None and there else curve
+        if curve not in there:
+            raise ValueError(
+                f"curve must be one of {there}, which the fit has, got {curve!r}. Fit with "
+                "true_labels for the adjusted Rand index, with keep_rounds=True and rows to "
+                "score for the score."
+            )
+        values = np.asarray(curves[curve], dtype=float)
+        name = self.name if name is None else name
+        self.ax_ = ax = axes_or_new(ax, "RoundsDisplay.plot")
+        self.figure_ = ax.figure
+        line_kw = {"label": name, **line_kw}
+        (self.line_,) = ax.plot(np.arange(1, len(values) + 1), values, **line_kw)
+        ax.set_xlabel("round")
+        ax.set_ylabel(LABELS["ari"] if curve == "ari" else self.score_name)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        if line_kw["label"] is not None:
+            ax.legend(frameon=False)
+        return self
+
+
+def _round_scores(estimator, X, y, groups):
+    """Score of the models of every round, as the estimator itself scores."""
+    one = copy.copy(estimator)
+    scores = []
+    for params, labels in zip(estimator.round_params_, estimator.round_labels_, strict=True):
+        heard = labels[labels >= 0]
+        # Clients not heard yet use the largest cluster's model, as new ones would.
+        rest = np.bincount(heard).argmax() if len(heard) else 0
+        one.cluster_params_ = params.astype(estimator.params_.dtype)
+        one.labels_ = np.where(labels < 0, rest, labels)
+        scores.append(one.score(X, y, groups=groups))
+    return np.array(scores)

@@ -1,0 +1,406 @@
+"""CLoVE: what it recovers, its limits, its options; and what IFCA has in common with it."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV
+
+from skcfl import (
+    IFCA,
+    CLoVE,
+    CLoVEClassifier,
+    CLoVERegressor,
+    FedAvg,
+    FedAvgClassifier,
+    FedAvgRegressor,
+    IFCAClassifier,
+    IFCARegressor,
+    OracleClustersRegressor,
+)
+from skcfl.datasets import (
+    make_clustered_classification,
+    make_clustered_regression,
+    make_rotated_digits,
+)
+from skcfl.model_selection import ClientKFold
+from skcfl.models import MLP, Autoencoder, LinearModel, Location
+
+SEEDS = range(8)
+
+
+def regression(seed=0, **options):
+    options = {"n_clients": 24, "n_clusters": 3, "n_features": 6} | options
+    return make_clustered_regression(random_state=seed, **options)
+
+
+def classification(seed=0, **options):
+    options = {"n_clients": 24, "n_clusters": 3, "n_features": 6} | options
+    return make_clustered_classification(random_state=seed, **options)
+
+
+def fit(estimator, data, **options):
+    return estimator.fit(data.X, data.y, groups=data.groups, **options)
+
+
+def clients_of_digits(seed=0):
+    """Five clients for each digit: rows, ids, true clusters."""
+    digits = load_digits()
+    rng = np.random.RandomState(seed)
+    groups = np.empty(len(digits.target), dtype=int)
+    for k in range(10):
+        mine = rng.permutation(np.flatnonzero(digits.target == k))
+        groups[mine] = 5 * k + np.arange(len(mine)) % 5
+    return (digits.data / 16).astype(np.float32), groups, np.repeat(np.arange(10), 5)
+
+
+# ----------------------------------------------------------------------------- recovery
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_regressor_recovers_separated_clusters_with_defaults(seed):
+    data = regression(seed)
+    model = fit(CLoVERegressor(n_clusters=3, random_state=seed), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_classifier_recovers_separated_clusters_with_defaults():
+    """With seed 7 one client of 24 fits two models so well that either choice is a fixed point."""
+    scores = []
+    for seed in SEEDS:
+        data = classification(seed)
+        model = fit(CLoVEClassifier(n_clusters=3, random_state=seed), data)
+        scores.append(adjusted_rand_score(data.labels, model.labels_))
+    assert scores[:7] == [1.0] * 7
+    assert scores[7] > 0.85
+
+
+@pytest.mark.parametrize("separation", [1.0, 0.01, 0.0003])
+@pytest.mark.parametrize("init", ["loss++", "different"])
+def test_mixed_linear_regression_of_the_paper(separation, init):
+    """Appendix C.1.1: K = 5, models on the sphere, a separation below the noise of .001."""
+    data = make_clustered_regression(
+        n_clients=25,
+        n_clusters=5,
+        n_samples=1000,
+        coef="sphere",
+        separation=separation,
+        noise=1e-3,
+        random_state=0,
+    )
+    model = CLoVERegressor(n_clusters=5, init=init, true_labels=data.labels, random_state=0)
+    history = fit(model, data).history_["ari"]
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert (history[:10] == 1.0).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rotated_digits_with_a_network(seed):
+    data = make_rotated_digits(random_state=seed)
+    options = {"hidden_layer_sizes": (32,), "max_iter": 15, "tol": 0, "random_state": seed}
+    model = fit(CLoVEClassifier(n_clusters=4, **options), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    fedavg = fit(FedAvgClassifier(**options), data)
+    score = model.score(data.X, data.y, groups=data.groups)
+    assert score > fedavg.score(data.X, data.y, groups=data.groups)
+
+
+@pytest.mark.parametrize("init", ["different", "same"])
+@pytest.mark.parametrize("first", ["loss", "random"])
+def test_digits_of_the_clients_are_found_without_labels(init, first):
+    """From the paper's starts IFCA fails where CLoVE finds all ten digits (Fig. 2)."""
+    X, groups, labels = clients_of_digits()
+    options = {
+        "n_clusters": 10,
+        "init": init,
+        "first_assignment": first,
+        "max_iter": 10,
+        "tol": 0,
+        "random_state": 0,
+    }
+    clove = CLoVE(Autoencoder((16,)), **options).fit(X, groups=groups)
+    assert adjusted_rand_score(labels, clove.labels_) == 1.0
+    ifca = IFCA(Autoencoder((16,)), empty_cluster="keep", **options).fit(X, groups=groups)
+    assert adjusted_rand_score(labels, ifca.labels_) < 0.9
+    assert clove.score(X, groups=groups) > ifca.score(X, groups=groups)
+    assert clove.predict(X, groups=groups).shape == X.shape
+
+
+def test_unsupervised_locations():
+    rng = np.random.RandomState(0)
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    codes = np.repeat(np.arange(12), 8)
+    X = centres[codes % 3] + rng.standard_normal((len(codes), 2))
+    model = CLoVE(Location(), n_clusters=3, random_state=0).fit(X, groups=codes)
+    assert adjusted_rand_score(np.arange(12) % 3, model.labels_) == 1.0
+    means = np.array([X[codes % 3 == j].mean(axis=0) for j in range(3)])
+    np.testing.assert_allclose(model.cluster_params_, means, atol=1e-10)
+
+
+def test_unequal_noise_ruins_raw_losses_only():
+    """Clients' own noise varies more than the clusters do: ratios and differences see through."""
+    data = regression(5, separation=1.0, noise=0.1, n_samples=200)
+    ids, codes = np.unique(data.groups, return_inverse=True)
+    own = np.random.RandomState(5).uniform(0.0, 2.0, len(ids))
+    y = data.y + own[codes] * np.random.RandomState(6).standard_normal(len(data.y))
+
+    def ari(embedding):
+        model = CLoVERegressor(n_clusters=3, embedding=embedding, random_state=0, **options)
+        model.fit(data.X, y, groups=data.groups)
+        return adjusted_rand_score(data.labels, model.labels_)
+
+    options = {"n_init": 1, "polish": False, "max_iter": 40, "tol": 0}
+    assert ari("centered") == ari("log") == 1.0
+    assert ari("raw") < 0.6
+    # Polishing, where every client takes the model of least loss in the end, mends that.
+    options = {"n_init": 1}
+    assert ari("raw") == 1.0
+
+
+# ------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("averaging", ["gradient", "model"])
+def test_one_cluster_is_fedavg(averaging):
+    data = regression(1)
+    options = {"averaging": averaging, "participation": 0.5, "polish": False, "tol": 0}
+    options |= {"max_iter": 20, "random_state": 0}
+    one = fit(CLoVERegressor(n_clusters=1, **options), data)
+    fedavg = fit(FedAvgRegressor(**options), data)
+    np.testing.assert_array_equal(one.params_, fedavg.params_)
+    np.testing.assert_array_equal(one.history_["floats_down"], fedavg.history_["floats_down"])
+
+
+def test_one_cluster_is_fedavg_with_networks():
+    data = classification(1)
+    options = {"max_iter": 5, "tol": 0, "random_state": 0}
+    one = fit(CLoVE(MLP((8,)), n_clusters=1, **options), data)
+    fedavg = fit(FedAvg(MLP((8,)), **options), data)
+    np.testing.assert_array_equal(one.params_, fedavg.params_)
+
+
+def test_models_are_the_clusters_pooled_fits():
+    data = regression(2)
+    oracle = fit(OracleClustersRegressor(labels=data.labels), data)
+    for options in ({}, {"participation": 0.25}, {"hold_out": 0.3}, {"averaging": "model"}):
+        model = fit(CLoVERegressor(n_clusters=3, random_state=0, **options), data)
+        np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-9)
+
+
+def test_given_start():
+    data = regression(3)
+    oracle = fit(OracleClustersRegressor(labels=data.labels), data)
+    model = CLoVERegressor(n_clusters=3, init=oracle.cluster_params_, max_iter=1, polish=False)
+    model.set_params(tol=0, step_size=1e-12, true_labels=data.labels)
+    fit(model, data)
+    assert model.history_["ari"][0] == 1.0
+    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-8)
+
+
+# --------------------------------------------------------------------------- invariance
+
+
+@pytest.mark.parametrize("embedding", ["log", "sqrt", "raw", "centered"])
+def test_rows_permuted_and_ids_renamed_change_nothing(embedding):
+    data = regression(4)
+    options = {"n_clusters": 3, "embedding": embedding, "random_state": 0}
+    model = fit(CLoVERegressor(**options), data)
+    rng = np.random.RandomState(0)
+    order = rng.permutation(len(data.y))
+    names = rng.permutation(len(model.groups_)) + 100
+    renamed = names[np.searchsorted(model.groups_, data.groups)]
+    other = CLoVERegressor(**options).fit(data.X[order], data.y[order], groups=renamed[order])
+    of_old = np.searchsorted(other.groups_, names)
+    np.testing.assert_allclose(other.coef_[of_old], model.coef_, rtol=0, atol=1e-8)
+    assert adjusted_rand_score(other.labels_[of_old], model.labels_) == 1.0
+
+
+def test_weights_are_repetition():
+    data = regression(5)
+    weights = np.random.RandomState(0).randint(0, 4, len(data.y))
+    weighted = fit(CLoVERegressor(n_clusters=3, random_state=0), data, sample_weight=weights)
+    rows = np.repeat(np.arange(len(data.y)), weights)
+    repeated = CLoVERegressor(n_clusters=3, random_state=0).fit(
+        data.X[rows], data.y[rows], groups=data.groups[rows]
+    )
+    np.testing.assert_array_equal(weighted.labels_, repeated.labels_)
+    np.testing.assert_allclose(weighted.params_, repeated.params_, atol=1e-9)
+
+
+def test_threads_change_nothing():
+    data = regression(6)
+    one = fit(CLoVERegressor(n_clusters=3, random_state=0), data)
+    two = fit(CLoVERegressor(n_clusters=3, random_state=0, n_jobs=2), data)
+    np.testing.assert_array_equal(one.params_, two.params_)
+
+
+@pytest.mark.parametrize("Estimator", [CLoVERegressor, IFCARegressor])
+def test_true_labels_and_kept_rounds_are_for_study_only(Estimator):
+    data = regression(7)
+    options = {"n_clusters": 3, "init": "random", "n_init": 1, "random_state": 0}
+    plain = fit(Estimator(**options), data)
+    by_name = dict(zip(np.unique(data.groups).tolist(), data.labels.tolist(), strict=True))
+    studied = fit(Estimator(true_labels=by_name, keep_rounds=True, **options), data)
+    np.testing.assert_array_equal(plain.params_, studied.params_)
+    assert "ari" not in plain.history_
+    assert not hasattr(plain, "round_params_")
+    n_rounds = len(studied.history_["ari"])
+    assert studied.round_params_.shape == (n_rounds, 3, data.X.shape[1] + 1)
+    assert studied.round_labels_.shape == (n_rounds, 24)
+    assert studied.history_["ari"][-1] == adjusted_rand_score(data.labels, studied.labels_)
+
+
+# ------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clusterer": AgglomerativeClustering()},
+        {"matching": "overlap"},
+        {"embedding": "sqrt"},
+        {"averaging": "model", "local_steps": 5},
+        {"weights": "uniform"},
+        {"participation": 0.3},
+        {"init": "same"},
+        {"init": "different", "participation": 0.5},
+        {"init": "same", "first_assignment": "random"},
+    ],
+    ids=str,
+)
+def test_options_recover(options):
+    data = regression(8)
+    model = fit(CLoVERegressor(n_clusters=3, random_state=0, **options), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_stale_vectors_are_counted_and_the_last_round_hears_everybody():
+    data = regression(9)
+    model = CLoVERegressor(
+        n_clusters=3, n_init=1, participation=0.25, polish=False, max_iter=12, tol=0
+    )
+    history = fit(model.set_params(random_state=0), data).history_
+    assert (history["participants"] == 6).all()
+    assert history["stale"][0] == 0
+    assert (history["stale"][1:] > 0).all()
+    # After the rounds all clients are asked for their losses: K models down, K losses up.
+    p = data.X.shape[1] + 1
+    rest = model.floats_down_ - history["floats_down"].sum()
+    assert rest >= 24 * 3 * p
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("Estimator", [CLoVEClassifier, IFCAClassifier])
+@pytest.mark.parametrize("layers", [1, ["hidden1"], "hidden1"])
+def test_shared_layers_of_a_network(Estimator, layers):
+    data = make_rotated_digits(2, clients_per_rotation=3, samples_per_client=60, random_state=0)
+    options = {"n_clusters": 2, "hidden_layer_sizes": (16,), "max_iter": 5, "tol": 0}
+    options |= {"n_init": 1, "random_state": 0}
+    shared = fit(Estimator(shared_layers=layers, **options), data)
+    apart = fit(Estimator(**options), data)
+    slices = shared.model_.layer_slices()
+    assert shared.n_clusters_ == 2
+    assert np.ptp(shared.cluster_params_[:, slices["hidden1"]], axis=0).max() == 0.0
+    assert np.ptp(apart.cluster_params_[:, slices["hidden1"]], axis=0).max() > 0.0
+    assert np.ptp(shared.cluster_params_[:, slices["output"]], axis=0).max() > 0.0
+    saved = apart.history_["floats_down"] - shared.history_["floats_down"]
+    hidden = slices["hidden1"].stop - slices["hidden1"].start
+    np.testing.assert_array_equal(saved, 6 * hidden)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("Estimator", "make"), [(CLoVERegressor, regression), (IFCAClassifier, classification)]
+)
+def test_number_of_clusters_is_found(Estimator, make, n_clusters):
+    data = make(1, n_clusters=n_clusters)
+    model = fit(Estimator(n_clusters="auto", n_init=1, random_state=0), data)
+    assert model.n_clusters_ == n_clusters
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    search = model.search_
+    np.testing.assert_array_equal(search["n_clusters"], np.arange(1, n_clusters + 3))
+    assert search["accepted"][n_clusters - 1]
+    assert not search["accepted"][n_clusters:].any()
+    # The history has the rounds of all fits, and all that they sent.
+    searched = model.history_["searched"]
+    assert set(searched) == {0, *range(1, n_clusters + 3)}
+    assert model.n_iter_ == len(searched)
+    assert model.floats_down_ >= search["floats_down"].sum()
+    # The final fit is that of the number found, from all rows.
+    plain = fit(Estimator(n_clusters=n_clusters, random_state=1), data)
+    np.testing.assert_allclose(model.params_, plain.params_, atol=1e-8)
+
+
+def test_number_of_clusters_is_found_without_targets():
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(12), 20)
+    X = 6.0 * np.eye(3)[codes % 3] + rng.standard_normal((len(codes), 3))
+    model = CLoVE(Location(), n_clusters="auto", random_state=0).fit(X, groups=codes)
+    assert model.n_clusters_ == 3
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+def test_number_of_clusters_of_one_client():
+    data = regression(10)
+    model = CLoVERegressor(n_clusters="auto").fit(data.X, data.y)
+    assert model.n_clusters_ == 1
+    np.testing.assert_array_equal(model.search_["n_clusters"], [1])
+
+
+def test_parameters_are_searched():
+    data = regression(11)
+    X = np.column_stack([data.X, np.unique(data.groups, return_inverse=True)[1]])
+    search = GridSearchCV(
+        CLoVERegressor(group_col=-1, random_state=0),
+        {"n_clusters": [1, 3], "embedding": ["log", "sqrt"]},
+        cv=ClientKFold(2, group_col=-1),
+    )
+    search.fit(X, data.y)
+    assert search.best_params_["n_clusters"] == 3
+
+
+def test_new_clients_are_assigned():
+    data = regression(12)
+    model = fit(CLoVERegressor(n_clusters=3, random_state=0), data)
+    np.testing.assert_array_equal(model.assign(data.X, data.y, data.groups), model.labels_)
+
+
+# ------------------------------------------------------------------------------- refusals
+
+
+def test_nonconvergence_warns_once_with_the_number():
+    data = regression(13)
+    model = CLoVERegressor(n_clusters=3, max_iter=2, polish=False, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 rounds .* Increase max_iter") as seen:
+        fit(model, data)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding": "cosine"}, "embedding"),
+        ({"clusterer": LinearModel()}, "clusterer"),
+        ({"matching": "mean"}, "matching"),
+        ({"init": "kmeans"}, "init"),
+        ({"init": np.zeros((2, 3))}, r"shape \(n_clusters, n_params\) = \(3, 7\)"),
+        ({"first_assignment": "best"}, "first_assignment"),
+        ({"n_clusters": "some"}, "n_clusters"),
+        ({"n_clusters": 25}, "n_clusters=25 is more than the number of clients, 24"),
+        ({"n_clusters": "auto", "init": np.zeros((3, 7))}, "n_clusters='auto' tries several"),
+        ({"shared_layers": 1}, "fewer than all, or names of some"),
+        ({"shared_layers": ["first"]}, r"the layers of the local model are \['linear'\]"),
+        ({"true_labels": [0, 1]}, "true_labels must have one entry a client, 24"),
+        ({"true_labels": {"nobody": 0}}, "true_labels has no entry for 24 of 24 clients"),
+        ({"hidden_layer_sizes": (4,), "shared_layers": 2}, "fewer than all"),
+        ({"hidden_layer_sizes": (4,), "polish": True}, "polish=True needs"),
+    ],
+)
+def test_bad_parameters_are_refused(options, message):
+    data = regression(14)
+    model = CLoVERegressor(**({"n_clusters": 3} | options))
+    with pytest.raises(ValueError, match=message):
+        fit(model, data)
+    assert not hasattr(model, "labels_")

@@ -1,0 +1,160 @@
+"""Pictures of losses and rounds: what is drawn are the numbers of the fit."""
+
+import numpy as np
+import pytest
+
+from skcfl import CLoVE, CLoVEClassifier, CLoVERegressor, IFCARegressor, LocalModelsRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.inspection import LossMatrixDisplay, RoundsDisplay
+from skcfl.models import Location
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_clustered_regression(n_clients=9, n_clusters=3, n_samples=20, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    model = CLoVERegressor(n_clusters=3, true_labels=data.labels, keep_rounds=True, random_state=0)
+    return model.fit(data.X, data.y, groups=data.groups)
+
+
+# ------------------------------------------------------------------ loss matrix
+
+
+def test_matrix_is_the_losses_of_the_clients(data, fitted):
+    display = LossMatrixDisplay.from_estimator(fitted, data.X, data.y, groups=data.groups)
+    model = fitted.model_
+    for i, client in enumerate(fitted.groups_):
+        mine = data.groups == client
+        for k, params in enumerate(fitted.cluster_params_):
+            prediction = model.decision(data.X[mine], params[None], np.zeros(mine.sum(), int))
+            expected = 0.5 * np.mean((prediction.ravel() - data.y[mine]) ** 2)
+            assert display.losses[i, k] == pytest.approx(expected)
+    np.testing.assert_array_equal(
+        fitted.assign(data.X, data.y, data.groups), display.losses.argmin(axis=1)
+    )
+
+
+def test_rows_are_sorted_by_cluster_and_the_assignment_is_outlined(data, fitted):
+    display = LossMatrixDisplay.from_estimator(fitted, data.X, data.y, groups=data.groups)
+    np.testing.assert_array_equal(fitted.labels_[display.order_], np.sort(fitted.labels_))
+    drawn = display.image_.get_array()
+    np.testing.assert_array_equal(drawn, np.asarray(display.losses)[display.order_])
+    first = 0
+    for k, (mark, size) in enumerate(zip(display.marks_, fitted.cluster_sizes_, strict=True)):
+        assert mark.get_xy() == (k - 0.5, first - 0.5)
+        assert (mark.get_width(), mark.get_height()) == (1, size)
+        first += size
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names == [str(g) for g in fitted.groups_[display.order_]]
+    assert len(display.ax_.texts) == 27
+    assert display.n_disagree_ == 0
+
+
+def test_given_numbers():
+    losses = [[1.0, 2.0], [0.5, np.nan], [3.0, 1.0]]
+    display = LossMatrixDisplay(losses=losses, labels=[1, 0, 0]).plot(colorbar=False)
+    np.testing.assert_array_equal(display.order_, [1, 2, 0])
+    assert display.n_disagree_ == 2
+    assert np.ma.is_masked(display.image_.get_array()[0, 1])
+    assert len(display.ax_.texts) == 5
+    again = LossMatrixDisplay(losses=losses).plot(display.ax_, numbers=False)
+    np.testing.assert_array_equal(again.order_, [0, 1, 2])
+    assert again.n_disagree_ == 0
+    assert display.figure_ is again.figure_
+
+
+@pytest.mark.parametrize("top", [2.0, 2e6])
+def test_colours_are_logarithmic_where_losses_are_far_apart(top):
+    display = LossMatrixDisplay(losses=[[1.0, top], [top, 1.0]]).plot()
+    assert display.image_.norm(np.sqrt(top)) == pytest.approx(
+        0.5 if top > 100 else (np.sqrt(2) - 1), abs=1e-9
+    )
+
+
+def test_losses_that_are_all_no_numbers_are_drawn():
+    LossMatrixDisplay(losses=np.full((2, 2), np.inf)).plot().figure_.canvas.draw()
+
+
+def test_new_clients_and_other_methods(data, fitted):
+    groups = np.where(data.groups == data.groups[0], "newcomer", data.groups)
+    display = LossMatrixDisplay.from_estimator(fitted, data.X, data.y, groups=groups)
+    new = np.unique(groups).tolist().index("newcomer")
+    assert display.labels[new] == display.losses[new].argmin()
+    local = LocalModelsRegressor().fit(data.X, data.y, groups=data.groups)
+    display = LossMatrixDisplay.from_estimator(local, data.X, data.y, groups=data.groups)
+    assert display.losses.shape == (9, 9)
+    assert display.n_disagree_ == 0
+    unsupervised = CLoVE(Location(), n_clusters=2, random_state=0).fit(data.X, groups=data.groups)
+    display = LossMatrixDisplay.from_estimator(unsupervised, data.X, groups=data.groups)
+    assert display.losses.shape == (9, 2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"losses": [1.0, 2.0]}, "losses must be an array"),
+        ({"losses": [[1.0, 2.0]], "labels": [2]}, r"one cluster in 0, ..., 1"),
+        ({"losses": [[1.0, 2.0]], "labels": [0, 1]}, "for each of 1 clients"),
+    ],
+)
+def test_what_is_no_matrix_is_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        LossMatrixDisplay(**parameters).plot()
+
+
+# ------------------------------------------------------------------ rounds
+
+
+def test_rounds_are_scored_as_the_estimator_scores(data, fitted):
+    rows = {"X": data.X, "y": data.y, "groups": data.groups}
+    display = RoundsDisplay.from_estimator(fitted, **rows, curve="score", color="C3")
+    assert len(display.score) == len(fitted.history_["ari"])
+    assert display.score[-1] == pytest.approx(fitted.score(**rows), abs=1e-12)
+    np.testing.assert_array_equal(display.line_.get_ydata(), display.score)
+    np.testing.assert_array_equal(display.line_.get_xdata(), np.arange(len(display.score)) + 1)
+    assert display.line_.get_color() == "C3"
+    index = display.plot(display.ax_, curve="ari", name="index")
+    np.testing.assert_array_equal(index.line_.get_ydata(), fitted.history_["ari"])
+    assert index.ax_.get_legend().get_texts()[1].get_text() == "index"
+
+
+def test_scores_of_classifiers_with_clients_not_heard_yet():
+    data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    rows = {"X": data.X, "y": data.y, "groups": data.groups}
+    model = CLoVEClassifier(participation=0.25, keep_rounds=True, random_state=0).fit(**rows)
+    assert (model.round_labels_[0] < 0).sum() == 9
+    display = RoundsDisplay.from_estimator(model, **rows)
+    assert display.ari is None
+    assert display.ax_.get_ylabel() == "accuracy"
+    assert ((display.score > 0) & (display.score <= 1)).all()
+    assert display.score[-1] > display.score[0]
+
+
+def test_index_alone_needs_no_rows(data):
+    model = IFCARegressor(n_clusters=3, true_labels=data.labels, random_state=0)
+    model.fit(data.X, data.y, groups=data.groups)
+    display = RoundsDisplay.from_estimator(model)
+    np.testing.assert_array_equal(display.line_.get_ydata(), model.history_["ari"])
+    with pytest.raises(ValueError, match="keep_rounds=True"):
+        RoundsDisplay.from_estimator(model, data.X, data.y, groups=data.groups)
+    with pytest.raises(ValueError, match=r"curve must be one of \['ari'\]"):
+        display.plot(curve="score")
+
+
+def test_the_search_for_a_number_draws_its_last_fit(data):
+    model = IFCARegressor(n_clusters="auto", true_labels=data.labels, keep_rounds=True)
+    rows = {"X": data.X, "y": data.y, "groups": data.groups}
+    display = RoundsDisplay.from_estimator(model.set_params(random_state=0).fit(**rows), **rows)
+    assert len(display.ari) == len(display.score) < len(model.history_["ari"])
+    assert display.ari[-1] == 1.0
