@@ -34,16 +34,27 @@ PARAMETERS = {
     "fit_intercept": """\
         bool
         Whether the models have an intercept. Set it to False for centred data.""",
+    "hidden_layer_sizes": """\
+        int or sequence of int
+        Units of each hidden layer of a feed-forward network, which every client trains then
+        instead of a linear model (see :class:`skcfl.models.MLP`). Empty for a linear model. Scale
+        the features, and the target of a regression, to about unit size.""",
+    "activation": """\
+        {"relu", "tanh", "logistic", "identity"}
+        Activation of the hidden layers; nothing without hidden layers.""",
     "n_clusters": """\
-        int
+        int or "auto"
         Number of clusters to look for. Clusters that end without a client are dropped, so
-        ``n_clusters_`` may be smaller. More clusters than clients is an error. If the number is
-        not known, search it with ``GridSearchCV``.""",
+        ``n_clusters_`` may be smaller. More clusters than clients is an error. "auto" tries 1, 2,
+        ... on most rows of every client for as long as the loss on the others falls by more than
+        its standard error, and fits the number it found to all rows: as many fits as numbers,
+        all in ``search_`` and ``history_``. ``GridSearchCV`` searches it by any other score.""",
     "max_iter": """\
         "auto" or int
         Largest number of communication rounds. "auto" is 300 for linear models, of which some 30
         are needed where the models are polished, and 50 for networks. A ``ConvergenceWarning``
-        says so when it was not enough.""",
+        says so when it was not enough: of networks with "auto", which is how long they train, when
+        clients still changed their clusters; with a number, when models still moved.""",
     "tol": """\
         float
         The fit stops when no client changed its cluster and no cluster model moved by more than
@@ -83,12 +94,47 @@ PARAMETERS = {
         is 3 with ``init="loss++"`` and 10 with ``init="random"`` for linear models, 1 for
         networks.""",
     "init": """\
-        {"loss++", "random"} or array of shape (n_clusters, n_params)
+        {"loss++", "random", "different", "same"} or array of shape (n_clusters, n_params)
         Start of the cluster models. With "loss++" every client trains a few steps from one
         common start, then the cluster models are drawn among the clients' models, far from each
         other in loss as k-means++ does in distance; it finds well-separated clusters from a
-        single start where random starts often miss them. "random" draws the parameters, as the
-        papers do. An array gives them.""",
+        single start where random starts often miss them. "random" (or "different") draws the
+        parameters, as the papers do; "same" draws one model for all clusters. An array gives
+        them.""",
+    "first_assignment": """\
+        {"loss", "random"}
+        How clients get their models in the first round: by the losses, as in all others, or by
+        chance, an equal number of clients each, for studies of the start.""",
+    "shared_layers": """\
+        int, str, list of str or None
+        Layers of the local model that all clusters have in common: the first so many, or by
+        name (``model_.layer_slices()``). They are averaged over all participants, the others by
+        cluster, and sent once instead of once a cluster. A linear model is one layer.""",
+    "embedding": """\
+        {"log", "sqrt", "raw", "centered"}
+        What of the loss vectors is clustered. "log" is the logarithm of the losses minus each
+        client's mean, so that only the ratios of a client's losses count: neither a model that
+        diverged nor clients whose losses are larger than others', by their noise or the luck of
+        their rows, disturb it. "sqrt" is the paper's theory, "raw" its algorithm, "centered" the
+        raw losses minus each client's mean.""",
+    "clusterer": """\
+        clusterer or None
+        A clusterer of scikit-learn to use in place of k-means. It is cloned every round, and its
+        ``n_clusters`` (or ``n_components``) set to the number of models. Clients it calls noise,
+        and those of more groups than there are models, take the model of least loss.""",
+    "matching": """\
+        {"loss", "overlap", "none"}
+        Which group of clients gets which model: the assignment of least total loss, that
+        with most clients in common with the round before, or group k gets model k, in the order
+        of their first clients (the paper's ablation).""",
+    "true_labels": """\
+        dict, array-like of shape (n_clients,) or None
+        True clusters, as ``labels`` of :class:`~skcfl.OracleClusters`, for study only: they
+        change nothing but add "ari" to ``history_``, the adjusted Rand index by round.""",
+    "keep_rounds": """\
+        bool
+        Whether to keep the cluster models and clusters of every round in ``round_params_`` and
+        ``round_labels_``, for study and for :class:`~skcfl.inspection.RoundsDisplay`.""",
     "polish": """\
         "auto" or bool
         Whether to finish the cluster models by Newton's method once the clusters are stable,

@@ -13,7 +13,10 @@ from abc import ABCMeta, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator
 
-__all__ = ["L1", "L2", "Penalty", "SquaredL2"]
+__all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]
+
+# The smoothed part of a concave penalty, where it is not given, as a fraction of lam.
+SMOOTHING = 1e-3
 
 
 class Penalty(BaseEstimator, metaclass=ABCMeta):
@@ -26,10 +29,13 @@ class Penalty(BaseEstimator, metaclass=ABCMeta):
         equal models form clusters.
     norm : bool
         Whether it is a norm: its conjugate is then 0 on the ball of the dual norm.
+    convex : bool
+        Whether it is convex, so that fusion problems have a dual.
     """
 
     fuses = False
     norm = False
+    convex = True
 
     @abstractmethod
     def value(self, Z):
@@ -190,9 +196,239 @@ class SquaredL2(Penalty):
         return 0.5 * np.einsum("d...,d...->...", U, self._apply(U, lambda q: 1.0 / (t * q)))
 
 
+class ConcavePenalty(Penalty):
+    """Base of the penalties ``g(|z|)`` that grow less and less, up to a constant.
+
+    Linear near zero, so that small differences are drawn to zero as a norm draws them; constant
+    for large ones, so that models of different clusters do not pull at each other.  The kink at
+    zero is rounded off: up to a radius `xi`, g is a parabola that meets the rest with equal value
+    and slope.  A difference is therefore never exactly zero, and clusters need a threshold.
+
+    A subclass has the parameters ``lam``, ``a`` and ``xi`` and says what g is beyond `xi`; the
+    strength is a part of the penalty, because g is not homogeneous.
+    """
+
+    convex = False
+    #: What `a` has to exceed.
+    least_a = 1.0
+
+    @property
+    @abstractmethod
+    def concavity(self):
+        """Least c such that ``g(r) + c r^2 / 2`` is convex; prox needs ``t < 1 / c``."""
+
+    @abstractmethod
+    def _beyond(self, r, lam, a):
+        """Value and slope of g at radii beyond the smoothed part."""
+
+    @abstractmethod
+    def _shrunk(self, r, t, lam, a):
+        """Prox of the radii beyond those whose prox lies in the smoothed part."""
+
+    def _parameters(self):
+        """``lam``, ``a`` and ``xi``, or what is wrong with them."""
+        lam, a = float(self.lam), float(self.a)
+        name = type(self).__name__
+        if not (0.0 < lam < np.inf):
+            raise ValueError(f"lam of {name} must be positive and finite, got {self.lam!r}.")
+        if not (self.least_a < a < np.inf):
+            raise ValueError(
+                f"a of {name} must be larger than {self.least_a:g} and finite, or the penalty "
+                f"does not level off, got {self.a!r}."
+            )
+        xi = SMOOTHING * lam if self.xi is None else float(self.xi)
+        if not (0.0 < xi < lam):
+            raise ValueError(
+                f"xi of {name} must be in (0, lam) = (0, {lam:g}): it rounds off the kink at zero "
+                f"and must leave a linear part up to lam, got {self.xi!r}."
+            )
+        return lam, a, xi
+
+    @property
+    def smoothing(self):
+        """The radius `xi` within which the penalty is a parabola."""
+        return self._parameters()[2]
+
+    @property
+    def curvature(self):
+        """Lipschitz constant of the gradient."""
+        lam, a, xi = self._parameters()
+        return max(float(self._beyond(xi, lam, a)[1]) / xi, self.concavity)
+
+    def value(self, Z):
+        """``g(|z|)`` of every edge."""
+        lam, a, xi = self._parameters()
+        r = _length(Z)
+        edge, slope = self._beyond(xi, lam, a)
+        parabola = edge + 0.5 * slope * (r**2 / xi - xi)
+        return np.where(r <= xi, parabola, self._beyond(np.maximum(r, xi), lam, a)[0])
+
+    def derivative(self, r):
+        """``g'`` at radii `r`, an array of any shape."""
+        lam, a, xi = self._parameters()
+        r = np.asarray(r, dtype=float)
+        # slope / xi * r would overflow for tiny xi, r / xi does not
+        return self._beyond(np.maximum(r, xi), lam, a)[1] * np.minimum(r / xi, 1.0)
+
+    def gradient(self, Z):
+        """``g'(|z|) z / |z|`` of every edge, 0 at zero."""
+        lam, a, xi = self._parameters()
+        r = _length(Z)
+        return Z * (self._beyond(np.maximum(r, xi), lam, a)[1] / np.maximum(r, xi))
+
+    def prox(self, Z, t):
+        """Shorten every difference, by ``lam t`` at most, long ones not at all.
+
+        Parameters
+        ----------
+        Z : ndarray of shape (d, ...)
+            Differences.
+        t : float or ndarray
+            Scale of the penalty, ``1 / rho`` in an augmented Lagrangian of weight rho; smaller
+            than ``1 / concavity``, so that there is one minimiser.
+
+        Returns
+        -------
+        Y : ndarray of shape (d, ...)
+
+        Raises
+        ------
+        ValueError
+            If `t` is too large, or a parameter is not valid.
+        """
+        lam, a, xi = self._parameters()
+        largest = float(np.max(t, initial=0.0))
+        if not largest * self.concavity < 1.0:
+            raise ValueError(
+                f"The scale t = 1 / rho must be smaller than {1.0 / self.concavity:.4g}, so rho "
+                f"larger than {self.concavity:.4g}, for the prox of {self!r} to have one "
+                f"minimiser, got {largest:.4g}."
+            )
+        r = _length(Z)
+        slope = float(self._beyond(xi, lam, a)[1])
+        beyond = np.maximum(r, xi + slope * t)
+        scale = self._shrunk(beyond, t, lam, a) / beyond
+        return Z * np.where(r < beyond, xi / (xi + slope * t), scale)
+
+    def conjugate(self, U, t):
+        """``-t g(0)`` at zero, else infinite: the penalty is bounded."""
+        at_zero = -np.asarray(t) * float(self.value(np.zeros(1)))
+        return np.where(np.abs(U).max(axis=0) == 0.0, at_zero, np.inf)
+
+
+class SCAD(ConcavePenalty):
+    r"""Smoothly clipped absolute deviation of the length of a difference, smoothed at zero.
+
+    With r the length: ``lam r`` up to lam; ``(a lam r - (r^2 + lam^2) / 2) / (a - 1)`` up to
+    ``a lam``; from there on constant, ``(a + 1) lam^2 / 2``.  Up to xi the kink is replaced by
+    ``lam r^2 / (2 xi) + xi lam / 2`` (Yu et al., 2023, after Fan and Li, 2001).
+
+    Parameters
+    ----------
+    lam : float, default=1.0
+        Slope at zero, and the length at which the penalty begins to level off.
+    a : float, default=3.7
+        Beyond ``a lam`` the penalty is constant. Larger than 2; 3.7 is Fan and Li's choice.
+    xi : float or None, default=None
+        Radius of the smoothed part, in (0, lam); None is ``lam / 1000``.
+
+    Examples
+    --------
+    Short differences shrink to almost nothing, long ones stay as they are:
+
+    >>> import numpy as np
+    >>> from skcfl.penalties import SCAD
+    >>> SCAD(lam=1.0, xi=1e-6).prox(np.array([[0.9, 3.0, 6.0], [0.0, 0.0, 8.0]]), 1.0).round(4)
+    array([[0.    , 2.5882, 6.    ],
+           [0.    , 0.    , 8.    ]])
+    """
+
+    least_a = 2.0
+
+    def __init__(self, lam=1.0, a=3.7, xi=None):
+        self.lam = lam
+        self.a = a
+        self.xi = xi
+
+    @property
+    def concavity(self):
+        """``1 / (a - 1)``."""
+        return 1.0 / (self._parameters()[1] - 1.0)
+
+    def _beyond(self, r, lam, a):
+        bend = np.clip(r, lam, a * lam) - lam
+        value = lam * np.minimum(r, lam) + lam * bend - 0.5 * bend**2 / (a - 1.0)
+        return value, (a * lam - np.clip(r, lam, a * lam)) / (a - 1.0)  # 0 beyond, exactly
+
+    def _shrunk(self, r, t, lam, a):
+        bent = ((a - 1.0) * r - a * lam * t) / (a - 1.0 - t)
+        return np.where(r <= lam + lam * t, r - lam * t, np.where(r <= a * lam, bent, r))
+
+
+class MCP(ConcavePenalty):
+    r"""Minimax concave penalty of the length of a difference, smoothed at zero.
+
+    With r the length: ``lam r - r^2 / (2 a)`` up to ``a lam``, from there on constant, ``a lam^2
+    / 2`` (Zhang, 2010).  It bends from zero on, where :class:`SCAD` is linear up to lam.  Up to xi
+    it is a parabola that meets the rest with equal value and slope.
+
+    Parameters
+    ----------
+    lam : float, default=1.0
+        Slope at zero.
+    a : float, default=3.0
+        Beyond ``a lam`` the penalty is constant. Larger than 1.
+    xi : float or None, default=None
+        Radius of the smoothed part, in (0, lam); None is ``lam / 1000``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.penalties import MCP
+    >>> MCP(lam=1.0, xi=1e-6).prox(np.array([[0.9, 2.0, 6.0], [0.0, 0.0, 8.0]]), 1.0).round(4)
+    array([[0. , 1.5, 6. ],
+           [0. , 0. , 8. ]])
+    """
+
+    def __init__(self, lam=1.0, a=3.0, xi=None):
+        self.lam = lam
+        self.a = a
+        self.xi = xi
+
+    @property
+    def concavity(self):
+        """``1 / a``."""
+        return 1.0 / self._parameters()[1]
+
+    def _beyond(self, r, lam, a):
+        r = np.minimum(r, a * lam)
+        return lam * r - 0.5 * r**2 / a, (a * lam - r) / a
+
+    def _shrunk(self, r, t, lam, a):
+        return np.where(r <= a * lam, a * (r - lam * t) / (a - t), r)
+
+
+def _length(Z):
+    """Euclidean length of every edge."""
+    return np.sqrt(np.einsum("d...,d...->...", Z, Z))
+
+
 PENALTIES = {"l2": L2, "l1": L1, "squared_l2": SquaredL2}
+CONCAVE = {"scad": SCAD, "mcp": MCP}
 
 
 def make_penalty(penalty):
-    """Penalty object of a public name; an object is returned as it is."""
-    return PENALTIES[penalty]() if isinstance(penalty, str) else penalty
+    """Convex penalty object of a public name; an object is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        If the penalty is not convex.
+    """
+    penalty = PENALTIES[penalty]() if isinstance(penalty, str) else penalty
+    if not penalty.convex:
+        raise ValueError(
+            f"penalty={penalty!r} is not convex, so that there is no dual problem and no "
+            f"certificate. Use one of {sorted(PENALTIES)}, or the method FPFC."
+        )
+    return penalty

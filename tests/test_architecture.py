@@ -25,14 +25,14 @@ LAYERS = (
     {"_contraction", "_flows"},
     {"clients", "_folds"},
     {"models", "penalties", "graphs", "ledger", "_blocks", "_optimizers"},
-    {"exceptions", "_divergence", "_docs", "_edges", "_groups", "_flows", "_newton"},
+    {"exceptions", "_cuts", "_divergence", "_docs", "_edges", "_groups", "_flows", "_newton"},
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
     "datasets": {"exceptions"},
     "metrics": {"exceptions"},
     "model_selection": {"exceptions", "_docs", "_groups", "metrics"},
-    "inspection": {"exceptions", "_docs", "_groups", "metrics", "model_selection"},
+    "inspection": {"exceptions", "_docs", "_groups", "metrics", "model_selection", "penalties"},
 }
 # Units of one layer that must not know each other, although neither is above the other.
 STRANGERS = [{"solvers", "certificates"}]

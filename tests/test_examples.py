@@ -53,6 +53,46 @@ def test_fusion_path(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_clove(monkeypatch, tmp_path, capsys):
+    module = load("plot_clove")
+    monkeypatch.setattr(module, "ROUNDS", 5)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert re.search(r"CLoVE +10 +1\.00", printed)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_points(monkeypatch, tmp_path, capsys):
+    module = load("plot_points")
+    monkeypatch.setattr(module, "N_LAMS", 20)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert re.search(r"moons, widest range +1\.00 +\(2 clusters at lam = \S+, proved\)", printed)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_gtv_sensors(monkeypatch, tmp_path, capsys):
+    module = load("plot_gtv_sensors")
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert re.search(r"90 stations, 35 of them without rows", printed)
+    assert re.search(r"proved to be the solution's", printed)
+    refitted = [float(x) for x in re.search(r"GTV, refitted +(\S+) +(\S+)", printed).groups()]
+    local = float(re.search(r"one model a station +(\S+)", printed).group(1))
+    assert 10 * refitted[0] < local and refitted[1] < local
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_fpfc(monkeypatch, tmp_path, capsys):
+    module = load("plot_fpfc")
+    monkeypatch.setattr(module, "N_LAMS", 5)
+    monkeypatch.setattr(module, "MAX_ITER", 60)
+    monkeypatch.setattr(module, "RATES", (1.0, 0.3))
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    assert "lam='auto': 3 clusters" in capsys.readouterr().out
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_ellipses(monkeypatch, tmp_path, capsys):
     module = load("plot_ellipses")
     monkeypatch.setattr(module, "LAMS", np.array([0.05, 0.075, 0.15]))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from skcfl.penalties import L1, L2, PENALTIES, SquaredL2, make_penalty
+from skcfl.penalties import L1, L2, MCP, PENALTIES, SCAD, SquaredL2, make_penalty
 
 Q3 = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.2], [0.0, -0.2, 0.3]])
 PENALTY = st.sampled_from([L2(), L1(), SquaredL2(), SquaredL2(Q=Q3)])
@@ -159,3 +159,170 @@ def test_public_names():
         assert type(make_penalty(name)) is kind
     own = SquaredL2(Q=Q3)
     assert make_penalty(own) is own
+
+
+# --------------------------------------------------------------------- concave penalties
+
+
+@st.composite
+def concave(draw):
+    """A concave penalty and a scale small enough for its prox."""
+    lam = draw(st.floats(0.01, 100.0))
+    xi = lam * draw(st.floats(1e-5, 0.99))
+    if draw(st.booleans()):
+        penalty = SCAD(lam, a=draw(st.floats(2.01, 20.0)), xi=xi)
+    else:
+        penalty = MCP(lam, a=draw(st.floats(1.01, 20.0)), xi=xi)
+    return penalty, draw(st.floats(0.001, 0.99)) / penalty.concavity
+
+
+def radii(penalty, n=200):
+    """Lengths around all knots, in one coordinate."""
+    lam, a, xi = penalty.lam, penalty.a, penalty.smoothing
+    return np.unique(
+        np.concatenate([[0.0], *(np.linspace(0, 1.3 * k, n) for k in (xi, lam, a * lam))])
+    )
+
+
+def scad_as_printed(r, lam, a, xi):
+    """The smoothed SCAD as in the paper, case by case."""
+    if r <= xi:
+        return lam / (2 * xi) * r**2 + xi * lam / 2
+    if r <= lam:
+        return lam * r
+    if r <= a * lam:
+        return (a * lam * r - 0.5 * (r**2 + lam**2)) / (a - 1)
+    return lam**2 * (a + 1) / 2
+
+
+@given(st.floats(0.01, 10.0), st.floats(2.1, 10.0), st.floats(1e-3, 0.9))
+def test_scad_is_the_papers(lam, a, share):
+    penalty = SCAD(lam, a=a, xi=share * lam)
+    r = radii(penalty)
+    expected = [scad_as_printed(x, lam, a, share * lam) for x in r]
+    np.testing.assert_allclose(penalty.value(r[None]), expected, rtol=1e-10)
+    assert penalty.concavity == 1 / (a - 1)
+
+
+@given(concave())
+def test_concave_penalties_grow_less_and_less_beyond_the_smoothed_part(drawn):
+    penalty, _ = drawn
+    r = radii(penalty)
+    value, slope = penalty.value(r[None]), penalty.derivative(r)
+    size = penalty.lam * penalty.a * penalty.lam
+    assert (np.diff(value) >= -1e-12 * size).all()
+    assert (slope >= 0).all() and slope.max() <= penalty.lam * (1 + 1e-12)
+    assert (np.diff(slope[r >= penalty.smoothing]) <= 1e-12 * penalty.lam).all()
+    assert not slope[r > penalty.a * penalty.lam].any(), "no pull on models that are far apart"
+    # weakly convex with the constant it says, and smooth with the other
+    move = np.diff(r)
+    assert (np.diff(slope) >= -penalty.concavity * move * (1 + 1e-9) - 1e-9 * penalty.lam).all()
+    assert (np.abs(np.diff(slope)) <= penalty.curvature * move * (1 + 1e-9) + 1e-12).all()
+
+
+@given(concave())
+def test_slope_is_the_derivative_of_the_value(drawn):
+    penalty, _ = drawn
+    r = radii(penalty)
+    middle, step = 0.5 * (r[1:] + r[:-1]), np.diff(r)
+    # the slope changes by its curvature at most within a step
+    rise = np.diff(penalty.value(r[None]))
+    error = np.abs(rise - penalty.derivative(middle) * step)
+    rounding = 1e-13 * penalty.lam**2 * penalty.a
+    assert (error <= penalty.curvature * step**2 + rounding).all()
+
+
+@given(concave(), st.floats(0.0, 3.0), st.integers(0, 2**31))
+def test_concave_prox_beats_a_grid(drawn, share, seed):
+    """Against all lengths of a fine grid, and against other directions."""
+    penalty, t = drawn
+    rng = np.random.RandomState(seed)
+    z = rng.standard_normal((3, 1))
+    z *= share * penalty.a * penalty.lam / np.linalg.norm(z)
+    y = penalty.prox(z, t)
+    best = objective(penalty, y, z, t)
+    length = np.linalg.norm(z)
+    grid = np.linspace(0.0, 1.2, 4001) * max(length, penalty.lam)
+    along = z / length * grid if length else np.zeros((3, 1)) * grid
+    rounding = 1e-12 * (1.0 + objective(penalty, 0 * z, z, t) + t * penalty.lam**2 * penalty.a)
+    assert (objective(penalty, along, z, t) >= best - rounding).all()
+    aside = y + penalty.lam * rng.standard_normal((3, 50)) * 10.0 ** rng.uniform(-3, 1, 50)
+    assert (objective(penalty, aside, z, t) >= best - rounding).all()
+
+
+@given(concave(), arrays(float, (3, 4), elements=numbers))
+def test_concave_prox_is_stationary(drawn, Z):
+    """``t g'(|y|) y / |y| + y - z = 0``, also where the length is at a knot."""
+    penalty, t = drawn
+    Z = np.concatenate(
+        [Z * penalty.lam / 100.0, radii(penalty, 20)[None] * np.ones((3, 1)) / 3**0.5], 1
+    )
+    Y = penalty.prox(Z, t)
+    gap = t * penalty.gradient(Y) + Y - Z
+    # an error of rounding of y changes the gradient by the curvature times it
+    scale = (1.0 + t * penalty.curvature) * np.abs(Z).max()
+    np.testing.assert_allclose(gap, 0.0, atol=1e-13 * scale)
+    np.testing.assert_allclose(
+        penalty.gradient(Y), np.where(Y == 0, 0, Y / np.maximum(np.linalg.norm(Y, axis=0), 1e-300))
+        * penalty.derivative(np.linalg.norm(Y, axis=0)), atol=1e-9 * penalty.lam
+    )  # fmt: skip
+    kept = np.linalg.norm(Z, axis=0) > penalty.a * penalty.lam * (1 + 1e-12)
+    np.testing.assert_array_equal(Y[:, kept], Z[:, kept])
+
+
+@given(st.floats(0.1, 10.0), st.floats(2.1, 10.0), st.floats(0.05, 0.95), st.floats(0.0, 20.0))
+def test_scad_prox_is_the_closed_form(lam, a, share, length):
+    rho = 1.0 / (share * (a - 1.0))
+    xi, r = lam / 1000, length * lam
+    if r <= xi + lam / rho:
+        expected = r * xi * rho / (lam + xi * rho)
+    elif r <= lam + lam / rho:
+        expected = r - lam / rho
+    elif r <= a * lam:
+        expected = ((a - 1) * rho * r - a * lam) / ((a - 1) * rho - 1)
+    else:
+        expected = r
+    got = SCAD(lam, a=a).prox(np.array([[r]]), 1 / rho)[0, 0]
+    assert got == pytest.approx(expected, rel=1e-9, abs=1e-12 * lam)
+
+
+@given(concave(), edges, edges)
+def test_concave_conjugate(drawn, Z, U):
+    """The penalty is bounded: any slope but zero beats it somewhere."""
+    penalty, t = drawn
+    at_zero = penalty.conjugate(np.zeros((3, 2)), t)
+    np.testing.assert_allclose(at_zero, -t * penalty.value(np.zeros((3, 1)))[0])
+    bound = penalty.conjugate(U, t)
+    assert (np.isinf(bound) == U.any(axis=0)).all()
+    assert (t * penalty.value(Z) + bound >= inner(U, Z) - 1e-9 * np.abs(inner(U, Z))).all()
+
+
+@pytest.mark.parametrize("penalty", [SCAD(0.7, xi=0.1), MCP(0.7, xi=0.1)])
+def test_concave_penalties_take_any_shape_of_edges(penalty):
+    rng = np.random.RandomState(1)
+    Z = rng.standard_normal((3, 4, 5))
+    kept, t = Z.copy(), rng.uniform(0.1, 2.0, (4, 5))
+    many = penalty.prox(Z, t)
+    for i, j in np.ndindex(4, 5):
+        np.testing.assert_allclose(many[..., i, j], penalty.prox(Z[:, i, j], t[i, j]), atol=1e-14)
+    np.testing.assert_array_equal(Z, kept)
+    assert penalty.value(Z).shape == (4, 5)
+    np.testing.assert_allclose(penalty.prox(Z, 0.0), Z, rtol=1e-14)
+    np.testing.assert_allclose(penalty.project(Z, t), Z - many)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "t", "message"),
+    [
+        (SCAD(1.0, xi=1.0), 0.1, r"xi of SCAD must be in \(0, lam\) = \(0, 1\)"),
+        (SCAD(0.0), 0.1, "lam of SCAD must be positive"),
+        (SCAD(1.0, a=2.0), 0.1, "a of SCAD must be larger than 2"),
+        (MCP(1.0, a=1.0), 0.1, "a of MCP must be larger than 1"),
+        (MCP(1.0, xi=0.0), 0.1, "xi of MCP must be in"),
+        (SCAD(1.0), 2.7, r"smaller than 2\.7, so rho larger than 0\.3704"),
+        (MCP(1.0), np.array([0.1, 3.5]), r"smaller than 3, so rho larger than 0\.3333"),
+    ],
+)
+def test_concave_penalties_say_what_they_refuse(penalty, t, message):
+    with pytest.raises(ValueError, match=message):
+        penalty.prox(np.ones((3, 2)), t)

@@ -1,5 +1,6 @@
 """The estimators; all import from ``skcfl``."""
 
+from ._clove import CLoVE, CLoVEClassifier, CLoVERegressor
 from ._convex import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
@@ -7,12 +8,20 @@ from ._convex import (
 )
 from ._convex_cv import ConvexClusteredFLClassifierCV, ConvexClusteredFLRegressorCV
 from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
+from ._fpfc import FPFC, FPFCClassifier, FPFCRegressor
+from ._fpfc_cv import FPFCClassifierCV, FPFCRegressorCV
+from ._gtv import GTV, GTVClassifier, GTVRegressor
 from ._ifca import IFCA, IFCAClassifier, IFCARegressor
 from ._local import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
 from ._points import ConvexClustering
 
 __all__ = [
+    "FPFC",
+    "CLoVE",
+    "CLoVEClassifier",
+    "CLoVERegressor",
+    "GTV",
     "IFCA",
     "ConvexClusteredFL",
     "ConvexClusteredFLClassifier",
@@ -20,9 +29,15 @@ __all__ = [
     "ConvexClusteredFLRegressor",
     "ConvexClusteredFLRegressorCV",
     "ConvexClustering",
+    "FPFCClassifier",
+    "FPFCClassifierCV",
+    "FPFCRegressor",
+    "FPFCRegressorCV",
     "FedAvg",
     "FedAvgClassifier",
     "FedAvgRegressor",
+    "GTVClassifier",
+    "GTVRegressor",
     "IFCAClassifier",
     "IFCARegressor",
     "LocalModels",

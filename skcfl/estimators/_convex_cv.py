@@ -19,8 +19,11 @@ __all__ = ["ConvexClusteredFLClassifierCV", "ConvexClusteredFLRegressorCV"]
 TIE = 1e-9
 
 
-class _FusionCV(Fusion):
-    """Base of the fusion methods that choose lam by cross-validation."""
+class LamCV:
+    """What methods that choose lam by cross-validation have in common.
+
+    A subclass has ``_problem(pool, ...)``, ``_path(problem, lams)`` and ``_lam_grid``.
+    """
 
     _parameter_constraints = {
         "n_lams": [Interval(Integral, 1, None, closed="left")],
@@ -93,21 +96,11 @@ class _FusionCV(Fusion):
     def _task_options(self, task):
         return {**task.options, "folds": task.folds}
 
-    def _solve(self, pool, groups, folds):
-        problem = self._problem(pool, groups)
+    def _lams(self, problem):
+        """The values to try, ascending."""
         if self.lams is None:
-            lams = self._lam_grid(problem, self.n_lams, self.lam_min_ratio)
-        else:
-            lams = check_lams(self.lams)
-        if pool.n_clients == 1:
-            # Any lam gives the client its own model.
-            best, scores = len(lams) - 1, np.full((self._n_folds(), len(lams)), np.nan)
-        else:
-            scores = self._scores(pool, groups, folds, lams)
-            best = _best(scores, self.scoring)
-        result = self._solve_at(problem, float(lams[best]))
-        result.extra.update(lam=float(lams[best]), lams=lams, cv_scores=scores, best_index=best)
-        return self._finish(problem, result)
+            return self._lam_grid(problem, self.n_lams, self.lam_min_ratio)
+        return check_lams(self.lams)
 
     def _splitter(self, rng=None):
         """The splitter; it finds the clients in the groups that it is given."""
@@ -118,28 +111,45 @@ class _FusionCV(Fusion):
     def _n_folds(self):
         return self._splitter().get_n_splits(None, None, [0])
 
-    def _scores(self, pool, groups, folds, lams):
+    def _scores(self, pool, folds, lams, *ids):
         """Scores (n_folds, n_lams); what the clients send is booked."""
         rng = pool.random_state
         parts = folds.split(self._splitter(rng))
         seeds = rng.randint(np.iinfo(np.int32).max, size=len(parts))
         done = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._score_fold)(part, groups, lams, seed)
+            delayed(self._score_fold)(part, lams, seed, *ids)
             for part, seed in zip(parts, seeds, strict=True)
         )
         for _, up, down in done:
             pool.ledger.book(up=up, down=down)
         return np.array([scores for scores, _, _ in done])
 
-    def _score_fold(self, fold, groups, lams, seed):
+    def _score_fold(self, fold, lams, seed, *ids):
         pool = fold.pool(random_state=seed)
-        path = self._path(self._problem(pool, groups), lams)
+        path = self._path(self._problem(pool, *ids), lams)
         scores = fold.scores(path.params, self.scoring)
         return scores, pool.ledger.up, pool.ledger.down
 
 
-def _best(scores, scoring):
-    """Place of the best mean score, the last of equal ones."""
+class _FusionCV(LamCV, Fusion):
+    """Base of the fusion methods that choose lam by cross-validation."""
+
+    def _solve(self, pool, groups, folds):
+        problem = self._problem(pool, groups)
+        lams = self._lams(problem)
+        if pool.n_clients == 1:
+            # Any lam gives the client its own model.
+            best, scores = len(lams) - 1, np.full((self._n_folds(), len(lams)), np.nan)
+        else:
+            scores = self._scores(pool, folds, lams, groups)
+            best = best_lam(scores, self.scoring)
+        result = self._solve_at(problem, float(lams[best]))
+        result.extra.update(lam=float(lams[best]), lams=lams, cv_scores=scores, best_index=best)
+        return self._finish(problem, result)
+
+
+def best_lam(scores, scoring, last=True):
+    """Place of the best mean score, the last of equal ones or the one in their middle."""
     mean = scores.mean(axis=0)
     if not np.isfinite(mean).any():
         raise ValueError(
@@ -148,7 +158,8 @@ def _best(scores, scoring):
         )
     mean = np.where(np.isfinite(mean), mean, -np.inf)
     top = mean.max()
-    return int(np.flatnonzero(mean >= top - TIE * abs(top))[-1])
+    equal = np.flatnonzero(mean >= top - TIE * abs(top))
+    return int(equal[-1 if last else len(equal) // 2])
 
 
 @document

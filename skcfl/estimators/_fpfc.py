@@ -1,0 +1,658 @@
+"""FPFC: fusion of clients with a concave penalty."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._docs import document
+from .._optimizers import OPTIMIZERS
+from ..base import BaseFederated
+from ..penalties import CONCAVE, PENALTIES
+from ..solvers import (
+    FPFCOptions,
+    FPFCSearch,
+    FusionPath,
+    fpfc,
+)
+from ..solvers._fpfc_problem import FPFCProblem
+from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+
+__all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
+
+# Values of lam that "auto" begins with; it goes on where clients are apart at the last.
+N_LAMS = 12
+# Step of Adam, the optimiser of networks.
+NETWORK_STEP = 0.005
+
+
+class _FPFC(BaseFederated):
+    """What the three flavours share."""
+
+    _parameter_constraints = {
+        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "penalty": [StrOptions({*CONCAVE, "l1", "l2"})],
+        "a": [Interval(Real, 1, None, closed="neither"), None],
+        "xi": [Interval(Real, 0, None, closed="neither"), None],
+        "penalty_scale": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "refit": ["boolean"],
+        "nu": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "local_steps": [
+            StrOptions({"auto", "exact"}),
+            Interval(Integral, 1, None, closed="left"),
+            "array-like",
+        ],
+        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "optimizer": [StrOptions({"auto", *OPTIMIZERS})],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "participation": [Interval(Real, 0, 1, closed="right")],
+        "pairs": [StrOptions({"either", "both"})],
+        "init": [StrOptions({"auto", "local", "common"}), "array-like"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), None],
+        "warm_start": ["boolean"],
+    }
+
+    _doc_parameters = {
+        "lam": """\
+            "auto" or float
+            The paper's lambda, not negative: 0 gives every client its own model. Models nearer
+            than about ``lam`` are drawn together, models farther apart than ``a * lam`` do not
+            feel each other, so that ``a * lam`` should lie between the distances of local models
+            within clusters and between clusters, a window of a factor of about 2. "auto" finds
+            it: it goes up a grid from the least to the largest distance, every value from the
+            same local models, refits the clusters met, and takes the partition of the least
+            Bayesian information criterion (see :class:`ConvexClusteredFL`), in the middle of the
+            values where it was met.""",
+        "penalty": """\
+            {"scad", "mcp", "l2", "l1"}
+            The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
+            do not bias clusters that are apart (:class:`skcfl.penalties.SCAD`,
+            :class:`skcfl.penalties.MCP`). "l2" and "l1" are norms, of weight ``lam``: convex, and
+            for comparison; ``ConvexClusteredFL(lam=lam / n_clients)`` has the same solution.""",
+        "a": """\
+            float or None
+            Beyond ``a * lam`` the penalty is constant; larger than 2 with "scad", than 1 with
+            "mcp". None is 3.7 and 3. Not used by norms.""",
+        "xi": """\
+            float or None
+            Radius within which the kink of the penalty at zero is rounded off, smaller than
+            ``lam``; None is ``lam / 1000``. Not used by norms.""",
+        "penalty_scale": """\
+            "auto" or float
+            Factor s of the penalty; 1 is the paper's. "auto" is 5 times the typical curvature of
+            the clients' objectives, so that the units of the features do not matter: with 1,
+            models of features in large units are hardly drawn together, and those of features in
+            small units hardly learn (networks count as of curvature 1). Raise it where curvatures
+            differ widely, as with counts. For norms "auto" is 1.""",
+        "refit": """\
+            bool
+            Whether to fit each cluster's model anew on the pooled rows of its clients, once the
+            clusters are known. Without it a cluster has the mean of its clients' models,
+            weighted by their rows, as in the paper; the clusters settle long before these means
+            are the best models, and refitting is advised. The clients' own models are kept in
+            ``fusion_params_``.""",
+        "nu": """\
+            "auto" or float
+            Threshold of clusters: clients i and j are linked if ``theta_ij`` is not longer, and
+            clusters are the connected components. "auto" looks for the widest gap in the lengths
+            at which clients link up, on a logarithmic scale between ``xi`` and ``lam``, where the
+            penalty is linear and no difference can rest.""",
+        "rho": """\
+            "auto" or float
+            Weight of the augmented term. "auto" is the typical curvature of the clients'
+            objectives, and three times the concavity of the penalty at least (``3 / (a - 1)`` for
+            the paper's), where the update of a pair has one minimiser and goes to it quickly.""",
+        "local_steps": """\
+            "auto", "exact", int or array-like of shape (n_clients,)
+            Steps of a client in a round; an array gives every client its own number, in the order
+            of the sorted ids. "exact" solves the clients' problems to the end (linear models
+            only). "auto" is 10.""",
+        "step_size": """\
+            "auto" or float
+            Length of a local step. "auto" is 1 over the client's Lipschitz constant plus ``rho``,
+            halved where a step would raise its objective; .005 under Adam. A number is used as it
+            is and can make the fit diverge.""",
+        "optimizer": """\
+            {"auto", "sgd", "momentum", "adam"}
+            Rule of the local steps. "sgd" takes plain gradient steps, which is gradient descent
+            where ``batch_size`` is None; "momentum" adds momentum of 0.9. "auto" is "sgd" for
+            linear models and "adam" for networks.""",
+        "pairs": """\
+            {"either", "both"}
+            Pairs that the server updates in a round with a part of the clients: those of which
+            either client takes part, with its last copy of the other's model, or of which both
+            do. The paper leaves it open. With a fraction q of the clients "both" reaches a pair
+            in ``q ** 2`` of the rounds only, and needs many times the rounds.""",
+        "init": """\
+            {"auto", "local", "common"} or array-like of shape (n_clients, n_params)
+            Models to start from. "local" is each client's own converged model, from which a wide
+            range of ``lam`` finds the clusters. "auto" is the same, but drawn to the common model
+            as if by .3 rows a parameter: with many rows it makes no difference, and with few, or
+            with classes that can be separated, local models are mostly noise (not for networks).
+            "common" is the same model for all, as the paper writes; then a narrow range of
+            ``lam`` finds clusters, and with a larger one models never leave each other. An array
+            gives them, in the order of the sorted ids.""",
+        "max_iter": """\
+            int
+            Most rounds (for every ``lam`` that is tried); a ``ConvergenceWarning`` says what was
+            missing when they were not enough.""",
+        "tol": """\
+            float
+            Stationarity residual at which the rounds end, relative to the clients' gradients
+            before any training and to the distances of the local models. 0 runs all ``max_iter``
+            rounds.""",
+        "n_iter_no_change": """\
+            int or None
+            The rounds also end when the partition has been the same for so many (divided by
+            ``participation``) and ``theta`` is within a thousandth of the models' differences, a
+            hundredth for networks and samples of the clients: clusters settle long before models
+            do. None waits for ``tol``.""",
+        "warm_start": """\
+            bool
+            Whether to start from the models of the last fit, if it was of as many clients and
+            parameters; with the same penalty and ``rho`` the rounds just go on. As the problem is
+            not convex, the result depends on the start.""",
+    }
+
+    _doc_attributes = {
+        "lam_": """\
+            float
+            The ``lam`` of the fit.""",
+        "lam_search_": """\
+            dict of str to ndarray
+            With ``lam="auto"``: the values tried, "lam", ascending, and "n_clusters" and
+            "criterion" at each.""",
+        "fusion_params_": """\
+            ndarray of shape (n_clients, n_params)
+            The clients' own models at the end of the rounds.""",
+        "penalty_scale_": """\
+            float
+            The factor of the penalty.""",
+        "rho_": """\
+            float
+            Weight of the augmented term; NaN where no rounds were run, as at ``lam=0``.""",
+        "nu_": """\
+            float
+            The threshold of clusters.""",
+        "residual_": """\
+            float
+            Stationarity residual: the larger of the clients' gradients of the objective over those
+            before any training, and of ``w_i - w_j - theta_ij`` over the distances of the local
+            models, both root mean squares. Where a settled partition ended the rounds it is
+            larger than ``tol``.""",
+        "objective_": """\
+            float
+            Value of the penalised objective at ``fusion_params_``.""",
+        "n_iter_": """\
+            int
+            Number of rounds at ``lam_``.""",
+        "history_": """\
+            dict of str to ndarray
+            What happened at ``lam_`` from check to check: the round; the objective, the augmented
+            Lagrangian and the residual; the residual of theta; number of clusters; participants
+            and numbers sent to and by the server since the last check, its own cost included.""",
+        "floats_up_": """\
+            int
+            Numbers sent by the clients to the server in the whole fit, the search of ``lam``
+            and the refit included.""",
+    }
+
+    def _solve(self, pool):
+        problem = self._problem(pool)
+        return self._finish(problem, self._minimise(problem))
+
+    def _problem(self, pool):
+        """The clients and the kind of penalty, checked."""
+        kind = CONCAVE.get(self.penalty) or PENALTIES[self.penalty]
+        given = {"a": self.a, "xi": self.xi} if self.penalty in CONCAVE else {}
+        penalty = kind(**{name: value for name, value in given.items() if value is not None})
+        scale = None if self.penalty_scale == "auto" else float(self.penalty_scale)
+        return FPFCProblem(pool, penalty, scale, self._init(pool))
+
+    def _minimise(self, problem):
+        """Run the rounds at the lam given or found."""
+        run, search = self._runner(problem), None
+        lam, state = self.lam, None
+        if lam == "auto" and problem.n > 1:
+            search = FPFCSearch(problem, lambda lam: run(lam)[0], problem.rng, self.verbose)
+            lam, result = search.run(problem.grid(N_LAMS))
+        else:
+            lam = 0.0 if lam == "auto" else lam
+            result, state = run(lam, self._last_state(problem))
+        if self.warm_start:
+            self._warm = state
+        result.extra["lam"] = float(lam)
+        if search is not None:
+            result.extra["lam_search"] = search.record()
+        return result
+
+    def _runner(self, problem):
+        """The solver, ``run(lam, state=None)``; every run draws the same participants."""
+        pool = problem.pool
+        seed = pool.random_state.randint(np.iinfo(np.int32).max)
+        problem.rng = check_random_state(seed)
+        options = self._options(pool)
+
+        def run(lam, state=None):
+            pool.random_state = check_random_state(seed)
+            return fpfc(problem, float(lam), options, pool.random_state, state)
+
+        return run
+
+    def _last_state(self, problem):
+        """Where the last fit ended, if it was of as many clients and parameters."""
+        state = getattr(self, "_warm", None) if self.warm_start else None
+        return state if state is not None and state.W.shape == (problem.n, problem.d) else None
+
+    def _options(self, pool):
+        """Options of the solver, none automatic but what depends on the problem."""
+        exact = self.local_steps == "exact" if isinstance(self.local_steps, str) else False
+        if exact and not pool.second_order:
+            raise ValueError(
+                f"local_steps='exact' needs a local model with exact proximal points, got "
+                f"{pool.model_name}. Give a number of steps."
+            )
+        optimizer = self.optimizer
+        if optimizer == "auto":
+            optimizer = "sgd" if pool.second_order else "adam"
+        step_size = self.step_size
+        if step_size == "auto":
+            step_size = None if pool.second_order and optimizer != "adam" else NETWORK_STEP
+        return FPFCOptions(
+            local_steps=None if exact else self._steps(pool.n_clients),
+            step_size=step_size,
+            optimizer=optimizer,
+            batch_size=self.batch_size,
+            participation=float(self.participation),
+            pairs=self.pairs,
+            rho=None if self.rho == "auto" else float(self.rho),
+            nu=None if self.nu == "auto" else float(self.nu),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_iter_no_change=self.n_iter_no_change,
+            verbose=self.verbose,
+        )
+
+    def _steps(self, n):
+        """Local steps, a number or one a client."""
+        if isinstance(self.local_steps, str):
+            return 10
+        steps = np.asarray(self.local_steps)
+        whole = steps.dtype.kind in "iu" and (steps >= 1).all()
+        if not whole or steps.shape not in ((), (n,)):
+            raise ValueError(
+                f"local_steps must be a number of steps, or an array with one, at least 1, for "
+                f"each of the {n} clients, got {self.local_steps!r}."
+            )
+        return int(steps) if steps.ndim == 0 else steps
+
+    def _init(self, pool):
+        """Which models to start from, or the models."""
+        n, p = pool.n_clients, pool.n_params
+        if isinstance(self.init, str):
+            return self.init
+        start = np.asarray(self.init, dtype=float)
+        if start.shape != (n, p) or not np.isfinite(start).all():
+            raise ValueError(
+                f"init must have shape ({n}, {p}), a finite model for each client, got shape "
+                f"{start.shape}."
+            )
+        return start
+
+    def _finish(self, problem, result):
+        """Refit the clusters if that is asked for, and keep what the fit publishes."""
+        result.extra.update(fusion_params=result.params, penalty_scale=problem.strength)
+        result.params = None
+        if self.refit:
+            result.cluster_params = problem.refit(
+                result.labels, result.cluster_params, problem.pool.random_state
+            )
+        return result
+
+    # --------------------------------------------------------------------------- over lam
+
+    def _path(self, problem, lams):
+        """FusionPath over `lams`, every one from the same start, as fits at them would give it."""
+        run, pool, results, models = self._runner(problem), problem.pool, [], []
+        for lam in lams:
+            result = run(lam)[0]
+            theta = result.cluster_params
+            if self.refit and results and np.array_equal(result.labels, results[-1].labels):
+                models.append(models[-1])
+            else:
+                if self.refit:
+                    theta = problem.refit(result.labels, theta, pool.random_state)
+                models.append(theta[result.labels])
+            results.append(result)
+        unknown = np.full(len(results), np.nan)
+        return FusionPath(
+            lams=np.asarray(lams, dtype=float),
+            params=np.array(models),
+            fusion_params=np.array([r.params for r in results]),
+            labels=np.array([r.labels for r in results]),
+            objectives=np.array([r.objective for r in results]),
+            gaps=unknown,
+            certified=np.zeros(len(results), dtype=bool),
+            converged=np.array([r.converged for r in results]),
+            n_iter=np.array([r.n_iter for r in results]),
+        )
+
+    def _lam_grid(self, problem, n_lams, ratio=None):
+        """Values of lam for a path."""
+        return problem.grid(n_lams, ratio)
+
+    def _lam_bounds(self, problem):
+        """Bounds of the lam from which equal models of all clients are stationary."""
+        return problem.bounds()
+
+
+@document
+class FPFC(GenericMixin, _FPFC):
+    r"""Fusion penalised federated clustering with any local model.
+
+    .. math:: \min_{w_1, \dots, w_m} \; \sum_i f_i(w_i)
+              + \frac{s}{m} \sum_{i<j} g_\lambda(\|w_i - w_j\|)
+
+    Every client has a model :math:`w_i`, and a concave penalty draws those of alike clients
+    together: the number of clusters comes out (Yu et al. [1]_).  Beyond :math:`a \lambda` the
+    penalty g, a smoothed SCAD, is constant, so that unlike clients do not pull at each other and
+    clusters are not biased, as they are with a norm (:class:`ConvexClusteredFL`).  In exchange
+    the problem is not convex: the result depends on the start, and is a stationary point.
+
+    In every round some clients take some steps on their own rows, drawn to a model the server
+    sends them; the server then updates all pairs.  Local models need no second derivatives.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FPFCClassifier : The same with a linear classifier.
+    FPFCRegressor : The same with a linear regressor.
+    ConvexClusteredFL : Convex fusion, with certificates.
+    IFCA : Number of clusters given.
+
+    Notes
+    -----
+    ``lam`` is the paper's :math:`\lambda`, and with ``penalty_scale=1`` the objective is. (The
+    paper's formula, over all ordered pairs with 1/(2 m), is the same.) It is not the ``lam`` of
+    :class:`ConvexClusteredFL`, because g is not homogeneous.
+
+    A ``lam`` so small that all distances are beyond :math:`a \lambda` leaves every client its
+    local model, which is an exact stationary point: the rounds stop at once.  A ``lam`` so large
+    that distances between clusters are not, fuses all.
+
+    Local models with second derivatives start from exact minimisers and are refitted by Newton's
+    method; others, networks, are trained: 300 steps of Adam for the start (the same initial
+    parameters for all, without which distances of networks mean nothing), and 50 rounds of model
+    averaging within each cluster to refit it.
+
+    Clients send a model a round, and at the checks, every fifth round at full participation and
+    in proportion less often below, their objective and its gradient.
+
+    References
+    ----------
+    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
+       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
+
+    Examples
+    --------
+    >>> from skcfl import FPFC
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.models import LinearModel
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
+    >>> fusion = FPFC(LinearModel(loss="huber"), refit=True)
+    >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    """
+
+    def __init__(
+        self,
+        model=None,
+        lam="auto",
+        *,
+        penalty="scad",
+        a=None,
+        xi=None,
+        penalty_scale="auto",
+        refit=False,
+        nu="auto",
+        rho="auto",
+        local_steps="auto",
+        step_size="auto",
+        optimizer="auto",
+        batch_size=None,
+        participation=1.0,
+        pairs="either",
+        init="auto",
+        max_iter=500,
+        tol=1e-5,
+        n_iter_no_change=20,
+        warm_start=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.lam = lam
+        self.penalty = penalty
+        self.a = a
+        self.xi = xi
+        self.penalty_scale = penalty_scale
+        self.refit = refit
+        self.nu = nu
+        self.rho = rho
+        self.local_steps = local_steps
+        self.step_size = step_size
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.participation = participation
+        self.pairs = pairs
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FPFCClassifier(ClassifierMixin, _FPFC):
+    """Fusion penalised federated clustering with linear classifiers.
+
+    Fits a classifier a client, with a concave penalty that draws models of alike clients
+    together and lets unlike ones alone: clusters come out, and their number (Yu et al. [1]_; see
+    :class:`FPFC` for the objective and notes on the method).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FPFC : The same with any local model, and notes on the method.
+    FPFCClassifierCV : The same with ``lam`` chosen by cross-validation.
+    ConvexClusteredFLClassifier : Convex fusion, with certificates.
+
+    References
+    ----------
+    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
+       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
+
+    Examples
+    --------
+    >>> from skcfl import FPFCClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> fusion = FPFCClassifier(refit=True)
+    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
+    2
+    >>> fusion.predict_proba(data.X[:3], groups=data.groups[:3]).shape
+    (3, 2)
+    """
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        loss="log_loss",
+        alpha=1e-4,
+        fit_intercept=True,
+        penalty="scad",
+        a=None,
+        xi=None,
+        penalty_scale="auto",
+        refit=False,
+        nu="auto",
+        rho="auto",
+        local_steps="auto",
+        step_size="auto",
+        optimizer="auto",
+        batch_size=None,
+        participation=1.0,
+        pairs="either",
+        init="auto",
+        max_iter=500,
+        tol=1e-5,
+        n_iter_no_change=20,
+        warm_start=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.penalty = penalty
+        self.a = a
+        self.xi = xi
+        self.penalty_scale = penalty_scale
+        self.refit = refit
+        self.nu = nu
+        self.rho = rho
+        self.local_steps = local_steps
+        self.step_size = step_size
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.participation = participation
+        self.pairs = pairs
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FPFCRegressor(RegressorMixin, _FPFC):
+    """Fusion penalised federated clustering with linear regressors.
+
+    Fits a regression a client, with a concave penalty that draws models of alike clients
+    together and lets unlike ones alone: clusters come out, and their number (Yu et al. [1]_; see
+    :class:`FPFC` for the objective and notes on the method).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FPFC : The same with any local model, and notes on the method.
+    FPFCRegressorCV : The same with ``lam`` chosen by cross-validation.
+    ConvexClusteredFLRegressor : Convex fusion, with certificates.
+
+    References
+    ----------
+    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
+       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
+
+    Examples
+    --------
+    >>> from sklearn.metrics import adjusted_rand_score
+    >>> from skcfl import FPFCRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> fusion = FPFCRegressor(refit=True)
+    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
+    3
+    >>> adjusted_rand_score(data.labels, fusion.labels_)
+    1.0
+    """
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        loss="squared_error",
+        alpha=1e-4,
+        fit_intercept=True,
+        penalty="scad",
+        a=None,
+        xi=None,
+        penalty_scale="auto",
+        refit=False,
+        nu="auto",
+        rho="auto",
+        local_steps="auto",
+        step_size="auto",
+        optimizer="auto",
+        batch_size=None,
+        participation=1.0,
+        pairs="either",
+        init="auto",
+        max_iter=500,
+        tol=1e-5,
+        n_iter_no_change=20,
+        warm_start=False,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.penalty = penalty
+        self.a = a
+        self.xi = xi
+        self.penalty_scale = penalty_scale
+        self.refit = refit
+        self.nu = nu
+        self.rho = rho
+        self.local_steps = local_steps
+        self.step_size = step_size
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.participation = participation
+        self.pairs = pairs
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

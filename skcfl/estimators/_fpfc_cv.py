@@ -1,0 +1,285 @@
+"""FPFC, lam chosen on the path."""
+
+import numpy as np
+from sklearn.utils._param_validation import StrOptions
+
+from .._docs import document
+from ..solvers import FPFCRefits
+from ._convex_cv import LamCV, best_lam
+from ._flavours import ClassifierMixin, RegressorMixin
+from ._fpfc import _FPFC
+
+__all__ = ["FPFCClassifierCV", "FPFCRegressorCV"]
+
+
+class _FPFCCV(LamCV, _FPFC):
+    """What both flavours share."""
+
+    _parameter_constraints = {"criterion": [StrOptions({"cv", "bic"})]}
+
+    _doc_parameters = {
+        "criterion": """\
+            {"cv", "bic"}
+            How values of ``lam`` are compared. "cv" scores the models on rows held out within
+            each client. "bic" uses all rows and compares the partitions, refitted, by the
+            Bayesian information criterion that ``lam="auto"`` of :class:`FPFC` uses: no folds, and
+            a fraction of the time; prefer it where the clusters are the aim.""",
+        "lams": """\
+            array-like or None
+            Values of ``lam`` to try. None goes from .3 times the least distance of local models
+            over ``a`` to 1.05 times the largest: the useful window lies between.""",
+        "lam_min_ratio": """\
+            float or None
+            The least value of ``lam`` over the largest. None begins below the least distance of
+            local models. Not used with ``lams``.""",
+        "cv": """\
+            int, cross-validation splitter or iterable
+            How rows are dealt with ``criterion="cv"``. A number of folds takes that many rows of
+            every client out in turn (:class:`skcfl.model_selection.ClientKFold`, shuffled by
+            ``random_state``). A splitter gets the features without ids, the targets, and the
+            clients' positions in ``groups_`` as groups; an iterable yields positions of training
+            and test rows.""",
+        "scoring": """\
+            str, callable or None
+            What is to be large on the test rows with ``criterion="cv"``: None is minus the mean
+            loss of the local model, a row's weight counted; else a name that scikit-learn knows,
+            such as "accuracy" or "roc_auc", or a scorer, for which all rows count alike.""",
+        "refit": """\
+            bool
+            Whether each cluster's model is fitted anew on the pooled rows of its clients, on
+            every fold and in the end. It is advised, and with it the folds judge partitions
+            rather than how far the rounds came.""",
+    }
+
+    _doc_attributes = {
+        "lam_": """\
+            float
+            The ``lam`` of best mean score, the one in the middle of equal ones.""",
+        "cv_scores_": """\
+            ndarray of shape (n_folds, n_lams)
+            Score of every fold at every value, the larger the better; with ``criterion="bic"``
+            one row, minus the criterion. NaN with one client, where nothing is chosen.""",
+        "n_iter_": """\
+            int
+            Number of rounds of the final fit.""",
+    }
+
+    def _solve(self, pool, folds):
+        problem = self._problem(pool)
+        lams = self._lams(problem)
+        run, found = self._runner(problem), {}
+        if pool.n_clients == 1:
+            # Any lam gives the client its own model.
+            scores, best = np.full((self._n_folds(), len(lams)), np.nan), len(lams) - 1
+        else:
+            if self.criterion == "bic":
+                refits = FPFCRefits(problem, problem.rng)
+                found = dict(enumerate(run(lam)[0] for lam in lams))
+                scores = -np.array([[refits.criterion(r.labels) for r in found.values()]])
+            else:
+                scores = self._scores(pool, folds, lams)
+            best = best_lam(scores, self.scoring, last=False)
+        result = found[best] if best in found else run(lams[best])[0]
+        result.extra.update(lam=float(lams[best]), lams=lams, cv_scores=scores, best_index=best)
+        return self._finish(problem, result)
+
+    def _n_folds(self):
+        return 1 if self.criterion == "bic" else super()._n_folds()
+
+
+@document
+class FPFCClassifierCV(ClassifierMixin, _FPFCCV):
+    """FPFC with linear classifiers, lam chosen on the path.
+
+    The rounds are run at a grid of ``lam``, always from the same local models, and the value whose
+    models score best on rows held out within each client (or whose partition has the least
+    Bayesian information criterion) is used for all rows, as by :class:`FPFCClassifier`. The grid
+    comes from the distances of the local models: nothing has to be known about ``lam``.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FPFCClassifier : One value of lam, or one chosen by its clusters.
+    skcfl.model_selection.lam_path : The path.
+    skcfl.model_selection.ClientKFold : The folds.
+
+    Examples
+    --------
+    >>> from skcfl import FPFCClassifierCV
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> fusion = FPFCClassifierCV(criterion="bic", refit=True)
+    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
+    2
+    >>> fusion.cv_scores_.shape
+    (1, 15)
+    """
+
+    def __init__(
+        self,
+        n_lams=15,
+        *,
+        lams=None,
+        lam_min_ratio=None,
+        criterion="cv",
+        cv=5,
+        scoring=None,
+        loss="log_loss",
+        alpha=1e-4,
+        fit_intercept=True,
+        penalty="scad",
+        a=None,
+        xi=None,
+        penalty_scale="auto",
+        refit=False,
+        nu="auto",
+        rho="auto",
+        local_steps="auto",
+        step_size="auto",
+        optimizer="auto",
+        batch_size=None,
+        participation=1.0,
+        pairs="either",
+        init="auto",
+        max_iter=500,
+        tol=1e-5,
+        n_iter_no_change=20,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_lams = n_lams
+        self.lams = lams
+        self.lam_min_ratio = lam_min_ratio
+        self.criterion = criterion
+        self.cv = cv
+        self.scoring = scoring
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.penalty = penalty
+        self.a = a
+        self.xi = xi
+        self.penalty_scale = penalty_scale
+        self.refit = refit
+        self.nu = nu
+        self.rho = rho
+        self.local_steps = local_steps
+        self.step_size = step_size
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.participation = participation
+        self.pairs = pairs
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FPFCRegressorCV(RegressorMixin, _FPFCCV):
+    """FPFC with linear regressors, lam chosen on the path.
+
+    The rounds are run at a grid of ``lam``, always from the same local models, and the value whose
+    models score best on rows held out within each client (or whose partition has the least
+    Bayesian information criterion) is used for all rows, as by :class:`FPFCRegressor`. The grid
+    comes from the distances of the local models: nothing has to be known about ``lam``.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FPFCRegressor : One value of lam, or one chosen by its clusters.
+    skcfl.model_selection.lam_path : The path.
+    skcfl.model_selection.ClientKFold : The folds.
+
+    Examples
+    --------
+    >>> from skcfl import FPFCRegressorCV
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> fusion = FPFCRegressorCV(criterion="bic", refit=True)
+    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
+    3
+    >>> fusion.cv_scores_.shape
+    (1, 15)
+    """
+
+    def __init__(
+        self,
+        n_lams=15,
+        *,
+        lams=None,
+        lam_min_ratio=None,
+        criterion="cv",
+        cv=5,
+        scoring=None,
+        loss="squared_error",
+        alpha=1e-4,
+        fit_intercept=True,
+        penalty="scad",
+        a=None,
+        xi=None,
+        penalty_scale="auto",
+        refit=False,
+        nu="auto",
+        rho="auto",
+        local_steps="auto",
+        step_size="auto",
+        optimizer="auto",
+        batch_size=None,
+        participation=1.0,
+        pairs="either",
+        init="auto",
+        max_iter=500,
+        tol=1e-5,
+        n_iter_no_change=20,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_lams = n_lams
+        self.lams = lams
+        self.lam_min_ratio = lam_min_ratio
+        self.criterion = criterion
+        self.cv = cv
+        self.scoring = scoring
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.penalty = penalty
+        self.a = a
+        self.xi = xi
+        self.penalty_scale = penalty_scale
+        self.refit = refit
+        self.nu = nu
+        self.rho = rho
+        self.local_steps = local_steps
+        self.step_size = step_size
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.participation = participation
+        self.pairs = pairs
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

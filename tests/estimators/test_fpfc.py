@@ -1,0 +1,378 @@
+"""FPFC's estimators: clusters without tuning, invariances, path, choice of lam, refusals."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Ridge
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV
+
+from skcfl import (
+    FPFC,
+    ConvexClusteredFLRegressor,
+    FPFCClassifier,
+    FPFCClassifierCV,
+    FPFCRegressor,
+    FPFCRegressorCV,
+    LocalModelsRegressor,
+    OracleClustersClassifier,
+    OracleClustersRegressor,
+)
+from skcfl.datasets import (
+    make_clustered_classification,
+    make_clustered_regression,
+    make_fedprox_classification,
+)
+from skcfl.model_selection import ClientKFold, lam_max, lam_path
+from skcfl.models import MLP, LinearModel, Location
+from skcfl.penalties import SCAD
+
+
+def regression(seed=0, **options):
+    options = {"n_clients": 9, "n_features": 4} | options
+    return make_clustered_regression(random_state=seed, **options)
+
+
+def fit(estimator, data, **options):
+    return estimator.fit(data.X, data.y, groups=data.groups, **options)
+
+
+# ------------------------------------------------------------------- clusters, no tuning
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("options", [{}, {"n_clients": 20, "n_clusters": 5}, {"noise": 1.5}])
+def test_regression_needs_no_tuning(seed, options):
+    data = regression(seed, **options)
+    model = fit(FPFCRegressor(refit=True), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    oracle = fit(OracleClustersRegressor(data.labels), data)
+    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_classification_with_few_rows_needs_no_tuning(seed):
+    """20 to 60 rows a client for 11 parameters: many local models separate their classes."""
+    data = make_clustered_classification(random_state=seed)
+    model = fit(FPFCClassifier(refit=True), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    oracle = fit(OracleClustersClassifier(data.labels), data)
+    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-6)
+
+
+def test_units_of_the_features_do_not_matter():
+    data = regression(n_clients=6)
+    model = FPFCRegressor(penalty="mcp", fit_intercept=False, alpha=0.0)
+    one, other = fit(clone(model), data), model.fit(1000.0 * data.X, data.y, groups=data.groups)
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+    np.testing.assert_allclose(one.params_, 1000.0 * other.params_, rtol=1e-6)
+    assert one.lam_ == pytest.approx(1000.0 * other.lam_)
+    assert one.penalty_scale_ == pytest.approx(1e-6 * other.penalty_scale_)
+
+
+def test_one_cluster_and_a_client_each():
+    same = regression(n_clusters=1)
+    assert fit(FPFCRegressor(), same).n_clusters_ == 1
+    unlike = regression(n_clusters=9, noise=0.1)
+    assert fit(FPFCRegressor(), unlike).n_clusters_ == 9
+
+
+def test_table_1_in_small():
+    """Several classes, about as many rows as parameters, four clusters."""
+    data = make_fedprox_classification(
+        12, n_features=10, n_classes=5, n_samples=150, random_state=1
+    )
+    train = np.random.RandomState(0).uniform(size=len(data.y)) < 0.8
+    X, y, groups = data.X[train], data.y[train], data.groups[train]
+    test = {"X": data.X[~train], "y": data.y[~train], "groups": data.groups[~train]}
+    model = FPFCClassifier(refit=True).fit(X, y, groups=groups)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    oracle = OracleClustersClassifier(data.labels).fit(X, y, groups=groups)
+    assert model.score(**test) == pytest.approx(oracle.score(**test), abs=0.002)
+
+
+@pytest.mark.parametrize("model", [LinearModel(loss="huber"), LinearModel(loss="poisson")])
+def test_other_losses(model):
+    data = regression(coef="sphere", separation=1.2, n_samples=150, noise=0.1)
+    y = data.y
+    if model.loss == "poisson":
+        y = np.random.RandomState(0).poisson(np.exp(y))
+    fitted = FPFC(model).fit(data.X, y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, fitted.labels_) == 1.0
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_networks_need_no_second_derivatives(refit):
+    data = regression(n_clients=6, n_clusters=2, n_features=3, n_samples=30)
+    network = MLP((8,), loss="squared_error")
+    model = fit(FPFC(network, max_iter=150, refit=refit, random_state=0), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    # a mean of networks' parameters is no fitted network, but not far from one here
+    assert model.score(data.X, data.y, groups=data.groups) > (0.9 if refit else 0.7)
+    with pytest.raises(ValueError, match="local_steps='exact' needs a local model with exact"):
+        fit(FPFC(network, 0.5, local_steps="exact"), data)
+
+
+def test_without_targets():
+    rng = np.random.RandomState(0)
+    centres = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
+    labels = np.arange(9) % 3
+    groups = np.repeat(np.arange(9), 10)
+    X = centres[labels[groups]] + rng.standard_normal((90, 2))
+    model = FPFC(Location(), refit=True).fit(X, groups=groups)
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    np.testing.assert_allclose(model.cluster_params_[0], X[labels[groups] == 0].mean(axis=0))
+
+
+# ------------------------------------------------------------------------- the solution
+
+
+def test_clusters_are_not_biased_and_those_of_a_norm_are():
+    data = regression(n_clients=6, n_clusters=2, n_samples=30)
+    oracle = fit(OracleClustersRegressor(data.labels), data)
+    options = {"tol": 1e-6, "max_iter": 3000, "n_iter_no_change": None}
+    concave = fit(FPFCRegressor(0.7, xi=1e-7, local_steps="exact", **options), data)
+    np.testing.assert_allclose(concave.cluster_coef_, oracle.cluster_coef_, atol=1e-5)
+    path = lam_path(ConvexClusteredFLRegressor(), data.X, data.y, groups=data.groups, n_lams=20)
+    lam = path.lams[path.n_clusters == 2][0] * 6
+    norm = fit(FPFCRegressor(lam, penalty="l2", local_steps="exact", **options), data)
+    np.testing.assert_array_equal(norm.labels_, concave.labels_)
+    assert np.abs(norm.cluster_coef_ - oracle.cluster_coef_).max() > 0.1
+
+
+def test_a_norm_is_convex_clustering():
+    data = regression(n_clients=6)
+    options = {"penalty": "l2", "tol": 1e-6, "max_iter": 3000, "n_iter_no_change": None}
+    model = fit(FPFCRegressor(0.6, **options), data)
+    convex = fit(ConvexClusteredFLRegressor(0.1, tol=1e-12), data)
+    np.testing.assert_allclose(model.fusion_params_, convex.params_, atol=1e-4)
+    assert model.objective_ == pytest.approx(convex.objective_, rel=1e-6)
+
+
+def test_lam_zero_is_a_model_a_client():
+    data = regression()
+    model = fit(FPFCRegressor(lam=0.0), data)
+    np.testing.assert_array_equal(model.params_, fit(LocalModelsRegressor(), data).params_)
+    assert model.residual_ <= 1e-8 and np.isnan(model.rho_)
+
+
+def test_means_of_the_clients_models_weigh_rows():
+    data = regression(n_samples=(10, 60))
+    model = fit(FPFCRegressor(), data)
+    sizes = np.unique(data.groups, return_counts=True)[1]
+    for k in range(model.n_clusters_):
+        mine = model.labels_ == k
+        mean = np.average(model.fusion_params_[mine], axis=0, weights=sizes[mine])
+        np.testing.assert_allclose(model.cluster_params_[k], mean)
+    np.testing.assert_array_equal(model.params_, model.cluster_params_[model.labels_])
+
+
+def test_refit_is_the_pooled_fit():
+    data = regression(n_clusters=2)
+    model = fit(FPFCRegressor(refit=True, alpha=0.01), data)
+    rows = model.sample_labels(data.groups) == 1
+    pooled = Ridge(alpha=0.01 * rows.sum()).fit(data.X[rows], data.y[rows])
+    np.testing.assert_allclose(model.cluster_coef_[1], pooled.coef_, rtol=1e-8)
+    assert np.abs(model.fusion_params_ - model.params_).max() > 1e-6
+
+
+# ----------------------------------------------------------------------------- invariance
+
+
+def test_order_and_names_do_not_matter():
+    data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=3)
+    model = fit(FPFCClassifier(0.6), data)
+    order = np.random.RandomState(0).permutation(len(data.y))
+    groups = np.char.add("z", data.groups[order])
+    again = FPFCClassifier(0.6).fit(data.X[order], data.y[order], groups=groups)
+    np.testing.assert_array_equal(again.labels_, model.labels_)
+    np.testing.assert_allclose(again.params_, model.params_, atol=1e-8)
+    names = np.unique(data.groups)
+    renamed = dict(zip(names, names[::-1], strict=True))
+    other = FPFCClassifier(0.6).fit(data.X, data.y, groups=[renamed[g] for g in data.groups])
+    np.testing.assert_allclose(other.fusion_params_[::-1], model.fusion_params_, atol=1e-8)
+
+
+def test_a_weight_is_a_repetition():
+    data = regression()
+    weights = np.random.RandomState(0).randint(0, 3, len(data.y))
+    weighted = fit(FPFCRegressor(0.4), data, sample_weight=weights)
+    rows = np.repeat(np.arange(len(data.y)), weights)
+    repeated = FPFCRegressor(0.4).fit(data.X[rows], data.y[rows], groups=data.groups[rows])
+    np.testing.assert_allclose(weighted.params_, repeated.params_, atol=1e-8)
+
+
+def test_threads_and_seeds():
+    data = regression()
+    options = {
+        "lam": 0.5,
+        "participation": 0.5,
+        "batch_size": 8,
+        "random_state": 3,
+        "max_iter": 40,
+    }
+    options["tol"] = 0
+    one = fit(FPFCRegressor(**options), data)
+    many = fit(FPFCRegressor(**options, n_jobs=2), data)
+    np.testing.assert_array_equal(one.fusion_params_, many.fusion_params_)
+    other = fit(FPFCRegressor(**options | {"random_state": 4}), data)
+    assert np.abs(one.fusion_params_ - other.fusion_params_).max() > 1e-8
+
+
+def test_fit_changes_no_parameter_and_pickles():
+    data = regression()
+    model = FPFCRegressor(lam=0.5, warm_start=True)
+    before = model.get_params()
+    fit(model, data)
+    assert model.get_params() == before
+    copy = pickle.loads(pickle.dumps(model))
+    expected = model.predict(data.X, groups=data.groups)
+    np.testing.assert_array_equal(copy.predict(data.X, groups=data.groups), expected)
+
+
+# -------------------------------------------------------------------------------- options
+
+
+def test_steps_of_clients_may_differ():
+    data = regression()
+    steps = np.arange(1, 10)
+    model = fit(FPFCRegressor(0.5, local_steps=steps), data)
+    same = fit(FPFCRegressor(0.5), data)
+    np.testing.assert_array_equal(model.labels_, same.labels_)
+    assert np.abs(model.fusion_params_ - same.fusion_params_).max() > 0
+
+
+def test_warm_start_goes_on():
+    data = regression()
+    whole = fit(FPFCRegressor(0.4, max_iter=20, tol=0), data)
+    model = FPFCRegressor(0.4, max_iter=10, tol=0, warm_start=True)
+    fit(fit(model, data), data)
+    np.testing.assert_allclose(model.fusion_params_, whole.fusion_params_, atol=1e-12)
+    other = regression(n_clients=8)  # not as many clients: from its own models
+    fresh = fit(FPFCRegressor(0.4, max_iter=10, tol=0), other)
+    np.testing.assert_array_equal(fit(model, other).fusion_params_, fresh.fusion_params_)
+
+
+def test_starts():
+    data = regression(n_clusters=2)
+    lam = fit(FPFCRegressor(), data).lam_
+    local = fit(FPFCRegressor(lam, init="local"), data)
+    given = fit(FPFCRegressor(lam, init=local.fusion_params_, max_iter=20, tol=0), data)
+    np.testing.assert_array_equal(given.labels_, local.labels_)
+    # From equal models the clients part only where the penalty is weaker than their gradients.
+    upper = lam_max(FPFCRegressor(), data.X, data.y, groups=data.groups)[1]
+    together = fit(FPFCRegressor(1.2 * upper, init="common", max_iter=100, tol=0), data)
+    assert together.n_clusters_ == 1
+
+
+def test_participation_books_less():
+    data = regression(n_clients=20)
+    lam = fit(FPFCRegressor(), data).lam_
+    sent = {}
+    for share in (1.0, 0.3):
+        model = fit(FPFCRegressor(lam, participation=share, random_state=0), data)
+        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+        rounds = np.diff(model.history_["round"], prepend=0)
+        np.testing.assert_array_equal(model.history_["participants"], round(20 * share) * rounds)
+        sent[share] = model.history_["floats_up"].sum() / model.n_iter_
+    assert sent[0.3] < 0.5 * sent[1.0]
+
+
+def test_too_few_rounds_warn():
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=3 rounds the stationarity"):
+        fit(FPFCRegressor(0.5, max_iter=3), regression())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"xi": 2.0, "lam": 1.0}, r"xi of SCAD must be in \(0, lam\) = \(0, 1\)"),
+        ({"a": 1.5, "lam": 1.0}, "a of SCAD must be larger than 2"),
+        ({"rho": 1e-3, "lam": 1.0}, "rho must be larger than"),
+        ({"local_steps": [1, 2]}, "for each of the 9 clients"),
+        ({"local_steps": [0.5] * 9}, "local_steps must be a number of steps"),
+        ({"init": np.zeros((3, 5))}, r"init must have shape \(9, 5\)"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(FPFCRegressor(**options), regression())
+
+
+def test_convex_methods_refuse_concave_penalties():
+    with pytest.raises(ValueError, match=r"SCAD.* is not convex.*FPFC"):
+        fit(ConvexClusteredFLRegressor(0.1, penalty=SCAD()), regression())
+
+
+# ------------------------------------------------------------------------------- over lam
+
+
+def test_path_is_fits():
+    data = regression()
+    model = FPFCRegressor(participation=0.5, random_state=5, max_iter=60, n_iter_no_change=5)
+    path = lam_path(model, data.X, data.y, groups=data.groups, n_lams=5)
+    assert (np.diff(path.lams) > 0).all() and np.isnan(path.gaps).all()
+    for k in (2, 4):
+        model.set_params(lam=path.lams[k])
+        if not path.converged[k]:
+            with pytest.warns(ConvergenceWarning):
+                fit(model, data)
+        else:
+            fit(model, data)
+        np.testing.assert_array_equal(model.labels_, path.labels[k])
+        np.testing.assert_array_equal(model.fusion_params_, path.fusion_params[k])
+        np.testing.assert_array_equal(model.params_, path.params[k])
+
+
+def test_path_warns_without_a_gap():
+    data = regression()
+    with pytest.warns(ConvergenceWarning, match=r"in max_iter=2 iterations\. Increase"):
+        lam_path(FPFCRegressor(max_iter=2), data.X, data.y, groups=data.groups, lams=[0.3, 0.6])
+
+
+@pytest.mark.parametrize("criterion", ["cv", "bic"])
+@pytest.mark.parametrize("regressor", [True, False])
+def test_chosen_lam_finds_the_clusters(criterion, regressor):
+    if regressor:
+        data, cls = regression(seed=1), FPFCRegressorCV
+    else:
+        data = make_clustered_classification(
+            n_clients=8, n_clusters=2, n_features=5, n_samples=80, random_state=1
+        )
+        cls = FPFCClassifierCV
+    model = fit(cls(10, criterion=criterion, cv=2, refit=True, random_state=0), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert model.lam_ == model.lams_[model.best_index_]
+    assert model.cv_scores_.shape == (2 if criterion == "cv" else 1, 10)
+    mean = model.cv_scores_.mean(axis=0)
+    assert mean[model.best_index_] >= mean.max() - 1e-9 * abs(mean.max())
+    # the fit is the one at this lam
+    single = FPFCRegressor if regressor else FPFCClassifier
+    np.testing.assert_allclose(
+        fit(single(model.lam_, refit=True), data).params_, model.params_, atol=1e-10
+    )
+
+
+def test_cv_does_not_depend_on_threads_and_one_client_has_nothing_to_choose():
+    data = regression()
+    one = fit(FPFCRegressorCV(5, cv=2, random_state=1), data)
+    two = fit(FPFCRegressorCV(5, cv=2, random_state=1, n_jobs=2), data)
+    np.testing.assert_array_equal(one.cv_scores_, two.cv_scores_)
+    alone = regression(n_clients=1, n_clusters=1)
+    model = fit(FPFCRegressorCV(5, cv=2), alone)
+    assert np.isnan(model.cv_scores_).all() and model.n_clusters_ == 1
+
+
+def test_grid_search_over_lam():
+    data = regression()
+    X = np.column_stack([data.X, np.unique(data.groups, return_inverse=True)[1]])
+    lam = fit(FPFCRegressor(), data).lam_
+    search = GridSearchCV(
+        FPFCRegressor(group_col=-1, refit=True),
+        {"lam": [1e-3 * lam, lam, 100 * lam]},
+        cv=ClientKFold(2, group_col=-1, random_state=0),
+    ).fit(X, data.y)
+    assert search.best_params_ == {"lam": lam}
