@@ -38,9 +38,9 @@ class LinearModel(ConvexModel):
 
     Parameters
     ----------
-    loss : {"squared_error", "huber", "poisson", "log_loss", "squared_hinge"}, \
-            default="squared_error"
-        The loss.  ``"squared_error"`` is half the squared error, ``"huber"`` is linear
+    loss : str, default="squared_error"
+        The loss: "squared_error", "huber", "poisson", "log_loss" or "squared_hinge".
+        ``"squared_error"`` is half the squared error, ``"huber"`` is linear
         beyond `delta`, ``"poisson"`` has a log link; ``"log_loss"`` is logistic with two
         classes and softmax with more, ``"squared_hinge"`` takes one class against the
         rest.  The first three are regressors, the others classifiers.

@@ -22,9 +22,9 @@ class MLP(Network):
         Units of each hidden layer.
     activation : {"relu", "tanh", "logistic", "identity"}, default="relu"
         Activation of the hidden layers.
-    loss : {"log_loss", "squared_hinge", "squared_error", "huber", "poisson"}, \
-            default="log_loss"
-        The loss.  The first two make a classifier, ``"log_loss"`` with probabilities, the
+    loss : str, default="log_loss"
+        The loss: "log_loss", "squared_hinge", "squared_error", "huber" or "poisson".
+        The first two make a classifier, ``"log_loss"`` with probabilities, the
         others a regressor: half the squared error, linear beyond `delta` with ``"huber"``, and
         with ``"poisson"`` the exponential of the network predicts counts.
     alpha : float, default=1e-4
