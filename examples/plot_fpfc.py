@@ -114,8 +114,8 @@ def draw(paths, window, histories, path):
         sent = np.cumsum(history["floats_up"] + history["floats_down"]) * 8e-3
         residual.plot(history["round"], history["n_clusters"], label=label)
         bytes_.plot(sent, history["n_clusters"], label=label)
-    residual.set(xscale="log", yscale="log", xlabel="round", ylabel="clusters")
-    bytes_.set(xscale="log", yscale="log", xlabel="kilobytes sent", ylabel="clusters")
+    residual.set(xscale="log", xlabel="round", ylabel="clusters", yticks=range(3, 6))
+    bytes_.set(xlabel="kilobytes sent", ylabel="clusters", yticks=range(3, 6))
     residual.legend(frameon=False)
     for ax in (left, right, residual, bytes_):
         ax.spines[["top", "right"]].set_visible(False)

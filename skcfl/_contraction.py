@@ -172,12 +172,36 @@ class FusionProblem:
         )
 
     def primal(self, X, lam):
-        """The objective."""
+        """The objective.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Models of the clients.
+        lam : float
+            Weight of the penalty.
+
+        Returns
+        -------
+        value : float
+        """
         value = float(self.objectives(X).sum())
         return value + (lam * self.fusion(X) if lam else 0.0)
 
     def tolerance(self, value, tol):
-        """Largest duality gap that the relative `tol` allows at an objective of `value`."""
+        """Largest duality gap that a relative tolerance allows.
+
+        Parameters
+        ----------
+        value : float
+            The objective.
+        tol : float
+            The tolerance, relative to it.
+
+        Returns
+        -------
+        gap : float
+        """
         return tol * max(abs(value), 1e-6 * self.at_zero)
 
 
