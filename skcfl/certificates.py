@@ -732,6 +732,11 @@ def _fitted_problem(est, X, y, groups, sample_weight):
     else:
         pool = _points_of(est, X)
         models = est.cluster_centers_[est.labels_]
+    if not pool.second_order:
+        raise ValueError(
+            f"Nothing can be proved of fits of {pool.model_name}: the problem is not convex, its "
+            "models are trained inexactly."
+        )
     penalty = make_penalty(getattr(est, "penalty", "l2"))
     return FusionProblem(pool, est.graph_, penalty), np.asarray(models, dtype=float)
 

@@ -122,7 +122,7 @@ def _named(groups, places, at_most=3):
 
 @document
 class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
-    r"""GTV minimisation on a graph of clients with any convex local model.
+    r"""GTV minimisation on a graph of clients with any local model.
 
     .. math:: \min_{w_1, \dots, w_N} \; \sum_i L_i(w_i)
               + \lambda \sum_{\{i, j\} \in E} A_{ij} \, \phi(w_i - w_j)
@@ -132,7 +132,8 @@ class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
     within well-connected parts of the graph, the clusters, and change across few or light
     edges (SarcheshmehPour et al. [1]_).  It is the problem of :class:`ConvexClusteredFL` on
     another graph, solved by the same code, with the same proofs: ``dual_gap_`` bounds the error,
-    ``partition_certified_`` says that the clusters are an exact solution's.
+    ``partition_certified_`` says that the clusters are an exact solution's.  (Not with networks,
+    see the notes.)
 
     **Nodes without rows** take part if ``nodes`` or a networkx graph names them: their
     :math:`L_i` is zero, and their neighbours give them a model.
@@ -143,8 +144,8 @@ class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
 
     See Also
     --------
-    GTVClassifier : The same with a linear classifier.
-    GTVRegressor : The same with a linear regressor.
+    GTVClassifier : The same with a linear classifier or a network.
+    GTVRegressor : The same with a linear regression or a network.
     ConvexClusteredFL : All pairs of clients compared.
     skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
     skcfl.graphs : Graphs from coordinates, distances and data.
@@ -163,6 +164,19 @@ class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
     A node without rows may have many best models, such as all those between its two
     neighbours' on a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster
     of such nodes alone keeps the model of the fusion.
+
+    **Networks**, and all local models without second derivatives, are trained by the same
+    messages, with steps of Adam in place of the node updates, from one random start for all
+    (differences of networks from unlike starts mean nothing):
+    :func:`skcfl.solvers.primal_dual_inexact`.  The problem is not convex, so there is no dual gap
+    (``dual_gap_`` is infinite) and no proof; the residual in ``history_`` says how far models and
+    flows are from a stationary point, relative to the first gradients and to the size of the
+    models.  The fit ends at ``tol``, and also once clusters did not change in 30 iterations,
+    models fit the flows to .01, and gradients are as small or fall no more.  Models of a cluster
+    then still differ a little, in ``params_`` and ``fusion_params_``; clusters are the components
+    of the edges whose flow is below :math:`\lambda A_{ij}`, which at a stationary point makes
+    models equal.  ``refit=True`` trains each cluster's network further, by rounds of model
+    averaging on its clients' rows.
 
     References
     ----------
@@ -228,12 +242,12 @@ class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
 
 @document
 class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixin, Fusion):
-    """GTV minimisation on a graph of clients with linear classifiers.
+    """GTV minimisation on a graph of clients with linear classifiers or networks.
 
     Fits a classifier a client, with a penalty on the differences along the edges of a graph that
     makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
     rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
-    conversions).  ``refit=True`` is advised for everyday work.
+    conversions, and notes on networks).  ``refit=True`` is advised for everyday work.
 
     {parameters}
 
@@ -311,12 +325,12 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
 
 @document
 class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin, Fusion):
-    """GTV minimisation on a graph of clients with linear regressors.
+    """GTV minimisation on a graph of clients with linear regressions or networks.
 
     Fits a regression a client, with a penalty on the differences along the edges of a graph that
     makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
     rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
-    conversions).  ``refit=True`` is advised for everyday work.
+    conversions, and notes on networks).  ``refit=True`` is advised for everyday work.
 
     {parameters}
 

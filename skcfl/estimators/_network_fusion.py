@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 
 from ..penalties import make_penalty
-from ..solvers import HeldOutSearch, NetworkProblem, fusion_path, primal_dual_inexact
+from ..solvers import HeldOutSearch, fusion_path, primal_dual_inexact
+from ..solvers._primal_dual_inexact import NetworkProblem
 
 __all__ = ["NetworkFusionMixin"]
 
@@ -45,7 +46,7 @@ class NetworkFusionMixin:
             float
             Relative duality gap to reach: the objective exceeds its minimum by less than
             ``tol`` times its value. With networks the residual, see the notes of :class:`GTV`;
-            their iterations also end when it is .01 and the clusters have settled.""",
+            their iterations also end when clusters have settled.""",
     }
 
     _doc_attributes = {

@@ -13,7 +13,7 @@ from ._path import LamSearch
 from ._pdmm import pdmm
 from ._pooled import solve_pooled
 from ._primal_dual import primal_dual
-from ._primal_dual_inexact import HeldOutSearch, NetworkProblem, primal_dual_inexact
+from ._primal_dual_inexact import HeldOutSearch, primal_dual_inexact
 from ._result import Result
 from ._starts import loss_plus_plus, random_starts
 
@@ -26,7 +26,6 @@ __all__ = [
     "LamSearch",
     "LeastLoss",
     "LossClusters",
-    "NetworkProblem",
     "Options",
     "Result",
     "admm",

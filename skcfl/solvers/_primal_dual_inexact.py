@@ -25,7 +25,9 @@ What remains are the conditions of stationary points,
 the optimality conditions (26)-(28) without the claim of optimality.  The residual is the larger
 of two root mean squares: of the left side over the nodes, relative to that of the gradients at the
 start; and of the change ``U - P`` over the edges, which is by how much models and flow do not fit,
-in units of models, relative to their norms.
+in units of models, relative to their norms.  Adam, which starts anew in every iteration, leaves
+gradients that are noise, more so where rows are interpolated; so the iteration also ends where
+clusters have settled, flows fit the models to .01, and gradients are as small or fall no more.
 
 Clusters: models trained inexactly are never equal to the last digit, but flows are clipped
 exactly.  A flow below its capacity, ``|u_e| < lam A_e``, makes models equal wherever the
@@ -48,8 +50,9 @@ from ._starts import NETWORK_STEP
 STEPS, DELAY = 30, 10.0
 # First strength of the pull of (32), deg_i / s, at a node of mean degree.
 STRENGTH = 0.3
-# Residual at which partitions that do not change are taken, and for how many iterations.
-RESIDUAL, PATIENCE = 0.01, 30
+# Residual at which partitions that do not change are taken, and for how many iterations; by how
+# much gradients have to fall in that time where they are larger.
+RESIDUAL, PATIENCE, FALL = 0.01, 30, 0.95
 # Training of a cluster's network on its clients' rows.
 ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": NETWORK_STEP}
 # The grid of lam: decades and values.  Share of the rows that judge.
@@ -152,8 +155,9 @@ def primal_dual_inexact(
     step_size : float
         Their length in the first iterations.
     n_iter_no_change : int or None
-        The iteration also ends when the partition has been the same for so many iterations and
-        the residual is at most .01: models settle long after clusters. None waits for `tol`.
+        The iteration also ends when the partition has been the same for so many iterations, the
+        residual of the edges is at most .01, and that of the nodes too, or it has not fallen in
+        as many: models settle long after clusters. None waits for `tol`.
     state : PrimalDualState, default=None
         Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew.
     verbose : int
@@ -199,6 +203,7 @@ class _InexactPrimalDual(_PrimalDual):
         self.extras["residual"] = []
         self.scale = max(_rms(problem.slopes), 1e-300)
         self.labels, self.since = None, 0
+        self.least, self.least_at, self.settled = np.inf, 0, False
 
     def _first_models(self):
         """One random model for all."""
@@ -211,6 +216,7 @@ class _InexactPrimalDual(_PrimalDual):
         """Inexact proposals of all models (32): steps of Adam from the present models."""
         rate = self.step_size / (1.0 + k / DELAY)
         pull = self.degree / self.state.ratio
+        pull[self.alone] = 0.0  # no neighbour, no step: they train freely
         V = self.problem.pool.local_update(
             self.state.W, self.local_steps, rate, "adam", center=centres, rho=pull, kept=True
         )
@@ -230,6 +236,8 @@ class _InexactPrimalDual(_PrimalDual):
         labels = _components(flows["zeros"], n) if self.watches else np.arange(n)
         if self.labels is None or not np.array_equal(labels, self.labels):
             self.since = k
+        if node < FALL * self.least:
+            self.least, self.least_at = node, k
         self.labels = labels
         self.best = {"W": V, "divergence": divergence, "objective": objective}
         self.extras["residual"].append(self.residual)
@@ -243,8 +251,17 @@ class _InexactPrimalDual(_PrimalDual):
                 f"iteration {k}: objective {objective:.6g}, residual {self.residual:.3g}, "
                 f"{n_clusters} clusters"
             )
-        settled = self.patience is not None and k - self.since >= self.patience
-        return self.residual <= (max(self.tol, RESIDUAL) if settled else self.tol)
+        if self.patience is not None:
+            rest = node <= RESIDUAL or k - self.least_at >= self.patience
+            self.settled = k - self.since >= self.patience and edge <= RESIDUAL and rest
+        return self.residual <= self.tol or self.settled
+
+    def _balance(self, move, move2, outflow):
+        """Bring the moves of models and flows to one size, where anything flows."""
+        if not move2 > 0.0:
+            self.extras["ratio"].append(self.state.ratio)
+            return outflow
+        return super()._balance(move, move2, outflow)
 
     def _result(self, n_iter):
         best, labels = self.best, self.labels
@@ -254,9 +271,7 @@ class _InexactPrimalDual(_PrimalDual):
         theta = np.zeros((K, self.problem.d))
         np.add.at(theta, labels, best["W"])
         theta /= np.bincount(labels, minlength=K)[:, None]
-        settled = self.patience is not None and n_iter - self.since >= self.patience
-        limit = max(self.tol, RESIDUAL) if settled else self.tol
-        converged = self.residual <= limit
+        converged = self.residual <= self.tol or self.settled
         history = {**self.history, **self.extras}
         return Result(
             cluster_params=theta,
@@ -266,7 +281,7 @@ class _InexactPrimalDual(_PrimalDual):
             n_iter=n_iter,
             history={name: np.array(column) for name, column in history.items()},
             converged=converged,
-            shortfall="" if converged else self._shortfall(self.residual, limit),
+            shortfall="" if converged else self._shortfall(),
             extra={
                 "dual_gap": np.inf,
                 "dual_coef": best["divergence"],
@@ -274,12 +289,11 @@ class _InexactPrimalDual(_PrimalDual):
             },
         )
 
-    def _shortfall(self, residual, limit):
-        wait = f" with clusters unchanged for {self.patience} iterations" if self.patience else ""
+    def _shortfall(self):
+        wait = ", and clusters or models have not settled" if self.patience else ""
         return (
-            f"The residual is {residual:.2g} after max_iter={self.max_iter} iterations, more than "
-            f"{max(limit, RESIDUAL) if self.patience else limit:g}{wait}. Increase max_iter, or "
-            "tol."
+            f"The residual is {self.residual:.2g} after max_iter={self.max_iter} iterations, more "
+            f"than tol={self.tol:g}{wait}. Increase max_iter or tol."
         )
 
 
