@@ -1,0 +1,79 @@
+"""Networks find shifts of many kinds from their default starts, on scikit-learn's digits."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import IFCA, CLoVE, CLoVEClassifier, IFCAClassifier
+from skcfl.clients import ClientPool
+from skcfl.datasets import (
+    partition_dominant_class,
+    partition_label_skew,
+    partition_label_swaps,
+    partition_missing_class,
+    partition_rotations,
+)
+from skcfl.models import MLP, Autoencoder, LinearModel
+from skcfl.solvers import _starts
+
+SHIFTS = {
+    "two classes": partition_label_skew,
+    "four classes": partition_label_skew,
+    "missing class": partition_missing_class,
+    "dominant class": partition_dominant_class,
+    "swapped labels": partition_label_swaps,
+    "rotations": partition_rotations,
+}
+MORE = {"four classes": {"n_unique": 2, "n_shared": 2, "sharing": "pairwise"}}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X / 16, y
+
+
+@pytest.mark.parametrize("seed", [100, 101])
+@pytest.mark.parametrize("cls", [CLoVEClassifier, IFCAClassifier])
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_shifts_are_found(shift, cls, seed, digits):
+    data = SHIFTS[shift](*digits, random_state=seed, **MORE.get(shift, {}))
+    n_clusters = len(np.unique(data.labels))
+    net = cls(n_clusters, hidden_layer_sizes=(64,), max_iter=8, tol=0, random_state=seed)
+    net.fit(data.X, data.y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, net.labels_) == 1.0
+
+
+@pytest.mark.parametrize("seed", [100, 101])
+def test_digits_are_found_without_labels(seed, digits):
+    """By CLoVE; IFCA from the paper's start gives most clients to few models."""
+    data = partition_label_skew(*digits, 10, 5, n_unique=1, random_state=seed)
+    model = Autoencoder((16,), output_activation="sigmoid")
+    common = {"n_clusters": 10, "max_iter": 8, "tol": 0, "random_state": seed}
+    clove = CLoVE(model, **common).fit(data.X, groups=data.groups)
+    assert adjusted_rand_score(data.labels, clove.labels_) == 1.0
+    ifca = IFCA(model, init="random", empty_cluster="keep", **common)
+    ifca.fit(data.X, groups=data.groups)
+    assert ifca.n_clusters_ < 10
+    assert adjusted_rand_score(data.labels, ifca.labels_) < 0.9
+
+
+@pytest.mark.parametrize(
+    "model, steps", [(MLP((4,)), (5, 30, 100, 5)), (LinearModel(), (30, 5, 100, 30))]
+)
+def test_restarts_differ_in_the_training_before(model, steps, digits, monkeypatch):
+    X, y = digits
+    model = model.bind(64, n_classes=10)
+    pool = ClientPool(model, X, y, np.arange(len(y)) % 4, 4)
+    seen, train = [], _starts.train_locally
+
+    def counted(pool, start, steps):
+        seen.append(steps)
+        return train(pool, start, 1)
+
+    monkeypatch.setattr(_starts, "train_locally", counted)
+    for restart in range(4):
+        theta = _starts.loss_plus_plus(pool, 2, np.random.RandomState(0), restart=restart)
+        assert theta.shape == (2, model.n_params)
+    assert tuple(seen) == steps
