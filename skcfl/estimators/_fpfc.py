@@ -17,7 +17,7 @@ from ..solvers import (
     fpfc,
 )
 from ..solvers._fpfc_problem import FPFCProblem
-from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 __all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
@@ -468,8 +468,8 @@ class FPFC(GenericMixin, _FPFC):
 
 
 @document
-class FPFCClassifier(ClassifierMixin, _FPFC):
-    """Fusion penalised federated clustering with linear classifiers.
+class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
+    """Fusion penalised federated clustering with linear classifiers or networks.
 
     Fits a classifier a client, with a concave penalty that draws models of alike clients
     together and lets unlike ones alone: clusters come out, and their number (Yu et al. [1]_; see
@@ -509,6 +509,8 @@ class FPFCClassifier(ClassifierMixin, _FPFC):
         loss="log_loss",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         penalty="scad",
         a=None,
         xi=None,
@@ -537,6 +539,8 @@ class FPFCClassifier(ClassifierMixin, _FPFC):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.penalty = penalty
         self.a = a
         self.xi = xi
@@ -563,8 +567,8 @@ class FPFCClassifier(ClassifierMixin, _FPFC):
 
 
 @document
-class FPFCRegressor(RegressorMixin, _FPFC):
-    """Fusion penalised federated clustering with linear regressors.
+class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
+    """Fusion penalised federated clustering with linear regressors or networks.
 
     Fits a regression a client, with a concave penalty that draws models of alike clients
     together and lets unlike ones alone: clusters come out, and their number (Yu et al. [1]_; see
@@ -605,6 +609,8 @@ class FPFCRegressor(RegressorMixin, _FPFC):
         loss="squared_error",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         penalty="scad",
         a=None,
         xi=None,
@@ -633,6 +639,8 @@ class FPFCRegressor(RegressorMixin, _FPFC):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.penalty = penalty
         self.a = a
         self.xi = xi

@@ -6,7 +6,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._docs import document
 from ..solvers import FPFCRefits
 from ._convex_cv import LamCV, best_lam
-from ._flavours import ClassifierMixin, RegressorMixin
+from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
 from ._fpfc import _FPFC
 
 __all__ = ["FPFCClassifierCV", "FPFCRegressorCV"]
@@ -88,8 +88,8 @@ class _FPFCCV(LamCV, _FPFC):
 
 
 @document
-class FPFCClassifierCV(ClassifierMixin, _FPFCCV):
-    """FPFC with linear classifiers, lam chosen on the path.
+class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
+    """FPFC with linear classifiers or networks, lam chosen on the path.
 
     The rounds are run at a grid of ``lam``, always from the same local models, and the value whose
     models score best on rows held out within each client (or whose partition has the least
@@ -130,6 +130,8 @@ class FPFCClassifierCV(ClassifierMixin, _FPFCCV):
         loss="log_loss",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         penalty="scad",
         a=None,
         xi=None,
@@ -162,6 +164,8 @@ class FPFCClassifierCV(ClassifierMixin, _FPFCCV):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.penalty = penalty
         self.a = a
         self.xi = xi
@@ -187,8 +191,8 @@ class FPFCClassifierCV(ClassifierMixin, _FPFCCV):
 
 
 @document
-class FPFCRegressorCV(RegressorMixin, _FPFCCV):
-    """FPFC with linear regressors, lam chosen on the path.
+class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
+    """FPFC with linear regressors or networks, lam chosen on the path.
 
     The rounds are run at a grid of ``lam``, always from the same local models, and the value whose
     models score best on rows held out within each client (or whose partition has the least
@@ -229,6 +233,8 @@ class FPFCRegressorCV(RegressorMixin, _FPFCCV):
         loss="squared_error",
         alpha=1e-4,
         fit_intercept=True,
+        hidden_layer_sizes=(),
+        activation="relu",
         penalty="scad",
         a=None,
         xi=None,
@@ -261,6 +267,8 @@ class FPFCRegressorCV(RegressorMixin, _FPFCCV):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
         self.penalty = penalty
         self.a = a
         self.xi = xi

@@ -110,10 +110,47 @@ def test_networks_need_no_second_derivatives(refit):
     network = MLP((8,), loss="squared_error")
     model = fit(FPFC(network, max_iter=150, refit=refit, random_state=0), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    # a mean of networks' parameters is no fitted network, but not far from one here
-    assert model.score(data.X, data.y, groups=data.groups) > (0.9 if refit else 0.7)
+    # one network for all reaches .67; without refit the rounds ended when the clusters settled,
+    # not when the networks were trained
+    assert model.score(data.X, data.y, groups=data.groups) > (0.95 if refit else 0.8)
     with pytest.raises(ValueError, match="local_steps='exact' needs a local model with exact"):
         fit(FPFC(network, 0.5, local_steps="exact"), data)
+
+
+def waves(seed=0):
+    """Two waves of opposite sign, 3 clients each, which no line can tell."""
+    rng = np.random.default_rng(seed)
+    groups, labels = np.repeat(np.arange(6), 40), np.array([1, 0] * 3)
+    X = rng.uniform(-2, 2, size=(240, 1))
+    y = (2 * labels[groups] - 1) * np.cos(2 * X[:, 0]) + 0.05 * rng.normal(size=240)
+    return X, y, groups, labels
+
+
+NETWORK = {"hidden_layer_sizes": (16,), "activation": "tanh", "refit": True, "max_iter": 100}
+
+
+def test_networks_in_the_everyday_classes():
+    X, y, groups, labels = waves()
+    model = FPFCRegressor(**NETWORK, random_state=0).fit(X, y, groups=groups)
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    assert model.score(X, y, groups=groups) > 0.95
+    same = FPFC(MLP((16,), "tanh", "squared_error"), refit=True, max_iter=100, random_state=0)
+    np.testing.assert_array_equal(same.fit(X, y, groups=groups).params_, model.params_)
+    classes = FPFCClassifier(**NETWORK, random_state=0).fit(X, y > 0, groups=groups)
+    assert adjusted_rand_score(labels, classes.labels_) == 1.0
+    assert classes.score(X, y > 0, groups=groups) > 0.95
+    line = FPFCRegressor(activation="tanh").fit(X, y, groups=groups)
+    assert line.params_.shape == (6, 2)
+    with pytest.raises(ValueError, match="fit_intercept=False is for linear models"):
+        FPFCRegressor(**NETWORK, fit_intercept=False).fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("criterion", ["cv", "bic"])
+def test_networks_with_a_chosen_lam(criterion):
+    X, y, groups, labels = waves()
+    model = FPFCRegressorCV(6, criterion=criterion, cv=2, **NETWORK, random_state=0)
+    assert adjusted_rand_score(labels, model.fit(X, y, groups=groups).labels_) == 1.0
+    assert model.score(X, y, groups=groups) > 0.95
 
 
 def test_without_targets():
@@ -148,8 +185,8 @@ def test_a_norm_is_convex_clustering():
     options = {"penalty": "l2", "tol": 1e-6, "max_iter": 3000, "n_iter_no_change": None}
     model = fit(FPFCRegressor(0.6, **options), data)
     convex = fit(ConvexClusteredFLRegressor(0.1, tol=1e-12), data)
-    np.testing.assert_allclose(model.fusion_params_, convex.params_, atol=1e-4)
-    assert model.objective_ == pytest.approx(convex.objective_, rel=1e-6)
+    np.testing.assert_allclose(model.fusion_params_, convex.params_, atol=1e-5)
+    assert model.objective_ == pytest.approx(convex.objective_, rel=1e-10)
 
 
 def test_lam_zero_is_a_model_a_client():

@@ -211,10 +211,11 @@ def test_convex_penalties_reach_the_convex_solution(penalty, loss):
     assert result.converged and result.extra["residual"] <= 1e-6
     problem = FusionProblem(pool, complete_graph(6), penalty)
     best, _ = admm(problem, lam / 6, tol=1e-12)
-    np.testing.assert_allclose(result.params, best.params, atol=1e-4)
+    np.testing.assert_allclose(result.params, best.params, atol=1e-5)
+    # what is left of a fused pair's difference counts at first order, as does the residual
     assert result.objective == pytest.approx(best.objective, rel=1e-6)
     inexact, _ = run(pool, lam, penalty, max_iter=5000, tol=1e-6, n_iter_no_change=None)
-    np.testing.assert_allclose(inexact.params, result.params, atol=1e-4)
+    np.testing.assert_allclose(inexact.params, result.params, atol=1e-5)
 
 
 def test_separated_clusters_are_not_biased():
