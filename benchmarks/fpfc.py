@@ -41,8 +41,6 @@ from skcfl.datasets import make_fedprox_classification, partition_label_swaps
 
 PAPER = {"init": "local", "penalty_scale": 1.0}
 SEARCH = {"n_lams": 10, "cv": 3}
-DIGITS = {"init": "auto", "penalty_scale": 1.0, "max_iter": 200}
-DIGITS_SEARCH = {"n_lams": 12, "lam_min_ratio": 0.2, "cv": 5}
 RATES = (1.0, 0.5, 0.3, 0.1)
 
 
@@ -104,9 +102,9 @@ def table(name, draw, seeds, options=PAPER, search=SEARCH):
 
 
 def draw_digits(seed):
-    """12 clients with all 1797 digits; every cluster has another pair of labels swapped."""
+    """20 clients with all 1797 digits; every cluster has another pair of labels swapped."""
     X, y = load_digits(return_X_y=True)
-    return partition_label_swaps(X / 16.0, y, 4, 3, n_swaps=1, random_state=seed)
+    return partition_label_swaps(X / 16.0, y, 4, 5, n_swaps=1, random_state=seed)
 
 
 def draw_mnist(path, seed):
@@ -155,13 +153,13 @@ def main():
     if args.participation:
         participation(n_clients)
     elif args.digits:
-        table("Digits, 12 clients", draw_digits, seeds, DIGITS, DIGITS_SEARCH)
+        table("Digits, 20 clients", draw_digits, seeds, {})
     elif args.mnist:
 
         def draw(seed):
             return draw_mnist(args.mnist, seed)
 
-        table("MNIST, 20 clients", draw, seeds, DIGITS, DIGITS_SEARCH)
+        table("MNIST, 20 clients", draw, seeds, {})
     else:
 
         def draw(seed):

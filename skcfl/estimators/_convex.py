@@ -55,12 +55,14 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     under its model and :math:`L_k^0` under the common model of all clients; :math:`p_k` is the
     number p of parameters, or of rows if there are fewer.  The deviance D is twice the loss, or
     :math:`(n - p) \log` of it where the size of the noise is unknown (squared error and Huber).
-    The first terms are the evidence of the models under priors with the information of one row
-    about a common model [2]_, so that a client which interpolates its few rows gains nothing by
-    it.  The last say that the :math:`S(N, K)` partitions of N clients into K clusters are equally
-    probable beforehand, and K with probability like 1/K.  Clients send their losses only.  For
-    "squared_hinge", which is no likelihood, the criterion is a rule of thumb; where prediction
-    is the aim choose ``lam`` by cross-validation.
+    With fewer rows a client than parameters, where this would always ask for one cluster, the
+    criterion is the loss of the refitted models on a quarter of every client's rows, held out of
+    the refit, over three splits.  The first terms are the evidence of the models under priors with
+    the information of one row about a common model [2]_, so that a client which interpolates its
+    few rows gains nothing by it.  The last say that the :math:`S(N, K)` partitions of N clients
+    into K clusters are equally probable beforehand, and K with probability like 1/K.  Clients
+    send their losses only.  For "squared_hinge", which is no likelihood, the criterion is a rule
+    of thumb; where prediction is the aim choose ``lam`` by cross-validation.
 
     References
     ----------

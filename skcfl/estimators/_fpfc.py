@@ -65,7 +65,8 @@ class _FPFC(BaseFederated):
             within clusters and between clusters, a window of a factor of about 2. "auto" finds
             it: it goes up a grid from the least to the largest distance, every value from the
             same local models, refits the clusters met, and takes the partition of the least
-            Bayesian information criterion (see :class:`ConvexClusteredFL`), in the middle of the
+            Bayesian information criterion (see :class:`ConvexClusteredFL`; of the least loss on
+            rows held out where clients have fewer rows than parameters), in the middle of the
             values where it was met.""",
         "penalty": """\
             {"scad", "mcp", "l2", "l1"}
@@ -84,10 +85,11 @@ class _FPFC(BaseFederated):
         "penalty_scale": """\
             "auto" or float
             Factor s of the penalty; 1 is the paper's. "auto" is 5 times the typical curvature of
-            the clients' objectives, so that the units of the features do not matter: with 1,
-            models of features in large units are hardly drawn together, and those of features in
-            small units hardly learn (networks count as of curvature 1). Raise it where curvatures
-            differ widely, as with counts. For norms "auto" is 1.""",
+            the clients' objectives, or, where that is larger, the gradients at the common model
+            over the distances of the start from it, so that the units of the features do not
+            matter: with 1, models of features in large units are hardly drawn together, and those
+            of features in small units hardly learn (networks count as of curvature 1). Raise it
+            where curvatures differ widely, as with counts. For norms "auto" is 1.""",
         "refit": """\
             bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the

@@ -73,7 +73,7 @@ class _FPFCCV(LamCV, _FPFC):
             scores, best = np.full((self._n_folds(), len(lams)), np.nan), len(lams) - 1
         else:
             if self.criterion == "bic":
-                refits = FPFCRefits(problem, problem.rng)
+                refits = FPFCRefits(problem, problem.rng, held_out=False)
                 found = dict(enumerate(run(lam)[0] for lam in lams))
                 scores = -np.array([[refits.criterion(r.labels) for r in found.values()]])
             else:

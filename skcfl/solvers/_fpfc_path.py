@@ -14,9 +14,9 @@ REFINEMENTS = 2
 class FPFCRefits(Refits):
     """Refits that can also be trained; their criterion."""
 
-    def __init__(self, problem, rng):
+    def __init__(self, problem, rng, held_out=True):
         self.rng = rng
-        super().__init__(problem)
+        super().__init__(problem, held_out)
 
     def models(self, labels):
         """Each cluster's model on its clients' pooled rows, (K, d)."""

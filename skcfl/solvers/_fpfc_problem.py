@@ -48,15 +48,16 @@ class FPFCProblem(FusionProblem):
     def __init__(self, pool, penalty, strength=None, init="auto"):
         super().__init__(pool, complete_graph(pool.n_clients), penalty)
         self.init = init
+        self._common, self._curvature = None, None
         if pool.n_clients > 1:
             self.blocks = square_tiles(0, self.n, self.d, 1.0)
-        if strength is None:
-            strength = STRENGTH * self.curvature() if not penalty.convex else 1.0
-        self.strength = float(strength)
         self._spectrum = None
         self._start = None
         self._distances = None
         self._slope = None
+        if strength is None:
+            strength = STRENGTH * self._stiffness() if not penalty.convex else 1.0
+        self.strength = float(strength)
 
     @property
     def concave(self):
@@ -70,8 +71,41 @@ class FPFCProblem(FusionProblem):
         return self.penalty, self.strength * lam
 
     def curvature(self):
-        """Typical curvature of the clients' objectives, 1 where clients do not know it."""
-        return super().curvature() if self.pool.second_order else 1.0
+        """Typical curvature of the clients' objectives, 1 where clients do not know it.
+
+        The geometric mean over the directions, unless that between the common model and the
+        clients' own is larger: parameters that no row depends on, as of pixels that are always
+        dark, have no curvature and no say.
+        """
+        if not self.pool.second_order:
+            return 1.0
+        if self._curvature is None:
+            self._curvature = max(super().curvature(), self._secant(self.local_models()))
+        return self._curvature
+
+    def _stiffness(self):
+        """Curvature against which the penalty has to move the models of the start.
+
+        On their way from the common model; with fewer rows than parameters that is much larger
+        than what is left of it near the clients' own models.
+        """
+        curvature = self.curvature()
+        if not self.pool.second_order or self.n == 1:
+            return curvature
+        return max(curvature, self._secant(self.start()))
+
+    def _secant(self, W):
+        """Gradients at the common model over the distances of models `W` from it."""
+        common = np.tile(self.common_model(), (self.n, 1))
+        way, size = rms(W - common), rms(W)
+        return rms(self.pool.gradients(common)) / way if way > 1e-6 * size else 0.0
+
+    def common_model(self):
+        """The model of all clients' pooled rows, (d,), computed once."""
+        if self._common is None:
+            together = np.zeros(self.n, dtype=np.intp)
+            self._common = solve_pooled(self.pool, together, np.zeros((1, self.d)))[0][0]
+        return self._common
 
     def lipschitz(self):
         """Largest curvatures of the clients' objectives."""
@@ -105,10 +139,9 @@ class FPFCProblem(FusionProblem):
         With many rows the same as local models; with few, those are mostly noise.
         """
         pool, n, p = self.pool, self.n, self.d
-        common, _, _ = solve_pooled(pool, np.zeros(n, dtype=np.intp), np.zeros((1, p)))
         rows = np.maximum(pool.client_weights, 1e-12)
         pull = SHRINKAGE * self.curvature() * p / rows
-        return pool.centre(pool.prox(np.repeat(common, n, axis=0), pull))
+        return pool.centre(pool.prox(np.tile(self.common_model(), (n, 1)), pull))
 
     def distances(self):
         """Distances of the local models, (n, n), drawn together as the start may be."""

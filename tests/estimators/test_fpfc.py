@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from sklearn.metrics import adjusted_rand_score
@@ -21,14 +22,18 @@ from skcfl import (
     OracleClustersClassifier,
     OracleClustersRegressor,
 )
+from skcfl.clients import ClientPool
 from skcfl.datasets import (
     make_clustered_classification,
     make_clustered_regression,
     make_fedprox_classification,
+    partition_label_swaps,
 )
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.penalties import SCAD
+from skcfl.solvers._fpfc_path import FPFCRefits
+from skcfl.solvers._fpfc_problem import FPFCProblem
 
 
 def regression(seed=0, **options):
@@ -413,3 +418,25 @@ def test_grid_search_over_lam():
         cv=ClientKFold(2, group_col=-1, random_state=0),
     ).fit(X, data.y)
     assert search.best_params_ == {"lam": lam}
+
+
+def test_more_parameters_than_rows_need_no_tuning():
+    """Digits with swapped labels: 390 parameters, 90 rows a client."""
+    X, y = load_digits(return_X_y=True)
+    few = y < 6
+    data = partition_label_swaps(X[few] / 16, y[few], 3, 4, n_swaps=1, random_state=0)
+    model = FPFCClassifier(refit=True).fit(data.X, data.y, groups=data.groups)
+    assert model.params_.shape[1] > 2 * len(data.y) / 12
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    # An information criterion asks for one cluster where a model costs more than rows can say.
+    pool = ClientPool(LinearModel("log_loss").bind(64, 6), data.X, data.y, codes_of(data), 12)
+    problem = FPFCProblem(pool, SCAD())
+    held_out, bic = (FPFCRefits(problem, None, held_out=h) for h in (True, False))
+    partitions = [np.zeros(12, dtype=int), data.labels, np.arange(12)]
+    assert np.argmin([held_out.criterion(labels) for labels in partitions]) == 1
+    assert np.argmin([bic.criterion(labels) for labels in partitions]) == 0
+
+
+def codes_of(data):
+    """Each row's client, by the order of the sorted ids."""
+    return np.unique(data.groups, return_inverse=True)[1]
