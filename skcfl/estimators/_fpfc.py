@@ -85,11 +85,12 @@ class _FPFC(BaseFederated):
         "penalty_scale": """\
             "auto" or float
             Factor s of the penalty; 1 is the paper's. "auto" is 5 times the typical curvature of
-            the clients' objectives, or, where that is larger, the gradients at the common model
-            over the distances of the start from it, so that the units of the features do not
-            matter: with 1, models of features in large units are hardly drawn together, and those
-            of features in small units hardly learn (networks count as of curvature 1). Raise it
-            where curvatures differ widely, as with counts. For norms "auto" is 1.""",
+            the clients' objectives, or, where that is larger, of the gradients at the common
+            model over the distances of the start from it (25 times where clients have fewer rows
+            than parameters), so that the units of the features do not matter: with 1, models of
+            features in large units are hardly drawn together, and those of features in small
+            units hardly learn (networks count as of curvature 1). Raise it where curvatures
+            differ widely, as with counts. For norms "auto" is 1.""",
         "refit": """\
             bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the

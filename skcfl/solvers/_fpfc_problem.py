@@ -13,8 +13,9 @@ from ..penalties import L2
 from ._alternating import Options, alternate
 from ._pooled import solve_pooled
 
-# Strength of the penalty in units of the clients' curvature.
-STRENGTH = 5.0
+# Strength of the penalty in units of the clients' curvature; where clients have fewer rows than
+# parameters, in units of what is left of it on the way from the common model.
+STRENGTH, STRENGTH_FEW_ROWS = 5.0, 25.0
 # Weight of the augmented term over the concavity of the penalty.  The difference of a pair in the
 # concave part changes by a factor of minus 1 over this less 1 a round: at 2 it goes to and fro.
 AUGMENTED = 3.0
@@ -56,7 +57,7 @@ class FPFCProblem(FusionProblem):
         self._distances = None
         self._slope = None
         if strength is None:
-            strength = STRENGTH * self._stiffness() if not penalty.convex else 1.0
+            strength = 1.0 if penalty.convex else self._automatic_strength()
         self.strength = float(strength)
 
     @property
@@ -83,16 +84,18 @@ class FPFCProblem(FusionProblem):
             self._curvature = max(super().curvature(), self._secant(self.local_models()))
         return self._curvature
 
-    def _stiffness(self):
-        """Curvature against which the penalty has to move the models of the start.
+    def _automatic_strength(self):
+        """Strength that suffices to move the models of the start.
 
-        On their way from the common model; with fewer rows than parameters that is much larger
-        than what is left of it near the clients' own models.
+        With fewer rows than parameters that is more than the curvature at the clients' own models
+        says, of which hardly any is left there: what counts is the way from the common model.
         """
-        curvature = self.curvature()
+        strength = STRENGTH * self.curvature()
         if not self.pool.second_order or self.n == 1:
-            return curvature
-        return max(curvature, self._secant(self.start()))
+            return strength
+        few = np.median(self.pool.client_sizes) < self.pool.model.n_free
+        factor = STRENGTH_FEW_ROWS if few else STRENGTH
+        return max(strength, factor * self._secant(self.start()))
 
     def _secant(self, W):
         """Gradients at the common model over the distances of models `W` from it."""
