@@ -687,6 +687,11 @@ class ClientPool:
         return self.model.pin(H)
 
     @property
+    def typical_size(self):
+        """Median number of rows of the clients that have any."""
+        return float(np.median(self.client_sizes[~self.without_rows]))
+
+    @property
     def second_order(self):
         """Whether clients can send second derivatives and exact proximal points."""
         return self.model.second_order

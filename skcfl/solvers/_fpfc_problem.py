@@ -93,7 +93,7 @@ class FPFCProblem(FusionProblem):
         strength = STRENGTH * self.curvature()
         if not self.pool.second_order or self.n == 1:
             return strength
-        few = np.median(self.pool.client_sizes) < self.pool.model.n_free
+        few = self.pool.typical_size < self.pool.model.n_free
         factor = STRENGTH_FEW_ROWS if few else STRENGTH
         return max(strength, factor * self._secant(self.start()))
 

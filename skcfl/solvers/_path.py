@@ -92,8 +92,7 @@ class Refits:
     def _splits(self):
         """Where information criteria say nothing: pools to fit and to judge, local models."""
         pool = self.pool
-        rows = np.median(pool.client_sizes[~pool.without_rows])
-        if not (pool.second_order and LEAST_ROWS <= rows < pool.model.n_free):
+        if not (pool.second_order and LEAST_ROWS <= pool.typical_size < pool.model.n_free):
             return []
         pairs = [pool.hold_out(HELD_OUT, seed) for seed in range(SPLITS)]
         return [(train, judge, train.solve()[0]) for train, judge in pairs]
