@@ -348,7 +348,7 @@ def _split(problem, lam, outcome, whole=None):
         cells = np.column_stack([labels, np.round(p / coarse)])
         new = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
         new = split_torn(problem.graph, new) if whole is None else new
-        move = _means(p, new)[new]
+        move = node_means(p, new)[new]
         step = fall * float(np.linalg.norm(X - X.mean(axis=0), axis=1).max() + 1e-3)
         best = None
         for _ in range(40):
@@ -477,7 +477,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
     Joined clusters stay so, even if it were better to part again.  Returns labels and models as
     `solve_reduced` does, and the effort spent.
     """
-    theta = _means(np.asarray(X, dtype=float), labels)
+    theta = node_means(np.asarray(X, dtype=float), labels)
     scale = np.array([max(problem.at_zero, 1e-30)])
     stalled, spent, last, most = 0, 0.0, None, 0.0
     while stalled < max_stalls and spent < effort:
@@ -486,7 +486,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
         if pairs is None:
             break
         if not len(pairs.weights):
-            return labels, _solve_apart(problem, labels, theta), spent + 1.0
+            return labels, solve_apart(problem, labels, theta), spent + 1.0
         if K * problem.d > max_unknowns and (
             problem.graph.is_complete or max(K, len(pairs.weights)) * problem.d**2 > MAX_BLOCKS
         ):
@@ -503,7 +503,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
         slack = max(float(decrement[0]), 0.0) if stalled else 0.0
         together = _meeting(oracle, theta, value + slack, converged.all())
         if together is not None:
-            theta = _means(theta[labels], together[labels])
+            theta = node_means(theta[labels], together[labels])
             labels, stalled = together[labels], 0
         elif converged.all():
             return labels, theta, spent
@@ -534,13 +534,13 @@ def _meeting(oracle, theta, value, converged):
             continue
         last = count
         together = oracle.join(near)
-        trial = oracle.value(_means(theta[oracle.labels], together[oracle.labels])[together])
+        trial = oracle.value(node_means(theta[oracle.labels], together[oracle.labels])[together])
         if trial <= value:
             best, value = together, trial
     return best
 
 
-def _solve_apart(problem, labels, start):
+def solve_apart(problem, labels, start):
     """Models of clusters that nothing draws to each other; None if Newton's method failed."""
     oracle = _ApartOracle(problem, labels, len(start))
     at_zero = oracle.at(np.zeros_like(start))[0]
@@ -778,7 +778,7 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
         return np.inf, np.inf
     graph = problem.graph
     labels = graph.components()
-    theta = _solve_apart(problem, labels, np.zeros((labels.max() + 1, problem.d)))
+    theta = solve_apart(problem, labels, np.zeros((labels.max() + 1, problem.d)))
     if theta is None:
         raise RuntimeError(
             "Newton's method did not find the pooled optimum, of which lam_max is made; scale the "
@@ -795,7 +795,7 @@ def _sums(values, labels, K):
     return membership(labels, K) @ values
 
 
-def _means(values, labels):
+def node_means(values, labels):
     """Means of node values by cluster: (n_nodes, d) -> (K, d)."""
     sizes = np.bincount(labels)
     return _sums(values, labels, len(sizes)) / sizes[:, None]
@@ -803,4 +803,4 @@ def _means(values, labels):
 
 def _centred(values, labels):
     """Node values less their mean over the cluster."""
-    return values - _means(values, labels)[labels]
+    return values - node_means(values, labels)[labels]

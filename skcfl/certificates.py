@@ -14,7 +14,14 @@ import numpy as np
 from scipy.sparse.csgraph import breadth_first_order
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._contraction import FusionProblem, _solve_apart, examine, solve_reduced, split_torn
+from ._contraction import (
+    FusionProblem,
+    examine,
+    node_means,
+    solve_apart,
+    solve_reduced,
+    split_torn,
+)
 from ._cuts import carry
 from ._flows import Inside
 from .clients import ClientPool
@@ -800,7 +807,7 @@ def certify(problem, lam, labels, X):
     new, theta = solve_reduced(problem, lam, parts, X, max_unknowns=MAX_UNKNOWNS)
     solved = theta is not None
     if not solved:
-        new, theta = parts, _means(X, parts)
+        new, theta = parts, node_means(X, parts)
     outcome = examine(problem, lam, new, theta, thorough=True, max_iter=MAX_ITER)
     models = outcome.theta[outcome.labels]
     ratios, lowers = np.zeros((2, labels.max() + 1))
@@ -845,7 +852,7 @@ def certify(problem, lam, labels, X):
 
 def _certify_apart(problem, labels, X):
     """At ``lam = 0`` clients share a model iff it is the minimiser of all of them."""
-    theta = _means(X, labels)
+    theta = node_means(X, labels)
     models = theta[labels]
     gap = gap_of(problem, 0.0, models, np.zeros_like(models))
     sizes = np.bincount(labels)
@@ -887,7 +894,7 @@ def theorem_bounds(problem, lam, labels, X):
     if lam > 0:
         new, theta = solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS)
         theta = theta[_first(labels, new)] if theta is not None else None
-    theta = _means(X, labels) if theta is None else theta
+    theta = node_means(X, labels) if theta is None else theta
     gradients = _gradients_at(problem, labels, theta)
     sizes = np.bincount(labels, minlength=K)
     lower = _theorem_1(problem, lam, labels, theta, gradients)
@@ -986,7 +993,7 @@ def constants_of(problem, labels):
     if not penalty.norm:
         raise ValueError(f"The GTV paper's Theorem 2 is about norms, got {penalty!r}.")
     K = int(labels.max()) + 1
-    models = _solve_apart(problem, labels, np.zeros((K, problem.d)))
+    models = solve_apart(problem, labels, np.zeros((K, problem.d)))
     if models is None:
         raise RuntimeError(
             "Newton's method did not find the minimisers of the clusters; scale the features or "
@@ -1049,9 +1056,3 @@ def _smooth_dual(problem, lam, X):
         block.add_divergence(u, outflow)
         total += block.total(problem.penalty.conjugate(u, lam * block.weights))
     return outflow.T, total
-
-
-def _means(X, labels):
-    sums = np.zeros((labels.max() + 1, X.shape[1]))
-    np.add.at(sums, labels, X)
-    return sums / np.bincount(labels)[:, None]

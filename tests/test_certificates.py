@@ -473,6 +473,6 @@ def test_refusals_of_constants(monkeypatch):
     est, data = fitted("regressor", 0.05)
     with pytest.raises(ValueError, match="one entry for each of the 10 clients"):
         clustering_constants(est, *data, labels=[0, 1])
-    monkeypatch.setattr(skcfl.certificates, "_solve_apart", lambda *args: None)
+    monkeypatch.setattr(skcfl.certificates, "solve_apart", lambda *args: None)
     with pytest.raises(RuntimeError, match="minimisers of the clusters"):
         clustering_constants(est, *data)
