@@ -21,16 +21,35 @@ PARAMETERS = {
         What every client trains, an object of :mod:`skcfl.models`. It decides whether the
         estimator is a classifier, a regressor or unsupervised. Its own parameters can be set
         and searched as ``model__<name>`` once an object is given. None is ``LinearModel()``, least
-        squares with a small L2 penalty.""",
+        squares of standardised features with a small L2 penalty.""",
     "loss": """\
         str
         Loss of a linear model.""",
     "alpha": """\
-        float
+        "auto" or float
         Strength of the local L2 penalty: ``alpha / 2`` times the squared norm of the
-        coefficients is added to each client's mean loss; the intercept is free. As the loss is a
-        mean, ``Ridge(alpha=alpha * n_samples)`` is the same model. Positive by default, so that
-        a client with fewer rows than features still has one best model.""",
+        coefficients (of standardised features with ``standardize=True``) is added to each
+        client's mean loss; the intercept is free. As the loss is a mean,
+        ``Ridge(alpha=alpha * n_samples)`` is the same model. "auto" is a standard normal prior
+        once a model: the number of models that are fitted over the total weight of the rows, so
+        that one model for all is scikit-learn's ``LogisticRegression(C=1)`` on the pooled rows. For
+        "squared_error" and "huber" it is multiplied by the ratio of the residual variance to the
+        variance of y, both of one model for all, since the coefficients have the units of y. Of
+        networks "auto" is .0001.""",
+    "standardize": """\
+        bool
+        Whether linear models are trained on features of mean 0 and variance 1 over the rows of
+        all clients, of which the clients send counts, sums and sums of squares. The penalty,
+        the distances between models and the results then do not depend on the units of the
+        features. ``coef_`` and all other fitted models are in the user's units nevertheless.
+        Sparse features, and features of models without an intercept, are scaled and not
+        centred. False trains on the features as they are, as the papers do. Networks take the
+        features as they are.""",
+    "class_weight": """\
+        dict, "balanced" or None
+        Factors of the weights of each class's rows, as in scikit-learn: a dict from class to
+        number (1 for classes that it leaves out), or "balanced", which gives all classes the
+        same total weight over the rows of all clients. None is 1 for all.""",
     "fit_intercept": """\
         bool
         Whether the models have an intercept. Set it to False for centred data.""",
@@ -212,6 +231,9 @@ ATTRIBUTES = {
     "intercept_": """\
         ndarray of shape (n_clients,) or (n_clients, n_classes)
         Intercept of each client's model (linear models only).""",
+    "alpha_": """\
+        float
+        The local penalty of the fit, which ``alpha="auto"`` chooses.""",
     "cluster_coef_": """\
         ndarray of shape (n_clusters_, n_features) or (n_clusters_, n_classes, n_features)
         Coefficients of each cluster's model (linear models only).""",

@@ -74,6 +74,7 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
         if hasattr(header, "feature_names_in_"):
             fitted["feature_names_in_"] = header.feature_names_in_
         fitted.update({f"{k}_": v for k, v in result.extra.items()})
+        fitted["_solution"] = fitted["cluster_centers_"][labels], fitted.get("dual_coef_")
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit of another kind may have left
         vars(self).update(fitted)

@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, _safe_indexing, check_random_state
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -30,6 +31,7 @@ from sklearn.utils.validation import (
 
 from ._folds import Folds
 from ._groups import check_ids, column_position, describe_unseen, encode, locate
+from ._scaling import Scaling
 from .clients import ClientPool
 from .exceptions import SingleClientWarning
 
@@ -191,6 +193,12 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         if y is not None:
             model.check_target(y)
         options = self._solve_options(groups)
+        if model.class_weight is not None:
+            sample_weight = _class_weights(model.class_weight, classes, y, sample_weight)
+        scaling = None
+        if model.standardize:
+            scaling = Scaling.measure(X, sample_weight, centred=model.fit_intercept)
+            X = scaling.transform(X)
         pool = ClientPool(
             model,
             X,
@@ -200,9 +208,19 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             sample_weight=sample_weight,
             n_jobs=self.n_jobs,
             random_state=check_random_state(self.random_state),
+            scaling=scaling,
         )
-        folds = Folds(model, X, y, codes, sample_weight, pool.n_clients, classes)
+        if model.class_weight == "balanced":
+            counts = pool.n_clients * len(classes)
+            pool.ledger.book(up=counts, down=counts)
+        if pool.automatic_alpha:
+            pool = pool.penalised(self._n_priors(pool, options) * pool.alpha_unit)
+        folds = Folds(pool.model, X, y, codes, sample_weight, pool.n_clients, classes)
         return Task(header, pool, groups, classes, options, folds)
+
+    def _n_priors(self, pool, options):
+        """How many models have a standard normal prior each under ``alpha="auto"``."""
+        return 1
 
     def _task_options(self, task):
         """Keyword arguments of ``_solve``."""
@@ -247,11 +265,19 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
 
     def _publish(self, header, pool, groups, classes, result):
         """Replace all fitted attributes at once."""
-        model = pool.model
+        model = pool.model if result.model is None else result.model
         order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
-        cluster_params = np.asarray(result.cluster_params, dtype=model.dtype)[order]
+
+        def published(params):
+            return np.asarray(pool.to_user(params), dtype=model.dtype)
+
+        cluster_params = published(result.cluster_params)[order]
         shared = result.params is None
-        params = cluster_params[labels] if shared else np.asarray(result.params, dtype=model.dtype)
+        params = cluster_params[labels] if shared else published(result.params)
+        extra = dict(result.extra)
+        for name in ("fusion_params", "round_params"):
+            if name in extra:
+                extra[name] = pool.to_user(extra[name])
         fitted = {
             "n_features_in_": header.n_features_in_,
             "model_": model,
@@ -269,13 +295,20 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             "_has_groups": groups is not None,
             "_shared_params": shared,
         }
+        if hasattr(model, "alpha_"):
+            fitted["alpha_"] = model.alpha_
+        if "fusion_params" in extra:
+            # Proofs need models and forces as they were found, to the last digit.
+            fitted["_solution"] = result.extra["fusion_params"], extra.get("dual_coef")
+        if "dual_coef" in extra:
+            extra["dual_coef"] = pool.slopes_to_user(extra["dual_coef"])
         if hasattr(header, "feature_names_in_"):
             fitted["feature_names_in_"] = header.feature_names_in_
         if classes is not None:
             fitted["classes_"] = classes
         fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
         fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(cluster_params).items()})
-        fitted.update({f"{k}_": v for k, v in result.extra.items()})
+        fitted.update({f"{k}_": v for k, v in extra.items()})
 
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit of another kind may have left
@@ -711,6 +744,24 @@ def _check_weights(sample_weight, X):
             "total of zero."
         )
     return weights
+
+
+def _class_weights(class_weight, classes, y, sample_weight):
+    """Weights of the rows times those of their classes; codes `y` of the classes."""
+    weights = np.ones(len(y)) if sample_weight is None else sample_weight
+    if class_weight == "balanced":
+        totals = np.bincount(y, weights, len(classes))
+        factors = np.divide(
+            totals.sum() / len(classes), totals, out=np.zeros(len(classes)), where=totals > 0
+        )
+    else:
+        factors = compute_class_weight(class_weight, classes=classes, y=classes)
+        if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
+            raise ValueError(
+                "class_weight must have finite numbers that are not negative, at least one of "
+                f"them positive, got {class_weight!r}."
+            )
+    return weights * factors[y]
 
 
 def _canonical(labels, n_clusters):

@@ -260,7 +260,9 @@ def certify_partition(est, X, y=None, groups=None, *, sample_weight=None):
     """
     problem, models = _fitted_problem(est, X, y, groups, sample_weight)
     _require_clusters(problem)
-    return certify(problem, est.lam_, est.labels_, models)
+    certificate = certify(problem, est.lam_, est.labels_, models)
+    certificate.models = problem.pool.to_user(certificate.models)
+    return certificate
 
 
 def recovery_interval(est, X, y=None, groups=None, *, sample_weight=None):
@@ -392,7 +394,7 @@ def duality_gap(est, X, y=None, groups=None, *, sample_weight=None):
     True
     """
     problem, models = _fitted_problem(est, X, y, groups, sample_weight)
-    return gap_of(problem, est.lam_, models, est.dual_coef_)
+    return gap_of(problem, est.lam_, models, est._solution[1])
 
 
 def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_weight=None):
@@ -442,7 +444,8 @@ def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_wei
       errors. Other losses may be flat: theirs is that of the local penalties, which is 0
       with a free intercept. In the norm "l1" a model has n_params times less.
 
-    The objectives are those of the fit, local penalty included.
+    The objectives are those of the fit, local penalty included, and so are the units of the
+    gradients and curvatures: with ``standardize=True`` those of standardised features.
 
     References
     ----------
@@ -473,7 +476,9 @@ def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_wei
             f"labels must have one entry for each of the {problem.n} clients, got shape "
             f"{np.shape(labels)}."
         )
-    return constants_of(problem, np.unique(labels, return_inverse=True)[1])
+    constants = constants_of(problem, np.unique(labels, return_inverse=True)[1])
+    constants.models = problem.pool.to_user(constants.models)
+    return constants
 
 
 # -------------------------------------------------------------------- graphs and constants
@@ -735,10 +740,9 @@ def _fitted_problem(est, X, y, groups, sample_weight):
         )
     if hasattr(est, "groups_"):
         pool = _clients_of(est, X, y, groups, sample_weight)
-        models = est.fusion_params_
     else:
         pool = _points_of(est, X)
-        models = est.cluster_centers_[est.labels_]
+    models, _ = est._solution
     if not pool.second_order:
         raise ValueError(
             f"Nothing can be proved of fits of {pool.model_name}: the problem is not convex, its "
@@ -758,7 +762,8 @@ def _clients_of(est, X, y, groups, sample_weight):
             f"The rows must be those of fit: est was fitted on {len(est.groups_)} client(s), "
             f"these rows belong to {len(ids)}, with ids that are not the same."
         )
-    return task.pool
+    # A search may have chosen another penalty than the automatic one.
+    return task.pool.penalised(est.alpha_) if task.pool.automatic_alpha else task.pool
 
 
 def _points_of(est, X):

@@ -4,6 +4,8 @@ Rows never leave this module: solvers and server loops hold a :class:`ClientPool
 and receive parameters, losses and gradients through it.
 """
 
+import copy
+
 import numpy as np
 from joblib import effective_n_jobs
 from scipy import sparse
@@ -19,6 +21,9 @@ from .ledger import Ledger
 PARALLEL_WORK = 2e8
 # Steps of Adam in place of an exact proximal point, and their length.
 PROX_STEPS, PROX_STEP = 30, 0.002
+# Parameters up to which the size of the noise is found by the pooled model, steps of those losses
+# that are no parabolas, and the least ratio to the targets' variance, far below any real noise.
+MAX_DENSE, NOISE_STEPS, LEAST_NOISE = 256, 20, 1e-6
 # Slopes of conjugates that are rounding next to the largest one.
 ROUNDING = 1e-12
 
@@ -45,6 +50,8 @@ class ClientPool:
         Threads over blocks of clients, used where a call is big enough to pay.
     random_state : int, RandomState instance or None, default=None
         Source of the clients' random batches.
+    scaling : Scaling, default=None
+        How `X` was scaled: what the clients and the server told each other for that is booked.
 
     Attributes
     ----------
@@ -69,8 +76,10 @@ class ClientPool:
         n_jobs=None,
         random_state=None,
         block_bytes=None,
+        scaling=None,
     ):
         self.model = model
+        self.scaling = scaling
         self.n_jobs = n_jobs
         self.random_state = check_random_state(random_state)
         self.ledger = Ledger()
@@ -88,6 +97,9 @@ class ClientPool:
         if sparse.issparse(X):
             X = sparse.csr_array(X)
         self._store(model.design(X), target, weights, codes, n_clients, size)
+        if scaling is not None:
+            self.ledger.book(up=n_clients * (X.shape[1] + 1), down=n_clients * X.shape[1])
+            self.ledger.book(up=n_clients * X.shape[1], down=n_clients * X.shape[1])
 
     def _store(self, design, target, weights, codes, n_clients, size):
         self._block_size = size
@@ -106,6 +118,99 @@ class ClientPool:
         self.n_samples = int(self.client_sizes.sum())
         self.n_params = self.model.n_params
         self.dtype = np.dtype(self.model.dtype)
+        self._alpha_unit = None
+
+    # ------------------------------------------------------------ penalty and units
+
+    @property
+    def automatic_alpha(self):
+        """Whether the local penalty was left to the estimator."""
+        return getattr(self.model, "alpha", None) == "auto"
+
+    def penalised(self, alpha):
+        """Pool of the same clients under another local penalty, of which they are told.
+
+        Parameters
+        ----------
+        alpha : float
+            The penalty.
+
+        Returns
+        -------
+        pool : ClientPool
+            Shares rows, ledger and random state.
+        """
+        if alpha == self.model.alpha_:
+            return self
+        self.ledger.book(down=self.n_clients)
+        return self._penalised(alpha)
+
+    def _penalised(self, alpha):
+        pool = self._copy()
+        pool.model = self.model.penalised(alpha)
+        # What blocks remember of their rows holds under one penalty.
+        pool._blocks = [(copy.copy(block), *where) for block, *where in self._blocks]
+        for block, *_ in pool._blocks:
+            block.cache = {}
+        return pool
+
+    @property
+    def alpha_unit(self):
+        """Local penalty that is a standard normal prior of one model that all clients share.
+
+        One over the weight of all rows.  Of losses whose dispersion is unknown times the ratio of
+        the dispersion to that of the targets, because coefficients then have the targets' units:
+        the residual variance of the pooled model over the variance, each with its degrees of
+        freedom; 1 where models are too large for it or interpolate.
+        """
+        if self._alpha_unit is None:
+            self._alpha_unit = self._noise_ratio() / max(self.client_weights.sum(), 1e-300)
+        return self._alpha_unit
+
+    def _noise_ratio(self):
+        model, n = self.model, self.client_weights.sum()
+        p = model.n_free
+        if not (self.second_order and model.unknown_scale and p <= MAX_DENSE and n > p + 1):
+            return 1.0
+        pool = self._penalised(0.0)
+        constant = np.zeros(self.n_params, dtype=bool)
+        if model.fit_intercept:
+            constant[-1] = True
+        losses = []
+        for free in (constant, ~np.zeros_like(constant)):
+            theta = np.zeros((1, self.n_params))
+            if free.any():
+                # With all of its curvature a step never overshoots; a parabola takes one.
+                for _ in range(1 if self.quadratic else NOISE_STEPS):
+                    theta = theta + pool._newton_step(theta, free)
+            losses.append(float(self.client_weights @ pool.objectives_gradients(theta, float)[0]))
+        around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / (n - p)
+        if not around > 0.0 or not np.isfinite([around, residual]).all():
+            return 1.0
+        return float(np.clip(residual / around, LEAST_NOISE, 1.0))
+
+    def _newton_step(self, theta, free):
+        """Damped Newton step of the pooled problem in some of its parameters, (1, n_params)."""
+        together = np.zeros(self.n_clients, dtype=np.intp)
+        g = self.client_weights @ self.objectives_gradients(theta, float)[1]
+        H = self.hessians(theta, together, damping=1.0)[0]
+        step = np.zeros_like(theta)
+        step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free])[0]
+        return step
+
+    def to_user(self, params):
+        """Parameters (..., n_params) in the user's units."""
+        return params if self.scaling is None else self.model.to_user(params, self.scaling)
+
+    def from_user(self, params):
+        """Parameters (..., n_params) in the units of this pool, of those in the user's."""
+        return params if self.scaling is None else self.model.from_user(params, self.scaling)
+
+    def slopes_to_user(self, slopes):
+        """Gradients (..., n_params) in the user's units."""
+        if self.scaling is None:
+            return slopes
+        return self.model.slopes_to_user(slopes, self.scaling)
 
     # ---------------------------------------------------------------- walking the blocks
 

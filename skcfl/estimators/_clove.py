@@ -196,8 +196,10 @@ class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
         n_clusters=2,
         *,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -230,6 +232,8 @@ class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter
@@ -300,8 +304,9 @@ class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
         n_clusters=2,
         *,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -334,6 +339,7 @@ class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter

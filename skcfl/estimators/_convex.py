@@ -159,8 +159,10 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
         lam="auto",
         *,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         graph="complete",
         penalty="l2",
         refit=False,
@@ -179,6 +181,8 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
@@ -235,8 +239,9 @@ class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
         lam="auto",
         *,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         graph="complete",
         penalty="l2",
         refit=False,
@@ -255,6 +260,7 @@ class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.graph = graph
         self.penalty = penalty
         self.refit = refit

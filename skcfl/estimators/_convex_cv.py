@@ -211,8 +211,10 @@ class ConvexClusteredFLClassifierCV(ClassifierMixin, _FusionCV):
         cv=5,
         scoring=None,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         graph="complete",
         penalty="l2",
         refit=False,
@@ -234,6 +236,8 @@ class ConvexClusteredFLClassifierCV(ClassifierMixin, _FusionCV):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
@@ -297,8 +301,9 @@ class ConvexClusteredFLRegressorCV(RegressorMixin, _FusionCV):
         cv=5,
         scoring=None,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         graph="complete",
         penalty="l2",
         refit=False,
@@ -320,6 +325,7 @@ class ConvexClusteredFLRegressorCV(RegressorMixin, _FusionCV):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.graph = graph
         self.penalty = penalty
         self.refit = refit

@@ -126,8 +126,10 @@ class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg):
         self,
         loss="log_loss",
         *,
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -149,6 +151,8 @@ class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter
@@ -200,8 +204,9 @@ class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg):
         self,
         loss="squared_error",
         *,
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -223,6 +228,7 @@ class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter

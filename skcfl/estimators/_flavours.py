@@ -9,12 +9,13 @@ the everyday classes may train networks too, with one more mixin::
     class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg): ...
 """
 
-from numbers import Real
-
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from ..models import MLP, LinearModel, LocalModel
+
+# What alpha="auto" is of networks, as of scikit-learn's.
+NETWORK_ALPHA = 1e-4
 
 __all__ = ["ClassifierMixin", "GenericMixin", "NeuralMixin", "RegressorMixin"]
 
@@ -39,18 +40,27 @@ class _LinearMixin:
     """The local model is linear, its everyday parameters are the estimator's."""
 
     _parameter_constraints = {
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "fit_intercept": ["boolean"],
+        name: LinearModel._parameter_constraints[name]
+        for name in ("alpha", "fit_intercept", "standardize")
     }
 
     def _local_model(self):
-        return LinearModel(loss=self.loss, alpha=self.alpha, fit_intercept=self.fit_intercept)
+        return LinearModel(
+            loss=self.loss,
+            alpha=self.alpha,
+            fit_intercept=self.fit_intercept,
+            standardize=self.standardize,
+            class_weight=getattr(self, "class_weight", None),
+        )
 
 
 class ClassifierMixin(_LinearMixin):
     """Classifier, linear unless a mixin to the left makes it a network."""
 
-    _parameter_constraints = {"loss": [StrOptions({"log_loss", "squared_hinge"})]}
+    _parameter_constraints = {
+        "loss": [StrOptions({"log_loss", "squared_hinge"})],
+        "class_weight": LinearModel._parameter_constraints["class_weight"],
+    }
 
     _doc_parameters = {
         "loss": """\
@@ -99,7 +109,13 @@ class NeuralMixin:
     def _local_model(self):
         if _is_linear(self.hidden_layer_sizes):
             return super()._local_model()
-        return MLP(self.hidden_layer_sizes, self.activation, self.loss, self.alpha)
+        return MLP(
+            self.hidden_layer_sizes,
+            self.activation,
+            self.loss,
+            NETWORK_ALPHA if self.alpha == "auto" else self.alpha,
+            class_weight=getattr(self, "class_weight", None),
+        )
 
     def _solve_options(self, groups):
         if not self.fit_intercept and not _is_linear(self.hidden_layer_sizes):

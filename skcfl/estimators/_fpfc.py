@@ -510,8 +510,10 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
         lam="auto",
         *,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         penalty="scad",
@@ -542,6 +544,8 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.penalty = penalty
@@ -610,8 +614,9 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
         lam="auto",
         *,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         penalty="scad",
@@ -642,6 +647,7 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.penalty = penalty

@@ -128,8 +128,10 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
         cv=5,
         scoring=None,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         penalty="scad",
@@ -164,6 +166,8 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.penalty = penalty
@@ -231,8 +235,9 @@ class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
         cv=5,
         scoring=None,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         penalty="scad",
@@ -267,6 +272,7 @@ class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.penalty = penalty

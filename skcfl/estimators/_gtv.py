@@ -282,8 +282,10 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
         lam="auto",
         *,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         graph="knn",
@@ -305,6 +307,8 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.graph = graph
@@ -373,8 +377,9 @@ class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin,
         lam="auto",
         *,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         graph="knn",
@@ -396,6 +401,7 @@ class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin,
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.graph = graph

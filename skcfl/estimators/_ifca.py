@@ -167,8 +167,10 @@ class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
         n_clusters=2,
         *,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -201,6 +203,8 @@ class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter
@@ -270,8 +274,9 @@ class IFCARegressor(NeuralMixin, RegressorMixin, _IFCA):
         n_clusters=2,
         *,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -304,6 +309,7 @@ class IFCARegressor(NeuralMixin, RegressorMixin, _IFCA):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter

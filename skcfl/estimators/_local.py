@@ -51,6 +51,9 @@ class _LocalModels(BaseFederated):
             runs all ``max_iter`` rounds.""",
     }
 
+    def _n_priors(self, pool, options):
+        return pool.n_clients
+
     def _solve(self, pool):
         if pool.second_order:
             return solve_local(pool)
@@ -165,8 +168,10 @@ class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
         self,
         loss="log_loss",
         *,
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -184,6 +189,8 @@ class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter
@@ -234,8 +241,9 @@ class LocalModelsRegressor(NeuralMixin, RegressorMixin, _LocalModels):
         self,
         loss="squared_error",
         *,
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -253,6 +261,7 @@ class LocalModelsRegressor(NeuralMixin, RegressorMixin, _LocalModels):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter

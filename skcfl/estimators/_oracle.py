@@ -25,6 +25,9 @@ class _OracleClusters(BaseFederated):
     def _solve_options(self, groups):
         return {"labels": labels_of(self.labels, groups)}
 
+    def _n_priors(self, pool, options):
+        return len(np.unique(options["labels"]))
+
     def _solve(self, pool, labels):
         options = make_options(self, pool)
         theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
@@ -134,8 +137,10 @@ class OracleClustersClassifier(NeuralMixin, ClassifierMixin, _OracleClusters):
         labels=None,
         *,
         loss="log_loss",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
+        class_weight=None,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -158,6 +163,8 @@ class OracleClustersClassifier(NeuralMixin, ClassifierMixin, _OracleClusters):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter
@@ -207,8 +214,9 @@ class OracleClustersRegressor(NeuralMixin, RegressorMixin, _OracleClusters):
         labels=None,
         *,
         loss="squared_error",
-        alpha=1e-4,
+        alpha="auto",
         fit_intercept=True,
+        standardize=True,
         hidden_layer_sizes=(),
         activation="relu",
         max_iter="auto",
@@ -231,6 +239,7 @@ class OracleClustersRegressor(NeuralMixin, RegressorMixin, _OracleClusters):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.max_iter = max_iter

@@ -76,6 +76,9 @@ class AlternatingClustering(BaseFederated):
         given = self.true_labels is not None
         return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
 
+    def _n_priors(self, pool, options):
+        return 1 if self.n_clusters == "auto" else self.n_clusters
+
     def _solve(self, pool, truth):
         shared = shared_mask(self.shared_layers, pool.layer_slices, pool.n_params)
         options = replace(make_options(self, pool, shared), truth=truth)
@@ -94,7 +97,8 @@ class AlternatingClustering(BaseFederated):
         """The best of some starts with a given number of clusters."""
         rng = pool.random_state
         if not isinstance(self.init, str):
-            draw, starts = None, [_check_init(self.init, n_clusters, pool.n_params)]
+            theta = _check_init(self.init, n_clusters, pool.n_params)
+            draw, starts = None, [pool.from_user(theta)]
         else:
             n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
             draw = STARTS[self.init]

@@ -140,11 +140,12 @@ class EmpiricalGraphDisplay:
             )
         graph, labels = estimator.graph_, estimator.labels_
         if hasattr(estimator, "fusion_params_"):
-            models, groups = estimator.fusion_params_, estimator.groups_
+            groups = estimator.groups_
         else:  # points, each a client without a name
-            models, groups = estimator.cluster_centers_[labels], np.arange(graph.n_nodes)
+            groups = np.arange(graph.n_nodes)
+        models, forces = estimator._solution
         penalty = make_penalty(getattr(estimator, "penalty", "l2"))
-        loads = edge_loads(graph, penalty, estimator.lam_, models, estimator.dual_coef_, labels)
+        loads = edge_loads(graph, penalty, estimator.lam_, models, forces, labels)
         display = cls(
             graph=graph,
             labels=labels,

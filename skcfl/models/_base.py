@@ -29,6 +29,10 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     quadratic = False
     #: Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
     unknown_scale = False
+    #: Whether an estimator standardises the features that it trains on.
+    standardize = False
+    #: Factors of the weights of each class's rows: "balanced", a dict or None.
+    class_weight = None
     #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
 

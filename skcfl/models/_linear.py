@@ -1,5 +1,6 @@
 """Linear local models."""
 
+import copy
 from math import isfinite
 from numbers import Real
 
@@ -44,14 +45,24 @@ class LinearModel(ConvexModel):
         beyond `delta`, ``"poisson"`` has a log link; ``"log_loss"`` is logistic with two
         classes and softmax with more, ``"squared_hinge"`` takes one class against the
         rest.  The first three are regressors, the others classifiers.
-    alpha : float, default=1e-4
-        L2 penalty of the coefficients, as in scikit-learn's SGD and MLP; the intercept is
-        free.  Positive by default, so that a client with fewer rows than features
-        has one minimiser.
+    alpha : "auto" or float, default="auto"
+        L2 penalty of the coefficients; the intercept is free.  "auto" leaves it to the
+        estimator, which sets a standard normal prior once a model (see
+        :meth:`skcfl.clients.ClientPool.penalised`); a model that is bound outside of an
+        estimator has none until then.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     delta : float, default=1.35
         Where the Huber loss becomes linear, in units of the target.
+    standardize : bool, default=True
+        Whether an estimator trains on features of mean 0 and variance 1 over the rows of all
+        clients, of which they send counts, sums and sums of squares once.  The penalty and
+        the distances of models then do not depend on the units of the features; fitted
+        coefficients are in the user's units all the same.  Sparse features, and those of models
+        without an intercept, are scaled and not centred.  False reproduces the papers.
+    class_weight : {"balanced"}, dict or None, default=None
+        Factor of the weights of each class's rows, for classifiers.  "balanced" gives all
+        classes the same total weight over all clients.
 
     Examples
     --------
@@ -63,16 +74,28 @@ class LinearModel(ConvexModel):
 
     _parameter_constraints = {
         "loss": [StrOptions(set(LOSSES))],
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "delta": [Interval(Real, 0, None, closed="neither")],
+        "standardize": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
-    def __init__(self, loss="squared_error", alpha=1e-4, fit_intercept=True, delta=1.35):
+    def __init__(
+        self,
+        loss="squared_error",
+        alpha="auto",
+        fit_intercept=True,
+        delta=1.35,
+        standardize=True,
+        class_weight=None,
+    ):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.delta = delta
+        self.standardize = standardize
+        self.class_weight = class_weight
 
     @property
     def estimator_type(self):
@@ -105,16 +128,64 @@ class LinearModel(ConvexModel):
 
     def _bind(self):
         self._validate_params()
+        if self.class_weight is not None and self.estimator_type != "classifier":
+            raise ValueError(
+                f"class_weight is for classifiers; loss={self.loss!r} makes a regressor. Got "
+                f"class_weight={self.class_weight!r}."
+            )
         self.kernel = make_loss(self.loss, n_classes=self.n_classes, delta=self.delta)
         self.n_outputs = self.kernel.n_outputs(self.n_classes)
         self.n_columns = self.n_features + bool(self.fit_intercept)
         self.n_params = self.n_outputs * self.n_columns
-        decay = np.full((self.n_outputs, self.n_columns), float(self.alpha))
+        self._penalise(0.0 if self.alpha == "auto" else self.alpha)
+
+    def _penalise(self, alpha):
+        self.alpha_ = float(alpha)
+        decay = np.full((self.n_outputs, self.n_columns), self.alpha_)
         if self.fit_intercept:
             decay[:, -1] = 0.0
         #: Penalty of each parameter, and the same in the type of the data.
         self.decay = decay.ravel()
         self._decay = self.decay.astype(self.dtype)
+
+    def penalised(self, alpha):
+        """Copy of a bound model with another local penalty."""
+        other = copy.copy(self)
+        other._penalise(alpha)
+        return other
+
+    # ------------------------------------------------------------------------- units
+
+    def _parts(self, params):
+        """Coefficients (..., C, n_features) and intercepts (..., C) of a copy of parameters."""
+        W = np.array(params, dtype=float).reshape(
+            *np.shape(params)[:-1], self.n_outputs, self.n_columns
+        )
+        return W, W[..., : self.n_features], W[..., -1]
+
+    def to_user(self, params, scaling):
+        """Parameters (..., n_params) for the user's features, of those for scaled ones."""
+        W, coef, intercept = self._parts(params)
+        coef /= scaling.scale
+        if self.fit_intercept:
+            intercept -= coef @ scaling.mean
+        return W.reshape(np.shape(params))
+
+    def from_user(self, params, scaling):
+        """Parameters (..., n_params) for scaled features, of those for the user's."""
+        W, coef, intercept = self._parts(params)
+        if self.fit_intercept:
+            intercept += coef @ scaling.mean
+        coef *= scaling.scale
+        return W.reshape(np.shape(params))
+
+    def slopes_to_user(self, slopes, scaling):
+        """Gradients (..., n_params) in the user's parameters, of those in scaled ones."""
+        G, coef, intercept = self._parts(slopes)
+        coef *= scaling.scale
+        if self.fit_intercept:
+            coef += intercept[..., None] * scaling.mean
+        return G.reshape(np.shape(slopes))
 
     # ------------------------------------------------------------- data and parameters
 
@@ -187,7 +258,7 @@ class LinearModel(ConvexModel):
         Z, losses = self._all_losses(block, theta)
         choice = choose(losses, fixed)
         gradient = self._loss_gradient(block, Z[np.arange(len(Z)), choice])
-        if self.alpha:
+        if self.alpha_:
             # One model's penalty for each row of the small table, not one for each client.
             gradient += (self._decay * theta)[choice]
         return losses, choice, gradient
@@ -339,7 +410,7 @@ class LinearModel(ConvexModel):
             bound[~(np.abs(rest) <= allowed).all(axis=1)] = np.inf
         if not free.all():
             rest = (s - block.backward(a * w).reshape(s.shape))[:, ~free]
-            bound += np.einsum("cp,cp->c", rest, rest) / (2 * self.alpha)
+            bound += np.einsum("cp,cp->c", rest, rest) / (2 * self.alpha_)
         bound += self._row_conjugates(block, a)
         level = ~s.any(axis=1)
         if level.any():
@@ -372,7 +443,7 @@ class LinearModel(ConvexModel):
             # Poisson: the curvature is the predicted mean, whose size is that of y.
             mean_y = np.einsum("cn,cn->c", np.abs(block.y[:, 0]), block.weights)
             top = np.maximum(1.0, mean_y)
-        alpha = float(self.alpha)
+        alpha = self.alpha_
         strong = lowest if self.kernel.quadratic else np.zeros_like(lowest)
         if not self.fit_intercept:
             strong = strong + alpha

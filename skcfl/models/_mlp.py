@@ -61,6 +61,7 @@ class MLP(Network):
         "alpha": [Interval(Real, 0, None, closed="left")],
         "delta": [Interval(Real, 0, None, closed="neither")],
         "precision": [StrOptions({"single", "double"})],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
     def __init__(
@@ -71,6 +72,7 @@ class MLP(Network):
         alpha=1e-4,
         delta=1.35,
         precision="single",
+        class_weight=None,
     ):
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
@@ -78,6 +80,7 @@ class MLP(Network):
         self.alpha = alpha
         self.delta = delta
         self.precision = precision
+        self.class_weight = class_weight
 
     @property
     def estimator_type(self):

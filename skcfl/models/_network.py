@@ -162,6 +162,7 @@ class Network(LocalModel):
             self.layers.append(Layer(name, start, n_inputs, n_outputs))
             start = self.layers[-1].stop
         self.n_params = start
+        self.alpha_ = float(self.alpha)
         #: Penalty of each parameter.
         self.decay = np.zeros(self.n_params)
         for layer in self.layers:

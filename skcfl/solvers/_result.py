@@ -29,6 +29,8 @@ class Result:
         If not: the number that fell short and what to change.
     extra : dict
         Further fitted attributes, without the trailing underscore.
+    model : LocalModel, default=None
+        The bound local model where the solver chose its penalty; None is the pool's.
     """
 
     cluster_params: np.ndarray
@@ -40,3 +42,4 @@ class Result:
     converged: bool = True
     shortfall: str = ""
     extra: dict = field(default_factory=dict)
+    model: object = None
