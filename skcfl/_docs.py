@@ -31,8 +31,8 @@ PARAMETERS = {
         coefficients (of standardised features with ``standardize=True``) is added to each
         client's mean loss; the intercept is free. As the loss is a mean,
         ``Ridge(alpha=alpha * n_samples)`` is the same model. "auto" is a standard normal prior
-        once a model: the number of models that are fitted over the total weight of the rows, so
-        that one model for all is scikit-learn's ``LogisticRegression(C=1)`` on the pooled rows. For
+        once a model: the number of models that are fitted over the total weight of the rows; one
+        model for all is then scikit-learn's ``LogisticRegression(C=1)`` on the pooled rows. For
         "squared_error" and "huber" it is multiplied by the ratio of the residual variance to the
         variance of y, both of one model for all, since the coefficients have the units of y. Of
         networks "auto" is .0001.""",

@@ -25,7 +25,17 @@ LAYERS = (
     {"_contraction", "_flows"},
     {"clients", "_folds"},
     {"models", "penalties", "graphs", "ledger", "_blocks", "_optimizers"},
-    {"exceptions", "_cuts", "_divergence", "_docs", "_edges", "_groups", "_flows", "_newton"},
+    {
+        "exceptions",
+        "_cuts",
+        "_divergence",
+        "_docs",
+        "_edges",
+        "_groups",
+        "_flows",
+        "_newton",
+        "_scaling",
+    },
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {

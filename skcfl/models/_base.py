@@ -128,6 +128,15 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
         return max(len(block.clients), 1)
 
 
+def check_class_weight(model):
+    """Raise a ValueError if a regressor weighs classes."""
+    if model.class_weight is not None and model.estimator_type != "classifier":
+        raise ValueError(
+            f"class_weight is for classifiers; loss={model.loss!r} makes a regressor. Got "
+            f"class_weight={model.class_weight!r}."
+        )
+
+
 def choose(losses, fixed=None):
     """Model of least loss of every client, (c,); a loss that is no number is not chosen.
 

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._newton import invert_scaled
-from ._base import choose
+from ._base import check_class_weight, choose
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Wide
 from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
@@ -128,11 +128,7 @@ class LinearModel(ConvexModel):
 
     def _bind(self):
         self._validate_params()
-        if self.class_weight is not None and self.estimator_type != "classifier":
-            raise ValueError(
-                f"class_weight is for classifiers; loss={self.loss!r} makes a regressor. Got "
-                f"class_weight={self.class_weight!r}."
-            )
+        check_class_weight(self)
         self.kernel = make_loss(self.loss, n_classes=self.n_classes, delta=self.delta)
         self.n_outputs = self.kernel.n_outputs(self.n_classes)
         self.n_columns = self.n_features + bool(self.fit_intercept)

@@ -4,6 +4,7 @@ from numbers import Real
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from ._base import check_class_weight
 from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
 from ._network import NETWORK_CONSTRAINTS, Network
 
@@ -35,6 +36,9 @@ class MLP(Network):
     precision : {"single", "double"}, default="single"
         Floating type of parameters and computations, whatever the type of the rows.  Single
         precision is twice as fast, and training is not exact anyway.
+    class_weight : {"balanced"}, dict or None, default=None
+        Factor of the weights of each class's rows, for classifiers, as of
+        :class:`~skcfl.models.LinearModel`.
 
     Notes
     -----
@@ -102,6 +106,7 @@ class MLP(Network):
         make_loss(self.loss, delta=self.delta).check_target(y)
 
     def _bind_loss(self):
+        check_class_weight(self)
         self.kernel = make_loss(self.loss, n_classes=self.n_classes, delta=self.delta)
         self.n_outputs = self.kernel.n_outputs(self.n_classes)
 
