@@ -4,6 +4,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from . import _groups
+from ._checks import real_array
 
 # Distances below this fraction of the rows' spread count as equal: rows that coincide.
 COINCIDE = 1e-12
@@ -34,12 +35,11 @@ def kl_divergences(X, groups, k=1):
         Of the client of the row from that of the column; noisy, and negative where they are
         the same within the noise.
     """
-    X = np.asarray(X, dtype=float)
-    if X.ndim != 2 or not np.isfinite(X).all():
-        raise ValueError(f"X must be a finite array of two dimensions, got shape {X.shape}.")
-    if isinstance(k, bool) or int(k) != k or k < 1:
-        raise ValueError(f"k must be a positive integer, got {k!r}.")
-    k = int(k)
+    X = real_array(X, "X", ndim=2)
+    if not X.size:
+        raise ValueError(f"X must have a row and a column, got shape {X.shape}.")
+    # Only ratios of distances count: in units of a power of two their squares do not overflow.
+    X = np.ldexp(X, -int(np.frexp(np.abs(X).max())[1]))
     ids, codes = _groups.encode(_groups.check_ids(groups, len(X)))
     sizes = np.bincount(codes, minlength=len(ids))
     if sizes.min() <= k:

@@ -2,11 +2,12 @@
 
 An array of ids that passed :func:`check_ids` is one-dimensional, complete and of one kind. Ids of
 fit and of predict are compared by value within a kind (3 and 3.0 are the same client, "3" is not).
+Ids that cannot be sorted are in the order of their ``repr``.
 """
 
 import datetime
-import math
-import numbers
+import decimal
+import itertools
 
 import numpy as np
 from scipy import sparse
@@ -41,7 +42,7 @@ def column_position(column, names, n_columns):
     if not isinstance(column, str):
         if not -n_columns <= column < n_columns:
             raise ValueError(f"group_col={column} is out of range: X has {n_columns} columns.")
-        return int(column) % n_columns
+        return _beside(column, int(column) % n_columns, n_columns)
     if names is None:
         raise ValueError(
             f"group_col={column!r} is a name, but X has no column names. Pass a DataFrame, or the "
@@ -53,7 +54,16 @@ def column_position(column, names, n_columns):
             f"group_col={column!r} must name one column of X, found {len(found)} such columns "
             f"among {list(names)}."
         )
-    return found[0]
+    return _beside(column, found[0], n_columns)
+
+
+def _beside(column, position, n_columns):
+    """The position, if another column is there for a feature."""
+    if n_columns == 1:
+        raise ValueError(
+            f"group_col={column!r} is the only column of X: besides the ids X must have a feature."
+        )
+    return position
 
 
 def check_ids(groups, n_samples=None, name="groups"):
@@ -62,8 +72,8 @@ def check_ids(groups, n_samples=None, name="groups"):
     Parameters
     ----------
     groups : array-like of shape (n_samples,)
-        One id a row: str, bytes, bool, int, float, datetime or any other hashable and sortable
-        type, the same for all rows.
+        One id a row: str, bytes, bool, int, float, datetime or any other hashable type, the same
+        for all rows.
     n_samples : int, default=None
         Number of rows of X, None if there may be any number.
     name : str, default="groups"
@@ -77,7 +87,8 @@ def check_ids(groups, n_samples=None, name="groups"):
     Raises
     ------
     ValueError
-        If an id is missing or not hashable, ids are of mixed types, or the shape is wrong.
+        If an id is missing (NaN, None, NaT, NA, masked) or not hashable, ids are of mixed types,
+        or the shape is wrong.
     """
     if isinstance(groups, (str, bytes)):
         raise ValueError(
@@ -91,6 +102,8 @@ def check_ids(groups, n_samples=None, name="groups"):
         )
     if ids.dtype.kind == "O":
         return _check_objects(ids, name)
+    if ids.dtype.kind == "c":
+        return _check_objects(ids.astype(object), name)
     if ids.dtype.kind not in "biufUSMm":
         raise ValueError(
             f"{name} of dtype {ids.dtype} cannot serve as ids; use str, int or datetime."
@@ -122,10 +135,28 @@ def encode(ids):
         return unique, codes.astype(np.intp, copy=False)
     # hashing is ten times faster than sorting strings
     values = ids.tolist()
-    ordered = sorted(set(values))
+    ordered = _ordered(set(values))
     position = {value: k for k, value in enumerate(ordered)}
     codes = np.fromiter(map(position.__getitem__, values), dtype=np.intp, count=len(values))
     return np.fromiter(ordered, dtype=ids.dtype, count=len(ordered)), codes
+
+
+def _ordered(values):
+    """Different ids in an order that does not depend on the order of the rows."""
+    try:
+        ordered = sorted(values)
+        # sorted() takes a partial order too, as that of sets
+        total = all(a < b for a, b in itertools.pairwise(ordered))
+    except (TypeError, ValueError):
+        total = False
+    return ordered if total else sorted(values, key=_spelled)
+
+
+def _spelled(value):
+    """Text to sort an id by; sets show their elements in no order."""
+    if isinstance(value, (set, frozenset)):
+        return repr(sorted(map(_spelled, value)))
+    return repr(value)
 
 
 def locate(known, ids):
@@ -173,6 +204,8 @@ def describe_unseen(known, unseen, at_most=5):
 def _as_vector(groups, name):
     if sparse.issparse(groups):
         raise ValueError(f"{name} must be a one-dimensional array of ids, got a sparse matrix.")
+    if np.ma.isMaskedArray(groups) and np.ma.getmaskarray(groups).any():
+        _refuse_missing(np.ma.getmaskarray(groups).ravel(), name)
     if isinstance(groups, (list, tuple, range)):
         # np.asarray would turn [1, "a"] into strings and None beside str into "None"
         return _object_array(groups)
@@ -186,22 +219,19 @@ def _as_vector(groups, name):
 
 
 def _object_array(values):
-    array = np.empty(len(values), dtype=object)
-    array[:] = values if isinstance(values, list) else list(values)
-    return array
+    # not array[:] = values, which would take tuples apart
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _check_objects(ids, name):
     values = ids.tolist()
     types = set(map(type, values))
-    if any(t.__name__ in ("NoneType", "NAType", "NaTType") for t in types) or any(
-        issubclass(t, (numbers.Real, np.datetime64, np.timedelta64)) for t in types
-    ):
+    if not types <= {str, bytes, bool, int}:
         missing = np.fromiter(map(_is_missing, values), dtype=bool, count=len(values))
         if missing.any():
             _refuse_missing(missing, name)
     kinds = sorted({_kind(t) for t in types})
-    if any(issubclass(t, (tuple, list, np.ndarray)) for t in types):
+    if any(issubclass(t, (list, np.ndarray)) for t in types):
         raise ValueError(
             f"{name} must be one-dimensional with one id a row, got elements of type "
             f"{', '.join(kinds)}. If a client is named by several columns, join them into one id."
@@ -225,11 +255,11 @@ def _check_objects(ids, name):
         ids = np.array([np.datetime64(v) if kind == "date" else v for v in values])
     elif kind not in ("str", "bytes"):
         try:
-            sorted(set(values))
+            set(values)
         except TypeError as error:
             raise ValueError(
-                f"{name} must hold ids that can be hashed and sorted, such as str or int; got "
-                f"elements of type {kind} ({error})."
+                f"{name} must hold ids that can be hashed, such as str or int; got elements of "
+                f"type {kind} ({error})."
             ) from error
     return ids
 
@@ -265,17 +295,23 @@ def _check_floats(ids, name):
 
 
 def _is_missing(value):
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return bool(np.isnat(value))
-    return isinstance(value, (float, np.floating)) and math.isnan(value)
+    if isinstance(value, decimal.Decimal):
+        return value.is_nan()  # a signalling NaN cannot be compared
+    if isinstance(value, tuple):
+        return any(map(_is_missing, value))
+    try:
+        return bool(value != value)  # NaN and NaT of any type
+    except (TypeError, ValueError):
+        return False
 
 
 def _refuse_missing(missing, name):
     raise ValueError(
         f"{name} must name a client in every row, got {int(missing.sum())} missing id(s) (NaN, "
-        f"None or NA), the first in row {int(missing.argmax())}. Drop the rows or give them an id."
+        f"None, NA or masked), the first in row {int(missing.argmax())}. Drop the rows or give "
+        "them an id."
     )
 
 

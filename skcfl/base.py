@@ -145,8 +145,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         y : array-like of shape (n_samples,), default=None
             Targets. Not used with an unsupervised local model.
         groups : array-like of shape (n_samples,), default=None
-            Id of each row's client: str, int, datetime or any other type that can be hashed and
-            sorted, the same for all rows. None without ``group_col`` makes all rows one client.
+            Id of each row's client: str, int, datetime or any other type that can be hashed, the
+            same for all rows. None without ``group_col`` makes all rows one client.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row; a weight of 2 counts as the row twice. None is 1 for all.
 

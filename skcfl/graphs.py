@@ -4,14 +4,18 @@ A :class:`Graph` lists every edge once, ``heads < tails``, with positive weights
 graph on equal weights is never written out: solvers walk it in square tiles.
 """
 
+from numbers import Integral, Real
+
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import kneighbors_graph
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, validate_params
 from sklearn.utils.random import sample_without_replacement
 
+from ._checks import about, real_array
 from ._divergence import kl_divergences
 
 __all__ = [
@@ -25,6 +29,16 @@ __all__ = [
     "star_graph",
     "stochastic_block_model",
 ]
+
+# Nodes and drawn edges of a graph: beyond, its arrays of indices take gigabytes.
+MAX_NODES = MAX_EDGES = 10**8
+# Weights whose sums and products neither overflow nor vanish.
+WEIGHTS = 1e-100, 1e100
+
+_NODES = [Interval(Integral, 1, MAX_NODES, closed="both")]
+_COUNT = [Interval(Integral, 1, None, closed="left")]
+_SCALE = [Interval(Real, 0, None, closed="neither"), None]
+_WEIGHT = Interval(Real, *WEIGHTS, closed="both")
 
 
 class Graph:
@@ -56,27 +70,31 @@ class Graph:
     array([ 1.,  0., -1.])
     """
 
+    @validate_params({"n_nodes": _NODES}, prefer_skip_nested_validation=True)
     def __init__(self, n_nodes, heads=None, tails=None, weights=1.0):
         self.n_nodes = int(n_nodes)
-        self.is_complete = heads is None
+        self.is_complete = heads is None and tails is None
         if self.is_complete:
             if np.ndim(weights):
                 raise ValueError(
                     "weights must be one number for the complete graph; use from_adjacency for "
                     "a dense graph with weights that differ."
                 )
-            self.weight = float(weights)
+            self.weight = float(_check_weights(weights))
             self.n_edges = self.n_nodes * (self.n_nodes - 1) // 2
             self._ends = None
         else:
-            heads, tails = np.asarray(heads, dtype=np.intp), np.asarray(tails, dtype=np.intp)
-            if heads.shape != tails.shape or heads.ndim != 1:
+            heads, tails = _indices(heads, "heads"), _indices(tails, "tails")
+            if heads.shape != tails.shape:
                 raise ValueError(
                     f"heads and tails must be arrays of one length, got {heads.shape} and "
                     f"{tails.shape}."
                 )
             if len(heads) and (heads.min() < 0 or tails.max() >= self.n_nodes):
-                raise ValueError(f"Edges must join nodes 0 to {self.n_nodes - 1}.")
+                raise ValueError(
+                    f"heads and tails must be nodes, 0 to {self.n_nodes - 1}, got edges between "
+                    f"{heads.min()} and {tails.max()}."
+                )
             # In the usual order of edges repeated ones are neighbours.
             keys = heads * self.n_nodes + tails
             keys = keys if (np.diff(keys) > 0).all() else np.sort(keys)
@@ -84,9 +102,13 @@ class Graph:
                 raise ValueError("Every edge must be given once, with heads < tails.")
             self._ends = heads, tails
             self.n_edges = len(heads)
-            self._weights = np.broadcast_to(np.asarray(weights, dtype=float), heads.shape)
-        if (np.asarray(weights) <= 0).any() or not np.isfinite(weights).all():
-            raise ValueError("weights must be positive and finite.")
+            weights = _check_weights(weights)
+            if weights.shape not in {(), heads.shape}:
+                raise ValueError(
+                    f"weights must be one number or one for each of the {len(heads)} edges, got "
+                    f"shape {weights.shape}."
+                )
+            self._weights = np.broadcast_to(weights, heads.shape)
 
     @property
     def heads(self):
@@ -123,12 +145,12 @@ class Graph:
 
     def difference(self, x):
         """Differences along the edges: (n_nodes, d) -> (n_edges, d)."""
-        x = np.asarray(x)
+        x = _rows(x, self.n_nodes, "x", "node")
         return x[self.heads] - x[self.tails]
 
     def divergence(self, u):
         """Net outflow of the nodes, transpose of `difference`: (n_edges, d) -> (n_nodes, d)."""
-        return self.incidence().T @ np.asarray(u)
+        return self.incidence().T @ _rows(u, self.n_edges, "u", "edge")
 
     def adjacency(self):
         """Symmetric sparse matrix of the weights."""
@@ -162,6 +184,7 @@ class Graph:
 
     def inside(self, labels):
         """Graph of the edges within clusters."""
+        labels = _rows(labels, self.n_nodes, "labels", "node")
         heads, tails = self.heads, self.tails
         keep = labels[heads] == labels[tails]
         return Graph(self.n_nodes, heads[keep], tails[keep], self.weights[keep])
@@ -191,6 +214,7 @@ class Graph:
         return f"Graph({kind}{self.n_nodes} nodes, {self.n_edges} edges)"
 
 
+@validate_params({"n_nodes": _NODES, "weight": [_WEIGHT]}, prefer_skip_nested_validation=True)
 def complete_graph(n_nodes, weight=1.0):
     """Complete graph, all pairs of the same weight.
 
@@ -239,28 +263,56 @@ def from_adjacency(A):
     >>> from_adjacency([[0, 2.0, 0], [2.0, 0, 1.0], [0, 1.0, 0]]).weights
     array([2., 1.])
     """
+    return graph_of_matrix(A, "A")
+
+
+def graph_of_matrix(A, name):
+    """Graph of a matrix of weights or a networkx graph, `name` in messages: see from_adjacency."""
     if hasattr(A, "nodes") and hasattr(A, "edges"):
         import networkx
 
-        A = networkx.to_scipy_sparse_array(A, dtype=float)
-    A = sparse.coo_array(A if sparse.issparse(A) else np.asarray(A, dtype=float))
-    if A.ndim != 2 or A.shape[0] != A.shape[1]:
-        raise ValueError(f"The adjacency matrix must be square, got shape {A.shape}.")
+        with about(name):
+            A = networkx.to_scipy_sparse_array(A)
+    if sparse.issparse(A):
+        if A.ndim != 2 or A.dtype.kind not in "biuf":
+            raise ValueError(
+                f"{name} must be a matrix of real weights, got dtype {A.dtype} and shape "
+                f"{A.shape}."
+            )
+        A = A.astype(float)
+    else:
+        A = real_array(A, name, finite=False)
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or not A.shape[0]:
+        raise ValueError(
+            f"{name} must be a square matrix of weights, one row and column a node, got shape "
+            f"{A.shape}."
+        )
+    A = sparse.coo_array(A)
     if not np.isfinite(A.data).all() or (A.data < 0).any():
-        raise ValueError("The adjacency matrix must hold finite non-negative weights.")
+        raise ValueError(f"{name} must hold finite non-negative weights.")
     A = sparse.csr_array(A)
     if abs(A - A.T).max() > 1e-12 * max(abs(A).max(), 1e-300):
         raise ValueError(
-            "The adjacency matrix must be symmetric: the models of an edge's ends are compared "
-            "with each other. Use (A + A.T) / 2 if that is what is meant."
+            f"{name} must be symmetric: the models of an edge's ends are compared with each "
+            "other. Use (A + A.T) / 2 if that is what is meant."
         )
     upper = sparse.coo_array(sparse.triu(A, k=1))
     keep = upper.data > 0
     heads, tails = upper.coords
     order = np.lexsort((tails[keep], heads[keep]))
-    return Graph(A.shape[0], heads[keep][order], tails[keep][order], upper.data[keep][order])
+    with about(name):
+        return Graph(A.shape[0], heads[keep][order], tails[keep][order], upper.data[keep][order])
 
 
+@validate_params(
+    {
+        "points": ["array-like"],
+        "n_neighbors": _COUNT,
+        "scale": _SCALE,
+        "connected": ["boolean"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def knn_graph(points, n_neighbors=5, *, scale=None, connected=False):
     """Graph of nearest neighbours, weights ``exp(-distance^2)``.
 
@@ -293,11 +345,17 @@ def knn_graph(points, n_neighbors=5, *, scale=None, connected=False):
     >>> knn_graph(points, n_neighbors=1, scale=1.0, connected=True).weights.round(3)
     array([0.368, 0.001, 0.368])
     """
-    points = np.asarray(points, dtype=float)
+    points = real_array(points, "points", ndim=2)
     n = len(points)
+    if not points.size:
+        raise ValueError(f"points must have a row and a column, got shape {points.shape}.")
     k = min(n_neighbors, n - 1)
     if k < 1:
         return Graph(n, [], [])
+    # Squares of distances neither overflow nor vanish in units of a power of two, which is exact.
+    exponent = int(np.frexp(np.abs(points).max())[1])
+    points = np.ldexp(points, -exponent)
+    scale = None if scale is None else np.ldexp(float(scale), -exponent)
     D = kneighbors_graph(points, k, mode="distance")
     pattern = D.copy()
     pattern.data[:] = 1.0
@@ -315,8 +373,14 @@ def knn_graph(points, n_neighbors=5, *, scale=None, connected=False):
     heads, tails = heads[order], tails[order]
     distance = np.linalg.norm(points[heads] - points[tails], axis=1)
     # A weight must not vanish, or the edge would be no edge.
-    weights = np.maximum(np.exp(-((distance / scale) ** 2)), 1e-3 if connected else 1e-12)
-    return Graph(n, heads, tails, weights)
+    return Graph(n, heads, tails, _fall(distance, scale, 2, 1e-3 if connected else 1e-12))
+
+
+def _fall(distance, scale, power, least):
+    """Weights ``exp(-(distance / scale)^power)``, not below `least`."""
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        weights = np.exp(-((distance / scale) ** power))
+    return np.fmax(weights, least)
 
 
 def _shortest_links(points, labels):
@@ -336,6 +400,10 @@ def _shortest_links(points, labels):
     return np.array(sorted(pairs), dtype=np.intp).reshape(-1, 2).T
 
 
+@validate_params(
+    {"distances": ["array-like"], "n_neighbors": _COUNT, "scale": _SCALE},
+    prefer_skip_nested_validation=True,
+)
 def distance_graph(distances, n_neighbors=5, *, scale=None):
     """Graph of nearest neighbours by given distances, weights ``exp(-distance)``.
 
@@ -374,10 +442,10 @@ def distance_graph(distances, n_neighbors=5, *, scale=None):
     >>> distance_graph(D, n_neighbors=1, scale=1.0).weights.round(3)
     array([0.368, 0.135])
     """
-    D = np.array(distances, dtype=float)
-    n = len(D)
-    if D.ndim != 2 or D.shape[0] != D.shape[1]:
+    D = np.array(real_array(distances, "distances", finite=False))
+    if D.ndim != 2 or D.shape[0] != D.shape[1] or not D.size:
         raise ValueError(f"distances must be a square matrix, got shape {D.shape}.")
+    n = len(D)
     np.fill_diagonal(D, np.inf)
     if not (D >= 0).all():
         raise ValueError("distances must be non-negative, got a negative number or NaN.")
@@ -385,9 +453,6 @@ def distance_graph(distances, n_neighbors=5, *, scale=None):
         raise ValueError(
             "distances must be symmetric. Use (D + D.T) / 2 if that is what is meant."
         )
-    _check_count(n_neighbors, "n_neighbors")
-    if scale is not None and not scale > 0:
-        raise ValueError(f"scale must be positive or None, got {scale!r}.")
     k = min(int(n_neighbors), n - 1)
     near = np.argsort(D, axis=1, kind="stable")[:, : max(k, 0)]
     i, j = np.repeat(np.arange(n), near.shape[1]), near.ravel()
@@ -399,9 +464,13 @@ def distance_graph(distances, n_neighbors=5, *, scale=None):
         positive = distance[distance > 0]
         scale = np.median(positive) if len(positive) else 1.0
     # A weight must not vanish, or the edge would be no edge.
-    return Graph(n, heads, tails, np.maximum(np.exp(-distance / scale), 1e-12))
+    return Graph(n, heads, tails, _fall(distance, scale, 1, 1e-12))
 
 
+@validate_params(
+    {"n_neighbors": _COUNT, "k": _COUNT, "scale": _SCALE},
+    prefer_skip_nested_validation=True,
+)
 def kl_graph(X, groups, n_neighbors=5, *, k=1, scale=1.0):
     """Graph of the clients whose rows are distributed most alike.
 
@@ -458,6 +527,7 @@ def kl_graph(X, groups, n_neighbors=5, *, k=1, scale=1.0):
     return distance_graph(distance, n_neighbors, scale=scale)
 
 
+@validate_params({"n_nodes": _NODES}, prefer_skip_nested_validation=True)
 def chain_graph(n_nodes, weight=1.0):
     """Chain: every node is joined to the next.
 
@@ -480,11 +550,11 @@ def chain_graph(n_nodes, weight=1.0):
     >>> chain_graph(4, [1.0, 0.1, 1.0]).weights
     array([1. , 0.1, 1. ])
     """
-    _check_count(n_nodes, "n_nodes")
     start = np.arange(n_nodes - 1)
     return _weighted(n_nodes, start, start + 1, weight)
 
 
+@validate_params({"n_nodes": _NODES}, prefer_skip_nested_validation=True)
 def star_graph(n_nodes, weight=1.0):
     """Star: node 0 is joined to all others.
 
@@ -505,11 +575,20 @@ def star_graph(n_nodes, weight=1.0):
     >>> star_graph(4).degrees()
     array([3., 1., 1., 1.])
     """
-    _check_count(n_nodes, "n_nodes")
     others = np.arange(1, n_nodes)
     return _weighted(n_nodes, np.zeros_like(others), others, weight)
 
 
+@validate_params(
+    {
+        "sizes": [*_NODES, "array-like"],
+        "p_in": [Interval(Real, 0, 1, closed="both"), "array-like"],
+        "p_out": [Interval(Real, 0, 1, closed="both")],
+        "weight": [_WEIGHT],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def stochastic_block_model(sizes, p_in=0.5, p_out=0.01, *, weight=1.0, random_state=None):
     """Draw a graph with known clusters: pairs are joined at random, likelier within clusters.
 
@@ -547,19 +626,28 @@ def stochastic_block_model(sizes, p_in=0.5, p_out=0.01, *, weight=1.0, random_st
     >>> graph
     Graph(200 nodes, 5059 edges)
     """
-    for size in np.atleast_1d(sizes):
-        _check_count(size, "sizes")
-    sizes = np.atleast_1d(np.asarray(sizes, dtype=np.intp))
+    sizes = np.atleast_1d(_indices(sizes, "sizes", scalar=True))
     K = len(sizes)
-    if np.shape(p_in) not in {(), (K,)}:
+    if not K or sizes.min() < 1 or sizes.astype(float).sum() > MAX_NODES:
         raise ValueError(
-            f"p_in must be one number or one for each of the {K} clusters, got {p_in!r}."
+            f"sizes must be positive integers, one a cluster, and at most {MAX_NODES} in all, got "
+            f"{sizes.tolist()}."
         )
-    inner = np.broadcast_to(np.asarray(p_in, dtype=float), (K,))
+    inner = real_array(p_in, "p_in")
+    if inner.shape not in {(), (K,)}:
+        raise ValueError(
+            f"p_in must be one number or one for each of the {K} clusters, got shape "
+            f"{inner.shape}."
+        )
     if not ((inner >= 0) & (inner <= 1)).all():
         raise ValueError(f"p_in must lie in [0, 1], got {p_in!r}.")
-    if not 0 <= p_out <= 1:
-        raise ValueError(f"p_out must lie in [0, 1], got {p_out!r}.")
+    inner, size = np.broadcast_to(inner, (K,)), sizes.astype(float)
+    expected = 0.5 * ((inner - p_out) @ size**2 + p_out * size.sum() ** 2)
+    if expected > MAX_EDGES:
+        raise ValueError(
+            f"sizes, p_in and p_out ask for some {expected:.2g} edges, more than {MAX_EDGES}: "
+            "lower them."
+        )
     rng = check_random_state(random_state)
     first = np.concatenate([[0], np.cumsum(sizes)])
     heads, tails = [], []
@@ -593,20 +681,52 @@ def _triangle(number):
 
 def _weighted(n_nodes, heads, tails, weight):
     """Graph with weights that may be 0: no edge there."""
-    if np.shape(weight) not in {(), heads.shape}:
+    weights = real_array(weight, "weight")
+    if weights.shape not in {(), heads.shape}:
         raise ValueError(
             f"weight must be one number or one for each of the {len(heads)} edges, got shape "
-            f"{np.shape(weight)}."
+            f"{weights.shape}."
         )
-    weights = np.broadcast_to(np.asarray(weight, dtype=float), heads.shape)
+    weights = np.broadcast_to(weights, heads.shape)
     keep = weights != 0
-    return Graph(n_nodes, heads[keep], tails[keep], weights[keep])
+    with about("weight"):
+        return Graph(n_nodes, heads[keep], tails[keep], weights[keep])
 
 
-def _check_count(number, name):
-    """Raise a ValueError if a count is not a positive integer."""
-    if isinstance(number, (bool, np.bool_)) or int(number) != number or number < 1:
-        raise ValueError(f"{name} must be a positive integer, got {number}.")
+def _check_weights(weights):
+    """Weights of edges as an array of floats of a size that arithmetic can bear."""
+    weights = real_array(weights, "weights", finite=False)
+    if not ((weights >= WEIGHTS[0]) & (weights <= WEIGHTS[1])).all():
+        low, high = weights.min(), weights.max()
+        raise ValueError(
+            f"weights must be positive and finite, between {WEIGHTS[0]:g} and {WEIGHTS[1]:g}, got "
+            f"values from {low:g} to {high:g}. An edge that does not count is left out."
+        )
+    return weights
+
+
+def _indices(values, name, scalar=False):
+    """Integers of an argument, a one-dimensional array (or a number)."""
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.intp:
+        return values
+    array = real_array(values, name)
+    if not (array.ndim == 1 or (scalar and array.ndim == 0)):
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}.")
+    if (np.abs(array) > 2.0**53).any() or (array != np.floor(array)).any():
+        odd = array[(np.abs(array) > 2.0**53) | (array != np.floor(array))].ravel()[0]
+        raise ValueError(f"{name} must hold integers, got {odd}.")
+    return np.asarray(values, dtype=np.intp)
+
+
+def _rows(values, n, name, what):
+    """An array with one entry for each of `n` nodes or edges."""
+    values = np.asarray(values)
+    if not values.ndim or len(values) != n:
+        raise ValueError(
+            f"{name} must have one row a {what}, {n} of them, got an array of shape "
+            f"{values.shape}."
+        )
+    return values
 
 
 def _nearest(points, some, others):

@@ -27,6 +27,7 @@ LAYERS = (
     {"models", "penalties", "graphs", "ledger", "_blocks", "_optimizers"},
     {
         "exceptions",
+        "_checks",
         "_cuts",
         "_divergence",
         "_docs",
@@ -39,10 +40,18 @@ LAYERS = (
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
-    "datasets": {"exceptions"},
+    "datasets": {"exceptions", "_checks"},
     "metrics": {"exceptions"},
-    "model_selection": {"exceptions", "_docs", "_groups", "metrics"},
-    "inspection": {"exceptions", "_docs", "_groups", "metrics", "model_selection", "penalties"},
+    "model_selection": {"exceptions", "_checks", "_docs", "_groups", "metrics"},
+    "inspection": {
+        "exceptions",
+        "_checks",
+        "_docs",
+        "_groups",
+        "metrics",
+        "model_selection",
+        "penalties",
+    },
 }
 # Units of one layer that must not know each other, although neither is above the other.
 STRANGERS = [{"solvers", "certificates"}]

@@ -282,7 +282,7 @@ def test_feature_names_include_the_group_column(rows):
         (pd.DataFrame({"a": [1.0, 2], "b": [1.0, 2]}), "site", "found 0 such columns among"),
         (np.ones((4, 2)), 2, "group_col=2 is out of range: X has 2 columns"),
         (np.ones((4, 2)), -3, "group_col=-3 is out of range"),
-        (np.ones((4, 1)), 0, "0 feature"),
+        (np.ones((4, 1)), 0, "group_col=0 is the only column of X"),
         (np.array([[1, np.nan], [1, 2]]), 1, r"Column group_col=1 of X must name a client"),
         (np.ones(4), 0, "Expected 2D array, got 1D array instead"),
         (np.array([["a", "x"], ["b", "y"]], dtype=object), 0, "could not convert string to float"),

@@ -171,13 +171,13 @@ def test_adjacency_refuses_a_directed_network():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((3, [0], [1, 2]), "one length"),
-        ((3, [[0]], [[1]]), "one length"),
+        ((3, [0], [1, 2]), "heads and tails must be arrays of one length"),
+        ((3, [[0]], [[1]]), "heads must be one-dim"),
         ((3, [1], [0]), "heads < tails"),
         ((3, [1], [1]), "heads < tails"),
         ((3, [0, 0], [1, 1]), "once"),
-        ((3, [0], [3]), "nodes 0 to 2"),
-        ((3, [-1], [0]), "nodes 0 to 2"),
+        ((3, [0], [3]), "must be nodes, 0 to 2"),
+        ((3, [-1], [0]), "must be nodes, 0 to 2"),
         ((3, [0], [1], [0.0]), "positive"),
         ((3, [0], [1], [np.nan]), "finite"),
         ((3, None, None, [1.0, 1.0, 1.0]), "one number"),

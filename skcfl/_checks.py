@@ -1,0 +1,88 @@
+"""Checks of arguments that scikit-learn's leave open, and errors that name the argument."""
+
+import re
+from contextlib import contextmanager
+
+import numpy as np
+from scipy import sparse
+
+__all__ = ["about", "real_array", "refuse_masked"]
+
+
+@contextmanager
+def about(name):
+    """Let the errors of scikit-learn's checks say that they speak of the argument `name`."""
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError) as error:
+        if re.search(rf"\b{re.escape(name)}\b", str(error)):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name} is not valid: {error}") from error
+
+
+def refuse_masked(values, name):
+    """Raise a ValueError if an array has masked entries, which numpy and scikit-learn ignore."""
+    if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
+        raise ValueError(
+            f"{name} has {int(np.ma.getmaskarray(values).sum())} masked entries, and a masked "
+            "entry is a missing value. Fill them, or drop their rows."
+        )
+
+
+def real_array(values, name, *, ndim=None, shape=None, finite=True):
+    """Array of floats of an argument.
+
+    Parameters
+    ----------
+    values : array-like
+        What was given.
+    name : str
+        What the messages call it.
+    ndim : int, default=None
+        Number of axes that it must have.
+    shape : tuple of int or None, default=None
+        Shape that it must have; None stands for any length of an axis.
+    finite : bool, default=True
+        Whether to refuse infinity and NaN.
+
+    Returns
+    -------
+    array : ndarray of float
+        A new array, or the given one if it is such an array.
+
+    Raises
+    ------
+    ValueError
+        If the values are not real numbers, or not in the shape that is needed.
+    """
+    refuse_masked(values, name)
+    needed = {1: "a one-dimensional array", 2: "a two-dimensional array"}.get(ndim, "an array")
+    if isinstance(values, (str, bytes, dict, set, frozenset)) or sparse.issparse(values):
+        raise ValueError(f"{name} must be {needed} of numbers, got {type(values).__name__}.")
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "cmMSUV":
+            raise TypeError(f"values of dtype {array.dtype}")
+        array = array.astype(float, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{name} must be {needed} of real numbers, got {_brief(values)} ({error})."
+        ) from error
+    if ndim is not None and array.ndim != ndim:
+        raise ValueError(f"{name} must be {needed}, got an array of shape {array.shape}.")
+    if shape is not None and (
+        array.ndim != len(shape)
+        or any(n is not None and n != m for n, m in zip(shape, array.shape, strict=True))
+    ):
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+    if finite and not np.isfinite(array).all():
+        bad = array[~np.isfinite(array)].ravel()[0]
+        raise ValueError(f"{name} must be finite, got {bad}.")
+    return array
+
+
+def _brief(values):
+    """A value as messages show it, cut where it is long."""
+    text = repr(values)
+    return text if len(text) <= 80 else f"{text[:77]}..."
