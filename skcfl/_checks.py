@@ -1,12 +1,16 @@
 """Checks of arguments that scikit-learn's leave open, and errors that name the argument."""
 
+import decimal
 import re
 from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
 
-__all__ = ["about", "real_array", "refuse_masked"]
+__all__ = ["about", "check_size", "is_missing", "real_array", "refuse_masked"]
+
+# Largest numbers of which products and sums of squares over many rows do not overflow.
+LARGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}
 
 
 @contextmanager
@@ -27,6 +31,33 @@ def refuse_masked(values, name):
         raise ValueError(
             f"{name} has {int(np.ma.getmaskarray(values).sum())} masked entries, and a masked "
             "entry is a missing value. Fill them, or drop their rows."
+        )
+
+
+def is_missing(value):
+    """Whether an object stands for a missing value: None, NA, NaN or NaT of any type, masked."""
+    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, decimal.Decimal):
+        return value.is_nan()  # a signalling NaN cannot be compared
+    if isinstance(value, tuple):
+        return any(map(is_missing, value))
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return False
+
+
+def check_size(values, name):
+    """Raise a ValueError if an array (or sparse matrix) of floats holds numbers too large."""
+    values = values.data if sparse.issparse(values) else values
+    limit = LARGEST.get(values.dtype, LARGEST[np.dtype(np.float64)])
+    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    if largest > limit:
+        raise ValueError(
+            f"{name} holds numbers as large as {largest:.3g}, whose squares and products overflow "
+            f"in {values.dtype}: up to {limit:g} is possible. Scale {name}"
+            + (", or pass it in double precision." if values.dtype == np.float32 else ".")
         )
 
 

@@ -6,11 +6,12 @@ Ids that cannot be sorted are in the order of their ``repr``.
 """
 
 import datetime
-import decimal
 import itertools
 
 import numpy as np
 from scipy import sparse
+
+from ._checks import is_missing
 
 _NUMBERS = ("bool", "int", "float")
 
@@ -227,7 +228,7 @@ def _check_objects(ids, name):
     values = ids.tolist()
     types = set(map(type, values))
     if not types <= {str, bytes, bool, int}:
-        missing = np.fromiter(map(_is_missing, values), dtype=bool, count=len(values))
+        missing = np.fromiter(map(is_missing, values), dtype=bool, count=len(values))
         if missing.any():
             _refuse_missing(missing, name)
     kinds = sorted({_kind(t) for t in types})
@@ -292,19 +293,6 @@ def _check_floats(ids, name):
             f"{name} of dtype {ids.dtype} holds {ids[np.abs(ids).argmax()]}: from {limit:.0f} on "
             "the type cannot tell neighbouring integers apart. Pass the ids as int or str."
         )
-
-
-def _is_missing(value):
-    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    if isinstance(value, decimal.Decimal):
-        return value.is_nan()  # a signalling NaN cannot be compared
-    if isinstance(value, tuple):
-        return any(map(_is_missing, value))
-    try:
-        return bool(value != value)  # NaN and NaT of any type
-    except (TypeError, ValueError):
-        return False
 
 
 def _refuse_missing(missing, name):

@@ -29,6 +29,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ._checks import about, check_size, is_missing, refuse_masked
 from ._folds import Folds
 from ._groups import check_ids, column_position, describe_unseen, encode, locate
 from ._scaling import Scaling
@@ -254,13 +255,14 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
     def _encode_classes(self, y):
         if not _is_classifier(self):
             return None, y
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                "The number of classes has to be greater than one; got 1 class, "
-                f"{classes.tolist()[0]!r}."
-            )
+        with about("y"):
+            check_classification_targets(y)
+            classes, codes = np.unique(y, return_inverse=True)
+            if len(classes) < 2:
+                raise ValueError(
+                    "The number of classes has to be greater than one; got 1 class, "
+                    f"{classes.tolist()[0]!r}."
+                )
         return classes, codes
 
     def _publish(self, header, pool, groups, classes, result):
@@ -269,11 +271,14 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
 
         def published(params):
-            return np.asarray(pool.to_user(params), dtype=model.dtype)
+            with np.errstate(over="ignore", invalid="ignore"):
+                return np.asarray(pool.to_user(params), dtype=model.dtype)
 
         cluster_params = published(result.cluster_params)[order]
         shared = result.params is None
         params = cluster_params[labels] if shared else published(result.params)
+        if not (np.isfinite(params).all() and np.isfinite(cluster_params).all()):
+            raise ValueError(self._divergence(result.n_iter))
         extra = dict(result.extra)
         for name in ("fusion_params", "round_params"):
             if name in extra:
@@ -308,11 +313,28 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             fitted["classes_"] = classes
         fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
         fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(cluster_params).items()})
-        fitted.update({f"{k}_": v for k, v in extra.items()})
+        extra = {f"{k}_": v for k, v in extra.items()}
+        if fitted.keys() & extra.keys():
+            raise RuntimeError(
+                f"A solver's Result.extra has {sorted(fitted.keys() & extra.keys())}, which every "
+                "fit publishes: give them other names."
+            )
+        fitted.update(extra)
 
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit of another kind may have left
         vars(self).update(fitted)
+
+    def _divergence(self, n_iter):
+        """What to say of models that are not finite."""
+        step = getattr(self, "step_size", "auto")
+        cause = (
+            "X or y hold numbers too large for the solver: scale them"
+            if isinstance(step, str)
+            else f"step_size={step!r} is too long for these X and y: lower it, or set it to 'auto'"
+        )
+        name = type(self).__name__
+        return f"{name} diverged: models are not finite after n_iter={n_iter}. {cause}."
 
     # -------------------------------------------------------------------------------- predict
 
@@ -420,9 +442,11 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             X, params, index = self._rows_and_models(X, groups)
             losses = self.model_.row_losses(X, None, params, index)
             return -float(np.average(losses, weights=_check_weights(sample_weight, X)))
-        self._require_target(y)
+        predicted = self.predict(X, groups)
+        y = self._check_target(y, len(predicted))
+        weights = _check_weights(sample_weight, np.zeros((len(predicted), 1)))
         metric = accuracy_score if kind == "classifier" else r2_score
-        return metric(y, self.predict(X, groups), sample_weight=sample_weight)
+        return metric(y, predicted, sample_weight=weights)
 
     def predict_cluster(self, X, label):
         """Predict with the model of a cluster, whoever the rows belong to.
@@ -632,23 +656,39 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         return "groups" if self.group_col is None else f"Column group_col={self.group_col!r} of X"
 
     def _check_features(self, X, dtype):
-        return check_array(X, accept_sparse="csr", dtype=dtype, estimator=self, input_name="X")
+        with about("X"):
+            if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+                raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
+            X = check_array(X, accept_sparse="csr", dtype=dtype, estimator=self, input_name="X")
+        check_size(X, "X")
+        return X
 
     def _check_rows(self, X, y, dtype):
         """Features and targets, y None if the local model is unsupervised."""
         kind = self._kind()
         if kind is None:
             return self._check_features(X, dtype), None
+        X = self._check_features(X, dtype)
+        y = self._check_target(y, X.shape[0])
+        if kind == "regressor":
+            with np.errstate(over="ignore"):
+                y = y.astype(X.dtype, copy=False)
+            check_size(y, "y")
+        return X, y
+
+    def _check_target(self, y, n_samples):
+        """Targets, one a row, none missing."""
         self._require_target(y)
-        X, y = check_X_y(
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=dtype,
-            y_numeric=kind == "regressor",
-            estimator=self,
-        )
-        return X, y.astype(X.dtype, copy=False) if kind == "regressor" else y
+        refuse_masked(y, "y")
+        numeric = self._kind() == "regressor"
+        with about("y"):
+            values = np.asarray(y, dtype=object) if isinstance(y, (list, tuple)) else np.asarray(y)
+            if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
+                raise ValueError("it has missing values (NaN, None or NA).")
+            if numeric and values.dtype.kind in "mM":
+                raise ValueError(f"dates (dtype {values.dtype}) are no numbers.")
+            one = np.zeros((n_samples, 1))  # the features are checked
+            return check_X_y(one, y, y_numeric=numeric, estimator=self)[1]
 
     def _require_target(self, y):
         if y is None:
@@ -723,19 +763,26 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
 
 def _as_table(X):
     """X with a shape of two dimensions; check_array says what is wrong with anything else."""
+    refuse_masked(X, "X")
     if sparse.issparse(X):
         X = X.tocsr()
     elif not hasattr(X, "shape"):
         X = np.asarray(X, dtype=object)  # a list of rows keeps the types of its columns
     if len(X.shape) != 2:
-        check_array(X, accept_sparse="csr")
+        with about("X"):
+            check_array(X, accept_sparse="csr")
     return X
 
 
 def _check_weights(sample_weight, X):
     if sample_weight is None:
         return None
-    weights = _check_sample_weight(sample_weight, X, dtype=X.dtype)
+    refuse_masked(sample_weight, "sample_weight")
+    with about("sample_weight"):
+        weights = _check_sample_weight(sample_weight, X, dtype=X.dtype)
+    if not np.isfinite(weights).all():  # a number for all rows is not checked
+        raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
+    check_size(weights, "sample_weight")
     if (weights < 0).any():
         raise ValueError(f"sample_weight must not be negative, got {weights.min()}.")
     if not weights.any():

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._groups import check_ids, encode
 from .._optimizers import OPTIMIZERS
 from ..base import BaseFederated
 from ..solvers import Options, alternate, find_n_clusters
@@ -145,13 +146,12 @@ def labels_of(labels, groups, name="labels"):
                 f"{missing[:5]}. Give the label of every id in groups."
             )
         labels = [labels[g] for g in groups.tolist()]
-    labels = np.asarray(labels)
-    if labels.shape != groups.shape:
+    if np.shape(labels) != groups.shape:
         raise ValueError(
             f"{name} must have one entry a client, {len(groups)} in the order of the sorted "
-            f"ids, got an array of shape {labels.shape}."
+            f"ids, got an array of shape {np.shape(labels)}."
         )
-    return np.unique(labels, return_inverse=True)[1]
+    return encode(check_ids(labels, name=name))[1]
 
 
 def shared_mask(layers, slices, n_params):

@@ -25,8 +25,9 @@ def solve_local(pool, options=None):
     Returns
     -------
     result : Result
-        One cluster a client; the models stay with the clients, so nothing is sent.
+        One cluster a client; what is sent are the models, to be published, and the objectives.
     """
+    pool.ledger.since_mark()
     if not pool.second_order:
         return _train(pool, TRAINING if options is None else options)
     w, converged = pool.solve()
@@ -34,7 +35,7 @@ def solve_local(pool, options=None):
     return _result(
         pool,
         w,
-        [(_objective(pool, w), np.nan)],
+        [(_objective(pool, w), np.nan, *pool.ledger.since_mark())],
         ""
         if not missing
         else f"Newton's method stopped short of the minimiser for {missing} of {pool.n_clients} "
@@ -48,11 +49,16 @@ def _train(pool, options):
     rounds = []
     for t in range(options.max_iter):
         new = pool.local_update(
-            w, options.local_steps, options.step_size, options.optimizer, options.batch_size
+            w,
+            options.local_steps,
+            options.step_size,
+            options.optimizer,
+            options.batch_size,
+            kept=t > 0,
         )
         moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
         change, w = float((moved / np.maximum(size, 1e-12)).max()), new
-        rounds.append((_objective(pool, w), change))
+        rounds.append((_objective(pool, w), change, *pool.ledger.since_mark()))
         if options.verbose:
             print(f"round {t + 1}: objective {rounds[-1][0]:.6g}, change {change:.3g}")
         if change < options.tol:
@@ -78,14 +84,14 @@ def _objective(pool, w):
 def _result(pool, w, rounds, shortfall):
     """Models of their own, and what happened by round."""
     n, count = pool.n_clients, len(rounds)
-    objective, change = np.array(rounds).T
+    objective, change, up, down = map(np.array, zip(*rounds, strict=True))
     history = {
         "objective": objective,
         "change": change,
         "n_clusters": np.full(count, n),
         "participants": np.full(count, n),
-        "floats_up": np.zeros(count, dtype=int),
-        "floats_down": np.zeros(count, dtype=int),
+        "floats_up": up,
+        "floats_down": down,
     }
     return Result(
         cluster_params=w,
@@ -96,5 +102,4 @@ def _result(pool, w, rounds, shortfall):
         history=history,
         converged=not shortfall,
         shortfall=shortfall,
-        extra={"floats_up": 0, "floats_down": 0},
     )

@@ -143,7 +143,10 @@ def test_local_training_is_a_loop_over_clients():
         for _ in range(3):
             w[i] = pool.subset([i]).local_update(w[i], 4, 0.01, "adam")[0]
         assert_allclose(found.params[i], w[i], rtol=1e-12)
-    assert found.extra == {"floats_up": 0, "floats_down": 0}
+    p = pool.n_params
+    assert found.history["floats_up"].tolist() == 3 * [3 * p + 3]
+    # the common start, and each round the models whose objectives are asked for
+    assert found.history["floats_down"].tolist() == [6 * p, 3 * p, 3 * p]
 
 
 def test_local_training_that_falls_short_says_so(digits):
@@ -151,7 +154,8 @@ def test_local_training_that_falls_short_says_so(digits):
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
         net.fit(digits.X, digits.y, groups=digits.groups)
     assert net.n_iter_ == 2
-    assert net.floats_up_ == net.floats_down_ == 0
+    assert net.floats_up_ == net.history_["floats_up"].sum() > 0
+    assert net.floats_down_ == net.history_["floats_down"].sum() > 0
 
 
 def test_networks_train_for_their_rounds(digits):

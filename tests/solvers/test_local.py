@@ -49,7 +49,9 @@ def test_history_has_one_round_without_messages():
     assert {len(column) for column in history.values()} == {1}
     assert history["objective"] == result.objective
     assert history["n_clusters"] == history["participants"] == 5
-    assert history["floats_up"] == history["floats_down"] == 0
+    models = result.params.size
+    assert history["floats_up"] == models + len(result.params)
+    assert history["floats_down"] == models
 
 
 def test_a_client_of_weight_zero_has_its_penalty_only():

@@ -1,0 +1,120 @@
+"""Malformed and extreme arguments: an error that names the parameter, or a right result."""
+
+import decimal
+
+import numpy as np
+import pytest
+
+from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
+from skcfl.base import BaseFederated
+from skcfl.datasets import make_clustered_regression
+from skcfl.models import LinearModel
+from skcfl.solvers import Result
+
+DATA = make_clustered_regression(6, 2, 3, n_samples=10, random_state=0)
+X, Y, GROUPS = DATA.X, DATA.y, DATA.groups
+
+
+def changed(values, value, dtype=None):
+    """A copy of an array with one entry replaced."""
+    values = np.array(values, dtype=dtype)
+    values.ravel()[7] = value
+    return values
+
+
+def masked(values):
+    return np.ma.array(values, mask=changed(np.zeros(np.shape(values), bool), True))
+
+
+@pytest.mark.parametrize(
+    ("cls", "y"),
+    [
+        (LocalModelsRegressor, changed(Y, None, object)),
+        (LocalModelsRegressor, changed(Y, decimal.Decimal("NaN"), object)),
+        (LocalModelsRegressor, masked(Y)),
+        (LocalModelsRegressor, Y.astype("datetime64[s]")),
+        (LocalModelsClassifier, changed(Y > 0, None, object)),
+        (LocalModelsClassifier, masked(Y > 0)),
+        (LocalModels, changed(Y, None, object).tolist()),
+    ],
+)
+def test_missing_targets(cls, y):
+    estimator = cls()
+    with pytest.raises(ValueError, match=r"^y\b"):
+        estimator.fit(X, y, groups=GROUPS)
+    assert vars(estimator) == vars(cls())
+    with pytest.raises(ValueError, match=r"^y\b"):
+        kind = cls if cls is not LocalModels else LocalModelsRegressor
+        kind().fit(X, Y > 0, groups=GROUPS).score(X, y, groups=GROUPS)
+
+
+@pytest.mark.parametrize(
+    "weights", [-1.0, changed(np.ones(60), -1.0), np.nan, np.inf, 1e200, masked(np.ones(60))]
+)
+@pytest.mark.parametrize("cls", [LocalModelsRegressor, LocalModelsClassifier])
+def test_weights_of_fit_and_score(cls, weights):
+    y = Y > 0 if cls is LocalModelsClassifier else Y
+    with pytest.raises(ValueError, match="sample_weight"):
+        cls().fit(X, y, groups=GROUPS, sample_weight=weights)
+    with pytest.raises(ValueError, match="sample_weight"):
+        cls().fit(X, y, groups=GROUPS).score(X, y, groups=GROUPS, sample_weight=weights)
+
+
+@pytest.mark.parametrize("value", [1e308, 1e155, -1e101])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_numbers_that_overflow(value, dtype):
+    value = value if dtype == np.float64 else np.sign(value) * 1e16
+    limit = r"1e\+100 is possible" if dtype == np.float64 else r"1e\+15 is possible"
+    with pytest.raises(ValueError, match=f"X holds numbers as large as .*{limit}"):
+        LocalModelsRegressor().fit(changed(X, value, dtype), Y, groups=GROUPS)
+    with pytest.raises(ValueError, match=f"y holds numbers as large as .*{limit}"):
+        LocalModelsRegressor().fit(X.astype(dtype), changed(Y, value), groups=GROUPS)
+    fitted = LocalModelsRegressor().fit(X.astype(dtype), Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="X holds numbers"):
+        fitted.predict(changed(X, value, dtype), groups=GROUPS)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, np.nan, 0, 1, 1], ["a", None, "a", "b", "b", "b"]])
+def test_labels_that_are_missing(labels):
+    for given in (labels, dict(zip(np.unique(GROUPS).tolist(), labels, strict=True))):
+        with pytest.raises(ValueError, match="labels .* missing"):
+            OracleClustersRegressor(given).fit(X, Y, groups=GROUPS)
+
+
+class _Solved(BaseFederated):
+    """A method whose solver returns what the test wants."""
+
+    def __init__(self, extra=None, value=0.0, group_col=None, unseen="error", n_jobs=None):
+        self.extra, self.value = extra, value
+        self.group_col, self.unseen, self.n_jobs = group_col, unseen, n_jobs
+        self.random_state, self.verbose = None, 0
+
+    _parameter_constraints = {"extra": "no_validation", "value": "no_validation"}
+
+    def _local_model(self):
+        return LinearModel()
+
+    def _solve(self, pool):
+        theta = np.full((1, pool.n_params), self.value)
+        labels = np.zeros(pool.n_clients, dtype=int)
+        return Result(theta, labels, extra=self.extra or {})
+
+
+def test_solvers_overwrite_nothing():
+    assert _Solved({"note": 3}).fit(X, Y, groups=GROUPS).note_ == 3
+    for name in ("floats_up", "coef", "labels", "alpha"):
+        with pytest.raises(RuntimeError, match=f"'{name}_'"):
+            _Solved({name: 3}).fit(X, Y, groups=GROUPS)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_models_that_are_not_finite_are_not_published(value):
+    estimator = _Solved(value=value)
+    with pytest.raises(ValueError, match="_Solved diverged: .*X or y"):
+        estimator.fit(X, Y, groups=GROUPS)
+    assert not [name for name in vars(estimator) if name.endswith("_")]
+
+
+def test_floats_are_those_of_the_ledger():
+    local = LocalModelsRegressor().fit(X, Y, groups=GROUPS)
+    assert local.floats_up_ >= local.params_.size
