@@ -19,8 +19,6 @@ from .ledger import Ledger
 
 # Multiplications of one call below which threads cost more than they save.
 PARALLEL_WORK = 2e8
-# Steps of Adam in place of an exact proximal point, and their length.
-PROX_STEPS, PROX_STEP = 30, 0.002
 # Parameters up to which the size of the noise is found by the pooled model, steps of those losses
 # that are no parabolas, and the least ratio to the targets' variance, far below any real noise.
 MAX_DENSE, NOISE_STEPS, LEAST_NOISE = 256, 20, 1e-6
@@ -469,6 +467,7 @@ class ClientPool:
         H : ndarray of shape (K, n_params, n_params)
             ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k``.
         """
+        self._need_second_order("hessians")
         theta = np.asarray(theta, dtype=float)
         weights = self.client_weights if weights is None else weights
         damping = np.broadcast_to(damping, (len(theta),))
@@ -509,6 +508,7 @@ class ClientPool:
         products : ndarray of shape (K, n_params)
             ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k`` times ``u_k``.
         """
+        self._need_second_order("hessian_products")
         theta, u = np.asarray(theta, dtype=float), np.asarray(u, dtype=float)
         weights = self.client_weights if weights is None else weights
         damping = np.broadcast_to(damping, (len(theta),))
@@ -540,6 +540,7 @@ class ClientPool:
             have no wish, the start or zero.
         converged : ndarray of shape (n_clients,) of bool
         """
+        self._need_second_order("solve")
         out = np.zeros((self.n_clients, self.n_params))
         if w0 is not None:
             out[self.without_rows] = w0[self.without_rows]
@@ -552,6 +553,15 @@ class ClientPool:
         self._each(work, self.n_params)
         self.ledger.book(up=out.size)
         return out, converged
+
+    def _need_second_order(self, call):
+        """Refuse what clients cannot compute, rather than do something like it."""
+        if not self.second_order:
+            raise ValueError(
+                f"{call} needs a local model with second derivatives and exact proximal points, "
+                f"got {self.model_name}. Such models are trained: local_update() takes steps, "
+                "with center= and rho= towards a proximal point."
+            )
 
     def prox(self, v, rho, x0=None, max_iter=100):
         """Proximal points ``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``.
@@ -571,15 +581,14 @@ class ClientPool:
         Returns
         -------
         x : ndarray of shape (n_clients, n_params)
-            Of models without second derivatives what `PROX_STEPS` steps of Adam find: inexact,
-            and not better than the length of a step.
+
+        Raises
+        ------
+        ValueError
+            If the model has no second derivatives.  What its clients can do is train under the
+            pull: :meth:`local_update` with `center` and `rho`, as long as the caller says.
         """
-        if not self.second_order:
-            start = v if x0 is None else x0
-            x = self.local_update(
-                start, PROX_STEPS, PROX_STEP, "adam", center=v, rho=rho, kept=True
-            )
-            return x.astype(float)
+        self._need_second_order("prox")
         v = np.broadcast_to(np.asarray(v, dtype=float), (self.n_clients, self.n_params))
         rho = np.broadcast_to(np.asarray(rho, dtype=float), (self.n_clients,))
         out = np.array(v)  # where clients without rows stay
@@ -609,6 +618,7 @@ class ClientPool:
             the domain, which is zero alone for clients without rows.
         x : ndarray of shape (n_clients, n_params)
         """
+        self._need_second_order("conjugate")
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
         # Slopes are sums of flows: what rounding leaves where they cancel is zero, or the bound
         # of a client without rows would never be finite.  Of free parameters only: a penalty
@@ -642,6 +652,7 @@ class ClientPool:
         mean : ndarray of shape (n_clients,)
             Geometric means of the curvature over the directions.
         """
+        self._need_second_order("spectrum")
         out = np.zeros((3, self.n_clients))
 
         def work(block, slots):

@@ -7,8 +7,9 @@ import pytest
 
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
 from skcfl.base import BaseFederated
+from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_regression
-from skcfl.models import LinearModel
+from skcfl.models import MLP, LinearModel
 from skcfl.solvers import Result
 
 DATA = make_clustered_regression(6, 2, 3, n_samples=10, random_state=0)
@@ -118,3 +119,23 @@ def test_models_that_are_not_finite_are_not_published(value):
 def test_floats_are_those_of_the_ledger():
     local = LocalModelsRegressor().fit(X, Y, groups=GROUPS)
     assert local.floats_up_ >= local.params_.size
+
+
+def test_networks_have_no_second_order_calls():
+    """Nothing is trained in the place of an exact answer unless the caller says so."""
+    model = MLP((2,), loss="squared_error").bind(3)
+    groups = np.unique(GROUPS, return_inverse=True)[1]
+    pool = ClientPool(model, X, Y, groups, 6, random_state=0)
+    w, together = np.zeros((6, pool.n_params)), np.zeros(6, dtype=int)
+    calls = {
+        "prox": (w, 1.0),
+        "solve": (),
+        "conjugate": (w,),
+        "spectrum": (),
+        "hessians": (w[:1], together),
+        "hessian_products": (w[:1], w[:1], together),
+    }
+    for name, arguments in calls.items():
+        with pytest.raises(ValueError, match=f"{name} needs .* got MLP.*local_update"):
+            getattr(pool, name)(*arguments)
+    assert (pool.ledger.up, pool.ledger.down) == (0, 0)
