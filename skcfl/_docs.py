@@ -193,10 +193,11 @@ PARAMETERS = {
         cannot pass groups to ``predict``: ``GridSearchCV`` with a scorer's name,
         ``cross_val_predict``, ``CalibratedClassifierCV`` and others.""",
     "unseen": """\
-        {"error", "largest"}
-        What to do in prediction about ids not seen in fit. "error" refuses them, "largest" uses
-        the model of the cluster with most clients. If there are labelled rows of the new clients,
-        :meth:`assign` and :meth:`predict_cluster` do better.""",
+        {"error", "average", "largest"}
+        What to do in prediction about ids not seen in fit. "error" refuses them; "average" uses
+        the mean of the clients' models, weighted by their rows; "largest" uses the model of the
+        cluster with most clients, and is refused where every cluster has one. If there are
+        labelled rows of the new clients, :meth:`adapt` does better.""",
     "n_jobs": """\
         int or None
         Number of threads that work on blocks of clients, as in scikit-learn. It changes the
@@ -260,6 +261,14 @@ ATTRIBUTES = {
     "floats_down_": """\
         int
         Numbers sent by the server to the clients in the whole fit.""",
+    "calls_": """\
+        int
+        Exchanges between the server and the clients in the whole fit, searches, starts and proofs
+        included, however many clients took part in each.""",
+    "coef_names_": """\
+        ndarray of shape (n_features,)
+        Names of the features that ``coef_`` belongs to: those of X without the group column, or
+        "x0", "x1", ... where X has no names.""",
     "objective_": """\
         float
         Value of the objective at the end.""",

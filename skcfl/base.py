@@ -57,6 +57,19 @@ def _is_classifier(estimator):
     return estimator._kind() == "classifier"
 
 
+# Attributes of a fit about the problem that was solved, of which a new client is no part.
+_OF_THE_PROBLEM = {
+    "_solution",
+    "dual_coef_",
+    "fusion_params_",
+    "graph_",
+    "partition_certified_",
+    "round_labels_",
+    "round_params_",
+    "without_rows_",
+}
+
+
 @dataclass
 class Task:
     """What a fit is about."""
@@ -79,7 +92,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
 
     _parameter_constraints = {
         "group_col": [str, Integral, None],
-        "unseen": [StrOptions({"error", "largest"})],
+        "unseen": [StrOptions({"error", "average", "largest"})],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -297,6 +310,10 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             "history_": dict(result.history),
             "floats_up_": pool.ledger.up,
             "floats_down_": pool.ledger.down,
+            "calls_": pool.ledger.calls,
+            "coef_names_": self._feature_names(header, model.n_features),
+            "_scaling": pool.scaling,
+            "_average_params": _average(pool.client_weights, params),
             "_has_groups": groups is not None,
             "_shared_params": shared,
         }
@@ -324,6 +341,15 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit of another kind may have left
         vars(self).update(fitted)
+
+    def _feature_names(self, header, n_features):
+        """Names of the features, without the group column."""
+        names = getattr(header, "feature_names_in_", None)
+        if names is None:
+            return np.array([f"x{k}" for k in range(n_features)], dtype=object)
+        if self.group_col is None:
+            return np.array(names)
+        return np.delete(names, column_position(self.group_col, names, len(names)))
 
     def _divergence(self, n_iter):
         """What to say of models that are not finite."""
@@ -529,18 +555,147 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             If y is needed and missing, or holds a class not seen in fit.
         """
         check_is_fitted(self)
+        pool, _ = self._new_clients(X, y, groups)
+        return pool.losses(pool.from_user(self.cluster_params_))
+
+    def _new_clients(self, X, y, groups):
+        """Pool of clients that need not be those of fit, in the units of fit, and their ids."""
         X, ids = self._take_ids(X, groups)
         X, y = self._check_rows(X, y, dtype=self.model_.dtype)
         if _is_classifier(self):
             y = self._known_classes(y)
         if y is not None:
             self.model_.check_target(y)
-        codes, n_clients = np.zeros(X.shape[0], dtype=np.intp), 1
+        clients, codes, n_clients = None, np.zeros(X.shape[0], dtype=np.intp), 1
         if ids is not None:
             clients, codes = encode(check_ids(ids, X.shape[0], self._ids_name()))
             n_clients = len(clients)
-        pool = ClientPool(self.model_, X, y, codes, n_clients, n_jobs=self.n_jobs)
-        return pool.losses(self.cluster_params_)
+        if self._scaling is not None:
+            X = self._scaling.transform(X)
+        pool = ClientPool(
+            self.model_,
+            X,
+            y,
+            codes,
+            n_clients,
+            n_jobs=self.n_jobs,
+            random_state=check_random_state(self.random_state),
+            scaling=self._scaling,
+        )
+        return pool, clients
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def adapt(self, X, y=None, groups=None):
+        """Copy of this estimator that also knows some new clients.
+
+        A few labelled rows a client are enough: each new client gets the model of the cluster
+        of least mean loss, or, where every client has a model of its own by definition
+        (:class:`~skcfl.LocalModels`), one that is fitted to its rows. Nothing else changes, and
+        this estimator stays as it is.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client; not with ``group_col``.
+
+        Returns
+        -------
+        adapted : estimator
+            With the new clients in ``groups_``, ``labels_``, ``params_``, ``coef_`` and
+            ``cluster_sizes_``. What belongs to the problem that was solved, such as a graph or
+            a proof, is not copied: a new client has no part in it.
+
+        Raises
+        ------
+        ValueError
+            If there are no ids, an id was seen in fit, or y is needed and missing or holds a
+            class not seen in fit.
+        """
+        check_is_fitted(self)
+        pool, clients = self._new_clients(X, y, groups)
+        if not self._has_groups or clients is None:
+            raise ValueError(
+                "adapt needs clients with ids: fit with groups= (or group_col) and pass the ids "
+                "of the new clients the same way."
+            )
+        positions, unseen = locate(self.groups_, clients)
+        if len(unseen) < len(clients):
+            known = clients[positions >= 0].tolist()
+            raise ValueError(
+                f"groups holds clients that were seen in fit: {known[:5]}. Pass rows of new "
+                "clients only; fit again to learn more of the others."
+            )
+        labels, params = self._models_of(pool)
+        if labels is None:  # every client is a cluster
+            labels = self.n_clusters_ + np.arange(len(clients))
+        dtype = self.params_.dtype
+        params = np.asarray(pool.to_user(params), dtype=dtype)
+        adapted = copy.copy(self)
+        for name in _OF_THE_PROBLEM & vars(adapted).keys():
+            delattr(adapted, name)
+        ids, codes = encode(_joined(self.groups_, clients))
+        order = np.argsort(codes)  # every id is there once
+        adapted.groups_ = ids
+        adapted.labels_ = np.append(self.labels_, labels)[order]
+        adapted.params_ = np.vstack([self.params_, params])[order]
+        extra = int(adapted.labels_.max()) + 1 - self.n_clusters_
+        adapted.cluster_params_ = np.vstack([self.cluster_params_, params[:extra]])
+        adapted.n_clusters_ = self.n_clusters_ + extra
+        adapted.cluster_sizes_ = np.bincount(adapted.labels_)
+        for prefix, models in (("", adapted.params_), ("cluster_", adapted.cluster_params_)):
+            for name, value in self.model_.coefficients(models).items():
+                setattr(adapted, f"{prefix}{name}_", value)
+        return adapted
+
+    def _models_of(self, pool):
+        """Clusters and models of new clients, in the units of their pool.
+
+        The clusters are None where every client is one.
+        """
+        theta = pool.from_user(self.cluster_params_)
+        labels = pool.losses(theta).argmin(axis=1)
+        return labels, theta[labels]
+
+    def client_model(self, group=None):
+        """Model of one client as a fitted estimator of plain scikit-learn.
+
+        Parameters
+        ----------
+        group : object, default=None
+            Id of the client; one not seen in fit is treated as ``unseen`` says. None only after a
+            fit without ids.
+
+        Returns
+        -------
+        estimator : estimator
+            ``LinearRegression``, ``HuberRegressor``, ``PoissonRegressor``,
+            ``LogisticRegression``, ``LinearSVC``, ``MLPClassifier`` or ``MLPRegressor``, with
+            the names of the features if fit had some. It needs no groups, knows nothing of other
+            clients, and predicts as this estimator does for the client.
+
+        Raises
+        ------
+        ValueError
+            If the id is needed or not seen in fit, or if scikit-learn has no such estimator.
+        """
+        check_is_fitted(self)
+        if group is None:
+            self._refuse_anonymous_rows()
+            params = self.params_[0]
+        else:
+            ids = np.empty(1, dtype=object)
+            ids[0] = group
+            table, index = self._models_at(self._locate(check_ids(ids.tolist(), 1, "group")))
+            params = table[index[0]]
+        plain = self.model_.plain(params, getattr(self, "classes_", None))
+        plain.n_features_in_ = self.model_.n_features
+        if hasattr(self, "feature_names_in_"):
+            plain.feature_names_in_ = self.coef_names_.copy()
+        return plain
 
     def sample_labels(self, groups):
         """Cluster of each row's client.
@@ -553,8 +708,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         Returns
         -------
         labels : ndarray of shape (n_samples,)
-            ``labels_`` of the clients; 0, the largest cluster, for ids not seen in fit under
-            ``unseen="largest"``.
+            ``labels_`` of the clients; for ids not seen in fit 0, the largest cluster, under
+            ``unseen="largest"``, and -1, no cluster, under "average".
 
         Raises
         ------
@@ -578,16 +733,25 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             positions = np.zeros(X.shape[0], dtype=np.intp)
         else:
             positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
+        return X, *self._models_at(positions)
+
+    def _models_at(self, positions):
+        """A table of models, and which of them clients at these positions have."""
         if self._shared_params:
-            return X, self.cluster_params_, self._labels_at(positions)
-        if (positions >= 0).all():
-            return X, self.params_, positions
-        # unseen clients use the model of the largest cluster, put behind the clients' own
-        params = np.vstack([self.params_, self.cluster_params_[:1]])
-        return X, params, np.where(positions < 0, len(self.params_), positions)
+            table, index = self.cluster_params_, self.labels_[positions]
+        else:
+            table, index = self.params_, positions
+        unseen = positions < 0
+        if not unseen.any():
+            return table, index
+        # Their model is put behind the others.
+        average = self.unseen == "average"
+        other = self._average_params if average else self.cluster_params_[0]
+        return np.vstack([table, other[None]]), np.where(unseen, len(table), index)
 
     def _labels_at(self, positions):
-        return np.where(positions < 0, 0, self.labels_[positions])
+        unseen = -1 if self.unseen == "average" else 0
+        return np.where(positions < 0, unseen, self.labels_[positions])
 
     def _locate(self, ids):
         """Position of each row's client, -1 for unseen ones if these are allowed."""
@@ -597,11 +761,21 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         else:
             positions, unseen = np.full(len(ids), -1), ids
             text = f"{type(self).__name__} was fitted without groups and knows no client id"
-        if len(unseen) and self.unseen != "largest":
+        if len(unseen) and self.unseen == "error":
             raise ValueError(
-                f"{text}. Set unseen='largest' to use the largest cluster's model, or find the "
-                "cluster of a new client from a few of its rows with assign() and predict with "
-                "predict_cluster()."
+                f"{text}. Set unseen='average' to use the mean of the clients' models or "
+                "'largest' to use the largest cluster's model, or let adapt() find the cluster of "
+                "a new client from a few of its labelled rows."
+            )
+        if (
+            len(unseen)
+            and self.unseen == "largest"
+            and self.cluster_sizes_[0] == 1 < len(self.groups_)
+        ):
+            raise ValueError(
+                f"{text}, and unseen='largest' has no meaning here, since each of the "
+                f"{self.n_clusters_} clusters has one client. Set unseen='average' to use the "
+                "mean of the clients' models."
             )
         return positions
 
@@ -809,6 +983,20 @@ def _class_weights(class_weight, classes, y, sample_weight):
                 f"them positive, got {class_weight!r}."
             )
     return weights * factors[y]
+
+
+def _average(weights, params):
+    """Mean of the clients' models by their rows; those that are equal count together."""
+    return (weights / weights.sum()) @ params
+
+
+def _joined(ids, others):
+    """Two arrays of ids of one kind as one."""
+    if ids.dtype.kind == "O" or others.dtype.kind == "O":
+        joined = np.empty(len(ids) + len(others), dtype=object)
+        joined[: len(ids)], joined[len(ids) :] = ids, others
+        return joined
+    return np.concatenate([ids, others])
 
 
 def _canonical(labels, n_clusters):

@@ -14,6 +14,8 @@ class Ledger:
         Floats sent by the clients to the server.
     down : int
         Floats sent by the server to the clients.
+    calls : int
+        Exchanges with the clients, however many of them took part.
 
     Examples
     --------
@@ -29,10 +31,12 @@ class Ledger:
     def __init__(self):
         self.up = 0
         self.down = 0
+        self.calls = 0
         self._mark = (0, 0)
 
     def book(self, *, up=0, down=0):
-        """Add floats sent up (by clients) and down (to clients)."""
+        """Add one exchange: floats sent up (by clients) and down (to clients)."""
+        self.calls += 1
         self.up += int(up)
         self.down += int(down)
 

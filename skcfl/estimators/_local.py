@@ -1,5 +1,7 @@
 """A model for each client, nothing shared: the baseline without federation."""
 
+import numpy as np
+
 from .._docs import document
 from ..base import BaseFederated
 from ..solvers import Options, solve_local
@@ -22,11 +24,11 @@ class _LocalModels(BaseFederated):
     }
     _doc_parameters = {
         "unseen": """\
-            {"error", "largest"}
-            What to do in prediction about ids not seen in fit. "error" refuses them. All
-            clusters have one client here, so "largest" means the model of the first client and is
-            of little use; :meth:`assign` and :meth:`predict_cluster` find a better one from a few
-            labelled rows.""",
+            {"error", "average", "largest"}
+            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+            uses the mean of the clients' models, weighted by their rows; "largest" is refused
+            here, as all clusters have one client. :meth:`adapt` fits a model from labelled rows
+            of a new client.""",
         "max_iter": """\
             "auto" or int
             Networks only, as the next five: linear models are solved exactly, by Newton's
@@ -53,6 +55,11 @@ class _LocalModels(BaseFederated):
 
     def _n_priors(self, pool, options):
         return pool.n_clients
+
+    def _models_of(self, pool):
+        """Models of new clients: their own ones."""
+        result = self._solve(pool)
+        return None, np.asarray(result.cluster_params)
 
     def _solve(self, pool):
         if pool.second_order:

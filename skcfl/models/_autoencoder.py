@@ -77,6 +77,9 @@ class Autoencoder(Network):
         self.n_outputs = self.n_features
         self.kernel = _Reconstruction(self.output_activation)
 
+    def _plain_output(self):
+        return "logistic" if self.output_activation == "sigmoid" else "identity"
+
     def _target(self, block):
         return block.dense().transpose(0, 2, 1)
 

@@ -46,6 +46,22 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
         """Parameters that predictions depend on, of a bound model: what a criterion counts."""
         return self.n_params
 
+    def plain(self, params, classes):
+        """Fitted estimator of scikit-learn with the parameters (n_params,) of one model.
+
+        Parameters
+        ----------
+        params : ndarray of shape (n_params,)
+            The model.
+        classes : ndarray or None
+            The classes of a classifier.
+
+        Returns
+        -------
+        estimator : estimator
+        """
+        raise ValueError(f"scikit-learn has no estimator that is a {type(self).__name__}.")
+
     def check_target(self, y):
         """Raise a ValueError if the targets do not suit the model."""
 

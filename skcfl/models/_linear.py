@@ -15,6 +15,7 @@ from ._base import check_class_weight, choose
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Wide
 from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
+from ._plain import plain_linear
 
 # Rows of a prediction are computed in chunks of about this many bytes.
 CHUNK_BYTES = 2**21
@@ -226,6 +227,19 @@ class LinearModel(ConvexModel):
         if self.n_outputs == 1:
             coef, intercept = coef[:, 0], intercept[:, 0]
         return {"coef": coef.copy(), "intercept": intercept.copy()}
+
+    def plain(self, params, classes):
+        """Fitted linear model of scikit-learn with the parameters (n_params,) of one model."""
+        W = params.reshape(self.n_outputs, self.n_columns)
+        intercept = W[:, -1] if self.fit_intercept else np.zeros_like(W[:, 0])
+        return plain_linear(
+            self.loss,
+            W[:, : self.n_features],
+            intercept,
+            classes,
+            bool(self.fit_intercept),
+            self.delta,
+        )
 
     def layer_slices(self):
         """Slices of the parameter vector by layer name."""

@@ -110,6 +110,11 @@ class MLP(Network):
         self.kernel = make_loss(self.loss, n_classes=self.n_classes, delta=self.delta)
         self.n_outputs = self.kernel.n_outputs(self.n_classes)
 
+    def _plain_output(self):
+        if self.loss == "log_loss":
+            return "softmax" if self.n_outputs > 1 else "logistic"
+        return "exp" if self.loss == "poisson" else "identity"
+
     def _target(self, block):
         return block.y
 

@@ -27,6 +27,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._blocks import one_client
 from .._optimizers import cache_slices
 from ._base import LocalModel, choose
+from ._plain import plain_network
 
 # Clients are trained together as long as their rows, states and parameters stay in cache.
 CACHE_BYTES = 2**20
@@ -208,6 +209,16 @@ class Network(LocalModel):
             )
         parts = {layer.name: layer.parts(params[None]) for layer in self.layers}
         return {name: (W[0].copy(), b[0].copy()) for name, (W, b) in parts.items()}
+
+    def plain(self, params, classes):
+        """Fitted network of scikit-learn with the parameters (n_params,) of one model."""
+        weights = list(self.weights(params).values())
+        loss = getattr(self, "loss", None)
+        return plain_network(weights, self.activation, loss, self._plain_output(), classes)
+
+    def _plain_output(self):
+        """Activation of the last layer, by scikit-learn's name."""
+        raise NotImplementedError
 
     # ---------------------------------------------------------------- forward, backward
 

@@ -1,0 +1,102 @@
+"""Fitted models of plain scikit-learn, made of parameters that came from elsewhere."""
+
+import numpy as np
+from sklearn.linear_model import (
+    HuberRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+)
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.neural_network._base import ACTIVATIONS
+from sklearn.preprocessing import LabelBinarizer
+from sklearn.svm import LinearSVC
+
+
+def plain_linear(loss, coef, intercept, classes, fit_intercept, delta):
+    """Linear model of scikit-learn.
+
+    Parameters
+    ----------
+    loss : str
+        One of ``skcfl.models._losses.LOSSES``.
+    coef : ndarray of shape (C, n_features)
+        Coefficients of the outputs.
+    intercept : ndarray of shape (C,)
+        Intercepts.
+    classes : ndarray or None
+        The classes of a classifier.
+    fit_intercept : bool
+        Whether the model has an intercept.
+    delta : float
+        Threshold of the Huber loss.
+
+    Returns
+    -------
+    estimator : estimator
+        Fitted, but for the names of its features.
+    """
+    coef, intercept = coef.copy(), intercept.copy()
+    if classes is not None:
+        make = LogisticRegression if loss == "log_loss" else LinearSVC
+        estimator = make(fit_intercept=fit_intercept)
+        estimator.classes_ = classes.copy()
+        estimator.coef_, estimator.intercept_ = coef, intercept
+        estimator.n_iter_ = np.zeros(1, dtype=np.int32) if loss == "log_loss" else 0
+        return estimator
+    if loss == "huber":
+        estimator = HuberRegressor(epsilon=max(delta, 1.0), fit_intercept=fit_intercept)
+        estimator.scale_ = 1.0
+    elif loss == "poisson":
+        estimator = PoissonRegressor(fit_intercept=fit_intercept)
+        estimator._base_loss = estimator._get_loss()
+    else:
+        estimator = LinearRegression(fit_intercept=fit_intercept)
+    estimator.coef_, estimator.intercept_ = coef[0], float(intercept[0])
+    return estimator
+
+
+def plain_network(weights, activation, loss, output, classes):
+    """Feed-forward network of scikit-learn.
+
+    Parameters
+    ----------
+    weights : list of tuple
+        ``(W, b)`` of each layer.
+    activation : str
+        Of the hidden layers.
+    loss : str
+        Named in the message if there is no such network.
+    output : {"identity", "logistic", "softmax", "exp"}
+        Activation of the last layer.
+    classes : ndarray or None
+        The classes of a classifier.
+
+    Returns
+    -------
+    estimator : MLPClassifier or MLPRegressor
+        Fitted, but for the names of its features.
+
+    Raises
+    ------
+    ValueError
+        If the installed scikit-learn has no network of this kind.
+    """
+    if loss == "squared_hinge" or output not in ACTIVATIONS:
+        raise ValueError(
+            f"scikit-learn has no network with loss={loss!r}, so that there is no plain model of "
+            "this client; its weights are model_.weights(params_[i])."
+        )
+    hidden = tuple(W.shape[1] for W, _ in weights[:-1])
+    make = MLPRegressor if classes is None else MLPClassifier
+    estimator = make(hidden, activation=activation)
+    estimator.coefs_ = [W.copy() for W, _ in weights]
+    estimator.intercepts_ = [b.copy() for _, b in weights]
+    estimator.n_layers_ = len(weights) + 1
+    estimator.n_outputs_ = weights[-1][0].shape[1]
+    estimator.out_activation_ = output
+    estimator.n_iter_ = estimator.t_ = 0
+    if classes is not None:
+        estimator.classes_ = classes.copy()
+        estimator._label_binarizer = LabelBinarizer().fit(classes)
+    return estimator

@@ -1,0 +1,360 @@
+"""What people do with a fitted model: new clients, plain models, names, accounts, classes."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skcfl
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.models import MLP, Autoencoder, LinearModel, Location
+
+
+def numbered(data):
+    """The data with the clients' numbers as ids."""
+    data.groups = np.unique(data.groups, return_inverse=True)[1]
+    return data
+
+
+REGRESSION = numbered(make_clustered_regression(n_clients=12, n_clusters=3, random_state=0))
+CLASSES = numbered(make_clustered_classification(n_clients=12, n_clusters=2, random_state=0))
+METHODS = {
+    "FedAvg": {},
+    "LocalModels": {},
+    "OracleClusters": {"labels": [0, 0, 1] * 4},
+    "IFCA": {"n_clusters": 2},
+    "CLoVE": {"n_clusters": 2},
+    "ConvexClusteredFL": {"lam": 0.05},
+    "GTV": {"lam": 0.05, "graph": "knn"},
+    "FPFC": {"lam": 0.5},
+}
+
+
+def everyday(name, kind, **params):
+    params = {**METHODS[name], **params}
+    cls = getattr(skcfl, name + kind)
+    if "random_state" in cls().get_params():
+        params.setdefault("random_state", 0)
+    return cls(**params)
+
+
+def rows(data, clients):
+    keep = np.isin(data.groups, clients)
+    return data.X[keep], data.y[keep], data.groups[keep]
+
+
+# ------------------------------------------------------------------------------------ units
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("change", ["scale", "shift"])
+def test_units_of_a_feature_change_nothing(name, change):
+    data = REGRESSION
+    X = data.X.copy()
+    X[:, 1] = X[:, 1] * 1e4 if change == "scale" else X[:, 1] + 1e4
+    a = everyday(name, "Regressor").fit(data.X, data.y, groups=data.groups)
+    b = everyday(name, "Regressor").fit(X, data.y, groups=data.groups)
+    assert np.array_equal(a.labels_, b.labels_)
+    expected = a.predict(data.X, groups=data.groups)
+    assert np.abs(b.predict(X, groups=data.groups) - expected).max() < 1e-7
+    if change == "scale":
+        np.testing.assert_allclose(b.coef_[:, 1] * 1e4, a.coef_[:, 1], rtol=1e-6, atol=1e-9)
+
+
+def test_one_model_for_all_is_ridge_of_standardised_features():
+    data = REGRESSION
+    alpha = 0.03
+    model = skcfl.FedAvgRegressor(alpha=alpha).fit(data.X * 7 + 3, data.y, groups=data.groups)
+    ridge = make_pipeline(StandardScaler(), Ridge(alpha=alpha * len(data.y)))
+    ridge.fit(data.X * 7 + 3, data.y)
+    np.testing.assert_allclose(
+        model.predict(data.X, groups=data.groups), ridge.predict(data.X), rtol=1e-8
+    )
+
+
+def test_automatic_penalty_of_one_model_is_that_of_scikit_learn():
+    data = CLASSES
+    model = skcfl.FedAvgClassifier().fit(data.X, data.y, groups=data.groups)
+    assert model.alpha_ == pytest.approx(1 / len(data.y))
+    plain = make_pipeline(StandardScaler(), LogisticRegression(C=1, tol=1e-10, max_iter=1000))
+    plain.fit(data.X, data.y)
+    np.testing.assert_allclose(
+        model.predict_proba(data.X, groups=data.groups), plain.predict_proba(data.X), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "models"), [("FedAvg", 1), ("OracleClusters", 2), ("LocalModels", 12), ("IFCA", 2)]
+)
+def test_automatic_penalty_counts_models(name, models):
+    data = CLASSES
+    model = everyday(name, "Classifier").fit(data.X, data.y, groups=data.groups)
+    assert model.alpha_ == pytest.approx(models / len(data.y))
+
+
+def test_automatic_penalty_of_least_squares_has_the_ratio_of_the_noise():
+    data, n = REGRESSION, len(REGRESSION.y)
+    model = skcfl.FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
+    X = np.column_stack([data.X, np.ones(n)])
+    residuals = data.y - X @ np.linalg.lstsq(X, data.y)[0]
+    ratio = (residuals @ residuals / (n - X.shape[1])) / data.y.var(ddof=1)
+    assert model.alpha_ == pytest.approx(ratio / n, rel=1e-6)
+    # The units of the target change nothing, nor does counting rows twice as weights of two.
+    other = skcfl.FedAvgRegressor().fit(data.X, data.y * 1e3 - 5, groups=data.groups)
+    assert other.alpha_ == pytest.approx(model.alpha_, rel=1e-6)
+
+
+def test_huber_and_interpolation_have_a_penalty_too():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 8)), rng.normal(size=6)
+    assert skcfl.FedAvgRegressor().fit(X, y, groups=[0] * 6).alpha_ == pytest.approx(1 / 6)
+    data = REGRESSION
+    model = skcfl.FedAvgRegressor("huber").fit(data.X, data.y, groups=data.groups)
+    assert 0 < model.alpha_ < 1 / len(data.y)
+
+
+def test_standardising_is_booked_and_can_be_left_out():
+    data = REGRESSION
+    n, d = 12, data.X.shape[1]
+    kw = {"alpha": 0.1, "random_state": 0}
+    plain = skcfl.LocalModelsRegressor(standardize=False, **kw)
+    plain.fit(data.X, data.y, groups=data.groups)
+    scaled = skcfl.LocalModelsRegressor(**kw).fit(data.X, data.y, groups=data.groups)
+    assert plain.floats_up_ + n * (2 * d + 1) == scaled.floats_up_
+    assert plain.floats_down_ + 2 * n * d == scaled.floats_down_
+    assert plain.calls_ + 2 == scaled.calls_
+    ridge = Ridge(alpha=0.1 * np.sum(data.groups == 0))
+    mine = data.groups == np.unique(data.groups)[0]
+    ridge.fit(data.X[mine], data.y[mine])
+    np.testing.assert_allclose(plain.coef_[0], ridge.coef_, rtol=1e-8)
+
+
+def test_variances_beyond_floats_are_refused():
+    X = np.array([[1e154], [-1e154], [3e154], [0.0]])
+    with pytest.raises(ValueError, match="X"):
+        skcfl.FedAvgRegressor().fit(X * 1e10, [1.0, 2.0, 3.0, 4.0], groups=[0, 0, 1, 1])
+
+
+# ----------------------------------------------------------------------------------- classes
+
+
+def test_class_weight_is_a_weight_of_rows():
+    data = CLASSES
+    names = np.array(["no", "yes"])[data.y]
+    weight = np.where(names == "yes", 3.0, 0.5)
+    a = skcfl.FedAvgClassifier(class_weight={"yes": 3.0, "no": 0.5}, alpha=0.01)
+    b = skcfl.FedAvgClassifier(alpha=0.01)
+    a.fit(data.X, names, groups=data.groups)
+    b.fit(data.X, names, groups=data.groups, sample_weight=weight)
+    np.testing.assert_allclose(a.coef_, b.coef_, rtol=1e-9)
+
+
+def test_balanced_classes_are_those_of_scikit_learn():
+    data = CLASSES
+    rare = (data.y == 0) | (np.arange(len(data.y)) % 9 == 0)
+    X, y, groups = data.X[rare], data.y[rare], data.groups[rare]
+    ours = skcfl.FedAvgClassifier(class_weight="balanced", alpha=1 / len(y), standardize=False)
+    plain = LogisticRegression(class_weight="balanced", C=1, tol=1e-10, max_iter=1000).fit(X, y)
+    np.testing.assert_allclose(ours.fit(X, y, groups=groups).coef_[0], plain.coef_[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_classifier_weighs_classes(name):
+    data = CLASSES
+    plain, heavy = (
+        everyday(name, "Classifier", class_weight=w).fit(data.X, data.y, groups=data.groups)
+        for w in (None, {0: 1.0, 1: 50.0})
+    )
+    share = [np.mean(m.predict(data.X, groups=data.groups) == 1) for m in (plain, heavy)]
+    assert share[1] > share[0]
+
+
+def test_networks_weigh_classes():
+    data = CLASSES
+    kw = {"random_state": 0, "max_iter": 5, "tol": 0}
+    shares = [
+        np.mean(
+            skcfl.FedAvg(MLP((4,), class_weight=w), **kw)
+            .fit(data.X, data.y, groups=data.groups)
+            .predict(data.X, groups=data.groups)
+        )
+        for w in (None, {0: 50.0})
+    ]
+    assert shares[1] < shares[0]
+
+
+def test_class_weight_refuses_what_makes_no_sense():
+    data = CLASSES
+    for weight, text in (({0: -1.0}, "not negative"), ({7: 1.0, 0: np.nan}, "class_weight")):
+        with pytest.raises(ValueError, match=text):
+            skcfl.FedAvgClassifier(class_weight=weight).fit(data.X, data.y, groups=data.groups)
+    with pytest.raises(ValueError, match="class_weight is for classifiers"):
+        skcfl.FedAvg(LinearModel(class_weight="balanced")).fit(data.X, data.y, groups=data.groups)
+
+
+# -------------------------------------------------------------------------------- new clients
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+def test_adapt_knows_new_clients(name, kind):
+    data = REGRESSION if kind == "Regressor" else CLASSES
+    ids = np.unique(data.groups)
+    old, new = ids[:9], ids[9:]
+    params = {"labels": [0, 0, 1] * 3} if name == "OracleClusters" else {}
+    model = everyday(name, kind, **params)
+    X, y, groups = rows(data, old)
+    model.fit(X, y, groups=groups)
+    before = pickle.dumps(model)
+    Xn, yn, gn = rows(data, new)
+    adapted = model.adapt(Xn, yn, groups=gn)
+    assert pickle.dumps(model) == before
+    assert np.array_equal(adapted.groups_, ids)
+    assert np.array_equal(adapted.predict(X, groups=groups), model.predict(X, groups=groups))
+    for attribute in ("labels_", "params_", "coef_", "intercept_"):
+        assert len(getattr(adapted, attribute)) == 12
+    assert adapted.cluster_sizes_.sum() == 12
+    assert adapted.n_clusters_ == len(adapted.cluster_params_) == len(adapted.cluster_coef_)
+    if name == "LocalModels":
+        assert adapted.n_clusters_ == 12
+        assert adapted.score(Xn, yn, groups=gn) > 0.8
+    else:
+        assert np.array_equal(adapted.labels_[9:], model.assign(Xn, yn, groups=gn))
+        assert not hasattr(adapted, "graph_") and not hasattr(adapted, "dual_coef_")
+
+
+def test_adapt_finds_the_place_of_an_id():
+    data = REGRESSION
+    names = np.array([f"site {k:02d}" for k in range(12)])[data.groups]
+    keep = names != "site 05"
+    model = skcfl.IFCARegressor(3, random_state=1).fit(data.X[keep], data.y[keep], names[keep])
+    adapted = model.adapt(data.X[~keep], data.y[~keep], groups=names[~keep])
+    assert adapted.groups_[5] == "site 05"
+    assert (
+        np.array_equal(adapted.labels_, data.labels)
+        or adapted.score(data.X[~keep], data.y[~keep], groups=names[~keep]) > 0.9
+    )
+
+
+def test_adapt_refuses_known_and_nameless_clients():
+    data = REGRESSION
+    model = skcfl.FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
+    with pytest.raises(ValueError, match="seen in fit"):
+        model.adapt(data.X, data.y, groups=data.groups)
+    with pytest.raises(ValueError, match="needs clients with ids"):
+        model.adapt(data.X, data.y)
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "LocalModels", "IFCA", "ConvexClusteredFL"])
+def test_unseen_clients_have_the_mean_model(name):
+    data = REGRESSION
+    keep = (data.groups > 0) | (np.arange(len(data.y)) % 2 == 0)  # a client with fewer rows
+    X, y, groups = data.X[keep], data.y[keep], data.groups[keep]
+    model = everyday(name, "Regressor", unseen="average").fit(X, y, groups=groups)
+    n = np.bincount(groups)
+    coef = (n / n.sum()) @ model.coef_
+    intercept = (n / n.sum()) @ model.intercept_
+    expected = data.X[:5] @ coef + intercept
+    np.testing.assert_allclose(model.predict(data.X[:5], groups=[99] * 5), expected)
+    assert model.sample_labels([99]).tolist() == [-1]
+
+
+def test_largest_cluster_must_be_one():
+    data = REGRESSION
+    model = skcfl.LocalModelsRegressor(unseen="largest").fit(data.X, data.y, groups=data.groups)
+    with pytest.raises(ValueError, match="unseen='average'"):
+        model.predict(data.X[:1], groups=[99])
+
+
+# ------------------------------------------------------------------------------- plain models
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber", "poisson"])
+def test_client_model_of_regressors(loss):
+    data = REGRESSION
+    y = np.exp(np.clip(data.y, -3, 3)) if loss == "poisson" else data.y
+    model = skcfl.IFCARegressor(2, loss=loss, random_state=0).fit(data.X, y, groups=data.groups)
+    for group in (0, 5):
+        plain = pickle.loads(pickle.dumps(model.client_model(group)))
+        assert type(plain).__module__.startswith("sklearn.")
+        mine = data.groups == group
+        np.testing.assert_allclose(
+            plain.predict(data.X[mine]), model.predict(data.X[mine], groups=data.groups[mine])
+        )
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_client_model_of_classifiers(loss, n_classes):
+    data = make_clustered_classification(n_clients=6, n_classes=n_classes, random_state=0)
+    data = numbered(data)
+    names = np.array(["a", "b", "c"])[data.y]
+    model = skcfl.FedAvgClassifier(loss=loss).fit(data.X, names, groups=data.groups)
+    plain = model.client_model(3)
+    mine = data.groups == 3
+    X, groups = data.X[mine], data.groups[mine]
+    assert np.array_equal(plain.predict(X), model.predict(X, groups=groups))
+    if loss == "log_loss":
+        np.testing.assert_allclose(plain.predict_proba(X), model.predict_proba(X, groups=groups))
+
+
+@pytest.mark.parametrize(
+    ("network", "kind"),
+    [
+        (MLP((5, 4), "tanh"), MLPClassifier),
+        (MLP((5,), loss="squared_error"), MLPRegressor),
+        (Autoencoder((3,)), MLPRegressor),
+    ],
+)
+def test_client_model_of_networks(network, kind):
+    data = CLASSES
+    model = skcfl.FedAvg(network, max_iter=3, tol=0, random_state=0)
+    model.fit(data.X, data.y, groups=data.groups)
+    plain = model.client_model(data.groups[0])
+    assert isinstance(plain, kind)
+    expected = model.predict(data.X, groups=data.groups)
+    np.testing.assert_allclose(plain.predict(data.X), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_client_model_keeps_names_and_unseen():
+    pd = pytest.importorskip("pandas")
+    data = REGRESSION
+    frame = pd.DataFrame(data.X, columns=[f"f{k}" for k in range(data.X.shape[1])])
+    frame.insert(2, "site", data.groups)
+    model = skcfl.FedAvgRegressor(group_col="site", unseen="average").fit(frame, data.y)
+    assert "site" not in model.coef_names_
+    assert len(model.coef_names_) == model.coef_.shape[1]
+    features = frame.drop(columns="site")
+    assert list(model.coef_names_) == list(features.columns)
+    plain = model.client_model(0)
+    np.testing.assert_allclose(plain.predict(features), model.predict(frame))
+    np.testing.assert_allclose(model.client_model(99).coef_, model.coef_[0])
+    unnamed = skcfl.FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
+    assert unnamed.coef_names_[:2].tolist() == ["x0", "x1"]
+    with pytest.raises(ValueError, match="seen"):
+        unnamed.client_model(99)
+    with pytest.raises(ValueError, match="groups"):
+        unnamed.client_model()
+
+
+def test_client_model_says_what_scikit_learn_does_not_have():
+    data = CLASSES
+    model = skcfl.FedAvg(Location()).fit(data.X, groups=data.groups)
+    with pytest.raises(ValueError, match="Location"):
+        model.client_model(data.groups[0])
+    model = skcfl.FedAvg(MLP((2,), loss="squared_hinge"), max_iter=2, tol=0, random_state=0)
+    model.fit(data.X, data.y, groups=data.groups)
+    with pytest.raises(ValueError, match="squared_hinge"):
+        model.client_model(data.groups[0])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_exchanges_are_counted(name):
+    data = REGRESSION
+    model = everyday(name, "Regressor").fit(data.X, data.y, groups=data.groups)
+    assert model.calls_ >= 3  # counts and sums, sums of squares, models
+    assert model.calls_ >= model.n_iter_
