@@ -725,10 +725,10 @@ def seconds_table(cases, methods):
     return "CPU seconds of a fit, all training rows", ["table", *methods], lines
 
 
-def flamby_table(records):
+def flamby_table(records, methods):
     """Accuracies by FLamby's protocol: its own split, and the mean over other draws of it."""
     lines = []
-    for method in METHODS:
+    for method in methods:
         own = [r for r in records if r["data"] == FLAMBY and r["method"] == method]
         for units in UNITS:
             fits = {r["split"]: r for r in own if r["units"] == units and "error" not in r}
@@ -766,13 +766,13 @@ def write(table, style):
     print()
 
 
-def report(records, style, errors):
-    """All tables, then failures, then what breaks the rule."""
+def report(records, methods, style, errors):
+    """All tables, of these methods' columns; then failures, then what breaks the rule."""
     cases = collect(records)
-    methods = [name for name in METHODS if any(name in cells for cells in cases.values())]
+    methods = [name for name in methods if any(name in cells for cells in cases.values())]
     for table in tables(cases, methods, errors):
         write(table, style)
-    write(flamby_table(records), style)
+    write(flamby_table(records, methods), style)
     write(seconds_table(cases, methods), style)
     cases = {case: cells for case, cells in cases.items() if case[0] != FLAMBY}
     errors = [
@@ -805,7 +805,7 @@ def main():
         "--data", nargs="+", choices=TABLES, metavar="NAME", help=", ".join(TABLES)
     )
     parser.add_argument("--heart", type=Path, help="heart disease file (UCI, hospital a column)")
-    parser.add_argument("--rows", nargs="+", default=["all", "5"], choices=ROWS)
+    parser.add_argument("--rows", nargs="+", default=ROWS, choices=ROWS)
     parser.add_argument("--units", nargs="+", default=UNITS, choices=UNITS)
     parser.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD")
     parser.add_argument("--splits", type=int, default=4)
@@ -844,7 +844,9 @@ def main():
         if args.results:
             with args.results.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-    report(records, args.style, args.errors)
+    asked = {"data": args.data or TABLES, "rows": args.rows, "units": args.units}
+    records = [r for r in records if all(r[name] in known for name, known in asked.items())]
+    report(records, args.methods or METHODS, args.style, args.errors)
 
 
 if __name__ == "__main__":
