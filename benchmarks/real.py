@@ -480,16 +480,16 @@ def fit(data, units, n_rows, seed, method, heart=None, timeout=None):
         train, test = split(rows, None if n_rows == "all" else int(n_rows), seed)
     job = make_job(rows, units, train, test, seed)
     record = dict(data=data, units=units, rows=n_rows, split=seed, method=method)
-    start = time.process_time()
+    start = cpu_seconds()
     try:
         if timeout is not None:
             signal.signal(signal.SIGPROF, _stop)
-            signal.setitimer(signal.ITIMER_PROF, timeout)
+            signal.setitimer(signal.ITIMER_PROF, timeout, 1)  # again if a callback eats it
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             prediction = np.asarray(METHODS[method](job), float)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        record["seconds"] = time.process_time() - start
+        record["seconds"] = float(np.max(cpu_seconds() - start))
         record |= scores(rows, test, prediction)
     except TimedOut:
         record["error"] = f"timeout, {timeout:g} s"
@@ -498,6 +498,11 @@ def fit(data, units, n_rows, seed, method, heart=None, timeout=None):
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return record
+
+
+def cpu_seconds():
+    """Seconds of all threads, and of this one: only the latter are exact while a timer runs."""
+    return np.array([time.process_time(), time.thread_time()])
 
 
 def _stop(*_):
