@@ -827,6 +827,7 @@ def main():
         records = [json.loads(line) for line in args.results.read_text().splitlines()]
     key = ("data", "units", "rows", "split", "method")
     done = {tuple(record[name] for name in key) for record in records}
+    failed = {(r["data"], r["units"], r["rows"], r["method"]) for r in records if "error" in r}
     names = args.data or list(TABLES)
     if args.heart is None:
         names = [name for name in names if TABLES[name].source != "heart"]
@@ -839,6 +840,7 @@ def main():
         for seed in range(args.splits)
         for method in args.methods or METHODS
         if (name, units, n_rows, seed, method) not in done
+        and (name, units, n_rows, method) not in failed
     ]
     for number, record in enumerate(run(tasks, args.timeout, args.jobs) if tasks else [], 1):
         if sys.stderr.isatty():
