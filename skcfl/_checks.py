@@ -3,14 +3,27 @@
 import decimal
 import re
 from contextlib import contextmanager
+from numbers import Integral
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils._param_validation import Interval
 
-__all__ = ["about", "check_size", "is_missing", "real_array", "refuse_masked"]
+__all__ = ["Count", "about", "check_size", "is_missing", "real_array", "refuse_masked"]
 
 # Largest numbers of which products and sums of squares over many rows do not overflow.
 LARGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}
+
+
+class Count(Interval):
+    """Constraint of a parameter that counts something: an integer in a range, no bool."""
+
+    def __init__(self, least=1, most=None):
+        super().__init__(Integral, least, most, closed="left" if most is None else "both")
+
+    def is_satisfied_by(self, val):
+        """Whether the value is such an integer."""
+        return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
 
 
 @contextmanager

@@ -45,8 +45,8 @@ def kl_divergences(X, groups, k=1):
     if sizes.min() <= k:
         few = int(sizes.argmin())
         raise ValueError(
-            f"Every client needs more than k={k} rows, got {sizes[few]} of {ids[few]!r}. Lower k, "
-            "or leave out the client."
+            f"Every client in groups needs more than k={k} rows, got {sizes[few]} of "
+            f"{ids[few]!r}. Lower k, or leave out the client."
         )
     tiny = COINCIDE * max(float(X.std(axis=0).max()), 1e-300)
     logs = np.empty((len(X), len(ids)))

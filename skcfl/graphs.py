@@ -4,7 +4,7 @@ A :class:`Graph` lists every edge once, ``heads < tails``, with positive weights
 graph on equal weights is never written out: solvers walk it in square tiles.
 """
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, validate_params
 from sklearn.utils.random import sample_without_replacement
 
-from ._checks import about, real_array
+from ._checks import Count, about, real_array
 from ._divergence import kl_divergences
 
 __all__ = [
@@ -35,8 +35,8 @@ MAX_NODES = MAX_EDGES = 10**8
 # Weights whose sums and products neither overflow nor vanish.
 WEIGHTS = 1e-100, 1e100
 
-_NODES = [Interval(Integral, 1, MAX_NODES, closed="both")]
-_COUNT = [Interval(Integral, 1, None, closed="left")]
+_NODES = [Count(1, MAX_NODES)]
+_COUNT = [Count()]
 _SCALE = [Interval(Real, 0, None, closed="neither"), None]
 _WEIGHT = Interval(Real, *WEIGHTS, closed="both")
 
@@ -92,8 +92,8 @@ class Graph:
                 )
             if len(heads) and (heads.min() < 0 or tails.max() >= self.n_nodes):
                 raise ValueError(
-                    f"heads and tails must be nodes, 0 to {self.n_nodes - 1}, got edges between "
-                    f"{heads.min()} and {tails.max()}."
+                    f"heads and tails must be nodes, 0 to {self.n_nodes - 1} with n_nodes="
+                    f"{self.n_nodes}, got edges between {heads.min()} and {tails.max()}."
                 )
             # In the usual order of edges repeated ones are neighbours.
             keys = heads * self.n_nodes + tails
@@ -145,12 +145,12 @@ class Graph:
 
     def difference(self, x):
         """Differences along the edges: (n_nodes, d) -> (n_edges, d)."""
-        x = _rows(x, self.n_nodes, "x", "node")
+        x = _values(x, self.n_nodes, "x", "node")
         return x[self.heads] - x[self.tails]
 
     def divergence(self, u):
         """Net outflow of the nodes, transpose of `difference`: (n_edges, d) -> (n_nodes, d)."""
-        return self.incidence().T @ _rows(u, self.n_edges, "u", "edge")
+        return self.incidence().T @ _values(u, self.n_edges, "u", "edge")
 
     def adjacency(self):
         """Symmetric sparse matrix of the weights."""
@@ -184,13 +184,16 @@ class Graph:
 
     def inside(self, labels):
         """Graph of the edges within clusters."""
-        labels = _rows(labels, self.n_nodes, "labels", "node")
+        labels = _numbers(labels, self.n_nodes, "labels")
         heads, tails = self.heads, self.tails
         keep = labels[heads] == labels[tails]
         return Graph(self.n_nodes, heads[keep], tails[keep], self.weights[keep])
 
     def renumbered(self, numbers):
         """The same graph with new numbers of the nodes, (n_nodes,), a permutation."""
+        numbers = _numbers(numbers, self.n_nodes, "numbers", self.n_nodes)
+        if (np.bincount(numbers, minlength=self.n_nodes) != 1).any():
+            raise ValueError(f"numbers must be a permutation of 0 to {self.n_nodes - 1}.")
         if self.is_complete or np.array_equal(numbers, np.arange(self.n_nodes)):
             return self
         heads, tails = np.sort([numbers[self.heads], numbers[self.tails]], axis=0)
@@ -199,6 +202,9 @@ class Graph:
 
     def between(self, labels, n_clusters):
         """Weights between clusters, summed: (n_clusters, n_clusters), zero diagonal."""
+        if not Count(1, MAX_NODES).is_satisfied_by(n_clusters):
+            raise ValueError(f"n_clusters must be a positive integer, got {n_clusters!r}.")
+        labels = _numbers(labels, self.n_nodes, "labels", n_clusters)
         if self.is_complete:
             sizes = np.bincount(labels, minlength=n_clusters).astype(float)
             W = self.weight * np.outer(sizes, sizes)
@@ -707,7 +713,7 @@ def _check_weights(weights):
 
 def _indices(values, name, scalar=False):
     """Integers of an argument, a one-dimensional array (or a number)."""
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.intp:
+    if type(values) is np.ndarray and values.ndim == 1 and values.dtype == np.intp:
         return values
     array = real_array(values, name)
     if not (array.ndim == 1 or (scalar and array.ndim == 0)):
@@ -718,13 +724,25 @@ def _indices(values, name, scalar=False):
     return np.asarray(values, dtype=np.intp)
 
 
-def _rows(values, n, name, what):
-    """An array with one entry for each of `n` nodes or edges."""
-    values = np.asarray(values)
-    if not values.ndim or len(values) != n:
+def _values(values, n, name, what):
+    """Numbers with one row for each of `n` nodes or edges."""
+    values = real_array(values, name, finite=False)
+    if values.ndim not in (1, 2) or len(values) != n:
         raise ValueError(
             f"{name} must have one row a {what}, {n} of them, got an array of shape "
             f"{values.shape}."
+        )
+    return values
+
+
+def _numbers(values, n, name, stop=None):
+    """Integers, one for each of `n` nodes, from 0 to less than `stop` where that is given."""
+    values = _indices(values, name)
+    if len(values) != n:
+        raise ValueError(f"{name} must have one entry a node, {n} of them, got {len(values)}.")
+    if stop is not None and (values.min() < 0 or values.max() >= stop):
+        raise ValueError(
+            f"{name} must lie in 0, ..., {stop - 1}, got {values.min()} to {values.max()}."
         )
     return values
 

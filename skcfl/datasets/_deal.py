@@ -1,23 +1,19 @@
 """Give rows to clients: draw who gets how many rows of each class, and which."""
 
-from numbers import Integral
-
 import numpy as np
 from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, column_or_1d
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 
-from skcfl.datasets._layout import client_sizes, even_split
+from skcfl._checks import about, is_missing, refuse_masked
+from skcfl.datasets._layout import COUNT, ROWS, client_sizes, even_split
 
 CLIENT_ID = "client{client:0{width}d}"
-
-_POSITIVE_INT = [Interval(Integral, 1, None, closed="left")]
 
 # Constraints of the parameters that every partition takes.
 PARTITION = {
     "X": "no_validation",
     "y": "no_validation",
-    "samples_per_client": [*_POSITIVE_INT, "array-like", None],
+    "samples_per_client": [*ROWS, "array-like", None],
     "replace": ["boolean"],
     "id_format": [str, None],
     "shuffle": ["boolean"],
@@ -25,25 +21,31 @@ PARTITION = {
 }
 # ... and those with several clusters.
 CLUSTERS = {
-    "n_clusters": _POSITIVE_INT,
-    "clients_per_cluster": [*_POSITIVE_INT, "array-like"],
+    "n_clusters": COUNT,
+    "clients_per_cluster": [*COUNT, "array-like"],
 }
 
 
 def check_rows(X, y, classes=True):
     """Return X that can be indexed by row, y as an array, and the classes with the codes of y."""
-    if not hasattr(X, "shape"):
-        X = np.asarray(X)
-    if not X.shape:
-        raise ValueError("X must have rows, got a scalar.")
-    if hasattr(X, "tocsr"):
-        X = X.tocsr()
-    y = column_or_1d(y)
-    check_consistent_length(X, y)
-    if not classes:
-        return X, y, None, None
-    check_classification_targets(y)
-    values, codes = np.unique(y, return_inverse=True)
+    refuse_masked(X, "X")
+    refuse_masked(y, "y")
+    with about("X"):
+        if not hasattr(X, "shape"):
+            X = np.asarray(X)
+        if not X.shape:
+            raise ValueError("X must have rows, got a scalar.")
+        if hasattr(X, "tocsr"):
+            X = X.tocsr()
+    with about("y"), np.errstate(invalid="ignore"):
+        y = column_or_1d(y)
+        check_consistent_length(X, y)
+        if not classes:
+            return X, y, None, None
+        if y.dtype.kind == "O" and any(map(is_missing, y.tolist())):
+            raise ValueError("it has missing values (NaN, None or NA).")
+        check_classification_targets(y)
+        values, codes = np.unique(y, return_inverse=True)
     return X, y, values, codes
 
 

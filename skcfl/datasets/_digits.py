@@ -4,9 +4,10 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.datasets import load_digits
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import StrOptions, validate_params
 
-from skcfl.datasets._layout import clients_of_clusters
+from skcfl._checks import Count
+from skcfl.datasets._layout import COUNT, ROWS, clients_of_clusters
 from skcfl.datasets._partitions import (
     ROTATION_ID,
     check_angles,
@@ -19,9 +20,9 @@ _DEFAULT_ANGLES = {1: (0,), 2: (0, 180), 3: (0, 90, 180), 4: (0, 90, 180, 270)}
 
 @validate_params(
     {
-        "n_rotations": [Interval(Integral, 1, 4, closed="both"), "array-like"],
-        "clients_per_rotation": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "samples_per_client": [Interval(Integral, 1, None, closed="left"), "array-like", None],
+        "n_rotations": [Count(1, 4), "array-like"],
+        "clients_per_rotation": [*COUNT, "array-like"],
+        "samples_per_client": [*ROWS, "array-like", None],
         "copies": [StrOptions({"one", "all"})],
         "scale": ["boolean"],
         "id_format": [str, None],

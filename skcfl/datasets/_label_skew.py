@@ -1,11 +1,12 @@
 """Partitions in which clusters differ by how many rows of each class they have."""
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
+from skcfl._checks import Count, about, real_array
 from skcfl.datasets._deal import (
     CLIENT_ID,
     CLUSTERS,
@@ -18,10 +19,11 @@ from skcfl.datasets._deal import (
     round_counts,
     top_up,
 )
-from skcfl.datasets._layout import clients_of_clusters, make_layout
+from skcfl.datasets._layout import COUNT, MOST, clients_of_clusters, make_layout
 
-_COUNT = [Interval(Integral, 0, None, closed="left")]
-_ALPHA = [Interval(Real, 0, None, closed="neither")]
+_COUNT = [Count(0, MOST)]
+# Beyond, Dirichlet draws are equal shares to the last digit.
+_ALPHA = [Interval(Real, 0, 1e15, closed="right")]
 
 
 @validate_params(
@@ -187,6 +189,8 @@ def partition_label_skew(
 
 def _check_cluster_classes(cluster_classes, classes, n_clusters):
     """Classes of each cluster -> bool (n_clusters, n_classes)."""
+    if isinstance(cluster_classes, np.ndarray) and not cluster_classes.ndim:
+        raise ValueError(f"cluster_classes must have one entry a cluster, got {cluster_classes}.")
     if len(cluster_classes) != n_clusters:
         raise ValueError(
             f"cluster_classes must have n_clusters={n_clusters} entries, got "
@@ -194,8 +198,9 @@ def _check_cluster_classes(cluster_classes, classes, n_clusters):
         )
     owned = np.zeros((n_clusters, len(classes)), dtype=bool)
     for k, own in enumerate(cluster_classes):
-        own = np.asarray(own)
-        unknown = np.setdiff1d(own, classes)
+        with about("cluster_classes"):
+            own = np.asarray(own)
+            unknown = np.setdiff1d(own, classes)
         if own.ndim != 1 or not len(own) or len(unknown):
             raise ValueError(
                 f"cluster_classes[{k}] must be a non-empty list of classes of y, got "
@@ -384,10 +389,12 @@ def _one_class_a_cluster(given, name, n_clusters, classes, rng):
         )
     if given is None:
         return rng.permutation(len(classes))[:n_clusters]
-    given = np.asarray(given)
-    if given.shape != (n_clusters,) or len(np.unique(given)) < n_clusters:
+    with about(name):
+        given = np.asarray(given)
+        different = given.shape == (n_clusters,) and len(np.unique(given)) == n_clusters
+        unknown = np.setdiff1d(given, classes)
+    if not different:
         raise ValueError(f"{name} must be {n_clusters} different classes, got {given.tolist()!r}.")
-    unknown = np.setdiff1d(given, classes)
     if len(unknown):
         raise ValueError(f"{name} must be classes of y, got {unknown.tolist()!r}, which are not.")
     return np.searchsorted(classes, given)
@@ -522,7 +529,7 @@ def partition_dominant_class(
     | {
         "alpha": _ALPHA,
         "proportions": ["array-like", None],
-        "min_samples": [Interval(Integral, 1, None, closed="left")],
+        "min_samples": COUNT,
     },
     prefer_skip_nested_validation=True,
 )
@@ -653,7 +660,7 @@ def partition_dirichlet(
 
 
 def _check_proportions(proportions, shape):
-    array = np.asarray(proportions, dtype=float)
+    array = real_array(proportions, "proportions")
     if (
         array.shape != shape
         or not np.all(array >= 0)

@@ -5,6 +5,15 @@ from numbers import Integral
 
 import numpy as np
 
+from skcfl._checks import Count, about
+
+# Clients, clusters, features and classes; rows; numbers of an array: beyond these federations do
+# not fit into memory.
+MOST, MOST_ROWS, MOST_NUMBERS = 10**7, 10**8, 10**9
+
+COUNT = [Count(1, MOST)]
+ROWS = [Count(1, MOST_ROWS)]
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -70,10 +79,21 @@ def make_layout(cluster_sizes, id_format, shuffle, rng, **cluster_fields):
 
 def positive_ints(values, length, name, what):
     """Check an array of ``length`` positive integers."""
-    array = np.asarray(values)
+    with about(name):
+        array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) != length or array.min() < 1:
         raise ValueError(f"{name} must be {what} ({length} positive integers), got {values!r}.")
+    if array.astype(float).sum() > MOST_ROWS:
+        raise ValueError(f"{name} asks for {array.astype(float).sum():.3g} in all, too many.")
     return array.astype(np.intp)
+
+
+def check_numbers(**sizes):
+    """Raise a ValueError if an array of these sizes, by the names of parameters, is too large."""
+    count = np.prod([float(size) for size in sizes.values()])
+    if count > MOST_NUMBERS:
+        asked = " x ".join(f"{name}={size}" for name, size in sizes.items())
+        raise ValueError(f"{asked} are {count:.3g} numbers, which do not fit into memory.")
 
 
 def split_clients(cluster_sizes, n_clients, n_clusters, rng):
@@ -99,6 +119,7 @@ def split_clients(cluster_sizes, n_clients, n_clusters, rng):
 def clients_of_clusters(clients, n_clusters, name="clients_per_cluster"):
     """Return the number of clients of each cluster, for the partitions."""
     if isinstance(clients, Integral):
+        check_numbers(**{name: clients, "n_clusters": n_clusters})
         return np.full(n_clusters, clients)
     return positive_ints(clients, n_clusters, name, "an int or one entry a cluster")
 
@@ -110,17 +131,19 @@ def client_sizes(sizes, n_clients, name, rng):
     included; any other array-like has one entry a client.
     """
     if isinstance(sizes, Integral):
+        check_numbers(**{name: sizes, "n_clients": n_clients})
         return np.full(n_clients, sizes)
     if isinstance(sizes, tuple):
         if (
             len(sizes) != 2
             or not all(isinstance(size, Integral) for size in sizes)
-            or not 1 <= sizes[0] <= sizes[1]
+            or not 1 <= sizes[0] <= sizes[1] <= MOST_ROWS
         ):
             raise ValueError(
                 f"{name} as a tuple must be a range (low, high) of integers with 1 <= low <= "
                 f"high, got {sizes!r}."
             )
+        check_numbers(**{name: sizes[1], "n_clients": n_clients})
         return rng.randint(sizes[0], sizes[1] + 1, size=n_clients)
     return positive_ints(
         sizes, n_clients, name, "an int, a tuple (low, high), or an array with one entry a client"

@@ -9,8 +9,9 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import StrOptions, validate_params
 
+from skcfl._checks import about
 from skcfl.datasets._deal import (
     CLIENT_ID,
     CLUSTERS,
@@ -19,7 +20,7 @@ from skcfl.datasets._deal import (
     deal_any_rows,
     federate,
 )
-from skcfl.datasets._layout import clients_of_clusters, make_layout
+from skcfl.datasets._layout import COUNT, clients_of_clusters, make_layout
 
 ROTATION_ID = "rot{angle:03d}-client{member:0{width}d}"
 
@@ -27,7 +28,7 @@ _COPIES = {"copies": [StrOptions({"one", "all"})]}
 
 
 @validate_params(
-    PARTITION | {"n_clients": [Interval(Integral, 1, None, closed="left")]},
+    PARTITION | {"n_clients": COUNT},
     prefer_skip_nested_validation=True,
 )
 def partition_iid(
@@ -139,8 +140,10 @@ def rotate_images(X, angle, *, image_shape=None):
     >>> rotate_images(np.array([[1, 2, 3, 4]]), 90)
     array([[2, 4, 1, 3]])
     """
-    X = check_array(X, allow_nd=True, dtype=None, ensure_all_finite=False)
-    angles = np.asarray(angle)
+    with about("X"):
+        X = check_array(X, allow_nd=True, dtype=None, ensure_all_finite=False)
+    with about("angle"):
+        angles = np.asarray(angle)
     if angles.dtype.kind not in "iu" or np.any(angles % 90):
         raise ValueError(f"angle must be a multiple of 90 degrees (int), got {angle!r}.")
     if angles.ndim and angles.shape != (len(X),):
@@ -197,7 +200,8 @@ def _image_shape(X, image_shape):
 
 def check_angles(angles, name):
     """Different multiples of 90 degrees, in 0..359."""
-    array = np.asarray(angles)
+    with about(name):
+        array = np.asarray(angles)
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "iu" or np.any(array % 90):
         raise ValueError(f"{name} must be multiples of 90 degrees (int), got {angles!r}.")
     array = array % 360
@@ -207,7 +211,13 @@ def check_angles(angles, name):
 
 
 @validate_params(
-    PARTITION | _COPIES | {"angles": ["array-like"], "image_shape": [tuple, list, None]},
+    PARTITION
+    | _COPIES
+    | {
+        "clients_per_cluster": CLUSTERS["clients_per_cluster"],
+        "angles": ["array-like"],
+        "image_shape": [tuple, list, None],
+    },
     prefer_skip_nested_validation=True,
 )
 def partition_rotations(
@@ -294,7 +304,8 @@ def partition_rotations(
     ([0, 0, 1, 1], 1797)
     """
     rng = check_random_state(random_state)
-    X = check_array(X, allow_nd=True, dtype=None, ensure_all_finite=False)
+    with about("X"):
+        X = check_array(X, allow_nd=True, dtype=None, ensure_all_finite=False)
     X, y, _, _ = check_rows(X, y, classes=False)
     angles = check_angles(angles, "angles")
     height, width = _image_shape(X, image_shape)[:2]
@@ -394,7 +405,8 @@ def partition_feature_permutations(
     [0, 1, 2, 3]
     """
     rng = check_random_state(random_state)
-    X = check_array(X, accept_sparse="csr", dtype=None, ensure_all_finite=False)
+    with about("X"):
+        X = check_array(X, accept_sparse="csr", dtype=None, ensure_all_finite=False)
     X, y, _, _ = check_rows(X, y, classes=False)
     layout = make_layout(
         clients_of_clusters(clients_per_cluster, n_clusters), id_format, shuffle, rng
@@ -440,7 +452,8 @@ def _different_permutations(n_clusters, size, keep_first, rng):
 
 def _check_permutations(permutations, values, n_clusters):
     """Each row holds each of the sorted ``values`` once."""
-    array = np.asarray(permutations)
+    with about("permutations"):
+        array = np.asarray(permutations)
     if array.shape != (n_clusters, len(values)) or np.any(np.sort(array, axis=1) != values):
         raise ValueError(
             f"permutations must have the shape (n_clusters, {len(values)}) = "
@@ -455,7 +468,7 @@ def _check_permutations(permutations, values, n_clusters):
     | CLUSTERS
     | _COPIES
     | {
-        "n_swaps": [Interval(Integral, 1, None, closed="left"), StrOptions({"random"})],
+        "n_swaps": [*COUNT, StrOptions({"random"})],
         "permutations": ["array-like", None],
         "keep_first": ["boolean"],
     },

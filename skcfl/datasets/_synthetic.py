@@ -1,23 +1,33 @@
 """Synthetic federations whose clusters and true parameters are known."""
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
-from skcfl.datasets._layout import client_sizes, make_layout, split_clients
+from skcfl._checks import Count, real_array
+from skcfl.datasets._layout import (
+    COUNT,
+    MOST,
+    MOST_ROWS,
+    ROWS,
+    check_numbers,
+    client_sizes,
+    make_layout,
+    split_clients,
+)
 
-_POSITIVE_INT = [Interval(Integral, 1, None, closed="left")]
-_NON_NEGATIVE = [Interval(Real, 0, None, closed="left")]
-_POSITIVE = [Interval(Real, 0, None, closed="neither")]
+# Products of larger numbers overflow.
+_NON_NEGATIVE = [Interval(Real, 0, 1e100, closed="both")]
+_POSITIVE = [Interval(Real, 1e-100, 1e100, closed="both")]
 
 # What every generator of this file takes.
 _FEDERATION = {
-    "n_clients": _POSITIVE_INT,
-    "n_clusters": _POSITIVE_INT,
-    "n_samples": [*_POSITIVE_INT, "array-like"],
+    "n_clients": COUNT,
+    "n_clusters": COUNT,
+    "n_samples": [*ROWS, "array-like"],
     "cluster_sizes": [StrOptions({"random"}), "array-like", None],
     "id_format": [str, None],
     "shuffle": ["boolean"],
@@ -28,8 +38,8 @@ _FEDERATION = {
 
 def _true_array(values, shape, name):
     """Check parameters that the caller gives."""
-    array = np.asarray(values, dtype=float)
-    if array.shape != shape or not np.all(np.isfinite(array)):
+    array = real_array(values, name)
+    if array.shape != shape:
         raise ValueError(
             f"{name} must be a finite array of shape {shape}, got one of shape {array.shape}."
         )
@@ -117,11 +127,11 @@ def _bunch(X, y, layout, owner, return_X_y_groups, **reference):
 @validate_params(
     _FEDERATION
     | {
-        "n_features": _POSITIVE_INT,
+        "n_features": COUNT,
         "coef": [StrOptions({"gaussian", "bernoulli", "binary", "sphere"}), "array-like"],
         "separation": _POSITIVE,
         "radius": _POSITIVE,
-        "n_informative": [*_POSITIVE_INT, None],
+        "n_informative": [*COUNT, None],
         "bias": [*_NON_NEGATIVE, "array-like"],
         "noise": _NON_NEGATIVE,
     },
@@ -244,6 +254,7 @@ def make_clustered_regression(
     >>> np.bincount(data.labels).tolist()
     [3, 3]
     """
+    check_numbers(n_clusters=n_clusters, n_features=n_features)
     rng = check_random_state(random_state)
     layout, owner = _client_rows(
         n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
@@ -267,6 +278,7 @@ def make_clustered_regression(
         coef = _true_array(coef, (n_clusters, n_features), "coef")
     intercept = _intercepts(bias, (n_clusters,), rng)
 
+    check_numbers(n_samples=len(owner), n_features=n_features)
     X = rng.standard_normal((len(owner), n_features))
     y = _decision(X, coef, intercept, layout.clusters[owner])
     y += noise * rng.standard_normal(len(owner))
@@ -298,11 +310,11 @@ def _intercepts(bias, shape, rng):
 @validate_params(
     _FEDERATION
     | {
-        "n_features": _POSITIVE_INT,
-        "n_classes": [Interval(Integral, 2, None, closed="left")],
+        "n_features": COUNT,
+        "n_classes": [Count(2, MOST)],
         "coef": [StrOptions({"gaussian"}), "array-like"],
         "separation": _POSITIVE,
-        "n_informative": [*_POSITIVE_INT, None],
+        "n_informative": [*COUNT, None],
         "bias": [*_NON_NEGATIVE, "array-like"],
         "temperature": _NON_NEGATIVE,
         "flip_y": [Interval(Real, 0, 1, closed="both")],
@@ -403,6 +415,7 @@ def make_clustered_classification(
     >>> sorted(set(y.tolist()))
     [0, 1]
     """
+    check_numbers(n_clusters=n_clusters, n_classes=n_classes, n_features=n_features)
     rng = check_random_state(random_state)
     layout, owner = _client_rows(
         n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
@@ -424,6 +437,7 @@ def make_clustered_classification(
     if heads:
         coef, intercept = _centred(coef), _centred(intercept)
 
+    check_numbers(n_samples=len(owner), n_features=n_features)
     X = rng.standard_normal((len(owner), n_features))
     y = _draw_labels(X, coef, intercept, layout.clusters[owner], temperature, rng)
     other = (y + rng.randint(1, n_classes, size=len(y))) % n_classes
@@ -449,8 +463,8 @@ def _draw_labels(X, coef, intercept, clusters, temperature, rng):
 @validate_params(
     _FEDERATION
     | {
-        "n_features": _POSITIVE_INT,
-        "n_classes": [Interval(Integral, 2, None, closed="left")],
+        "n_features": COUNT,
+        "n_classes": [Count(2, MOST)],
         "beta": [*_NON_NEGATIVE, None],
     },
     prefer_skip_nested_validation=True,
@@ -536,6 +550,7 @@ def make_fedprox_classification(
     >>> np.bincount(data.labels).tolist()
     [2, 2, 2, 2]
     """
+    check_numbers(n_clusters=n_clusters, n_classes=n_classes, n_features=n_features)
     rng = check_random_state(random_state)
     layout, owner = _client_rows(
         n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
@@ -544,6 +559,7 @@ def make_fedprox_classification(
     coef = _centred(u[:, :, None] + rng.standard_normal((n_clusters, n_classes, n_features)))
     intercept = _centred(u + rng.standard_normal((n_clusters, n_classes)))
     scale = np.arange(1, n_features + 1) ** -0.6  # square root of the variances j^-1.2
+    check_numbers(n_samples=len(owner), n_features=n_features)
     X = scale * rng.standard_normal((len(owner), n_features))
     if beta is not None:
         means = beta * rng.standard_normal((n_clients, 1))
@@ -555,8 +571,8 @@ def make_fedprox_classification(
 @validate_params(
     _FEDERATION
     | {
-        "n_pool": _POSITIVE_INT,
-        "n_test": [Interval(Integral, 0, None, closed="left")],
+        "n_pool": ROWS,
+        "n_test": [Count(0, MOST_ROWS)],
         "semi_axes": ["array-like"],
         "offset": _NON_NEGATIVE,
         "angles": ["array-like", None],
@@ -657,6 +673,8 @@ def make_ellipses(
     [-1, 1]
     """
     rng = check_random_state(random_state)
+    check_numbers(n_clusters=n_clusters, n_pool=n_pool)
+    check_numbers(n_clusters=n_clusters, n_test=n_test)
     semi_axes = _true_array(semi_axes, (2,), "semi_axes")
     if np.any(semi_axes <= 0):
         raise ValueError(f"semi_axes must be positive, got {semi_axes.tolist()}.")
@@ -717,7 +735,7 @@ def _ellipse_rows(y, axes, semi_axes, offset, rng):
     """Points (n_clusters, n, 2), uniform on the ellipse of their class ``y`` (n_clusters, n)."""
     radius = np.sqrt(rng.uniform(size=y.shape))  # uniform by area
     angle = 2 * np.pi * rng.uniform(size=y.shape)
-    along = semi_axes[0] * radius * np.cos(angle) + offset * y
+    along = semi_axes[0] * radius * np.cos(angle) + float(offset) * y
     across = semi_axes[1] * radius * np.sin(angle)
     normal = np.column_stack([-axes[:, 1], axes[:, 0]])
     return along[..., None] * axes[:, None] + across[..., None] * normal[:, None]

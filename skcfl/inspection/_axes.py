@@ -10,6 +10,8 @@ def axes_or_new(ax, caller):
     ------
     ImportError
         If matplotlib is not installed.
+    TypeError
+        If `ax` is something else.
     """
     try:
         import matplotlib.pyplot as plt
@@ -20,4 +22,6 @@ def axes_or_new(ax, caller):
         ) from error
     if ax is None:
         _, ax = plt.subplots()
+    elif not isinstance(ax, plt.Axes):
+        raise TypeError(f"ax must be matplotlib Axes or None, got {type(ax).__name__}.")
     return ax

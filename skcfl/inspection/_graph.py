@@ -5,6 +5,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 from sklearn.utils.validation import check_is_fitted
 
+from .._checks import about, real_array
 from ..penalties import make_penalty
 from ._axes import axes_or_new
 
@@ -132,7 +133,8 @@ class EmpiricalGraphDisplay:
         ValueError
             If `positions` does not have a place for every node.
         """
-        check_is_fitted(estimator)
+        with about("estimator"):
+            check_is_fitted(estimator)
         if not hasattr(estimator, "graph_"):
             raise TypeError(
                 "estimator must be a fitted fusion method with graph_, such as GTVClassifier, "
@@ -174,6 +176,8 @@ class EmpiricalGraphDisplay:
         display : EmpiricalGraphDisplay
             This display.
         """
+        if not isinstance(names, (bool, np.bool_)):
+            raise ValueError(f"names must be True or False, got {names!r}.")
         self.ax_ = ax = axes_or_new(ax, "EmpiricalGraphDisplay.plot")
         self.figure_ = ax.figure
         loads = np.asarray(self.loads, dtype=float)
@@ -268,7 +272,7 @@ def _places(positions, graph, groups):
                 f"positions must have a place for every node, but has none for {missing[0]!r}."
             )
         positions = [positions[name] for name in groups.tolist()]
-    places = np.asarray(positions, dtype=float)
+    places = real_array(positions, "positions")
     if places.shape != (graph.n_nodes, 2):
         raise ValueError(
             f"positions must have the shape ({graph.n_nodes}, 2), one place a node in the order "

@@ -1,0 +1,830 @@
+"""Malformed and extreme calls of everything public, as tables: targets, arguments, values."""
+
+import datetime
+import decimal
+import functools
+import inspect
+import re
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from sklearn.preprocessing import StandardScaler
+
+import skcfl
+from skcfl import certificates, datasets, graphs, inspection, model_selection, penalties
+from skcfl import solvers as solver_functions
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.models import MLP, Autoencoder, LinearModel, Location
+
+#: What a call may end in. InvalidParameterError and NotFittedError are ValueErrors.
+ALLOWED = (ValueError, TypeError)
+#: Warnings that say what the matter is; those of numpy's arithmetic are RuntimeWarnings.
+QUIET = (UserWarning,)
+
+N_CLIENTS, N_ROWS, N_FEATURES = 6, 8, 2
+
+
+@functools.cache
+def rows(kind):
+    """Features, targets and ids of the base call."""
+    sizes = dict(n_samples=N_ROWS, random_state=0)
+    if kind == "classifier":
+        data = make_clustered_classification(N_CLIENTS, 2, N_FEATURES, **sizes)
+    else:
+        data = make_clustered_regression(N_CLIENTS, 2, N_FEATURES, **sizes)
+    for array in (data.X, data.y, data.groups):
+        array.setflags(write=False)
+    return data.X, data.y, data.groups
+
+
+# --------------------------------------------------------------------------------- values
+
+
+class Opaque:
+    """An object that is nothing in particular."""
+
+    def __repr__(self):
+        return "Opaque()"
+
+
+#: Things that few parameters take: made anew for every call.
+ANYTHING = {
+    "None": lambda: None,
+    "nan": lambda: float("nan"),
+    "inf": lambda: float("inf"),
+    "-inf": lambda: -float("inf"),
+    "-1": lambda: -1,
+    "0": lambda: 0,
+    "1": lambda: 1,
+    "0.5": lambda: 0.5,
+    "2.5": lambda: 2.5,
+    "True": lambda: True,
+    "1e308": lambda: 1e308,
+    "-1e308": lambda: -1e308,
+    "1e155": lambda: 1e155,
+    "1e-320": lambda: 1e-320,
+    "10**30": lambda: 10**30,
+    "-10**30": lambda: -(10**30),
+    "2**63": lambda: 2**63,
+    "10**9": lambda: 10**9,
+    "text": lambda: "nonsense",
+    "empty text": lambda: "",
+    "bytes": lambda: b"nonsense",
+    "1j": lambda: 1j,
+    "object": Opaque,
+    "type": lambda: int,
+    "function": lambda: len,
+    "list": lambda: [],
+    "list of None": lambda: [None, None],
+    "ragged": lambda: [[1.0], [1.0, 2.0]],
+    "list of text": lambda: ["a", "b"],
+    "tuple": lambda: (),
+    "(2, 1)": lambda: (2, 1),
+    "(0, 1e308)": lambda: (0, 1e308),
+    "dict": lambda: {},
+    "dict of numbers": lambda: {"a": 1.0, "b": 2.0},
+    "set": lambda: {1, 2},
+    "range": lambda: range(3),
+    "generator": lambda: (i for i in range(3)),
+    "Decimal NaN": lambda: decimal.Decimal("NaN"),
+    "date": lambda: datetime.date(2024, 1, 1),
+    "NaT": lambda: np.datetime64("NaT"),
+    "NA": lambda: pd.NA,
+    "numpy nan": lambda: np.float32("nan"),
+    "array of nan": lambda: np.full((2, 2), np.nan),
+    "array of inf": lambda: np.full(2, np.inf),
+    "0-d array": lambda: np.array(1.0),
+    "3-d array": lambda: np.ones((2, 2, 2)),
+    "empty array": lambda: np.zeros((0, 2)),
+    "complex array": lambda: np.array([[0, 1j], [1j, 0]]),
+    "object array": lambda: np.array([None, "a", 1.0], dtype=object),
+    "text array": lambda: np.array(["a", "b"]),
+    "date array": lambda: np.array(["2024-01-01", "NaT"], dtype="datetime64[D]"),
+    "masked array": lambda: np.ma.array([1.0, 2.0], mask=[0, 1]),
+    "not square": lambda: np.ones((2, 3)),
+    "negative matrix": lambda: -np.ones((2, 2)),
+    "huge matrix": lambda: np.full((2, 2), 1e308),
+    "sparse": lambda: sparse.csr_array(np.eye(3)),
+    "sparse nan": lambda: sparse.csr_array(np.full((2, 2), np.nan)),
+    "complex sparse": lambda: sparse.csr_array(np.array([[0, 1j], [1j, 0]])),
+    "frame": lambda: pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]}),
+    "series": lambda: pd.Series([1.0, None]),
+    "estimator": StandardScaler,
+}
+
+
+def put(values, value, dtype=None):
+    """A copy with one entry replaced."""
+    values = np.array(values, dtype=dtype)
+    values.ravel()[min(5, values.size - 1)] = value
+    return values
+
+
+def masked(values):
+    return np.ma.array(values, mask=put(np.zeros(np.shape(values), bool), True))
+
+
+#: What is done to an array of numbers.
+ARRAYS = {
+    "one nan": lambda a: put(a, np.nan, float),
+    "one inf": lambda a: put(a, np.inf, float),
+    "one 1e308": lambda a: put(a, 1e308, float),
+    "one -1e308": lambda a: put(a, -1e308, float),
+    "one 1e155": lambda a: put(a, 1e155, float),
+    "one 1e101": lambda a: put(a, 1e101, float),
+    "one 9e99": lambda a: put(a, 9e99, float),
+    "one 1e30": lambda a: put(a, 1e30, float),
+    "one 1e-310": lambda a: put(a, 1e-310, float),
+    "one None": lambda a: put(a, None, object),
+    "one NA": lambda a: put(a, pd.NA, object),
+    "one Decimal NaN": lambda a: put(a, decimal.Decimal("NaN"), object),
+    "one text": lambda a: put(a, "x", object),
+    "one 10**400": lambda a: put(a, 10**400, object),
+    "one float32 3e38": lambda a: put(a, 3e38, np.float32),
+    "one float32 9e14": lambda a: put(a, 9e14, np.float32),
+    "all nan": lambda a: np.full(np.shape(a), np.nan),
+    "zeros": lambda a: np.zeros(np.shape(a)),
+    "equal": lambda a: np.full(np.shape(a), 7.0),
+    "times 1e-160": lambda a: np.asarray(a, float) * 1e-160,
+    "times 1e-320": lambda a: np.asarray(a, float) * 1e-320,
+    "times 1e160": lambda a: np.asarray(a, float) * 1e160,
+    "plus 1e15": lambda a: np.asarray(a, float) + 1e15,
+    "plus 1e99": lambda a: np.asarray(a, float) + 1e99,
+    "integers": lambda a: np.arange(np.size(a)).reshape(np.shape(a)),
+    "int8": lambda a: (np.arange(np.size(a)) % 100).astype(np.int8).reshape(np.shape(a)),
+    "int64 max": lambda a: np.full(np.shape(a), np.iinfo(np.int64).max),
+    "uint64": lambda a: np.arange(np.size(a), dtype=np.uint64).reshape(np.shape(a)),
+    "bool": lambda a: np.arange(np.size(a)).reshape(np.shape(a)) % 2 == 0,
+    "float16": lambda a: np.asarray(a, np.float16),
+    "longdouble": lambda a: np.asarray(a, np.longdouble),
+    "complex": lambda a: np.asarray(a, complex) + 1j,
+    "text": lambda a: np.full(np.shape(a), "x"),
+    "dates": lambda a: np.zeros(np.shape(a), "datetime64[s]"),
+    "masked": masked,
+    "sparse": lambda a: sparse.csr_array(np.atleast_2d(np.asarray(a, float))),
+    "sparse coo": lambda a: sparse.coo_array(np.atleast_2d(np.asarray(a, float))),
+    "short": lambda a: np.asarray(a)[:-1],
+    "one row": lambda a: np.asarray(a)[:1],
+    "no rows": lambda a: np.asarray(a)[:0],
+    "no columns": lambda a: np.zeros((len(a), 0)),
+    "one more axis": lambda a: np.asarray(a)[..., None],
+    "two copies": lambda a: np.column_stack([a, a]),
+    "flat": lambda a: np.asarray(a).ravel(),
+    "transposed": lambda a: np.asarray(a).T,
+    "dict": lambda a: {"a": np.asarray(a)},
+    "frame of text": lambda a: pd.DataFrame({"a": ["x"] * len(a), "b": ["y"] * len(a)}),
+    "names twice": lambda a: pd.DataFrame(np.column_stack([a, a])[:, :2], columns=["a", "a"]),
+    "negative": lambda a: -np.abs(np.asarray(a, float)) - 1.0,
+    "tiny": lambda a: np.full(np.shape(a), 1e-300),
+}
+
+#: What is done to ids.
+IDS = {
+    "one nan": lambda g: put(np.arange(len(g)), np.nan, float),
+    "one None": lambda g: put(g, None, object),
+    "one NaT": lambda g: put(np.zeros(len(g), "datetime64[D]"), np.datetime64("NaT")),
+    "one Decimal NaN": lambda g: put(
+        [decimal.Decimal(1)] * len(g), decimal.Decimal("NaN"), object
+    ),
+    "one NA": lambda g: pd.array(put(np.zeros(len(g)), np.nan), dtype="Int64"),
+    "masked": masked,
+    "mixture": lambda g: put(g, 3, object),
+    "one client": lambda g: np.zeros(len(g), int),
+    "a client a row": lambda g: np.arange(len(g)),
+    "tuples": lambda g: [("a", str(i)) for i in g],
+    "sets": lambda g: [frozenset([i]) for i in g],
+    "lists": lambda g: [[i] for i in g],
+    "dicts": lambda g: [{"a": i} for i in g],
+    "complex": lambda g: np.arange(len(g)) % 2 + 1j,
+    "huge integers": lambda g: [10**400 + (i % 3) for i in range(len(g))],
+    "huge floats": lambda g: np.full(len(g), 1e300),
+    "short": lambda g: g[:-1],
+    "no ids": lambda g: g[:0],
+    "column": lambda g: np.asarray(g)[:, None],
+    "text": lambda g: "client",
+    "dict": lambda g: dict.fromkeys(range(len(g)), "a"),
+    "set": lambda g: set(g),
+    "sparse": lambda g: sparse.csr_array(np.ones((len(g), 1))),
+    "frame": lambda g: pd.DataFrame({"a": g}),
+    "number": lambda g: 3,
+    "generator": lambda g: (i for i in g),
+    "bytes": lambda g: np.asarray(g).astype("S"),
+    "objects": lambda g: [Opaque() for _ in g],
+    "empty text": lambda g: np.full(len(g), ""),
+    "categorical": lambda g: pd.Categorical(g),
+    "structured": lambda g: np.zeros(len(g), "i4,i4"),
+}
+
+
+# -------------------------------------------------------------------------------- targets
+
+
+@dataclass
+class Target:
+    """Something to call: ``call(**arguments)``, each argument by name.
+
+    `base` has functions that make good arguments, `values` the table of each argument: values,
+    or functions of the good one.  Errors may name an argument by its `aliases`.
+    """
+
+    name: str
+    call: object
+    base: dict
+    values: dict = field(default_factory=dict)
+    aliases: dict = field(default_factory=dict)
+    check: object = None
+
+    def cases(self):
+        """Names of all values of all arguments."""
+        for argument in self.base:
+            for table in self.values.get(argument, (ANYTHING,)):
+                yield from ((argument, kind) for kind in table)
+
+    def arguments(self, changes):
+        """Good arguments, some replaced."""
+        arguments = {name: make() for name, make in self.base.items()}
+        for name, kind in changes:
+            for table in self.values.get(name, (ANYTHING,)):
+                if kind in table:
+                    make = table[kind]
+                    arguments[name] = make() if table is ANYTHING else make(arguments[name])
+        return arguments
+
+
+#: Arguments that data have in common: an error of lengths may name either.
+DATA = ("X", "y", "groups", "sample_weight")
+DATA_VALUES = {
+    "X": (ARRAYS, ANYTHING),
+    "y": (ARRAYS, ANYTHING),
+    "groups": (IDS, ANYTHING),
+    "sample_weight": (ARRAYS, ANYTHING),
+}
+DATA_ALIASES = dict.fromkeys(DATA, DATA)
+
+#: Parameters that make fits of the base call short.
+SHORT = {
+    "lam": 0.05,
+    "n_lams": 3,
+    "cv": 2,
+    "n_init": 1,
+    "random_state": 0,
+    "graph": "complete",
+}
+#: Iterations of networks and of what does not end by itself.
+MOST = {"FPFC": 60, "net": 3}
+
+
+def short_parameters(cls, **given):
+    """Parameters under which a class fits fast."""
+    names = inspect.signature(cls).parameters
+    values = {name: value for name, value in SHORT.items() if name in names}
+    if cls.__name__.startswith("FPFC"):
+        values["max_iter"] = MOST["FPFC"]
+    if given.get("hidden_layer_sizes"):
+        values["max_iter"] = MOST["net"]
+    return {**values, **given}
+
+
+def is_point_clusterer(cls):
+    return cls.__name__ == "ConvexClustering"
+
+
+def kind_of(cls):
+    return "classifier" if "Classifier" in cls.__name__ else "regressor"
+
+
+def estimators():
+    """Public classes of estimators, and the parameters of some variants."""
+    for name in skcfl.__all__:
+        cls = getattr(skcfl, name)
+        if not hasattr(cls, "fit"):
+            continue
+        yield cls, {}
+        if "hidden_layer_sizes" in inspect.signature(cls).parameters:
+            yield cls, {"hidden_layer_sizes": (2,)}
+
+
+def fit_target(cls, given):
+    """Fits: parameters, rows, ids and weights."""
+    X, y, groups = rows(kind_of(cls))
+    names = list(inspect.signature(cls).parameters)
+    defaults = {n: p.default for n, p in inspect.signature(cls).parameters.items()}
+    parameters = {**defaults, **short_parameters(cls, **given)}
+    base = {n: functools.partial(lambda v: v, parameters[n]) for n in names}
+    base["X"] = lambda: X
+    if not is_point_clusterer(cls):
+        base |= {"y": lambda: y, "groups": lambda: groups}
+        base["sample_weight"] = lambda: np.ones(len(y))
+
+    def call(**arguments):
+        estimator = cls(**{n: arguments.pop(n) for n in names})
+        before = dict(vars(estimator))
+        try:
+            estimator.fit(**arguments)
+        except Exception:
+            after = vars(estimator)
+            assert after.keys() == before.keys(), "a failed fit left attributes"
+            assert all(after[k] is before[k] for k in before), "a failed fit changed parameters"
+            raise
+        return estimator, arguments
+
+    del base["verbose"]  # which prints
+    defaults.pop("verbose")
+    names.remove("verbose")
+    values = dict(DATA_VALUES)
+    # More threads and more rounds than there can be are no matter of values.
+    values["n_jobs"] = ({k: (lambda v, k=k: ANYTHING[k]()) for k in ("text", "0", "nan")},)
+    aliases = dict(DATA_ALIASES)
+    aliases["group_col"] = ("group_col", "groups", "X")
+    return Target(f"{cls.__name__}{given or ''}.fit", call, base, values, aliases, check_fit)
+
+
+def check_fit(outcome):
+    """Models are finite, labels are labels, predictions are finite."""
+    estimator, arguments = outcome
+    n = len(estimator.labels_)
+    assert estimator.labels_.min() == 0 and estimator.labels_.max() == estimator.n_clusters_ - 1
+    assert estimator.cluster_sizes_.sum() == n
+    assert np.isfinite(estimator.objective_), "objective_ is not finite"
+    for name in ("params_", "cluster_params_", "coef_", "cluster_centers_", "dual_coef_"):
+        if hasattr(estimator, name):
+            assert np.isfinite(getattr(estimator, name)).all(), f"{name} is not finite"
+    if hasattr(estimator, "groups_"):
+        given = {} if estimator.group_col is not None else {"groups": arguments["groups"]}
+        predicted = estimator.predict(arguments["X"], **given)
+    else:
+        predicted = estimator.predict(arguments["X"])
+    if predicted.dtype.kind == "f":
+        assert np.isfinite(predicted).all(), "predictions are not finite"
+
+
+@functools.cache
+def fitted(cls, network=False):
+    X, y, groups = rows(kind_of(cls))
+    given = {"hidden_layer_sizes": (2,)} if network else {}
+    estimator = cls(**short_parameters(cls, **given))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return estimator.fit(X) if is_point_clusterer(cls) else estimator.fit(X, y, groups=groups)
+
+
+def method_targets(cls):
+    """Methods of a fitted estimator."""
+    X, y, groups = rows(kind_of(cls))
+    if is_point_clusterer(cls):
+        yield Target(
+            f"{cls.__name__}.predict",
+            lambda **a: fitted(cls).predict(**a),
+            {"X": lambda: X},
+            DATA_VALUES,
+        )
+        return
+    data = {"X": lambda: X, "groups": lambda: groups}
+    labelled = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
+    weighted = labelled | {"sample_weight": lambda: np.ones(len(y))}
+    methods = {
+        "predict": data,
+        "predict_proba": data,
+        "predict_log_proba": data,
+        "decision_function": data,
+        "score": weighted,
+        "assign": labelled,
+        "cluster_losses": labelled,
+        "sample_labels": {"groups": lambda: groups},
+        "predict_cluster": {"X": lambda: X, "label": lambda: 0},
+    }
+    for method, base in methods.items():
+        if hasattr(cls(), method):
+            yield Target(
+                f"{cls.__name__}.{method}",
+                lambda method=method, **a: getattr(fitted(cls), method)(**a),
+                base,
+                DATA_VALUES,
+                DATA_ALIASES,
+                check_numbers,
+            )
+
+
+def constant(value):
+    return lambda: value
+
+
+def nothing(result):
+    """No check: the numbers may be what they are."""
+
+
+def function_target(function, values=None, aliases=None, title=None, check=None, **base):
+    return Target(
+        title or function.__name__,
+        lambda **a: function(**a),
+        {
+            n: v if callable(v) and n in ("X", "y", "groups") else constant(v)
+            for n, v in base.items()
+        },
+        values or {},
+        aliases or {},
+        check or check_numbers,
+    )
+
+
+def graph_targets():
+    rng = np.random.RandomState(0)
+    points = rng.normal(size=(6, 2))
+    D = np.linalg.norm(points[:, None] - points, axis=2)
+    A = (D < 1.0) * 1.0
+    np.fill_diagonal(A, 0.0)
+    arrays = (ARRAYS, ANYTHING)
+    X, y, groups = rows("regressor")
+    chain = graphs.chain_graph(4)
+    yield function_target(graphs.complete_graph, n_nodes=5, weight=1.0)
+    yield function_target(graphs.chain_graph, n_nodes=5, weight=1.0)
+    yield function_target(graphs.star_graph, n_nodes=5, weight=1.0)
+    yield function_target(graphs.from_adjacency, {"A": arrays}, A=A)
+    yield function_target(
+        graphs.knn_graph,
+        {"points": arrays},
+        points=points,
+        n_neighbors=2,
+        scale=None,
+        connected=False,
+    )
+    yield function_target(
+        graphs.distance_graph, {"distances": arrays}, distances=D, n_neighbors=2, scale=None
+    )
+    yield function_target(
+        graphs.kl_graph,
+        DATA_VALUES,
+        {"X": DATA, "groups": DATA},
+        X=lambda: X,
+        groups=lambda: groups,
+        n_neighbors=2,
+        k=1,
+        scale=1.0,
+    )
+    yield function_target(
+        graphs.stochastic_block_model,
+        sizes=[3, 4],
+        p_in=0.5,
+        p_out=0.1,
+        weight=1.0,
+        random_state=0,
+    )
+    ends = ("heads", "tails", "weights")
+    yield function_target(
+        graphs.Graph,
+        {"heads": arrays, "tails": arrays, "weights": arrays},
+        dict.fromkeys(ends, ends),
+        n_nodes=4,
+        heads=[0, 0, 0, 1, 1, 2],
+        tails=[1, 2, 3, 2, 3, 3],
+        weights=[1.0, 2.0, 1.0, 1.0, 1.0, 3.0],
+    )
+    for method, argument, good in (
+        ("difference", "x", np.ones((4, 2))),
+        ("divergence", "u", np.ones((3, 2))),
+        ("inside", "labels", np.array([0, 0, 1, 1])),
+        ("renumbered", "numbers", np.array([1, 0, 3, 2])),
+    ):
+        yield function_target(
+            getattr(chain, method),
+            {argument: arrays},
+            title=f"Graph.{method}",
+            check=nothing,
+            **{argument: good},
+        )
+    yield function_target(
+        chain.between,
+        {"labels": arrays},
+        {"n_clusters": ("labels", "n_clusters")},
+        title="Graph.between",
+        labels=np.array([0, 0, 1, 1]),
+        n_clusters=2,
+    )
+
+
+#: Arguments of the functions of skcfl.datasets under which they are short.
+FEDERATIONS = {
+    "n_clients": 6,
+    "n_clusters": 2,
+    "n_features": 3,
+    "n_samples": 4,
+    "n_pool": 20,
+    "n_test": 5,
+    "clients_per_cluster": 2,
+    "clients_per_rotation": 2,
+    "angles": (0, 180),
+    "n_rotations": 2,
+    "angle": 90,
+    "random_state": 0,
+    "n_swaps": 1,
+    "n_unique": 1,
+}
+
+
+def dataset_targets():
+    rng = np.random.RandomState(0)
+    X, y = rng.uniform(size=(48, 4)), np.arange(48) % 4
+    for name in datasets.__all__:
+        function = getattr(datasets, name)
+        base = {}
+        for parameter, about in inspect.signature(function).parameters.items():
+            if parameter == "X":
+                base["X"] = lambda: X
+            elif parameter == "y":
+                base["y"] = lambda: y
+            else:
+                good = FEDERATIONS.get(parameter, about.default)
+                base[parameter] = constant(good)
+        if name == "make_ellipses":
+            base["angles"] = constant(None)
+        aliases = {
+            "X": ("X", "y", "image_shape"),
+            "y": ("y", "X", "classes", "class"),
+            "image_shape": ("image_shape", "X"),
+        }
+        yield Target(
+            name,
+            lambda function=function, **a: function(**a),
+            base,
+            {"X": (ARRAYS, ANYTHING), "y": (ARRAYS, ANYTHING)},
+            aliases,
+            check_federation,
+        )
+
+
+def check_federation(data):
+    """Ids, labels and numbers of a federation."""
+    if isinstance(data, (tuple, np.ndarray)):
+        return
+    assert len(data.labels) == len(np.unique(data.groups))
+    assert len(data.groups) == data.X.shape[0] == len(data.y)
+
+
+def certificate_targets():
+    X, y, groups = rows("regressor")
+    est = fitted(skcfl.ConvexClusteredFLRegressor)
+    points = fitted(skcfl.ConvexClustering)
+    A = np.ones((4, 4)) - np.eye(4)
+    data = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
+    weights = {"sample_weight": np.ones(len(y))}
+    values = {**DATA_VALUES, "labels": (ARRAYS, ANYTHING)}
+    for name in ("certify_partition", "duality_gap", "recovery_interval"):
+        function = getattr(certificates, name)
+        yield function_target(
+            function, values, DATA_ALIASES, est=est, **data, **weights, check=nothing
+        )
+        yield function_target(
+            function,
+            values,
+            DATA_ALIASES,
+            title=f"{name} of points",
+            est=points,
+            X=lambda: X,
+            check=nothing,
+        )
+    yield function_target(
+        certificates.clustering_constants,
+        values,
+        DATA_ALIASES,
+        est=fitted(skcfl.GTVRegressor),
+        **data,
+        **weights,
+        labels=np.array([0, 0, 0, 1, 1, 1]),
+        check=nothing,
+    )
+    arrays = dict.fromkeys(("A", "labels"), (ARRAYS, ANYTHING))
+    shared = dict(A=A, labels=np.array([0, 0, 1, 1]), lam=1.0, alpha=1.0)
+    names = {"labels": ("labels", "A"), "A": ("A", "labels")}
+    yield function_target(
+        certificates.well_connected, arrays, names, **shared, delta=0.1, beta=1.0
+    )
+    yield function_target(certificates.clustering_error_bound, arrays, names, **shared)
+
+
+def selection_targets():
+    X, y, groups = rows("regressor")
+    est = skcfl.ConvexClusteredFLRegressor(lam=0.1)
+    data = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
+    weights = {"sample_weight": np.ones(len(y))}
+    yield function_target(
+        model_selection.lam_max, DATA_VALUES, DATA_ALIASES, est=est, **data, **weights
+    )
+    yield function_target(
+        model_selection.lam_path,
+        DATA_VALUES,
+        DATA_ALIASES,
+        est=est,
+        **data,
+        **weights,
+        n_lams=3,
+        lams=None,
+        lam_min_ratio=None,
+        check=nothing,
+    )
+    yield function_target(
+        model_selection.per_client_scores,
+        DATA_VALUES,
+        DATA_ALIASES,
+        estimator=fitted(skcfl.LocalModelsRegressor),
+        **data,
+        **weights,
+        scoring=None,
+        check=nothing,
+    )
+
+    def folds(X, y, groups, **parameters):
+        folds = model_selection.ClientKFold(**parameters)
+        return [test for _, test in folds.split(X, y, groups)]
+
+    yield function_target(
+        folds,
+        DATA_VALUES,
+        {
+            **DATA_ALIASES,
+            "group_col": ("group_col", "groups", "X"),
+            "n_splits": ("n_splits", "groups"),
+        },
+        title="ClientKFold.split",
+        **data,
+        n_splits=2,
+        group_col=None,
+        shuffle=True,
+        random_state=0,
+        singletons="train",
+    )
+    yield function_target(model_selection.grouped_scorer, scoring="r2", check=nothing)
+
+
+def penalty_targets():
+    arrays = (ARRAYS, ANYTHING)
+    Z = np.random.RandomState(0).normal(size=(2, 5))
+    for cls in (penalties.L1, penalties.L2, penalties.SquaredL2, penalties.SCAD, penalties.MCP):
+        parameters = {n: p.default for n, p in inspect.signature(cls).parameters.items()}
+
+        def call(Z, t, cls=cls, **parameters):
+            penalty = cls(**parameters)
+            return penalty.value(Z), penalty.prox(Z, t), penalty.project(Z, t)
+
+        yield function_target(
+            call,
+            {"Z": arrays},
+            {"lam": ("lam", "t", "xi"), "a": ("a", "t"), "xi": ("xi", "lam"), "Q": ("Q",)},
+            title=cls.__name__,
+            **parameters,
+            Z=Z,
+            t=0.1,
+        )
+
+
+def model_targets():
+    for cls in (LinearModel, MLP, Autoencoder, Location):
+        parameters = {n: p.default for n, p in inspect.signature(cls).parameters.items()}
+
+        def call(n_features, n_classes, cls=cls, **parameters):
+            return cls(**parameters).bind(n_features, n_classes).n_params
+
+        yield function_target(
+            call, title=f"{cls.__name__}.bind", **parameters, n_features=3, n_classes=2
+        )
+
+
+def solver_targets():
+    from skcfl._contraction import FusionProblem
+    from skcfl.clients import ClientPool
+    from skcfl.penalties import L2
+
+    X, y, groups = rows("regressor")
+    codes = np.unique(groups, return_inverse=True)[1]
+
+    def pool():
+        model = LinearModel(alpha=0.01, standardize=False).bind(N_FEATURES)
+        return ClientPool(model, X, y, codes, N_CLIENTS, random_state=0)
+
+    skip = {"problem", "state", "verbose", "rng", "contraction", "certify"}
+    for name in ("admm", "ama", "primal_dual", "pdmm"):
+        function = getattr(solver_functions, name)
+        parameters = {
+            n: p.default
+            for n, p in inspect.signature(function).parameters.items()
+            if n not in skip
+        } | {"lam": 0.05}
+
+        def call(function=function, **a):
+            graph = graphs.chain_graph(N_CLIENTS)
+            return function(FusionProblem(pool(), graph, L2()), **a)[0].params
+
+        yield function_target(call, title=name, **parameters)
+
+
+def display_targets():
+    import matplotlib.pyplot as plt
+
+    X, y, groups = rows("regressor")
+    data = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
+
+    def drawn(function):
+        def call(**arguments):
+            try:
+                function(**arguments)
+            finally:
+                plt.close("all")
+
+        return call
+
+    def target(cls, **base):
+        yield function_target(
+            drawn(cls.from_estimator),
+            {**DATA_VALUES, "positions": (ARRAYS, ANYTHING), "losses": (ARRAYS, ANYTHING)},
+            DATA_ALIASES,
+            title=f"{cls.__name__}.from_estimator",
+            check=nothing,
+            **base,
+        )
+
+    fusion = fitted(skcfl.ConvexClusteredFLRegressor)
+    rounds = fitted(skcfl.IFCARegressor)
+    positions = np.random.RandomState(0).normal(size=(N_CLIENTS, 2))
+    yield from target(
+        inspection.ClusterPathDisplay,
+        estimator=fusion,
+        **data,
+        n_lams=3,
+        partition=None,
+        kind="models",
+        ax=None,
+    )
+    yield from target(
+        inspection.ConvergenceDisplay, estimator=fusion, x="round", y=None, name=None, ax=None
+    )
+    yield from target(
+        inspection.EmpiricalGraphDisplay,
+        estimator=fusion,
+        positions=positions,
+        names=False,
+        ax=None,
+    )
+    yield from target(inspection.LossMatrixDisplay, estimator=rounds, **data, ax=None)
+    yield from target(
+        inspection.RoundsDisplay, estimator=rounds, **data, curve=None, name=None, ax=None
+    )
+
+
+@functools.cache
+def targets():
+    """Everything public."""
+    found = []
+    for cls, given in estimators():
+        found.append(fit_target(cls, given))
+        if not given:
+            found.extend(method_targets(cls))
+    for family in (
+        graph_targets,
+        dataset_targets,
+        certificate_targets,
+        selection_targets,
+        penalty_targets,
+        model_targets,
+        solver_targets,
+        display_targets,
+    ):
+        found.extend(family())
+    return {target.name: target for target in found}
+
+
+# -------------------------------------------------------------------------------- verdicts
+
+
+def check_numbers(result):
+    """All numbers of a result are finite."""
+    if isinstance(result, np.ndarray) and result.dtype.kind == "f":
+        assert np.isfinite(result).all(), "the result is not finite"
+    elif isinstance(result, float):
+        assert np.isfinite(result), f"the result is {result}"
+    elif isinstance(result, (tuple, list)):
+        for part in result:
+            check_numbers(part)
+    elif isinstance(result, graphs.Graph) and not result.is_complete:
+        check_numbers(result.weights)
+
+
+def verdict(target, changes):
+    """What is wrong with the outcome of a call; None if nothing is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for category in QUIET:
+                warnings.simplefilter("ignore", category)
+            outcome = target.call(**target.arguments(changes))
+            if target.check is not None:
+                target.check(outcome)
+    except ALLOWED as error:
+        names = {a for name, _ in changes for a in target.aliases.get(name, (name,))}
+        text = str(error)
+        if not any(re.search(rf"(?<![A-Za-z0-9]){name}(?![A-Za-z0-9])", text) for name in names):
+            return f"does not name {sorted(names)}: {type(error).__name__}: {text}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
