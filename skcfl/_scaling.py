@@ -96,8 +96,8 @@ def _moments(X, weights):
     with np.errstate(over="ignore", invalid="ignore"):
         mean, square = np.zeros(d), np.zeros(d)
         for rows in _chunks(X):
-            mean += w[rows] @ X[rows].astype(float, copy=False)
+            mean += w[rows] @ np.ascontiguousarray(X[rows], dtype=float)
         mean /= total
         for rows in _chunks(X):
-            square += w[rows] @ (X[rows] - mean) ** 2
+            square += w[rows] @ np.ascontiguousarray(X[rows] - mean) ** 2
     return mean, square / total, total

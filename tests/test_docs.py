@@ -40,7 +40,7 @@ def test_names_and_defaults_come_from_the_signature():
     assert [(p.name, p.type) for p in doc["Parameters"]] == [
         ("extra", "dict"),
         ("alpha", "Real, default=0.5"),
-        ("unseen", '{"error", "largest"}, default="largest"'),
+        ("unseen", '{"error", "average", "largest"}, default="largest"'),
         ("group_col", "str, int or None, default=None"),
     ]
     assert doc["Parameters"][1].desc == ["The base's."]

@@ -147,7 +147,11 @@ def test_ends_of_the_path():
     assert_allclose(path.params[1], local.params_, atol=1e-4)
     assert path.n_clusters[-1] == 1
     _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    one = ConvexClusteredFLRegressor(0.0, alpha=1e-2)
+    est.set_params(standardize=False)  # a client's weight in the sums is that of its rows
+    path = lam_path(
+        est, X, y, groups=groups, lams=[0.0, 1.01 * lam_max(est, X, y, groups=groups)[1]]
+    )
+    one = ConvexClusteredFLRegressor(0.0, alpha=1e-2, standardize=False)
     # each client's rows weigh one in all: the pooled objective
     one.fit(X, y, groups=np.zeros(len(y), dtype=int), sample_weight=1.0 / sizes[codes])
     assert_allclose(path.params[-1], np.repeat(one.params_, len(sizes), axis=0), atol=1e-6)
@@ -156,13 +160,13 @@ def test_ends_of_the_path():
 def test_merged_clients_split_again():
     """The paper's claim that the number of models never rises with lam is false."""
     X, y, groups = splitting()
-    est = ConvexClusteredFLRegressor(fit_intercept=False, alpha=0.0, tol=1e-9)
+    est = ConvexClusteredFLRegressor(fit_intercept=False, alpha=0.0, standardize=False, tol=1e-9)
     path = lam_path(est, X, y, groups=groups, n_lams=40)
     assert path.certified.all()
     rises = np.flatnonzero(np.diff(path.n_clusters) > 0)
     assert len(rises)
     k = rises[0] + 1
-    cold = ConvexClusteredFLRegressor(path.lams[k], fit_intercept=False, alpha=0.0, tol=1e-9)
+    cold = ConvexClusteredFLRegressor(**{**est.get_params(), "lam": path.lams[k]})
     cold.fit(X, y, groups=groups)
     assert cold.n_clusters_ == path.n_clusters[k] > path.n_clusters[k - 1]
     assert cold.partition_certified_
@@ -295,11 +299,12 @@ def test_scores_are_those_of_fits_on_the_folds():
     weight = np.random.RandomState(0).uniform(0.5, 1.5, len(y))
     folds = list(ClientKFold(3, random_state=3).split(X, y, groups))
     lams = [0.003, 0.1]
-    cv = ConvexClusteredFLClassifierCV(lams=lams, cv=folds)
+    model = {"alpha": 0.01, "standardize": False}
+    cv = ConvexClusteredFLClassifierCV(lams=lams, cv=folds, **model)
     cv.fit(X, y, groups=groups, sample_weight=weight)
     for f, (train, test) in enumerate(folds):
         for k, lam in enumerate(lams):
-            fit = ConvexClusteredFLClassifier(lam)
+            fit = ConvexClusteredFLClassifier(lam, **model)
             fit.fit(X[train], y[train], groups=groups[train], sample_weight=weight[train])
             proba = fit.predict_proba(X[test], groups=groups[test])
             loss = log_loss(y[test], proba, sample_weight=weight[test])

@@ -90,7 +90,9 @@ def test_equal_models_are_a_cluster_at_lam_zero():
 @pytest.mark.parametrize("graph", ["complete", "knn", chain_graph(12)])
 def test_large_lam_is_one_model_and_every_client_counts_once(graph):
     data = regression()
-    model = fit(ConvexClusteredFLRegressor(lam=1e4, alpha=0.01, graph=graph), data)
+    model = fit(
+        ConvexClusteredFLRegressor(lam=1e4, alpha=0.01, graph=graph, standardize=False), data
+    )
     pooled = Ridge(alpha=12 * 0.01).fit(data.X, data.y, sample_weight=row_shares(data.groups))
     assert model.n_clusters_ == 1
     assert model.partition_certified_
@@ -100,7 +102,7 @@ def test_large_lam_is_one_model_and_every_client_counts_once(graph):
 
 def test_large_lam_classifier():
     data = classification()
-    model = fit(ConvexClusteredFLClassifier(lam=100.0, alpha=0.01), data)
+    model = fit(ConvexClusteredFLClassifier(lam=100.0, alpha=0.01, standardize=False), data)
     pooled = LogisticRegression(C=1 / (12 * 0.01), solver="newton-cholesky", tol=1e-10)
     pooled.fit(data.X, data.y, sample_weight=row_shares(data.groups))
     assert model.n_clusters_ == 1
@@ -109,7 +111,10 @@ def test_large_lam_classifier():
 
 def test_large_lam_by_l1_is_one_model():
     data = regression()
-    model = fit(ConvexClusteredFLRegressor(lam=1e3, alpha=0.01, penalty="l1", tol=1e-10), data)
+    model = ConvexClusteredFLRegressor(
+        lam=1e3, alpha=0.01, penalty="l1", tol=1e-10, standardize=False
+    )
+    model = fit(model, data)
     pooled = Ridge(alpha=12 * 0.01).fit(data.X, data.y, sample_weight=row_shares(data.groups))
     assert model.n_clusters_ == 1
     np.testing.assert_allclose(model.cluster_coef_[0], pooled.coef_, atol=1e-4)
@@ -118,14 +123,15 @@ def test_large_lam_by_l1_is_one_model():
 def test_one_client_is_scikit_learns_model():
     data = regression(n_clients=1, n_clusters=1)
     with pytest.warns(SingleClientWarning):
-        model = ConvexClusteredFLRegressor(alpha=0.1).fit(data.X, data.y)
+        model = ConvexClusteredFLRegressor(alpha=0.1, standardize=False)
+        model.fit(data.X, data.y)
     ridge = Ridge(alpha=0.1 * len(data.y)).fit(data.X, data.y)
     np.testing.assert_allclose(model.coef_[0], ridge.coef_, rtol=1e-10)
     np.testing.assert_allclose(model.predict(data.X), ridge.predict(data.X), rtol=1e-10)
     assert model.n_clusters_ == 1
     data = classification(n_clients=1, n_clusters=1)
     logistic = LogisticRegression(C=1 / (0.1 * len(data.y)), solver="newton-cholesky", tol=1e-10)
-    model = fit(ConvexClusteredFLClassifier(lam=0.3, alpha=0.1), data)
+    model = fit(ConvexClusteredFLClassifier(lam=0.3, alpha=0.1, standardize=False), data)
     np.testing.assert_allclose(model.coef_, logistic.fit(data.X, data.y).coef_, rtol=1e-6)
     assert model.lam_ == 0.3
 
@@ -146,7 +152,9 @@ def test_squared_penalty_is_a_linear_system():
             H[i, :, j] -= 4 * gamma * np.eye(d)
     expected = np.linalg.solve(H.reshape(N * d, N * d), b.ravel()).reshape(N, d)
     for penalty in ("squared_l2", SquaredL2()):
-        model = ConvexClusteredFLRegressor(lam=lam, penalty=penalty, alpha=alpha, tol=1e-12)
+        model = ConvexClusteredFLRegressor(
+            lam=lam, penalty=penalty, alpha=alpha, tol=1e-12, standardize=False
+        )
         np.testing.assert_allclose(fit(model, data).params_, expected, atol=1e-6)
         assert model.n_clusters_ == N
         assert not model.partition_certified_
@@ -158,10 +166,10 @@ def test_squared_penalty_is_a_linear_system():
 @pytest.mark.parametrize("seed", range(20))
 def test_auto_finds_separated_clusters_of_ragged_clients(seed):
     data = make_clustered_regression(random_state=seed)  # 24 clients of 20 to 60 rows
-    model = fit(ConvexClusteredFLRegressor(graph="knn", refit=True), data)
+    model = fit(ConvexClusteredFLRegressor(graph="knn", refit=True, alpha=1e-4), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.partition_certified_
-    oracle = fit(OracleClustersRegressor(data.labels), data)
+    oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4), data)
     np.testing.assert_allclose(model.coef_, oracle.coef_, atol=1e-8)
 
 
@@ -220,7 +228,8 @@ def test_auto_on_the_complete_graph():
     data = regression(n_samples=12, **options)
     model = fit(ConvexClusteredFLRegressor(), data)
     assert model.lam_ == 0.0
-    np.testing.assert_array_equal(model.params_, fit(LocalModelsRegressor(), data).params_)
+    local = fit(LocalModelsRegressor(alpha=model.alpha_), data)
+    np.testing.assert_array_equal(model.params_, local.params_)
 
 
 def test_auto_does_not_depend_on_the_units_of_the_features():
@@ -286,7 +295,7 @@ def test_refit_is_the_pooled_fit_of_each_cluster(graph):
     data = regression(n_samples=(40, 80))
     model = fit(ConvexClusteredFLRegressor(lam=0.1, graph=graph, refit=True), data)
     plain = fit(ConvexClusteredFLRegressor(lam=0.1, graph=graph), data)
-    oracle = fit(OracleClustersRegressor(model.labels_), data)
+    oracle = fit(OracleClustersRegressor(model.labels_, alpha=model.alpha_), data)
     assert 1 < model.n_clusters_ < 12
     np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-9)
     np.testing.assert_array_equal(model.fusion_params_, plain.params_)
@@ -439,8 +448,8 @@ def test_clients_without_neighbours_are_alone():
     data = regression()
     A = np.ones((12, 12))
     A[3, :] = A[:, 3] = 0.0
-    model = fit(ConvexClusteredFLRegressor(lam=50.0, graph=A), data)
-    alone = fit(LocalModelsRegressor(), data)
+    model = fit(ConvexClusteredFLRegressor(lam=50.0, graph=A, alpha=1e-4), data)
+    alone = fit(LocalModelsRegressor(alpha=1e-4), data)
     np.testing.assert_allclose(model.params_[3], alone.params_[3], atol=1e-6)
     np.testing.assert_array_equal(model.cluster_sizes_, [11, 1])
 
