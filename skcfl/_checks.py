@@ -9,7 +9,15 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils._param_validation import Interval
 
-__all__ = ["Count", "about", "check_size", "is_missing", "real_array", "refuse_masked"]
+__all__ = [
+    "Count",
+    "about",
+    "check_size",
+    "is_missing",
+    "real_array",
+    "real_number",
+    "refuse_masked",
+]
 
 # Largest numbers of which products and sums of squares over many rows do not overflow.
 LARGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}
@@ -124,6 +132,22 @@ def real_array(values, name, *, ndim=None, shape=None, finite=True):
         bad = array[~np.isfinite(array)].ravel()[0]
         raise ValueError(f"{name} must be finite, got {bad}.")
     return array
+
+
+def real_number(value, name, least=-np.inf, most=np.inf):
+    """A real number between two others, as a float.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    number = real_array(value, name, finite=False)
+    if number.ndim or isinstance(value, (bool, np.bool_)) or not least <= number <= most:
+        raise ValueError(
+            f"{name} must be a number between {least:g} and {most:g}, got {_brief(value)}."
+        )
+    return float(number)
 
 
 def _brief(values):

@@ -13,8 +13,12 @@ from abc import ABCMeta, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from ._checks import real_array, real_number
+
 __all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]
 
+# Scales and parameters of which products and quotients neither overflow nor vanish.
+LEAST, MOST = 1e-100, 1e100
 # The smoothed part of a concave penalty, where it is not given, as a fraction of lam.
 SMOOTHING = 1e-3
 
@@ -54,6 +58,7 @@ class Penalty(BaseEstimator, metaclass=ABCMeta):
 
         For a norm, the projection onto the ball of radius `t` of the dual norm.
         """
+        Z = _differences(Z)
         return Z - self.prox(Z, t)
 
 
@@ -76,6 +81,7 @@ class L2(Penalty):
 
     def value(self, Z):
         """``|z|`` of every edge."""
+        Z = _differences(Z)
         return np.sqrt(np.einsum("d...,d...->...", Z, Z))
 
     def dual_norm(self, U):
@@ -84,15 +90,18 @@ class L2(Penalty):
 
     def prox(self, Z, t):
         """Shorten every difference by `t`, down to zero."""
+        Z = _differences(Z)
         return Z - self.project(Z, t)
 
     def project(self, Z, t):
         """Shorten every vector to length `t` at most."""
+        Z, t = _differences(Z), _scales(t)
         r = self.value(Z)
         return Z * np.divide(t, r, out=np.ones_like(r), where=r > t)
 
     def conjugate(self, U, t):
         """0 within length `t`, else infinite."""
+        t = _scales(t)
         return np.where(self.dual_norm(U) <= t * (1 + 1e-12), 0.0, np.inf)
 
 
@@ -112,22 +121,25 @@ class L1(Penalty):
 
     def value(self, Z):
         """``|z|_1`` of every edge."""
-        return np.abs(Z).sum(axis=0)
+        return np.abs(_differences(Z)).sum(axis=0)
 
     def dual_norm(self, U):
         """Largest entry of every edge, in absolute value."""
-        return np.abs(U).max(axis=0)
+        return np.abs(_differences(U, "U")).max(axis=0)
 
     def prox(self, Z, t):
         """Shrink every entry by `t`, down to zero."""
+        Z = _differences(Z)
         return Z - self.project(Z, t)
 
     def project(self, Z, t):
         """Clip every entry to ``[-t, t]``."""
-        return np.clip(Z, -np.asarray(t), t)
+        t = _scales(t)
+        return np.clip(_differences(Z), -t, t)
 
     def conjugate(self, U, t):
         """0 where no entry exceeds `t`, else infinite."""
+        t = _scales(t)
         return np.where(self.dual_norm(U) <= t * (1 + 1e-12), 0.0, np.inf)
 
 
@@ -157,7 +169,7 @@ class SquaredL2(Penalty):
         """Eigenvalues and eigenvectors of Q; None for the identity."""
         if self.Q is None:
             return None
-        Q = np.asarray(self.Q, dtype=float)
+        Q = real_array(self.Q, "Q")
         if Q.shape != (d, d) or not np.allclose(Q, Q.T):
             raise ValueError(
                 f"Q must be a symmetric matrix of shape ({d}, {d}), one row a parameter, got "
@@ -172,6 +184,7 @@ class SquaredL2(Penalty):
 
     def _apply(self, Z, function):
         """``V function(q) V' z`` of every edge, Q = V diag(q) V'."""
+        Z = _differences(Z)
         spectrum = self._spectrum(len(Z))
         if spectrum is None:
             return function(1.0) * Z
@@ -181,6 +194,7 @@ class SquaredL2(Penalty):
 
     def value(self, Z):
         """``z' Q z / 2`` of every edge."""
+        Z = _differences(Z)
         return 0.5 * np.einsum("d...,d...->...", Z, self.gradient(Z))
 
     def gradient(self, Z):
@@ -189,10 +203,12 @@ class SquaredL2(Penalty):
 
     def prox(self, Z, t):
         """``(I + t Q)^-1 z`` of every edge."""
+        t = _scales(t)
         return self._apply(Z, lambda q: 1.0 / (1.0 + t * q))
 
     def conjugate(self, U, t):
         """``u' Q^-1 u / (2 t)`` of every edge."""
+        U, t = _differences(U, "U"), _scales(t)
         return 0.5 * np.einsum("d...,d...->...", U, self._apply(U, lambda q: 1.0 / (t * q)))
 
 
@@ -227,17 +243,20 @@ class ConcavePenalty(Penalty):
 
     def _parameters(self):
         """``lam``, ``a`` and ``xi``, or what is wrong with them."""
-        lam, a = float(self.lam), float(self.a)
         name = type(self).__name__
-        if not (0.0 < lam < np.inf):
-            raise ValueError(f"lam of {name} must be positive and finite, got {self.lam!r}.")
-        if not (self.least_a < a < np.inf):
+        lam, a = real_number(self.lam, "lam"), real_number(self.a, "a")
+        if not (LEAST <= lam <= MOST):
+            raise ValueError(
+                f"lam of {name} must be positive and finite, between {LEAST:g} and {MOST:g}, got "
+                f"{self.lam!r}."
+            )
+        if not (self.least_a < a <= MOST):
             raise ValueError(
                 f"a of {name} must be larger than {self.least_a:g} and finite, or the penalty "
                 f"does not level off, got {self.a!r}."
             )
-        xi = SMOOTHING * lam if self.xi is None else float(self.xi)
-        if not (0.0 < xi < lam):
+        xi = SMOOTHING * lam if self.xi is None else real_number(self.xi, "xi")
+        if not (LEAST * lam < xi < lam):
             raise ValueError(
                 f"xi of {name} must be in (0, lam) = (0, {lam:g}): it rounds off the kink at zero "
                 f"and must leave a linear part up to lam, got {self.xi!r}."
@@ -260,18 +279,19 @@ class ConcavePenalty(Penalty):
         lam, a, xi = self._parameters()
         r = _length(Z)
         edge, slope = self._beyond(xi, lam, a)
-        parabola = edge + 0.5 * slope * (r**2 / xi - xi)
+        parabola = edge + 0.5 * slope * (np.minimum(r, xi) ** 2 / xi - xi)
         return np.where(r <= xi, parabola, self._beyond(np.maximum(r, xi), lam, a)[0])
 
     def derivative(self, r):
         """``g'`` at radii `r`, an array of any shape."""
         lam, a, xi = self._parameters()
-        r = np.asarray(r, dtype=float)
+        r = real_array(r, "r", finite=False)
         # slope / xi * r would overflow for tiny xi, r / xi does not
         return self._beyond(np.maximum(r, xi), lam, a)[1] * np.minimum(r / xi, 1.0)
 
     def gradient(self, Z):
         """``g'(|z|) z / |z|`` of every edge, 0 at zero."""
+        Z = _differences(Z)
         lam, a, xi = self._parameters()
         r = _length(Z)
         return Z * (self._beyond(np.maximum(r, xi), lam, a)[1] / np.maximum(r, xi))
@@ -297,6 +317,7 @@ class ConcavePenalty(Penalty):
             If `t` is too large, or a parameter is not valid.
         """
         lam, a, xi = self._parameters()
+        Z, t = _differences(Z), _scales(t)
         largest = float(np.max(t, initial=0.0))
         if not largest * self.concavity < 1.0:
             raise ValueError(
@@ -312,8 +333,8 @@ class ConcavePenalty(Penalty):
 
     def conjugate(self, U, t):
         """``-t g(0)`` at zero, else infinite: the penalty is bounded."""
-        at_zero = -np.asarray(t) * float(self.value(np.zeros(1)))
-        return np.where(np.abs(U).max(axis=0) == 0.0, at_zero, np.inf)
+        at_zero = -np.asarray(_scales(t)) * float(self.value(np.zeros(1)))
+        return np.where(np.abs(_differences(U, "U")).max(axis=0) == 0.0, at_zero, np.inf)
 
 
 class SCAD(ConcavePenalty):
@@ -408,8 +429,29 @@ class MCP(ConcavePenalty):
         return np.where(r <= a * lam, a * (r - lam * t) / (a - t), r)
 
 
+def _differences(Z, name="Z"):
+    """Differences as an array of floats; those of solvers are taken as they are."""
+    if type(Z) is np.ndarray and Z.dtype.kind == "f":
+        return Z
+    Z = real_array(Z, name, finite=False)
+    if not Z.ndim:
+        raise ValueError(f"{name} must be an array of shape (d, ...), got a number.")
+    return Z
+
+
+def _scales(t):
+    """Scales: a number that is not negative, or an array."""
+    if type(t) is np.ndarray and t.dtype.kind == "f":
+        return t
+    t = real_array(t, "t")
+    if (t < 0).any():
+        raise ValueError(f"t must not be negative, got {t.min()}.")
+    return t if t.ndim else float(t)
+
+
 def _length(Z):
     """Euclidean length of every edge."""
+    Z = _differences(Z)
     return np.sqrt(np.einsum("d...,d...->...", Z, Z))
 
 

@@ -346,7 +346,7 @@ def test_ellipses_match_the_paper():
         (dict(cluster_sizes=[1, 2, 3]), "sum to n_clients=24"),
         (dict(cluster_sizes="even"), "cluster_sizes"),
         (dict(coef="uniform"), "coef.*gaussian"),
-        (dict(coef=np.ones((2, 2))), r"coef must be of shape \(3, 10\)"),
+        (dict(coef=np.ones((2, 2))), r"coef must be a finite array of shape \(3, 10\)"),
         (dict(coef=np.full((3, 10), np.nan)), "coef must be"),
         (dict(coef=np.ones((3, 10)), n_informative=2), "n_informative must be None"),
         (dict(n_informative=11), "n_informative=11 is more than n_features=10"),
