@@ -203,7 +203,7 @@ class SquaredL2(Penalty):
 
     def prox(self, Z, t):
         """``(I + t Q)^-1 z`` of every edge."""
-        t = _scales(t)
+        t = _scales(t, trusted=False)
         return self._apply(Z, lambda q: 1.0 / (1.0 + t * q))
 
     def conjugate(self, U, t):
@@ -431,17 +431,17 @@ class MCP(ConcavePenalty):
 
 def _differences(Z, name="Z"):
     """Differences as an array of floats; those of solvers are taken as they are."""
-    if type(Z) is np.ndarray and Z.dtype.kind == "f":
+    if type(Z) is np.ndarray and Z.dtype.kind == "f" and Z.ndim:
         return Z
-    Z = real_array(Z, name, finite=False)
+    Z = real_array(Z, name)
     if not Z.ndim:
         raise ValueError(f"{name} must be an array of shape (d, ...), got a number.")
     return Z
 
 
-def _scales(t):
-    """Scales: a number that is not negative, or an array."""
-    if type(t) is np.ndarray and t.dtype.kind == "f":
+def _scales(t, trusted=True):
+    """Scales: a number that is not negative, or an array, which solvers are trusted with."""
+    if trusted and type(t) is np.ndarray and t.dtype.kind == "f" and t.ndim:
         return t
     t = real_array(t, "t")
     if (t < 0).any():

@@ -666,13 +666,21 @@ def penalty_targets():
 
         def call(Z, t, cls=cls, **parameters):
             penalty = cls(**parameters)
-            return penalty.value(Z), penalty.prox(Z, t), penalty.project(Z, t)
+            # Functions of arrays, as numpy's: of infinity they are what they are.
+            with np.errstate(all="ignore"):
+                return penalty.value(Z), penalty.prox(Z, t), penalty.project(Z, t)
 
         yield function_target(
             call,
             {"Z": arrays},
-            {"lam": ("lam", "t", "xi"), "a": ("a", "t"), "xi": ("xi", "lam"), "Q": ("Q",)},
+            {
+                "lam": ("lam", "t", "xi"),
+                "a": ("a", "t"),
+                "xi": ("xi", "lam"),
+                "t": ("t", "broadcast"),
+            },
             title=cls.__name__,
+            check=nothing,
             **parameters,
             Z=Z,
             t=0.1,
