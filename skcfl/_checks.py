@@ -10,6 +10,8 @@ from scipy import sparse
 from sklearn.utils._param_validation import Interval
 
 __all__ = [
+    "LEAST",
+    "MOST",
     "Count",
     "about",
     "check_size",
@@ -19,8 +21,10 @@ __all__ = [
     "refuse_masked",
 ]
 
+# Numbers of which products and quotients neither overflow nor vanish.
+LEAST, MOST = 1e-100, 1e100
 # Largest numbers of which products and sums of squares over many rows do not overflow.
-LARGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}
+LARGEST = {np.dtype(np.float64): MOST, np.dtype(np.float32): 1e15}
 
 
 class Count(Interval):

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, validate_params
 from sklearn.utils.random import sample_without_replacement
 
-from ._checks import Count, about, real_array
+from ._checks import LEAST, MOST, Count, about, real_array
 from ._divergence import kl_divergences
 
 __all__ = [
@@ -32,13 +32,11 @@ __all__ = [
 
 # Nodes and drawn edges of a graph: beyond, its arrays of indices take gigabytes.
 MAX_NODES = MAX_EDGES = 10**8
-# Weights whose sums and products neither overflow nor vanish.
-WEIGHTS = 1e-100, 1e100
 
 _NODES = [Count(1, MAX_NODES)]
 _COUNT = [Count()]
 _SCALE = [Interval(Real, 0, None, closed="neither"), None]
-_WEIGHT = Interval(Real, *WEIGHTS, closed="both")
+_WEIGHT = Interval(Real, LEAST, MOST, closed="both")
 
 
 class Graph:
@@ -702,10 +700,10 @@ def _weighted(n_nodes, heads, tails, weight):
 def _check_weights(weights):
     """Weights of edges as an array of floats of a size that arithmetic can bear."""
     weights = real_array(weights, "weights", finite=False)
-    if not ((weights >= WEIGHTS[0]) & (weights <= WEIGHTS[1])).all():
+    if not ((weights >= LEAST) & (weights <= MOST)).all():
         low, high = weights.min(), weights.max()
         raise ValueError(
-            f"weights must be positive and finite, between {WEIGHTS[0]:g} and {WEIGHTS[1]:g}, got "
+            f"weights must be positive and finite, between {LEAST:g} and {MOST:g}, got "
             f"values from {low:g} to {high:g}. An edge that does not count is left out."
         )
     return weights

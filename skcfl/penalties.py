@@ -13,12 +13,10 @@ from abc import ABCMeta, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from ._checks import real_array, real_number
+from ._checks import LEAST, MOST, real_array, real_number
 
 __all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]
 
-# Scales and parameters of which products and quotients neither overflow nor vanish.
-LEAST, MOST = 1e-100, 1e100
 # The smoothed part of a concave penalty, where it is not given, as a fraction of lam.
 SMOOTHING = 1e-3
 

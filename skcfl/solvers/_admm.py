@@ -37,9 +37,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
+from sklearn.utils._param_validation import validate_params
 
 from .._newton import solve_columns
 from ._certified import CHECK_EVERY, FIRST_CHECK, MAX_SPLITS, SETTLED, CertifiedLoop
+from ._parameters import LOOP
 
 RELAXATION = 1.7
 # Newton steps a prox: the next one goes on from there.
@@ -65,6 +67,7 @@ class FusionState:
     labels: np.ndarray | None = None  # the partition, where it was proved
 
 
+@validate_params(LOOP, prefer_skip_nested_validation=True)
 def admm(
     problem,
     lam,

@@ -41,8 +41,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
+from sklearn.utils._param_validation import validate_params
 
 from .._contraction import contract
+from ._parameters import LOOP
 from ._result import Result
 
 # Gap, in units of the one to reach, below which models are merged; less after each bad merger,
@@ -85,6 +87,7 @@ class AMAState:
     converged: bool = False
 
 
+@validate_params(LOOP, prefer_skip_nested_validation=True)
 def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True, verbose=0):
     """Solve convex clustering of points on a sparse graph.
 
@@ -120,8 +123,6 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True,
     state : AMAState
         The last iterate.
     """
-    if not lam > 0:
-        raise ValueError(f"lam must be positive, got {lam!r}.")
     frame, n_iter = _Frame.of(problem, state), 0
     for stage in _stages(problem, lam, state):
         reach = tol if stage == lam else max(tol, STAGE_TOL)

@@ -58,14 +58,18 @@ temporaries of one block.
 """
 
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
+from .._checks import MOST, Count
 from .._edges import EdgeList, Tile
 from ._certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
+from ._parameters import LOOP, POSITIVE
 
 # Updates for which a z_e has to stay zero before it is skipped (Appendix C: "consecutive").
 SKIP_AFTER = 10
@@ -93,6 +97,21 @@ class PDMMState:
     lam: float
 
 
+@validate_params(
+    {
+        **LOOP,
+        "rho": [POSITIVE, None],
+        "eta": [Interval(Real, 0, MOST, closed="both"), None],
+        "tau": [POSITIVE],
+        "nu": [Interval(Real, 0, 1, closed="left")],
+        "participation": [Interval(Real, 0, 1, closed="right")],
+        "dual_sampling": [StrOptions({"ends", "independent"})],
+        "skip_zeros": ["boolean"],
+        "rng": ["random_state"],
+        "check_every": [Count(), None],
+    },
+    prefer_skip_nested_validation=True,
+)
 def pdmm(
     problem,
     lam,
@@ -171,7 +190,6 @@ def pdmm(
     ValueError
         If a parameter is out of its range.
     """
-    _validate(rho, eta, tau, nu, participation, dual_sampling, check_every)
     loop = _PDMM(problem, lam, tol, max_iter, contraction, verbose)
     loop.given_rho, loop.given_eta, loop.tau, loop.nu = rho, eta, tau, nu
     loop.participation, loop.independent = participation, dual_sampling == "independent"
@@ -180,25 +198,6 @@ def pdmm(
     loop.start(state)
     result = loop.run()
     return result, loop.state
-
-
-def _validate(rho, eta, tau, nu, participation, dual_sampling, check_every):
-    for name, value, good, allowed in (
-        ("rho", rho, rho is None or rho > 0, "positive or None"),
-        ("eta", eta, eta is None or eta >= 0, "non-negative or None"),
-        ("tau", tau, tau > 0, "positive"),
-        ("nu", nu, 0 <= nu < 1, "at least 0 and less than 1"),
-        ("participation", participation, 0 < participation <= 1, "in (0, 1]"),
-        (
-            "dual_sampling",
-            dual_sampling,
-            dual_sampling in ("ends", "independent"),
-            "'ends' or 'independent'",
-        ),
-        ("check_every", check_every, check_every is None or check_every >= 1, "positive or None"),
-    ):
-        if not good:
-            raise ValueError(f"{name} must be {allowed}, got {value!r}.")
 
 
 @dataclass

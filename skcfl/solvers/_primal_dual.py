@@ -61,10 +61,13 @@ vector each way (``floats_down``, ``floats_up``, which also have the checks' mes
 """
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
+from sklearn.utils._param_validation import Interval, validate_params
 
 from ._certified import CHECK_EVERY, SETTLED, CertifiedLoop
+from ._parameters import LOOP, POSITIVE
 
 RELAXATION = 1.7
 # The ratio changes by at most 2 ** (MEMORY ** changes), where moves differ by more than BALANCE.
@@ -83,6 +86,14 @@ class PrimalDualState:
     lam: float
 
 
+@validate_params(
+    {
+        **LOOP,
+        "ratio": [POSITIVE, None],
+        "relaxation": [Interval(Real, 0, 2, closed="neither")],
+    },
+    prefer_skip_nested_validation=True,
+)
 def primal_dual(
     problem,
     lam,
@@ -132,10 +143,6 @@ def primal_dual(
     ValueError
         If `ratio` is not positive or `relaxation` not between 0 and 2.
     """
-    if ratio is not None and not ratio > 0:
-        raise ValueError(f"ratio must be positive or None, got {ratio!r}.")
-    if not 0 < relaxation < 2:
-        raise ValueError(f"relaxation must be between 0 and 2, got {relaxation!r}.")
     loop = _PrimalDual(problem, lam, tol, max_iter, ratio, relaxation, state, contraction, verbose)
     result = loop.run()
     return result, loop.state

@@ -35,13 +35,18 @@ conditions hold; so clusters are the components of the edges whose flow is not c
 exact solver.
 """
 
-import numpy as np
+from numbers import Real
 
+import numpy as np
+from sklearn.utils._param_validation import Interval, validate_params
+
+from .._checks import MOST, Count
 from .._contraction import FusionProblem
 from ..graphs import Graph
 from ..penalties import L2
 from ._alternating import Options, alternate
 from ._certified import _components
+from ._parameters import LOOP, POSITIVE
 from ._primal_dual import _PrimalDual
 from ._result import Result
 from ._starts import NETWORK_STEP
@@ -120,6 +125,18 @@ class NetworkProblem(FusionProblem):
         return out
 
 
+@validate_params(
+    {
+        **LOOP,
+        "lam": [Interval(Real, 0, MOST, closed="both")],
+        "ratio": [POSITIVE, None],
+        "relaxation": [Interval(Real, 0, 2, closed="neither")],
+        "local_steps": [Count()],
+        "step_size": [POSITIVE],
+        "n_iter_no_change": [Count(), None],
+    },
+    prefer_skip_nested_validation=True,
+)
 def primal_dual_inexact(
     problem,
     lam,
@@ -176,14 +193,6 @@ def primal_dual_inexact(
     ValueError
         If a number is out of its range.
     """
-    for name, value in (("ratio", ratio), ("step_size", step_size)):
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} must be positive, got {value!r}.")
-    for name, value in (("local_steps", local_steps), ("n_iter_no_change", n_iter_no_change)):
-        if value is not None and not value >= 1:
-            raise ValueError(f"{name} must be at least 1, got {value!r}.")
-    if not 0 < relaxation < 2:
-        raise ValueError(f"relaxation must be between 0 and 2, got {relaxation!r}.")
     split = problem if lam > 0.0 else problem.apart()
     training = local_steps, step_size, n_iter_no_change
     loop = _InexactPrimalDual(

@@ -267,11 +267,11 @@ def test_tol_alone_can_end_a_fit():
         ({"solver": "pdmm"}, "Use solver='primal_dual'"),
         ({"fit_intercept": False}, "fit_intercept=False is for linear models"),
         ({"solver_options": {"participation": 0.5}}, "'participation'"),
-        ({"solver_options": {"ratio": -1.0}}, "ratio must be positive"),
-        ({"solver_options": {"step_size": 0.0}}, "step_size must be positive"),
-        ({"solver_options": {"local_steps": 0}}, "local_steps must be at least 1"),
-        ({"solver_options": {"n_iter_no_change": 0}}, "n_iter_no_change must be at least 1"),
-        ({"solver_options": {"relaxation": 2.0}}, "relaxation must be between 0 and 2"),
+        ({"solver_options": {"ratio": -1.0}}, "'ratio' parameter"),
+        ({"solver_options": {"step_size": 0.0}}, "'step_size' parameter"),
+        ({"solver_options": {"local_steps": 0}}, "'local_steps' parameter"),
+        ({"solver_options": {"n_iter_no_change": 0}}, "'n_iter_no_change' parameter"),
+        ({"solver_options": {"relaxation": 2.0}}, "'relaxation' parameter"),
     ],
 )
 def test_refusals(options, message):

@@ -450,5 +450,5 @@ def test_falling_short_and_divergence_are_told():
     ],
 )
 def test_parameters_out_of_range(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be .*got"):
+    with pytest.raises(ValueError, match=f"'{name}' parameter of pdmm must be .*Got"):
         pdmm(points([[0.0], [1.0]]), 0.5, **{name: value})
