@@ -49,7 +49,7 @@ from sklearn.linear_model import (
     RidgeCV,
 )
 from sklearn.metrics import log_loss, mean_poisson_deviance, r2_score
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, train_test_split
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
 
 import skcfl
@@ -311,10 +311,12 @@ def tuned(job):
     if job.loss == COUNT:
         poisson = PoissonRegressor(max_iter=1000)
         grid = {"alpha": np.logspace(-4, 2, 7)}
-        return GridSearchCV(poisson, grid, scoring="neg_mean_poisson_deviance")
-    folds = min(5, np.bincount(job.y).min())
-    if folds < 2:
+        folds = KFold(5, shuffle=True, random_state=job.seed)
+        return GridSearchCV(poisson, grid, scoring="neg_mean_poisson_deviance", cv=folds)
+    smallest = np.bincount(job.y).min()
+    if smallest < 2:
         return LogisticRegression(max_iter=1000)
+    folds = StratifiedKFold(min(5, smallest), shuffle=True, random_state=job.seed)
     return LogisticRegressionCV(
         Cs=np.logspace(-3, 3, 7), cv=folds, scoring="neg_log_loss", max_iter=1000
     )
