@@ -328,7 +328,7 @@ def columns(job, more):
         sparse.hstack([X, more(X, ids)]).tocsr()
         for X, ids in ((job.X, job.ids), (job.X_test, job.ids_test))
     ]
-    if design[0].shape[1] <= 1000:
+    if job.loss == "squared_error" and design[0].shape[1] <= 1000:
         design = [X.toarray() for X in design]
     return expected(tuned(job).fit(design[0], job.y), design[1], job.loss)
 
