@@ -77,9 +77,12 @@ def k_means_on_data(data, seed):
 
 def mixed(args):
     """Print one line for each separation."""
+    plain = {"alpha": 1e-4, "standardize": False}  # as in the paper
     methods = {
-        "CLoVE": CLoVERegressor(5),
-        "CLoVE random": CLoVERegressor(5, init="different", n_init=1, polish=False, max_iter=60),
+        "CLoVE": CLoVERegressor(5, **plain),
+        "CLoVE random": CLoVERegressor(
+            5, init="different", n_init=1, polish=False, max_iter=60, **plain
+        ),
         "CLoVE raw": CLoVERegressor(
             5,
             init="different",
@@ -88,10 +91,11 @@ def mixed(args):
             local_steps=25,
             polish=False,
             max_iter=60,
+            **plain,
         ),
-        "IFCA": IFCARegressor(5),
+        "IFCA": IFCARegressor(5, **plain),
         "IFCA random": IFCARegressor(
-            5, init="random", n_init=1, empty_cluster="keep", polish=False, max_iter=60
+            5, init="random", n_init=1, empty_cluster="keep", polish=False, max_iter=60, **plain
         ),
     }
     print("adjusted Rand index, and the round where it first is .9")

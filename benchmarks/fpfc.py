@@ -39,7 +39,9 @@ from skcfl import (
 )
 from skcfl.datasets import make_fedprox_classification, partition_label_swaps
 
-PAPER = {"init": "local", "penalty_scale": 1.0}
+# The papers train on the features as they are.
+PLAIN = {"alpha": 1e-4, "standardize": False}
+PAPER = {"init": "local", "penalty_scale": 1.0, **PLAIN}
 SEARCH = {"n_lams": 10, "cv": 3}
 RATES = (1.0, 0.5, 0.3, 0.1)
 
@@ -56,9 +58,11 @@ def split(data, seed, share=0.8):
 def methods(labels, seed, options, search):
     """Estimators by name; those that form no clusters have None for a truth."""
     k = labels.max() + 1
-    yield "LOCAL", LocalModelsClassifier(), False
-    yield "FedAvg", FedAvgClassifier(random_state=seed), False
-    random = IFCAClassifier(n_clusters=k, init="random", n_init=1, polish=False, random_state=seed)
+    yield "LOCAL", LocalModelsClassifier(**PLAIN), False
+    yield "FedAvg", FedAvgClassifier(random_state=seed, **PLAIN), False
+    random = IFCAClassifier(
+        n_clusters=k, init="random", n_init=1, polish=False, random_state=seed, **PLAIN
+    )
     yield "IFCA, one random start", random, True
     yield "IFCA, defaults", IFCAClassifier(n_clusters=k, random_state=seed), True
     norm = FPFCClassifierCV(6, penalty="l1", criterion="bic", max_iter=100, init="local")
@@ -67,7 +71,7 @@ def methods(labels, seed, options, search):
     yield "FPFC, refitted", cv, True
     yield "FPFC", lambda: FPFCClassifier(cv.lam_, **options), True
     yield "FPFC, defaults", FPFCClassifier(refit=True), True
-    yield "oracle", OracleClustersClassifier(labels), True
+    yield "oracle", OracleClustersClassifier(labels, **PLAIN), True
 
 
 def table(name, draw, seeds, options=PAPER, search=SEARCH):
@@ -119,18 +123,18 @@ def participation(n_clients):
     """Rounds, numbers sent and clusters for different shares of the clients."""
     data = make_fedprox_classification(n_clients, random_state=0)
     train, test = split(data, 0)
-    lam = FPFCClassifier().fit(**train).lam_
+    lam = FPFCClassifier(**PLAIN).fit(**train).lam_
     print(f"\nTable 1's setting, {n_clients} clients, lam = {lam:.3g}, until the clusters settle")
     print(f"{'participation':>14}{'pairs':>8}{'rounds':>8}{'megabytes':>11}{'clusters':>10}{'ARI':>6}"
           f"{'accuracy':>10}{'refitted':>10}")  # fmt: skip
     for pairs in ("either", "both"):
         for rate in RATES:
             model = FPFCClassifier(
-                lam, participation=rate, pairs=pairs, max_iter=500, random_state=0
+                lam, participation=rate, pairs=pairs, max_iter=500, random_state=0, **PLAIN
             ).fit(**train)
             history = model.history_
             sent = (history["floats_up"] + history["floats_down"]).sum() * 8e-6
-            again = OracleClustersClassifier(model.labels_).fit(**train)
+            again = OracleClustersClassifier(model.labels_, **PLAIN).fit(**train)
             print(
                 f"{rate:14.1f}{pairs:>8}{model.n_iter_:8d}{sent:11.1f}{model.n_clusters_:10d}"
                 f"{adjusted_rand_score(data.labels, model.labels_):6.2f}"

@@ -38,7 +38,7 @@ from skcfl.penalties import L2
 from skcfl.solvers._primal_dual import PrimalDualState, primal_dual
 
 LAM = 1e-2
-PLAIN = {"alpha": 0.0, "fit_intercept": False}
+PLAIN = {"alpha": 0.0, "fit_intercept": False, "standardize": False}
 # Table I; the figures have no numbers.
 PAPER = {"GTV": 1.42e-5, "GTV, 1000 printed": 1.42e-5, "IFCA, random": 2.82, "FedAvg": 2.86}
 

@@ -33,7 +33,7 @@ from skcfl import (
 )
 from skcfl.datasets import make_ellipses
 
-MODEL = {"loss": "squared_hinge", "alpha": 1e-3}
+MODEL = {"loss": "squared_hinge", "alpha": 1e-3, "standardize": False}
 LAMS = np.geomspace(0.001, 1.0, 40)
 # The paper's Appendix C: values of lambda of Fig. 6, and parameters and lambda of Fig. 5.
 PAPER_LAMS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 1, 1000)

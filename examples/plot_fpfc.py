@@ -27,6 +27,8 @@ from skcfl.model_selection import lam_path
 N_LAMS, MAX_ITER = 16, 500
 RATES = (1.0, 0.5, 0.3, 0.1)
 NAMES = {"scad": "SCAD", "l2": "norm"}
+# The distances of models are drawn in the units of the features.
+MODEL = {"alpha": 1e-4, "standardize": False}
 
 
 def main():
@@ -39,12 +41,18 @@ def main():
         n_clients=18, n_features=5, n_samples=30, noise=0.5, random_state=0
     )
     rows = {"X": data.X, "y": data.y, "groups": data.groups}
-    oracle = OracleClustersRegressor(data.labels).fit(**rows).params_
+    oracle = OracleClustersRegressor(data.labels, **MODEL).fit(**rows).params_
 
     paths = {}
     for penalty, name in NAMES.items():
         model = FPFCRegressor(
-            penalty=penalty, init="local", max_iter=MAX_ITER, n_iter_no_change=None, tol=1e-4
+            penalty=penalty,
+            init="local",
+            max_iter=MAX_ITER,
+            n_iter_no_change=None,
+            tol=1e-4,
+            refit=False,
+            **MODEL,
         )
         with warnings.catch_warnings():
             # Near where it fuses all, the norm needs more rounds than the picture does.
@@ -55,12 +63,14 @@ def main():
         print(f"{name}: at best {paths[penalty][1][best]:.2g} from the oracle's models, ", end="")
         print(f"{path.n_clusters[best]} clusters at lam = {path.lams[best]:.2g}")
 
-    auto = FPFCRegressor().fit(**rows)
+    auto = FPFCRegressor(**MODEL).fit(**rows)
     print(f"lam='auto': {auto.n_clusters_} clusters at lam = {auto.lam_:.2g}")
     print(f"\n{'participation':>14}{'rounds':>8}{'kilobytes':>11}{'ARI':>6}")
     histories = {}
     for rate in RATES:
-        model = FPFCRegressor(auto.lam_, participation=rate, max_iter=2000, random_state=0)
+        model = FPFCRegressor(
+            auto.lam_, participation=rate, max_iter=2000, random_state=0, **MODEL
+        )
         model.fit(**rows)
         histories[rate] = model.history_
         sent = (model.history_["floats_up"] + model.history_["floats_down"]).sum() * 8e-3
@@ -86,7 +96,7 @@ def error(params, truth):
 
 def distances(data):
     """Largest distance of local models within clusters, least one between."""
-    model = FPFCRegressor(lam=0.0).fit(data.X, data.y, groups=data.groups)
+    model = FPFCRegressor(lam=0.0, **MODEL).fit(data.X, data.y, groups=data.groups)
     D = np.linalg.norm(model.params_[:, None] - model.params_, axis=2)
     same = data.labels[:, None] == data.labels
     return D[same].max(), D[~same].min()
