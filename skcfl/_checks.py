@@ -7,6 +7,7 @@ from numbers import Integral
 
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import Interval
 
 __all__ = [
@@ -43,6 +44,8 @@ def about(name):
     """Let the errors of scikit-learn's checks say that they speak of the argument `name`."""
     try:
         yield
+    except NotFittedError:
+        raise  # which is about the estimator, and caught as such
     except (ValueError, TypeError, OverflowError) as error:
         if re.search(rf"\b{re.escape(name)}\b", str(error)):
             raise

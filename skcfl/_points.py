@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._checks import about, check_size, refuse_masked
 from .base import Task, _canonical
 from .clients import ClientPool
 
@@ -91,12 +92,23 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
                     "and every client counts once."
                 )
         header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
-        X = validate_data(header, X, dtype=[np.float64, np.float32])
+        X = header._check_points(X)
         (n, d), shift = X.shape, X.mean(axis=0, dtype=np.float64)
         model = self._local_model().bind(d, dtype=X.dtype)
         centred = (X - shift).astype(X.dtype, copy=False)
         pool = ClientPool(model, centred, None, np.arange(n), n)
         return Task(header, pool, np.arange(n), None, {"shift": shift}, None)
+
+    def _check_points(self, X, reset=True, dtype=(np.float64, np.float32)):
+        """Points as an array of numbers that arithmetic can bear."""
+        refuse_masked(X, "X")
+        with about("X"):
+            if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+                raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
+            dtype = list(dtype) if isinstance(dtype, tuple) else dtype
+            X = validate_data(self, X, reset=reset, dtype=dtype)
+        check_size(X, "X")
+        return X
 
     def predict(self, X):
         """Cluster of the nearest centre.
@@ -113,5 +125,5 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
             Number of the cluster of each point.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=self.cluster_centers_.dtype)
+        X = self._check_points(X, reset=False, dtype=self.cluster_centers_.dtype)
         return pairwise_distances_argmin(X, self.cluster_centers_)

@@ -11,6 +11,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
+from ._checks import LEAST
+
 # Rows are scaled in chunks of about so many bytes.
 CHUNK_BYTES = 2**23
 
@@ -24,7 +26,7 @@ class Scaling:
     mean : ndarray of shape (n_features,)
         What is taken away; zeros where features are not centred.
     scale : ndarray of shape (n_features,)
-        What the difference is divided by; 1 for constant features.
+        What the difference is divided by; of constant features their size, or 1 for 0.
     """
 
     mean: np.ndarray
@@ -70,7 +72,10 @@ class Scaling:
                 f"{int(bad.argmax())} is beyond the range of floats. Scale the feature, or set "
                 "standardize=False."
             )
-        scale = np.where(variance <= rounding, 1.0, np.sqrt(variance))
+        constant = variance <= rounding
+        # What a constant feature, however large, differs from its mean by is rounding.
+        size = np.where(np.abs(mean) > LEAST, np.abs(mean), 1.0)
+        scale = np.where(constant, size, np.sqrt(variance))
         return cls(mean if centred else np.zeros_like(mean), scale)
 
     def transform(self, X):

@@ -799,7 +799,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         """Check the columns of X and take the ids out of them: features, ids (None if none)."""
         header = self if header is None else header
         X = _as_table(X)
-        validate_data(header, X, reset=reset, skip_check_array=True)
+        with about("X"):
+            validate_data(header, X, reset=reset, skip_check_array=True)
         if self.group_col is None:
             ids = groups
         else:
@@ -952,6 +953,8 @@ def _check_weights(sample_weight, X):
     if sample_weight is None:
         return None
     refuse_masked(sample_weight, "sample_weight")
+    if isinstance(sample_weight, complex):
+        raise ValueError(f"sample_weight must be real, got {sample_weight!r}.")
     with about("sample_weight"):
         weights = _check_sample_weight(sample_weight, X, dtype=X.dtype)
     if not np.isfinite(weights).all():  # a number for all rows is not checked

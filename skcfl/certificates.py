@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.csgraph import breadth_first_order
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from ._checks import LEAST, MOST, about, real_array
 from ._contraction import (
     FusionProblem,
     examine,
@@ -24,6 +25,7 @@ from ._contraction import (
 )
 from ._cuts import carry
 from ._flows import Inside
+from ._groups import check_ids, encode
 from .clients import ClientPool
 from .exceptions import SingleClientWarning
 from .graphs import Graph, from_adjacency
@@ -470,13 +472,13 @@ def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_wei
     array([ True,  True,  True])
     """
     problem, _ = _fitted_problem(est, X, y, groups, sample_weight)
-    labels = est.labels_ if labels is None else np.asarray(labels)
-    if np.shape(labels) != (problem.n,):
+    labels = check_ids(est.labels_ if labels is None else labels, name="labels")
+    if labels.shape != (problem.n,):
         raise ValueError(
             f"labels must have one entry for each of the {problem.n} clients, got shape "
-            f"{np.shape(labels)}."
+            f"{labels.shape}."
         )
-    constants = constants_of(problem, np.unique(labels, return_inverse=True)[1])
+    constants = constants_of(problem, encode(labels)[1])
     constants.models = problem.pool.to_user(constants.models)
     return constants
 
@@ -636,20 +638,24 @@ def clustering_error_bound(A, labels, lam, alpha):
 def _clusters_of_graph(A, labels, lam, alpha):
     """Checked graph, labels 0..K-1, K, and the strong convexity of each cluster."""
     graph = A if isinstance(A, Graph) else from_adjacency(A)
-    if np.shape(labels) != (graph.n_nodes,):
+    labels = check_ids(labels, name="labels")
+    if labels.shape != (graph.n_nodes,):
         raise ValueError(
             f"labels must have one entry for each of the {graph.n_nodes} nodes of A, got shape "
-            f"{np.shape(labels)}."
+            f"{labels.shape}."
         )
-    if not (np.ndim(lam) == 0 and 0 < lam < np.inf):
-        raise ValueError(f"lam must be a positive number, got {lam!r}.")
-    values, labels = np.unique(labels, return_inverse=True)
+    number = real_array(lam, "lam", finite=False)
+    if number.ndim or not LEAST <= number <= MOST:
+        raise ValueError(
+            f"lam must be a positive number, between {LEAST:g} and {MOST:g}, got {lam!r}."
+        )
+    values, labels = encode(labels)
     return graph, labels, len(values), _each(alpha, len(values), "alpha", "cluster")
 
 
 def _each(values, n, name, thing, finite=True):
     """Non-negative numbers, one for each of n things, of which one may stand for all."""
-    values = np.asarray(values, dtype=float)
+    values = real_array(values, name, finite=False)
     if values.shape not in {(), (n,)}:
         raise ValueError(
             f"{name} must be one number or one for each of the {n} {thing}s, got shape "
@@ -658,6 +664,11 @@ def _each(values, n, name, thing, finite=True):
     if not (values >= 0).all() or (finite and not np.isfinite(values).all()):
         allowed = "non-negative and finite" if finite else "non-negative"
         raise ValueError(f"{name} must be {allowed}, got {values}.")
+    if (np.isfinite(values) & (values != 0) & ~((values >= LEAST) & (values <= MOST))).any():
+        raise ValueError(
+            f"{name} must be 0 or between {LEAST:g} and {MOST:g}, or products overflow; got "
+            f"{values}."
+        )
     return np.broadcast_to(values, (n,))
 
 
@@ -731,7 +742,8 @@ def _supply(graph, sources, need):
 
 def _fitted_problem(est, X, y, groups, sample_weight):
     """The fusion problem of a fit, and the penalised models of its clients."""
-    check_is_fitted(est)
+    with about("est"):
+        check_is_fitted(est)
     if not (hasattr(est, "graph_") and hasattr(est, "lam_")):
         raise TypeError(
             "est must be a fitted estimator with a fusion penalty, such as "
@@ -756,22 +768,28 @@ def _clients_of(est, X, y, groups, sample_weight):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SingleClientWarning)
         task = est._task(X, y, groups, sample_weight)
+    n_features = task.pool.model.n_features
+    if n_features != est.model_.n_features:
+        raise ValueError(
+            f"The rows must be those of fit: est was fitted on {est.model_.n_features} features, "
+            f"X has {n_features}."
+        )
     ids = np.zeros(1, dtype=int) if task.groups is None else task.groups
     if not np.array_equal(ids, est.groups_):
         raise ValueError(
             f"The rows must be those of fit: est was fitted on {len(est.groups_)} client(s), "
-            f"these rows belong to {len(ids)}, with ids that are not the same."
+            f"groups has {len(ids)}, with ids that are not the same."
         )
     # A search may have chosen another penalty than the automatic one.
     return task.pool.penalised(est.alpha_) if task.pool.automatic_alpha else task.pool
 
 
 def _points_of(est, X):
-    X = validate_data(est, X, reset=False, dtype=[np.float64, np.float32])
+    X = est._check_points(X, reset=False)
     n, d = X.shape
     if n != len(est.labels_):
         raise ValueError(
-            f"The points must be those of fit: est was fitted on {len(est.labels_)}, got {n}."
+            f"The points X must be those of fit: est was fitted on {len(est.labels_)}, got {n}."
         )
     return ClientPool(est._local_model().bind(d, dtype=X.dtype), X, None, np.arange(n), n)
 

@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 
+from .._checks import about
 from .._groups import check_ids, column_position
 
 
@@ -30,7 +31,8 @@ def ids_in_column(X, group_col, names=None):
         If X has no such column, or it holds something else than ids.
     """
     if not hasattr(X, "shape"):
-        X = np.asarray(X, dtype=object)  # a list of rows keeps the types of its columns
+        with about("X"):
+            X = np.asarray(X, dtype=object)  # a list of rows keeps the types of its columns
     if len(X.shape) != 2:
         raise ValueError(
             f"group_col={group_col!r} needs an X of two dimensions, got shape {X.shape}."

@@ -2,11 +2,16 @@
 
 import warnings
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, validate_params
+
+from .._checks import MOST, Count, real_array
+
+# Values of lam that a path can have.
+MOST_LAMS = 10**4
 
 __all__ = ["LamPath", "lam_max", "lam_path"]
 
@@ -131,7 +136,7 @@ class LamPath:
 
 @validate_params(
     {
-        "n_lams": [Interval(Integral, 1, None, closed="left")],
+        "n_lams": [Count(1, MOST_LAMS)],
         "lams": ["array-like", None],
         "lam_min_ratio": [Interval(Real, 0, 1, closed="neither"), None],
     },
@@ -260,7 +265,9 @@ def check_lams(lams):
     ValueError
         If they are not numbers from 0.
     """
-    values = np.asarray(lams, dtype=float)
+    values = real_array(lams, "lams", finite=False)
+    if values.max(initial=0.0) > MOST:
+        raise ValueError(f"lams must not be larger than {MOST:g}, got {values.max()}.")
     if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
         raise ValueError(
             f"lams must be a sequence of finite numbers that are not negative, got {lams!r}."

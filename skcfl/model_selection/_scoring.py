@@ -15,6 +15,7 @@ from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, get_ta
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
+from .._checks import about, check_size, is_missing, real_array, refuse_masked
 from .._groups import check_ids, encode
 from ._columns import ids_in_column
 
@@ -229,8 +230,12 @@ def per_client_scores(estimator, X, y=None, groups=None, scoring=None, sample_we
     >>> bool((by_three.scores > by_one.scores).all())
     True
     """
-    check_is_fitted(estimator)
-    check_consistent_length(X, y, sample_weight)
+    with about("estimator"):
+        check_is_fitted(estimator)
+    for name, values in {"X": X, "y": y, "sample_weight": sample_weight}.items():
+        refuse_masked(values, name)
+        with about(name):
+            check_consistent_length(X, values)
     final, rows = _innermost(estimator, X)
     n_samples = _num_samples(rows)
     ids = _whose(final, rows, groups, n_samples)
@@ -238,9 +243,17 @@ def per_client_scores(estimator, X, y=None, groups=None, scoring=None, sample_we
     sizes = np.bincount(codes, minlength=len(clients))
     order = np.argsort(codes, kind="stable")
     members = np.split(order, np.cumsum(sizes)[:-1])
-    y = None if y is None else np.asarray(y)
+    if y is not None:
+        with about("y"):
+            y = np.asarray(y)
+            if y.dtype.kind == "O" and any(map(is_missing, y.ravel().tolist())):
+                raise ValueError("it has missing values (NaN, None or NA).")
+        if is_regressor(final):
+            y = real_array(y, "y")
+            check_size(y, "y")
     if sample_weight is not None:
-        sample_weight = _check_sample_weight(sample_weight, rows)
+        with about("sample_weight"):
+            sample_weight = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
     score = _score_of_rows(final, rows, y, groups, scoring)
 
     scores = np.empty(len(clients))

@@ -17,6 +17,7 @@ from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _num_samples
 
+from .._checks import about, is_missing, refuse_masked
 from .._groups import check_ids, encode
 from ._columns import ids_in_column
 
@@ -106,7 +107,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
                 f"random_state={random_state!r} has no effect with shuffle=False. Leave it out, "
                 "or set shuffle=True."
             )
-        if singletons not in ("train", "test"):
+        if not isinstance(singletons, str) or singletons not in ("train", "test"):
             raise ValueError(f"singletons must be 'train' or 'test', got {singletons!r}.")
         self.n_splits = int(n_splits)
         self.group_col = group_col
@@ -169,8 +170,10 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
 
     def _folds(self, X, y, groups):
         """Fold in which each row is tested, -1 for rows that stay in training."""
-        n_samples = _num_samples(X)
-        check_consistent_length(X, y)
+        with about("X"):
+            n_samples = _num_samples(X)
+        with about("y"):
+            check_consistent_length(X, y)
         _, clients = encode(self._ids(X, groups, n_samples))
         classes = _encode_classes(y)
         if classes is None:
@@ -191,7 +194,8 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
                 f"n_splits={self.n_splits} is more than the number of rows that can be tested, "
                 f"{n_dealt}.{hint}"
             )
-        rng = check_random_state(self.random_state) if self.shuffle else None
+        with about("random_state"):
+            rng = check_random_state(self.random_state) if self.shuffle else None
         folds = np.full(n_samples, -1, dtype=np.intp)
         folds[dealt] = _deal(clients[dealt], classes[dealt], self.n_splits, rng)
         return folds
@@ -216,7 +220,11 @@ def _encode_classes(y):
     """Class of each row, None if y has no classes."""
     if y is None:
         return None
-    y = np.asarray(y)
+    refuse_masked(y, "y")
+    with about("y"):
+        y = np.asarray(y)
+    if y.dtype.kind == "O" and any(map(is_missing, y.ravel().tolist())):
+        raise ValueError("y must hold classes of one type, one in every row, got missing values.")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     # counted rather than checked for NaN: the estimator says what is wrong with targets

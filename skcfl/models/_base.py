@@ -6,6 +6,8 @@ from math import isfinite
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from .._checks import Count
+
 
 class LocalModel(BaseEstimator, metaclass=ABCMeta):
     """Base of the local models.
@@ -82,6 +84,11 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
         bound : LocalModel
             With attributes ``n_features``, ``n_outputs``, ``n_params`` and ``dtype``.
         """
+        _check_count(n_features, "n_features", 10**8)
+        if n_classes is not None:
+            _check_count(n_classes, "n_classes", 10**6)
+        if hasattr(self, "_parameter_constraints"):
+            self._validate_params()
         bound = clone(self)
         bound.n_features = n_features
         bound.n_classes = n_classes
@@ -150,6 +157,14 @@ def check_class_weight(model):
         raise ValueError(
             f"class_weight is for classifiers; loss={model.loss!r} makes a regressor. Got "
             f"class_weight={model.class_weight!r}."
+        )
+
+
+def _check_count(value, name, most):
+    """Raise a ValueError if a number is no integer from 1 to `most`."""
+    if not Count(1, most).is_satisfied_by(value):
+        raise ValueError(
+            f"{name} must be an integer from 1 to {most}, got {type(value).__name__} {value!r}."
         )
 
 

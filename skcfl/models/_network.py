@@ -29,6 +29,8 @@ from .._optimizers import cache_slices
 from ._base import LocalModel, choose
 from ._plain import plain_network
 
+# Parameters of a network: beyond, a few copies of it do not fit into memory.
+MAX_PARAMS = 10**8
 # Clients are trained together as long as their rows, states and parameters stay in cache.
 CACHE_BYTES = 2**20
 
@@ -162,6 +164,11 @@ class Network(LocalModel):
         for name, n_inputs, n_outputs in zip(names, units[:-1], units[1:], strict=True):
             self.layers.append(Layer(name, start, n_inputs, n_outputs))
             start = self.layers[-1].stop
+        if start > MAX_PARAMS:
+            raise ValueError(
+                f"hidden_layer_sizes={hidden}, n_features={self.n_features} and n_classes="
+                f"{self.n_classes} make a network of {start} parameters, more than {MAX_PARAMS}."
+            )
         self.n_params = start
         self.alpha_ = float(self.alpha)
         #: Penalty of each parameter.
