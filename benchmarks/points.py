@@ -11,12 +11,20 @@ it as well, with its default options, and lines show the ratio of the seconds an
 peer exceeds our objective, at the most: it has no certificate, and another kind of tolerance::
 
     python benchmarks/points.py [--quick] [--repeats 3]
+
+Many points: one fit of ``ConvexClustering(lam=1)`` a size, graph included, in its own process,
+with its peak memory in MB (1,000,000 points take minutes where the machine is busy)::
+
+    python benchmarks/points.py --sizes 10000 50000 200000 1000000
 """
 
 import argparse
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
+from fusion import peak_memory
 from sklearn.datasets import make_blobs, make_moons
 from threadpoolctl import threadpool_limits
 
@@ -126,12 +134,38 @@ def fit(points, lam, kind):
     line(name, total, [model.objective_], [gap], [model.n_clusters_], model.partition_certified_)
 
 
+def fit_many(n, shape):
+    """CPU seconds, relative gap, clusters and peak memory of one fit of many points."""
+    if shape == "moons":
+        points = make_moons(n, noise=0.05, random_state=0)[0]
+    else:
+        points = make_blobs(n, n_features=2, centers=10, random_state=0)[0]
+    with threadpool_limits(1):
+        total, model = seconds(lambda: ConvexClustering(1.0).fit(points), 1)
+    return total, model.dual_gap_ / model.objective_, model.n_clusters_, peak_memory()
+
+
+def race_many(sizes):
+    """One line a fit."""
+    context = multiprocessing.get_context("spawn")
+    print(f"{'points':>14} {'seconds':>8} {'gap':>8} {'clusters':>9} {'MB':>6}")
+    for n in sizes:
+        for shape in ("blobs", "moons"):
+            with ProcessPoolExecutor(1, mp_context=context) as own:
+                total, gap, number, memory = own.submit(fit_many, n, shape).result()
+            print(f"{shape:>6}{n:8} {total:8.2f} {gap:8.1e} {number:9} {memory:6.0f}", flush=True)
+
+
 def main():
     """Race all cases."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave out 5000 points")
     parser.add_argument("--repeats", type=int, default=3, help="the least time of so many counts")
+    parser.add_argument("--sizes", type=int, nargs="+", help="fits of so many points instead")
     args = parser.parse_args()
+    if args.sizes:
+        race_many(args.sizes)
+        return
     if _ccmmpy is None:
         print("CCMMPy is not installed: no ratios.")
     for name, points, kind, ends in jobs(args.quick):

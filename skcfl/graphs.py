@@ -9,14 +9,15 @@ from numbers import Real
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist
-from sklearn.neighbors import kneighbors_graph
+from scipy.spatial import cKDTree
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, validate_params
 from sklearn.utils.random import sample_without_replacement
 
 from ._checks import LEAST, MOST, Count, about, real_array
 from ._divergence import kl_divergences
+from ._links import shortest_links
 
 __all__ = [
     "Graph",
@@ -37,6 +38,8 @@ _NODES = [Count(1, MAX_NODES)]
 _COUNT = [Count()]
 _SCALE = [Interval(Real, 0, None, closed="neither"), None]
 _WEIGHT = Interval(Real, LEAST, MOST, closed="both")
+# Coordinates up to which neighbours are looked up in a tree.
+MAX_TREE = 15
 
 
 class Graph:
@@ -360,22 +363,20 @@ def knn_graph(points, n_neighbors=5, *, scale=None, connected=False):
     exponent = int(np.frexp(np.abs(points).max())[1])
     points = np.ldexp(points, -exponent)
     scale = None if scale is None else np.ldexp(float(scale), -exponent)
-    D = kneighbors_graph(points, k, mode="distance")
-    pattern = D.copy()
-    pattern.data[:] = 1.0
-    either = sparse.coo_array(sparse.triu(pattern + pattern.T, k=1))
-    heads, tails = either.coords
+    heads, tails = _neighbours(points, k)
     if scale is None:
-        distance = np.linalg.norm(points[heads] - points[tails], axis=1)
+        distance = _lengths(points, heads, tails)
         # Nodes that coincide say nothing of the scale where most of them do.
         positive = distance[distance > 0]
         scale = np.median(distance) or (np.median(positive) if len(positive) else 1.0)
     if connected:
-        links = _shortest_links(points, connected_components(either, directed=False)[1])
-        heads, tails = np.append(heads, links[0]), np.append(tails, links[1])
-    order = np.lexsort((tails, heads))
-    heads, tails = heads[order], tails[order]
-    distance = np.linalg.norm(points[heads] - points[tails], axis=1)
+        joined = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))
+        links = shortest_links(points, connected_components(joined, directed=False)[1])
+        if links.size:
+            heads, tails = np.append(heads, links[0]), np.append(tails, links[1])
+            order = np.argsort(heads * n + tails)
+            heads, tails = heads[order], tails[order]
+    distance = _lengths(points, heads, tails)
     # A weight must not vanish, or the edge would be no edge.
     return Graph(n, heads, tails, _fall(distance, scale, 2, 1e-3 if connected else 1e-12))
 
@@ -387,21 +388,32 @@ def _fall(distance, scale, power, least):
     return np.fmax(weights, least)
 
 
-def _shortest_links(points, labels):
-    """Pairs that join the components `labels` of a graph: the links of a minimum spanning tree."""
-    pairs = set()
-    while (sizes := np.bincount(labels)).size > 1:
-        parent = np.arange(sizes.size)
-        for k in np.argsort(-sizes, kind="stable")[1:]:
-            # The largest component waits for the others to come to it.
-            i, j = _nearest(points, np.flatnonzero(labels == k), np.flatnonzero(labels != k))
-            pairs.add((min(i, j), max(i, j)))
-            parent[k] = labels[j]
-        joined = sparse.coo_array(
-            (np.ones(sizes.size), (np.arange(sizes.size), parent)), shape=(sizes.size,) * 2
-        )
-        labels = connected_components(joined, directed=False)[1][labels]
-    return np.array(sorted(pairs), dtype=np.intp).reshape(-1, 2).T
+def _neighbours(points, k):
+    """Pairs of which one is among the k nearest of the other, in the usual order of edges."""
+    n, d = points.shape
+    if d <= MAX_TREE:
+        tree = cKDTree(points)
+        # In the order of the tree's leaves what is looked up next is in cache.
+        order = tree.indices
+        near = tree.query(points[order], k + 1)[1]
+        own = near == order[:, None]
+        # Where many points coincide a point may not be among its own neighbours.
+        own[~own.any(axis=1), k] = True
+        heads, tails = np.repeat(order, k), near[~own]
+    else:
+        near = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(return_distance=False)
+        heads, tails = np.repeat(np.arange(n), k), near.ravel()
+    keys = np.sort(np.minimum(heads, tails) * n + np.maximum(heads, tails))
+    return np.divmod(keys[np.diff(keys, prepend=-1) > 0], n)
+
+
+def _lengths(points, heads, tails):
+    """Distances of pairs, in blocks that stay in cache."""
+    out, side = np.empty(len(heads)), max(2**16 // points.shape[1], 1)
+    for i in range(0, len(heads), side):
+        delta = points[heads[i : i + side]] - points[tails[i : i + side]]
+        out[i : i + side] = np.sqrt(np.einsum("ed,ed->e", delta, delta))
+    return out
 
 
 @validate_params(
@@ -743,13 +755,3 @@ def _numbers(values, n, name, stop=None):
             f"{name} must lie in 0, ..., {stop - 1}, got {values.min()} to {values.max()}."
         )
     return values
-
-
-def _nearest(points, some, others):
-    """The nearest pair of a node of `some` and one of `others`."""
-    best = np.inf, -1, -1
-    for rows in np.array_split(some, 1 + len(some) * len(others) // 2**22):
-        D = cdist(points[rows], points[others])
-        a, b = np.unravel_index(D.argmin(), D.shape)
-        best = min(best, (float(D[a, b]), int(rows[a]), int(others[b])))
-    return best[1:]

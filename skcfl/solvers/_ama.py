@@ -51,14 +51,19 @@ from ._result import Result
 # more after so many iterations without one, when there is less to lose.
 MERGE_FROM, MERGE_LESS = 60.0, 0.1
 HURRY = 30
-# Bad mergers after which there are no more.
-MAX_FAILURES = 10
+# Part of the nodes to which a merger has to bring their number, as long as the gap is too large.
+WORTH = 0.98
+# Bad mergers after which there are no more, of a node and at all.
+MAX_TRIES, MAX_FAILURES = 2, 10
 # Part of the gap that the ascent and the flows may each take up; the ascent where there are no
 # clusters, and so no flows.
 SHARE, ALONE = 0.3, 0.9
 # Corrections of the flows; the least fall of the gap for which they go on; their over-relaxation,
 # after the first, which is exact where nothing is clipped.
-MAX_CORRECTIONS, PROGRESS, RELAX = 25, 0.9, 1.4
+MAX_CORRECTIONS, PROGRESS, PROBATION = 100, 0.7, 5
+# Part of the gap that clusters which are not corrected may take up, and the part of their nodes to
+# which the others shrink before a smaller system is made of them.
+LEAVE, SHRINK = 0.2, 0.5
 # From a cold start lam goes up in stages by this factor, each solved to this accuracy.
 STAGE, STAGE_TOL = 30.0, 1e-3
 # Coordinates up to which Laplacian systems are factorised: graphs of neighbours in more have no
@@ -70,6 +75,8 @@ SYMMETRIC = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 # Unknowns of the reduced problem up to which the partition is to be proved in the end, and what
 # that may cost (see ``contract``).
 MAX_PROOF, MAX_SPLITS, EFFORT = 1500, 10, 100.0
+# Rounding of the gap over the size of the numbers that it is made of.
+ROUNDING = 8.0 * np.finfo(float).eps
 # Numbers of an edge array that are worked on at a time, so that they stay in cache.
 BLOCK = 2**15
 # Coordinates up to which rows are so short that columns are faster.
@@ -159,7 +166,6 @@ class _Frame:
     shift: np.ndarray
     constant: float
     network: "_Network"
-    order: np.ndarray | None = None
 
     @classmethod
     def of(cls, problem, state):
@@ -177,14 +183,6 @@ class _Frame:
         )
         constant = float(problem.objectives(local).sum())
         return cls(graph, local, problem.at_zero, shift, constant, network)
-
-    def elimination(self):
-        """Order of the nodes in which Laplacians, also of parts of the graph, stay sparse."""
-        if self.order is None:
-            full = self.network
-            L = _laplacian(full.heads, full.tails, full.weights, full.K)
-            self.order = splu(L, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC).perm_c
-        return self.order
 
 
 class _Network:
@@ -254,7 +252,7 @@ class _Network:
 
         return network, np.add.reduceat(V, first, axis=0) if len(first) else V, expand
 
-    def ascend(self, U, lam, limit, patience, max_iter):
+    def ascend(self, U, lam, limit, patience, max_iter, apart):
         """Accelerated ascent until the gap is small, or models can be merged.
 
         Parameters
@@ -269,6 +267,8 @@ class _Network:
             The gap from which models are merged, in units of `limit`.
         max_iter : int
             Most iterations.
+        apart : ndarray of shape (K,) of bool
+            Nodes that are not merged with each other.
 
         Returns
         -------
@@ -310,8 +310,9 @@ class _Network:
             primal = self.primal(X, radius)
             gap, enough = primal - self.dual(R), limit(primal)
             if gap <= patience * enough * max(1.0, (k / HURRY) ** 2):
-                together = self._equal(U, X, radius)
-                if together is not None:
+                together = self._equal(U, X, radius, apart)
+                few = together is not None and together.max() + 1 > WORTH * self.K
+                if together is not None and not (few and gap > enough):
                     merged = _means(X, together, self.masses)[together]
                     if self.primal(merged, radius) <= primal:
                         return U, together, k
@@ -319,7 +320,7 @@ class _Network:
                 break
         return U, None, k
 
-    def _equal(self, U, X, radius):
+    def _equal(self, U, X, radius, apart):
         """Components of the edges whose duals stay inside their balls; None without any."""
         inside = np.empty(len(U), dtype=bool)
         for block in self.blocks:
@@ -327,6 +328,7 @@ class _Network:
             _scale(ahead, self.steps[block])
             ahead += U[block]
             inside[block] = _norms(ahead) < radius[block] * (1.0 - 1e-9)
+        inside &= ~(apart[self.heads] & apart[self.tails])
         if not inside.any():
             return None
         return _components(self.heads[inside], self.tails[inside], self.K)
@@ -340,6 +342,7 @@ class _AMA:
         self.lam, self.tol, self.max_iter, self.verbose = lam, tol, max_iter, verbose
         self.radius = lam * self.full.weights
         self.state = self._start(state)
+        self.failed = np.zeros(problem.n, dtype=np.intp)
         self.n_iter = 0
         self.history = {
             name: [] for name in ("round", "objective", "gap", "n_clusters", "participants")
@@ -365,16 +368,16 @@ class _AMA:
         labels, U, patience, failures = state.labels, state.U, MERGE_FROM, 0
         while True:
             labels, U, X, alone = self._ascend(labels, U, patience)
-            primal, missing = full.primal(X, self.radius), ()
+            primal, parted = full.primal(X, self.radius), labels
             gap, limit = self._gap(U, primal), self._limit(primal)
             if gap > limit and self.n_iter < self.max_iter:
-                U, missing = self._flows(U, labels, X, primal)
+                U, parted = self._flows(U, labels, X, primal)
                 gap = self._gap(U, primal)
             self._record(labels, gap, primal)
-            if gap <= limit or self.n_iter >= self.max_iter or (alone and not len(missing)):
+            if gap <= limit or self.n_iter >= self.max_iter or (alone and parted is labels):
                 break
-            if len(missing):
-                labels = _apart(labels, missing, state.labels)
+            if parted is not labels:
+                labels = parted
                 failures += 1
                 patience = max(MERGE_LESS * patience, 1.0) if failures < MAX_FAILURES else 0.0
         state.U, state.labels, state.converged = U, labels, gap <= limit
@@ -387,21 +390,25 @@ class _AMA:
         clusters.
         """
         network, back = self.full, []
+        stubborn = self.failed >= MAX_TRIES
+        apart = stubborn
         if labels.max() + 1 == self.problem.n:
             labels = np.arange(self.problem.n)
         else:
             network, U, expand = network.merge(labels, U)
             back.append(expand)
+            apart = np.bincount(labels, stubborn) > 0
         while len(network.heads) and self.n_iter < self.max_iter:
             share, left = SHARE if back else ALONE, self.max_iter - self.n_iter
             limit = partial(self._limit, share=share)
-            U, together, k = network.ascend(U, self.lam, limit, patience, left)
+            U, together, k = network.ascend(U, self.lam, limit, patience, left, apart)
             self.n_iter += k
             if together is None:
                 break
             labels = together[labels]
             network, U, expand = network.merge(together, U)
             back.append(expand)
+            apart = np.bincount(labels, stubborn) > 0
         X = network.centres(network.outflow @ U)
         for expand in reversed(back):
             U = expand(U)
@@ -412,8 +419,15 @@ class _AMA:
         return share * self.problem.tolerance(primal + self.frame.constant, self.tol)
 
     def _gap(self, U, primal):
-        """Gap of the full problem."""
-        return max(primal - self.full.dual(self.full.outflow @ U), 0.0)
+        """Gap of the full problem, and what its arithmetic may have rounded."""
+        full = self.full
+        R, size = full.outflow @ U, _norms(U)
+        dual, X = full.dual(R), full.centres(R)
+        # Outflows round by the flows that they are sums of, and count by the centres; flows may
+        # exceed their balls by a rounding, which is of the same size.
+        load = np.bincount(full.heads, size, full.K) + np.bincount(full.tails, size, full.K)
+        moved = float(load @ _norms(X)) + float(np.vdot(R, R)) + abs(float(np.vdot(R, full.A)))
+        return max(primal - dual, 0.0) + ROUNDING * (moved + abs(primal) + abs(dual))
 
     def _record(self, labels, gap, primal):
         """Note where the full problem stands."""
@@ -425,50 +439,65 @@ class _AMA:
             print(f"iteration {self.n_iter}: objective {value:.9g}, gap {gap:.3g}, {K} clusters")
 
     def _flows(self, U, labels, X, primal):
-        """Improve the duals within clusters; clusters that still lack a flow."""
+        """Improve the duals within clusters; the partition, clusters that lack a flow parted."""
         full, limit = self.full, self._limit(primal)
-        inside = np.flatnonzero(labels[full.heads] == labels[full.tails])
-        none = np.empty(0, dtype=np.intp)
-        if not len(inside):
-            return U, none
-        heads, tails, w = full.heads[inside], full.tails[inside], full.weights[inside]
-        outflow = _outflow(heads, tails, full.K)
-        solve = self._potentials(heads, tails, w)
-        radius, u, least = self.lam * w, U[inside], np.inf
         missing = full.A - X - full.outflow @ U
-        needed = missing + outflow @ u
-        for k in range(MAX_CORRECTIONS):
-            p = solve(missing)
-            step = p.take(heads, axis=0)
-            step -= p.take(tails, axis=0)
-            _scale(step, RELAX * w if k else w)
-            u += step
-            _clip(u, radius)
-            missing = needed - outflow @ u
-            # The dual falls short of its value at X by half the square of what is missing.
-            gap = primal - full.dual(full.A - X - missing)
-            if gap <= limit or (k >= 3 and gap > PROGRESS * least):
-                break
-            least = min(least, gap)
-        U = U.copy()
-        U[inside] = u
-        if gap <= limit:
-            return U, none
-        # Name the clusters that lack most of it.
+        # The dual falls short of its value at X by half the square of what is missing.
         lack = 0.5 * np.bincount(labels, np.einsum("nd,nd->n", missing, missing))
-        order = np.argsort(-lack)
-        count = np.searchsorted(np.cumsum(lack[order]), lack.sum() - SHARE * limit) + 1
-        worst = order[:count]
-        return U, worst[np.bincount(labels)[worst] > 1]
+        rest = self._gap(U, primal) - lack.sum()
+        active = _largest(lack, LEAVE * limit)
+        if not active.any():
+            return U, labels
+        part, U, gaps = self._interior(active, labels, missing, U), U.copy(), []
+        for k in range(MAX_CORRECTIONS):
+            part.correct()
+            lack[part.clusters] = part.lack()
+            gaps.append(rest + lack.sum())
+            slow = k >= PROBATION and gaps[-1] > PROGRESS * gaps[-PROBATION]
+            if gaps[-1] <= limit or slow:
+                break
+            active = _largest(lack, LEAVE * limit)
+            if np.count_nonzero(active[part.labels]) < SHRINK * len(part.nodes):
+                U[part.edges] = part.u
+                part = part.keep(active)
+        U[part.edges] = part.u
+        if gaps[-1] <= limit:
+            return U, labels
+        return U, self._part(part, _largest(lack, SHARE * limit), labels)
 
-    def _potentials(self, heads, tails, w):
-        """Solver of Laplacian systems within clusters."""
-        if self.problem.d > MAX_FACTOR_COORDINATES:
-            return _ConjugateGradients(_laplacian(heads, tails, w, self.problem.n))
-        order = self.frame.elimination()
-        L = _laplacian(order[heads], order[tails], w, self.problem.n)
-        factor, place = splu(L, permc_spec="NATURAL", **SYMMETRIC), np.argsort(order)
-        return lambda b: factor.solve(b[place])[order]
+    def _interior(self, active, labels, missing, U):
+        """The clusters in the mask `active` and the flows within them."""
+        full = self.full
+        nodes = np.flatnonzero(active[labels])
+        nodes = nodes[np.argsort(labels[nodes], kind="stable")]
+        own = labels[full.heads]
+        edges = np.flatnonzero(active[own] & (own == labels[full.tails]))
+        place = np.empty(full.K, dtype=np.intp)
+        place[nodes] = np.arange(len(nodes))
+        ends = place[full.heads[edges]], place[full.tails[edges]]
+        u, w = U[edges], full.weights[edges]
+        return _Interior(
+            nodes, labels[nodes], edges, ends, w, self.lam, missing[nodes], u, u.copy()
+        )
+
+    def _part(self, part, lacking, labels):
+        """The partition where clusters in the mask `lacking` are parted at saturated edges."""
+        slack = _norms(part.u) < part.radius * (1.0 - 1e-9)
+        pieces = _components(part.heads[slack], part.tails[slack], len(part.nodes))
+        chosen = np.flatnonzero(lacking[part.labels])
+        nodes, own, pieces = part.nodes[chosen], part.labels[chosen], pieces[chosen]
+        # Where no cut shows, nothing is left of a cluster but what it started from.
+        start = self.state.labels[nodes]
+        n, K = len(labels), len(lacking)
+        for finer in (start, np.arange(len(nodes))):
+            first = np.unique(own * n + pieces, return_index=True)[1]
+            whole = np.bincount(own[first], minlength=K) == 1
+            pieces = np.where(whole[own], finer, pieces)
+        self.failed[nodes] += 1
+        labels = labels.copy()
+        labels[nodes] = K + np.unique(own * n + pieces, return_inverse=True)[1]
+        used = np.bincount(labels) > 0
+        return (np.cumsum(used) - 1)[labels]
 
     def result(self, contraction, n_iter, max_iter):
         """The result; its partition proved where that can be had."""
@@ -530,6 +559,62 @@ def _laplacian(heads, tails, w, n):
     entries = np.concatenate([-w, -w, degree])
     ends = np.concatenate([heads, tails, every]), np.concatenate([tails, heads, every])
     return sparse.csc_array((entries, ends), shape=(n, n))
+
+
+class _Interior:
+    """Flows within some clusters: accelerated ascent, preconditioned by the Laplacian.
+
+    A step moves along the potential that carries all that is missing, and is clipped to the balls:
+    it is exact where nothing is clipped.
+    """
+
+    def __init__(self, nodes, labels, edges, ends, w, lam, missing, u, last, momentum=1.0):
+        self.nodes, self.labels, self.edges = nodes, labels, edges
+        (self.heads, self.tails), self.w, self.lam = ends, w, lam
+        self.clusters, self.number = np.unique(labels, return_inverse=True)
+        self.missing, self.u, self.last, self.momentum = missing, u, last, momentum
+        self.radius = lam * w
+        self.outflow = _outflow(*ends, len(labels))
+        self.needed = missing + self.outflow @ u
+        L = _laplacian(*ends, w, len(labels))
+        if u.shape[1] > MAX_FACTOR_COORDINATES:
+            self.solve = _ConjugateGradients(L)
+        else:
+            self.solve = splu(L, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC).solve
+
+    def correct(self):
+        """One step."""
+        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * self.momentum**2))
+        speed, self.momentum = (self.momentum - 1.0) / following, following
+        ahead, u = self.last, self.u
+        np.subtract(u, ahead, out=ahead)
+        ahead *= speed
+        ahead += u
+        missing = self.needed - self.outflow @ ahead
+        p = self.solve(missing)
+        step = p.take(self.heads, axis=0)
+        step -= p.take(self.tails, axis=0)
+        _scale(step, self.w)
+        ahead += step
+        _clip(ahead, self.radius)
+        self.u, self.last = ahead, u
+        before, self.missing = self.missing, self.needed - self.outflow @ ahead
+        if np.vdot(p, before - self.missing) < 0.0:
+            self.momentum = 1.0
+
+    def lack(self):
+        """By how much each cluster lowers the dual."""
+        return 0.5 * np.bincount(self.number, np.einsum("nd,nd->n", self.missing, self.missing))
+
+    def keep(self, active):
+        """The clusters in the mask `active` only."""
+        kept = active[self.labels]
+        place = np.cumsum(kept) - 1
+        e = np.flatnonzero(kept[self.heads])
+        ends = place[self.heads[e]], place[self.tails[e]]
+        nodes, labels, edges = self.nodes[kept], self.labels[kept], self.edges[e]
+        arrays = self.missing[kept], self.u[e], self.last[e], self.momentum
+        return _Interior(nodes, labels, edges, ends, self.w[e], self.lam, *arrays)
 
 
 class _ConjugateGradients:
@@ -594,6 +679,15 @@ def _sums(values, labels, K):
     return member.T @ values
 
 
+def _largest(values, leave):
+    """Mask of the largest values: the others sum to `leave` at most."""
+    order = np.argsort(values)
+    count = np.searchsorted(np.cumsum(values[order]), leave, side="right")
+    mask = np.zeros(len(values), dtype=bool)
+    mask[order[count:]] = True
+    return mask
+
+
 def _means(X, labels, masses=None):
     """Mean of every cluster, (K, d), weighted by masses."""
     total = np.bincount(labels, masses)
@@ -608,15 +702,5 @@ def _components(heads, tails, n):
         heads, tails = heads[order], tails[order]
     starts = np.searchsorted(heads, np.arange(n + 1))
     links = sparse.csr_array((np.ones(len(heads)), tails, starts), shape=(n, n))
-    return connected_components(links, directed=False)[1]
-
-
-def _apart(labels, clusters, start):
-    """Take clusters apart: into those of a partition `start`, or else into single nodes."""
-    n = len(labels)
-    # Of a cluster that was there from the start nothing is left.
-    pieces = np.bincount(np.unique(np.stack([labels, start]), axis=1)[0])
-    alone = np.isin(labels, clusters)
-    whole = pieces[labels] == 1
-    new = np.where(alone, np.where(whole, 2 * n + np.arange(n), n + start), labels)
-    return np.unique(new, return_inverse=True)[1]
+    # Pairs of labels are numbered by products, which the int32 of scipy is too narrow for.
+    return connected_components(links, directed=False)[1].astype(np.intp)

@@ -201,6 +201,35 @@ def test_short_runs_say_so_and_go_on():
     assert result.converged
 
 
+def test_many_clusters_are_numbered_without_overflow():
+    """Pairs of more than 46340 clusters have no number in 32 bits."""
+    n, d = 100_000, 1
+    heads, tails = np.arange(n - 1), np.arange(1, n)
+    network = _ama._Network(heads, tails, np.ones(n - 1), np.ones(n), np.zeros((n, d)))
+    labels = _ama._components(heads[::2].copy(), tails[::2].copy(), n)
+    merged, _, _ = network.merge(labels, np.zeros((n - 1, d)))
+    np.testing.assert_array_equal(merged.heads, np.arange(n // 2 - 1))
+    np.testing.assert_array_equal(merged.tails, np.arange(1, n // 2))
+
+
+def test_clusters_that_lack_flows_are_parted_and_the_gap_is_reached(monkeypatch):
+    """Mergers far too early are taken back, on systems that shrink on the way."""
+    rng = np.random.RandomState(0)
+    points = rng.standard_normal((400, 2)) + 6.0 * rng.randint(3, size=(400, 1))
+    problem = make_problem(points, knn_graph(points, 5, connected=True))
+    parted, shrunk = [], []
+    part, keep = _ama._AMA._part, _ama._Interior.keep
+    monkeypatch.setattr(_ama._AMA, "_part", lambda *a: parted.append(1) or part(*a))
+    monkeypatch.setattr(_ama._Interior, "keep", lambda *a: shrunk.append(1) or keep(*a))
+    monkeypatch.setattr(_ama, "MERGE_FROM", 1e4)
+    for lam in (0.1, 1.0, 10.0):
+        result, _ = ama(problem, lam, contraction=False)
+        exact, _ = admm(problem, lam, tol=1e-9)
+        assert result.converged
+        assert -1e-8 <= result.objective / exact.objective - 1.0 <= 1.1e-6
+    assert parted and shrunk
+
+
 def test_verbose_prints_the_gap(capsys):
     points = np.random.RandomState(0).standard_normal((10, 2))
     ama(make_problem(points, knn_graph(points, 3)), 0.2, verbose=1)
