@@ -65,9 +65,11 @@ PARAMETERS = {
         int or "auto"
         Number of clusters to look for. Clusters that end without a client are dropped, so
         ``n_clusters_`` may be smaller. More clusters than clients is an error. "auto" tries 1, 2,
-        ... on most rows of every client for as long as the loss on the others falls by more than
-        its standard error, and fits the number it found to all rows: as many fits as numbers,
-        all in ``search_`` and ``history_``. ``GridSearchCV`` searches it by any other score.""",
+        ... on three quarters of every client's rows, four times over, for as long as the loss on
+        the others falls by more than its standard error and 1 %; then a model for each client,
+        as ``LocalModels`` fits it. Where that is better the clients are a continuum, and larger
+        numbers are tried. The winner is fitted to all rows; ``search_`` and ``history_`` have
+        what was tried. ``GridSearchCV`` searches the number by any other score.""",
     "max_iter": """\
         "auto" or int
         Largest number of communication rounds. "auto" is 300 for linear models, of which some 30

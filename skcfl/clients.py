@@ -101,7 +101,13 @@ class ClientPool:
 
     def _store(self, design, target, weights, codes, n_clients, size):
         self._block_size = size
-        self._no_rows = design[:0], target[:0], np.zeros(0), np.zeros(0, dtype=np.intp)
+        # Copies: a view would keep all rows alive, which are in the blocks from here on.
+        self._no_rows = (
+            design[:0].copy(),
+            target[:0].copy(),
+            np.zeros(0),
+            np.zeros(0, dtype=np.intp),
+        )
         # Blocks hold the clients with rows; what others answer is what arrays begin with.
         owners = np.flatnonzero(~self.without_rows)
         place = np.cumsum(~self.without_rows) - 1
@@ -116,7 +122,7 @@ class ClientPool:
         self.n_samples = int(self.client_sizes.sum())
         self.n_params = self.model.n_params
         self.dtype = np.dtype(self.model.dtype)
-        self._alpha_unit = None
+        self._alpha_unit = self._spectrum = None
 
     # ------------------------------------------------------------ penalty and units
 
@@ -150,6 +156,12 @@ class ClientPool:
         pool._blocks = [(copy.copy(block), *where) for block, *where in self._blocks]
         for block, *_ in pool._blocks:
             block.cache = {}
+        if self._spectrum is not None:
+            # The server knows the penalty, and what the clients have said of their losses.
+            old, new = self.model.decay, pool.model.decay
+            high, low = new.max() - old.max(), new.min() - old.min()
+            shift = np.array([[high], [low], [high]])
+            pool._spectrum = np.where(self.without_rows, self._spectrum, self._spectrum + shift)
         return pool
 
     @property
@@ -651,16 +663,22 @@ class ClientPool:
             Lower bounds ``mu_i``.
         mean : ndarray of shape (n_clients,)
             Geometric means of the curvature over the directions.
+
+        Notes
+        -----
+        Clients are asked once; later calls, and pools of some of them, know the answers.
         """
         self._need_second_order("spectrum")
-        out = np.zeros((3, self.n_clients))
+        if self._spectrum is None:
+            out = np.zeros((3, self.n_clients))
 
-        def work(block, slots):
-            out[:, slots] = self.model.spectrum(block)
+            def work(block, slots):
+                out[:, slots] = self.model.spectrum(block)
 
-        self._each(work, self.n_params)
-        self.ledger.book(up=out.size)
-        return out[0], out[1], out[2]
+            self._each(work, self.n_params)
+            self.ledger.book(up=out.size)
+            self._spectrum = out
+        return tuple(self._spectrum.copy())
 
     # -------------------------------------------------------------------- other pools
 
@@ -694,6 +712,8 @@ class ClientPool:
         pool.client_sizes = self.client_sizes[clients]
         pool.without_rows = self.without_rows[clients]
         pool._finish()
+        if self._spectrum is not None:
+            pool._spectrum = self._spectrum[:, clients]
         return pool
 
     def _copy(self):
@@ -717,32 +737,56 @@ class ClientPool:
         train, held : ClientPool
             They share this pool's ledger and random state.
         """
-        rng = check_random_state(random_state)
-        design, target, weights, codes = self._rows()
-        key = rng.uniform(size=len(codes))
-        order = np.lexsort((key, codes))
-        first = np.concatenate([[0], np.cumsum(self.client_sizes)])
-        rank = np.empty(len(codes), dtype=np.intp)
-        rank[order] = np.arange(len(codes)) - first[codes[order]]
-        size = self.client_sizes
+        rows = self._rows()
+        rank = self._shuffle(rows[3], random_state)
+        size, codes = self.client_sizes, rows[3]
         n_held = np.clip(np.round(fraction * size).astype(int), np.minimum(size, 1), None)
         n_held = np.where(size > 1, np.minimum(n_held, size - 1), n_held)
         held = rank < n_held[codes]
         train = ~held | (size == 1)[codes]
-        pools = []
-        for mask in (train, held):
-            pool = self._copy()
-            keep = np.flatnonzero(mask)
-            pool._store(
-                design[keep],
-                target[keep],
-                weights[keep],
-                codes[keep],
-                self.n_clients,
-                self._block_size,
-            )
-            pools.append(pool)
-        return tuple(pools)
+        return self._part(rows, train), self._part(rows, held)
+
+    def deal_folds(self, n_folds, random_state=None):
+        """Deal each client's rows to folds, to judge on each what was fitted to the others.
+
+        Parameters
+        ----------
+        n_folds : int
+            Number of folds, at least 2.  A client of fewer rows has none in some of them.
+        random_state : int, RandomState instance or None, default=None
+            Source of the deal.
+
+        Returns
+        -------
+        folds : list of tuple of ClientPool
+            ``(train, held)`` of each fold; every row is held out once, but for the only row of a
+            client, which is in all the training pools.  They share this pool's ledger and random
+            state.
+        """
+        rng = check_random_state(random_state)
+        rows = self._rows()
+        codes = rows[3]
+        # Clients of few rows begin at different folds.
+        first = rng.randint(n_folds, size=self.n_clients)
+        fold = (self._shuffle(codes, rng) + first[codes]) % n_folds
+        fold[(self.client_sizes == 1)[codes]] = -1
+        return [(self._part(rows, fold != k), self._part(rows, fold == k)) for k in range(n_folds)]
+
+    def _shuffle(self, codes, random_state):
+        """Place of each row in a random order of its client's rows."""
+        key = check_random_state(random_state).uniform(size=len(codes))
+        order = np.lexsort((key, codes))
+        first = np.concatenate([[0], np.cumsum(self.client_sizes)])
+        rank = np.empty(len(codes), dtype=np.intp)
+        rank[order] = np.arange(len(codes)) - first[codes[order]]
+        return rank
+
+    def _part(self, rows, mask):
+        """Pool of some of the rows that :meth:`_rows` returned."""
+        pool = self._copy()
+        some = (part[np.flatnonzero(mask)] for part in rows)
+        pool._store(*some, self.n_clients, self._block_size)
+        return pool
 
     def _rows(self):
         """All rows by client: design matrix, targets, weights, owners."""

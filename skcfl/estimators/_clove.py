@@ -1,10 +1,9 @@
 """CLoVE: clients with alike vectors of losses share a model."""
 
-import numpy as np
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._docs import document
-from ..solvers import LossClusters, alternate
+from ..solvers import LossClusters
 from ..solvers._clove import EMBEDDINGS, MATCHINGS
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._rounds import AlternatingClustering
@@ -29,20 +28,11 @@ class _CLoVE(AlternatingClustering):
     def _automatic_n_init(self, pool):
         return 3 if pool.second_order and self.init == "loss++" else 1
 
-    def _search(self, pool, n_clusters, options):
-        if n_clusters > 1 or not isinstance(self.init, str):
-            return super()._search(pool, n_clusters, options)
-        # One cluster is FedAvg, from the same start: there is nothing to choose.
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        result = alternate(pool, pool.start()[None], options, pool.random_state, labels)
-        result.extra.pop("loss")
-        return result
-
-    def _rule(self, pool, n_clusters):
+    def _rule(self, n_clients, n_clusters, rng):
         return LossClusters(
-            pool.n_clients,
+            n_clients,
             n_clusters,
-            pool.random_state,
+            rng,
             embedding=self.embedding,
             clusterer=self.clusterer,
             matching=self.matching,
@@ -100,7 +90,7 @@ class CLoVE(GenericMixin, _CLoVE):
     def __init__(
         self,
         model=None,
-        n_clusters=2,
+        n_clusters="auto",
         *,
         max_iter="auto",
         averaging="auto",
@@ -193,7 +183,7 @@ class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
 
     def __init__(
         self,
-        n_clusters=2,
+        n_clusters="auto",
         *,
         loss="log_loss",
         alpha="auto",
@@ -301,7 +291,7 @@ class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
 
     def __init__(
         self,
-        n_clusters=2,
+        n_clusters="auto",
         *,
         loss="squared_error",
         alpha="auto",

@@ -19,7 +19,7 @@ class _IFCA(AlternatingClustering):
         "stable_rounds": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def _rule(self, pool, n_clusters):
+    def _rule(self, n_clients, n_clusters, rng):
         return LeastLoss()
 
 
@@ -71,7 +71,7 @@ class IFCA(GenericMixin, _IFCA):
     def __init__(
         self,
         model=None,
-        n_clusters=2,
+        n_clusters="auto",
         *,
         max_iter="auto",
         averaging="auto",
@@ -164,7 +164,7 @@ class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
 
     def __init__(
         self,
-        n_clusters=2,
+        n_clusters="auto",
         *,
         loss="log_loss",
         alpha="auto",
@@ -271,7 +271,7 @@ class IFCARegressor(NeuralMixin, RegressorMixin, _IFCA):
 
     def __init__(
         self,
-        n_clusters=2,
+        n_clusters="auto",
         *,
         loss="squared_error",
         alpha="auto",

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -10,11 +11,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._groups import check_ids, encode
 from .._optimizers import OPTIMIZERS
 from ..base import BaseFederated
-from ..solvers import Options, alternate, find_n_clusters
-from ..solvers._starts import NETWORK_STEP, STARTS
+from ..solvers import Options, alternate, find_n_clusters, solve_local
+from ..solvers._starts import NETWORK_STEP, STARTS, Candidates, sample
 
 # Automatic values, found by trial (second-order models, others).
 MAX_ITER = (300, 50)
+# Rounds of a fit that starts near its end, before it is polished.
+BRIEF = 5
 
 ROUND_CONSTRAINTS = {
     "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -52,10 +55,11 @@ class AlternatingClustering(BaseFederated):
     _doc_attributes = {
         "search_": """\
             dict of str to ndarray
-            With ``n_clusters="auto"``, one entry for each number tried: "n_clusters", "found"
-            (those with clients), "held_out_loss", "gain" and "standard_error" against the best
-            number before, "accepted", "floats_up" and "floats_down". ``history_`` then has the
-            rounds of all fits, with the number tried in "searched" (0: the final fit).""",
+            With ``n_clusters="auto"``, one entry for each number tried, that of all clients for a
+            model each: "n_clusters", "found" (those with clients), "held_out_loss", "gain" and
+            "standard_error" against the best number before, "accepted", "floats_up" and
+            "floats_down". ``history_`` then has the rounds of all fits, with the number tried in
+            "searched" (0: the final fit).""",
         "round_params_": """\
             ndarray of shape (n_rounds, n_clusters, n_params)
             Cluster models after each round, with ``keep_rounds=True``. Clusters have the numbers
@@ -66,7 +70,7 @@ class AlternatingClustering(BaseFederated):
     }
 
     @abstractmethod
-    def _rule(self, pool, n_clusters):
+    def _rule(self, n_clients, n_clusters, rng):
         """The choice of clusters in a round, fresh for every start."""
 
     def _automatic_n_init(self, pool):
@@ -78,41 +82,79 @@ class AlternatingClustering(BaseFederated):
         return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
 
     def _n_priors(self, pool, options):
-        return 1 if self.n_clusters == "auto" else self.n_clusters
+        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_clients)
 
     def _solve(self, pool, truth):
         shared = shared_mask(self.shared_layers, pool.layer_slices, pool.n_params)
         options = replace(make_options(self, pool, shared), truth=truth)
         if self.n_clusters != "auto":
-            return self._search(pool, min(self.n_clusters, pool.n_clients), options)
+            return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
         if not isinstance(self.init, str):
             raise ValueError(
                 "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
                 "an array. Give n_clusters, or the name of an init."
             )
+        # What a fit that is polished needs before that is a partition to begin with.
+        brief = options
+        if options.polish:
+            brief = replace(options, max_iter=min(options.max_iter, BRIEF), settled=1)
+
+        def fit(part, n_clusters, start, candidates, drawn):
+            how = options if candidates is None else brief
+            if part.n_clients < pool.n_clients:
+                how = replace(how, truth=None)
+            return self._fit(part, n_clusters, how, start, candidates, drawn)
+
+        def local(part):
+            return solve_local(part, options)
+
         return find_n_clusters(
-            pool, lambda part, K: self._search(part, K, options), pool.random_state, self.verbose
+            pool,
+            fit,
+            pool.random_state,
+            local=None if shared is not None else local,
+            grow=pool.second_order and self.init == "loss++",
+            verbose=self.verbose,
         )
 
-    def _search(self, pool, n_clusters, options):
-        """The best of some starts with a given number of clusters."""
-        rng = pool.random_state
+    def _fit(self, pool, n_clusters, options, start=None, candidates=None, drawn=True):
+        """Fit a given number of clusters: from some models, from drawn ones, or the better."""
         if not isinstance(self.init, str):
             theta = _check_init(self.init, n_clusters, pool.n_params)
-            draw, starts = None, [pool.from_user(theta)]
-        else:
-            n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
-            draw = STARTS[self.init]
-            # One client has one model: restarts would only repeat it.
-            starts = [None] * (n_init if n_clusters > 1 else 1)
+            return self._best(pool, [pool.from_user(theta)], options)
+        if n_clusters == 1:
+            # One cluster is FedAvg, from the same start: there is nothing to choose.
+            labels = np.zeros(pool.n_clients, dtype=np.intp)
+            result = alternate(pool, pool.start()[None], options, pool.random_state, labels)
+            result.extra.pop("loss")
+            return result
+        given = [] if start is None else [start]
+        if not drawn:
+            return self._best(pool, given, options)
+        n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
+        part = sample(pool, pool.random_state) if self.init == "loss++" else pool
+        candidates = Candidates(part) if candidates is None else candidates
+
+        def draw(restart):
+            return STARTS[self.init](part, n_clusters, pool.random_state, restart, candidates)
+
+        drawn = (partial(draw, restart) for restart in range(n_init))
+        if part is pool or n_init == 1:
+            return self._best(pool, [*given, *drawn], options)
+        # Some of very many clients find out which start is best, and all go on from its end.
+        first = self._best(part, [*given, *drawn], replace(options, truth=None, keep_rounds=False))
+        return self._best(pool, [first.cluster_params], options)
+
+    def _best(self, pool, starts, options):
+        """The fit of least loss from some starts: models, or functions that draw them."""
+        rng, n_clients = pool.random_state, pool.n_clients
         best, seen = None, set()
         for k, theta in enumerate(starts):
             pool.ledger.since_mark()
             if self.verbose and len(starts) > 1:
                 print(f"start {k + 1} of {len(starts)}")
-            if theta is None:
-                theta = draw(pool, n_clusters, rng, restart=k)
-            rule = self._rule(pool, n_clusters)
+            theta = theta() if callable(theta) else theta
+            rule = self._rule(n_clients, len(theta), rng)
             result = alternate(pool, theta, options, rng, seen=seen, rule=rule)
             if result is None:
                 continue

@@ -40,8 +40,6 @@ from ._pooled import solve_pooled
 from ._result import Result
 from ._starts import train_locally
 
-# Rounds with the same partition after which polishing takes over.
-STABLE_ROUNDS = 5
 # Most rounds of "Newton, then choose again" in polishing.
 MAX_POLISH = 100
 # Local steps of a client whose model fills an empty cluster.
@@ -67,6 +65,8 @@ class Options:
     stable_rounds: int | None = None
     tol: float = 1e-4
     polish: bool = True
+    # Rounds with the same partition after which polishing takes over.
+    settled: int = 5
     verbose: int = 0
     # Who chooses in the first round: "loss", or "random" clusters.
     first_assignment: str = "loss"
@@ -247,7 +247,7 @@ class _Rounds:
         options = self.options
         if options.tol == 0:
             return False
-        if options.polish and self.stable >= STABLE_ROUNDS * self._window:
+        if options.polish and self.stable >= options.settled * self._window:
             return True
         return self.stable >= self._window and change < options.tol
 

@@ -13,21 +13,18 @@ paper         here                                parameter
 ============  ==================================  ==========================
 K             ``n_models``                        ``n_clusters``
 L_i           a row of ``losses``                 ``loss``
-k-means       ``_kmeans``, or a clusterer         ``clusterer``, ``embedding``
+k-means       :func:`kmeans`, or a clusterer      ``clusterer``, ``embedding``
 matching      :func:`match`                       ``matching``
 c_i           what ``choose`` returns
 ============  ==================================  ==========================
 """
 
 import warnings
-from functools import cache
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import ThreadpoolController
 
 EMBEDDINGS = ("log", "sqrt", "raw", "centered")
 MATCHINGS = ("loss", "overlap", "none")
@@ -36,6 +33,8 @@ MATCHINGS = ("loss", "overlap", "none")
 CALM_ROUNDS = 3
 # Cold starts of k-means before that.
 N_INIT = 10
+# Vectors that look for the centres, where there are more.
+MAX_VECTORS = 2000
 # Spread of the vectors, relative to the size of what was embedded, that is rounding.
 SAME = 1e-10
 # What stands for a loss that is no number: so many times the largest that is one.
@@ -214,20 +213,14 @@ class LossClusters:
         warm = None
         if (old >= 0).all() and len(np.unique(old)) == K:
             codes = np.unique(old, return_inverse=True)[1]
-            centres = np.array([vectors[codes == k].mean(axis=0) for k in range(K)])
-            distances = ((vectors[:, None] - centres) ** 2).sum(axis=2)
-            if np.array_equal(distances.argmin(axis=1), codes):
-                warm = codes, distances.min(axis=1).sum()
-            else:
-                found = _fit(KMeans(K, init=centres, n_init=1), vectors)
-                warm = found.labels_, found.inertia_
+            share = (codes == np.arange(K)[:, None]) / np.bincount(codes)[:, None]
+            warm = lloyd(vectors, (share @ vectors)[None])
             if self.calm >= CALM_ROUNDS:
                 return warm[0]
-        seed = self.rng.randint(np.iinfo(np.int32).max)
-        cold = _fit(KMeans(K, n_init=N_INIT, random_state=seed), vectors)
-        if warm is not None and warm[1] <= cold.inertia_ * (1 + 1e-12):
+        cold = kmeans(vectors, K, self.rng)
+        if warm is not None and warm[1] <= cold[1] * (1 + 1e-12):
             return warm[0]
-        return cold.labels_
+        return cold[0]
 
     def _other(self, vectors, K):
         """A clusterer of the user's, its noise (negative labels) as it is."""
@@ -276,13 +269,91 @@ class LossClusters:
         return np.where(alone >= 0, alone, losses.argmin(axis=1))
 
 
-def _fit(kmeans, vectors):
-    """K-means on one thread: few short vectors, for which others only wait."""
-    with _controller().limit(limits=1, user_api="openmp"):
-        return kmeans.fit(vectors)
+def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
+    """K-means of few short vectors: all starts at the same time.
+
+    For some tens of loss vectors nearly all of the time of scikit-learn's ``KMeans`` is spent
+    around its loops, hundreds of times a fit.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, q)
+        What to cluster; of more than `MAX_VECTORS` a sample looks for the centres.
+    n_clusters : int
+        Number of clusters, at most that of different vectors.
+    rng : RandomState
+        Source of the starts, which k-means++ draws.
+    n_init : int
+        Starts.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,)
+        Of the start with the least inertia.
+    inertia : float
+        Sum of squared distances to the centres.
+    """
+    vectors = vectors - vectors.mean(axis=0)
+    some = vectors
+    if len(vectors) > MAX_VECTORS:
+        some = vectors[rng.choice(len(vectors), MAX_VECTORS, replace=False)]
+    each = np.arange(n_init)
+    centres = some[rng.randint(len(some), size=n_init)][:, None]
+    distances = _squares(some, centres)[:, 0]
+    for _ in range(1, n_clusters):
+        reach = np.cumsum(np.maximum(distances, 0.0), axis=1)
+        # Some draws in proportion to the squared distances, of which the best is taken.
+        level = rng.uniform(size=(n_init, 2 + int(np.log(n_clusters)))) * reach[:, -1:]
+        drawn = np.minimum((reach[:, None] <= level[:, :, None]).sum(axis=2), len(some) - 1)
+        closer = np.minimum(distances[:, None], _squares(some, some[drawn]))
+        winner = closer.sum(axis=2).argmin(axis=1)
+        distances = closer[each, winner]
+        centres = np.concatenate([centres, some[drawn[each, winner]][:, None]], axis=1)
+    if some is vectors:
+        return lloyd(vectors, centres)
+    labels, _ = lloyd(some, centres)
+    means = [some[labels == k].mean(axis=0) for k in np.unique(labels)]
+    return lloyd(vectors, np.array(means)[None])
 
 
-@cache
-def _controller():
-    """The thread pools of the process; to look for them takes as long as to cluster."""
-    return ThreadpoolController()
+def lloyd(vectors, centres, max_iter=300):
+    """Lloyd's iteration from several starts at once.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, q)
+        What to cluster.
+    centres : ndarray of shape (n_init, n_clusters, q)
+        Starts.
+    max_iter : int
+        Most iterations.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,)
+        Of the start with the least inertia.
+    inertia : float
+        Sum of squared distances to the centres.
+    """
+    labels = None
+    for _ in range(max_iter):
+        distances = _squares(vectors, centres)
+        new = distances.argmin(axis=1)
+        if labels is not None and np.array_equal(new, labels):
+            break
+        labels = new
+        member = (labels[:, None] == np.arange(centres.shape[1])[:, None]).astype(float)
+        count = member.sum(axis=2, keepdims=True)
+        # An empty cluster begins anew at the vector that is served worst.
+        worst = vectors[distances.min(axis=1).argmax(axis=1)][:, None]
+        centres = np.where(count > 0, (member @ vectors) / np.maximum(count, 1.0), worst)
+    inertia = distances.min(axis=1).sum(axis=1)
+    best = int(inertia.argmin())
+    return labels[best], max(float(inertia[best]), 0.0)
+
+
+def _squares(vectors, centres):
+    """Squared distances, (n_init, n_clusters, n)."""
+    squares = (centres**2).sum(axis=2)[:, :, None] + (vectors**2).sum(axis=1)
+    squares -= 2.0 * (centres @ vectors.T)
+    return squares

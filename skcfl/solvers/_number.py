@@ -1,38 +1,57 @@
 """How many clusters: grow their number for as long as rows that were held out gain by it.
 
-For K = 1, 2, ... fit on most rows of every client, and judge by the mean loss of each client's
-model on the others, ``h_i(K)``, averaged over a few splits of the rows, the same for all K.  K
-replaces the best number so far, B, if
+Every client deals its rows to `N_FOLDS` folds.  For K = 1, 2, ... fit on all folds but one, and
+judge by the mean loss of each client's model on the rows of that one, ``h_i(K)``, averaged over
+the folds.  K replaces a smaller number B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
-clients weighted by the rows held out.  The search ends after `PATIENCE` numbers without a
-replacement, or with as many clusters as clients.  The silhouette of loss vectors, which knows no
-single cluster, is not used.
+clients weighted by their rows.  After `PATIENCE` numbers without a replacement one model a client
+competes under the same rule: where it loses, the search is over; where it wins, the clients are a
+continuum, the steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last,
+the numbers that were stepped over next to the best are tried.
+
+What does not depend on K is done once: the clients' own models, which are the last candidate, are
+also what clusters are added from.  K starts from the models of the next smaller number tried; each
+model to add is the client's whose model lowers the other clients' losses most.  Where all clients
+together have few rows the folds are dealt several times, and the method's own starts compete.
+The silhouette of loss vectors, which knows no single cluster, is not used.
 """
 
 import numpy as np
 
-# Share of each client's rows that judge, and how often they are drawn.
-FRACTION = 0.25
-SPLITS = 3
+from ._starts import Candidates, sample
+
+# Folds, and how often they are dealt where all clients together have fewer rows than FEW_ROWS.
+N_FOLDS, FEW_ROWS, MAX_DEALS = 4, 500, 3
 # Numbers of clusters in a row without a gain after which the search ends.
 PATIENCE = 2
 # Least relative gain that makes another cluster worth its models.
 MIN_GAIN = 0.01
+# Steps of the number, relative to it (at least one), in clear clusters and on a continuum.
+STEP, LONG_STEP = 0.25, 0.5
+# Clients whose models may become those of new clusters.
+MAX_CANDIDATES = 256
 
 
-def find_n_clusters(pool, fit, rng, verbose=0):
+def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters
     ----------
     pool : ClientPool
-        The federation.
+        The federation.  A sample of its clients searches where they are many.
     fit : callable
-        ``fit(pool, n_clusters)`` returns a Result.
+        ``fit(pool, n_clusters, start, candidates, drawn)`` returns a Result: from the models
+        `start` (n_clusters, n_params) if that is not None; if `drawn` (also) from starts of its
+        own, drawn among `candidates`, which are the same for all numbers.
     rng : RandomState
-        Source of the rows that are held out.
+        Source of the folds.
+    local : callable, default=None
+        ``local(pool)`` returns the Result of a model for each client, the last number to try;
+        None leaves that out.
+    grow : bool, default=False
+        Whether K clusters start from the models of fewer; needs `local`.
     verbose : int, default=0
         Whether to print what was found.
 
@@ -42,67 +61,217 @@ def find_n_clusters(pool, fit, rng, verbose=0):
         Of the chosen number, on all rows.  Its history has the rounds of all fits, one after the
         other, with the column "searched" (the K of the fit, 0 for the final one);
         ``extra["search"]`` has one entry a number tried: "n_clusters" (asked for), "found" (not
-        empty, mean of the splits), "held_out_loss", "gain" and "standard_error" (against the
+        empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
         best number before), "accepted", "floats_up" and "floats_down".
     """
-    splits = [pool.hold_out(FRACTION, rng) for _ in range(SPLITS)]
-    weights = sum(held.client_weights for _, held in splits)
-    weights = weights / max(weights.sum(), 1e-300)
-    names = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
-    search = {name: [] for name in (*names, "floats_up", "floats_down")}
-    histories, best, waiting = [], None, 0
-    ledger = pool.ledger
-    for K in range(1, pool.n_clients + 1):
-        up, down = ledger.up, ledger.down
-        losses, found = np.zeros(pool.n_clients), []
-        for train, held in splits:
-            result = fit(train, K)
-            losses += _held_losses(held, result) / SPLITS
-            found.append(len(np.unique(result.labels)))
-            histories.append((K, result.history))
-        gain, error = _compare(None if best is None else best[1], losses, weights)
-        accepted = best is None or gain > max(error, MIN_GAIN * abs(weights @ best[1]))
-        row = (K, np.mean(found), weights @ losses, gain, error, accepted)
-        row += (ledger.up - up, ledger.down - down)
-        for name, value in zip(search, row, strict=True):
-            search[name].append(value)
-        if verbose:
-            print(f"{K} clusters: held-out loss {row[2]:.6g}{', better' if accepted else ''}")
-        best, waiting = ((K, losses), 0) if accepted else (best, waiting + 1)
-        if waiting >= PATIENCE:
-            break
-    ledger.since_mark()
-    result = fit(pool, best[0])
-    histories.append((0, result.history))
-    result.history = _join(histories)
+    search = _Search(pool, fit, rng, local, grow, verbose)
+    best = search.run()
+    pool.ledger.since_mark()
+    result = search.final(best)
+    search.histories.append((0, result.history))
+    result.history = _join(search.histories)
     result.n_iter = len(result.history["searched"])
-    result.extra["search"] = {name: np.array(column) for name, column in search.items()}
+    result.extra["search"] = {name: np.array(column) for name, column in search.record.items()}
     return result
+
+
+class _Search:
+    """The folds, and what was tried on them."""
+
+    COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
+
+    def __init__(self, pool, fit, rng, local, grow, verbose):
+        self.pool, self.fit, self.local = pool, fit, local
+        self.grow, self.rng, self.verbose = grow, rng, verbose
+        self.unit = pool.alpha_unit if pool.automatic_alpha else None
+        part = sample(pool, rng)
+        self.n, deals = part.n_clients, 1
+        #: Whether rows are so few that nothing should be left to chance.
+        self.few = pool.second_order and pool.n_samples < FEW_ROWS
+        if self.few:
+            deals = int(np.clip(np.ceil(FEW_ROWS / max(pool.n_samples, 1)), 1, MAX_DEALS))
+        if self.n == 1:
+            deals = 0  # There is nothing to choose.
+        dealt = [fold for _ in range(deals) for fold in part.deal_folds(N_FOLDS, rng)]
+        self.folds = [_Fold(self, train, held) for train, held in dealt]
+        self.rows = sum((fold.held.client_weights for fold in self.folds), np.zeros(self.n))
+        self.share = self.rows / max(self.rows.sum(), 1e-300)
+        self.losses, self.histories = {}, []
+        self.record = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
+
+    def penalised(self, pool, n_models):
+        """The pool under the prior of so many models."""
+        return pool if self.unit is None else pool.penalised(n_models * self.unit)
+
+    def run(self):
+        """The best number; that of all clients is a model each."""
+        last = self.n if self.local is None else self.n - 1
+        self._try(1)
+        best = K = 1
+        waiting, step, continuum = 0, STEP, False
+        while K < last:
+            K = min(K + max(int(step * K), 1), last)
+            best, waiting = (K, 0) if self._try(K, best) else (best, waiting + 1)
+            if waiting >= PATIENCE:
+                if continuum or self.local is None or not self._try(self.n, best):
+                    break
+                continuum, step, waiting = True, LONG_STEP, 0
+        if self.local is not None and self.n > 1:
+            if self.n not in self.losses:
+                self._try(self.n, best)
+            if self._better(self.n, best)[0]:
+                return self.n
+        return best if continuum else self._refine(best)
+
+    def _refine(self, best):
+        """The best of the numbers between the neighbours that were tried."""
+        while True:
+            tried = sorted(self.losses)
+            place = tried.index(best)
+            if best - tried[max(place - 1, 0)] > 1:
+                K = (best + tried[place - 1]) // 2
+                self._try(K, tried[place - 1])
+                if not self._better(best, K)[0]:
+                    best = K
+            elif tried[min(place + 1, len(tried) - 1)] - best > 1 and tried[place + 1] < self.n:
+                K = (best + tried[place + 1]) // 2
+                best = K if self._try(K, best) else best
+            else:
+                return best
+
+    def _try(self, K, best=None):
+        """Judge a number of clusters: whether it is better than the best so far."""
+        ledger = self.pool.ledger
+        up, down = ledger.up, ledger.down
+        losses, found = np.zeros(self.n), []
+        for fold in self.folds:
+            result = fold.fit(K)
+            losses += fold.held.client_weights * _held_losses(fold.held, result)
+            found.append(len(np.unique(result.labels)))
+            self.histories.append((K, result.history))
+        with np.errstate(invalid="ignore"):
+            self.losses[K] = losses / np.maximum(self.rows, 1e-300)
+        accepted, gain, error = (True, np.nan, np.nan) if best is None else self._better(K, best)
+        loss = self.share @ self.losses[K]
+        row = (
+            K,
+            np.mean(found) if found else K,
+            loss,
+            gain,
+            error,
+            accepted,
+            ledger.up - up,
+            ledger.down - down,
+        )
+        for name, value in zip(self.record, row, strict=True):
+            self.record[name].append(value)
+        if self.verbose:
+            print(f"{K} clusters: held-out loss {loss:.6g}{', better' if accepted else ''}")
+        return accepted
+
+    def _better(self, K, before):
+        """Whether K clusters gain enough over fewer; the mean gain and its standard error."""
+        before, losses = self.losses[before], self.losses[K]
+        judges = self.share > 0
+        with np.errstate(invalid="ignore"):
+            gain = np.where(judges, before - losses, 0.0)
+        if not np.isfinite(gain).all():
+            finite = bool(np.isfinite(losses[judges]).all())
+            return finite, np.inf if finite else -np.inf, 0.0
+        mean, n = float(self.share @ gain), max(np.count_nonzero(judges), 2)
+        error = float(np.sqrt(n / (n - 1) * np.sum((self.share * (gain - mean)) ** 2)))
+        return mean > max(error, MIN_GAIN * abs(self.share @ before)), mean, error
+
+    def final(self, K):
+        """The fit on all rows."""
+        one_each = self.local is not None and K == self.n > 1
+        pool = self.penalised(self.pool, self.pool.n_clients if one_each else K)
+        if one_each:
+            result = self.local(pool)
+        else:
+            start = self._best_models(pool, K)
+            result = self.fit(pool, K, start, None, start is None or self.few)
+        if self.unit is not None:
+            result.model = pool.model
+        return result
+
+    def _best_models(self, pool, K):
+        """The models of one of the folds, those of least loss; None without any."""
+        some = [fold.models[K] for fold in self.folds if K in fold.models]
+        if not some:
+            return None
+        losses = [pool.client_weights @ pool.losses(theta).min(axis=1) for theta in some]
+        return some[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
+
+
+class _Fold:
+    """Rows to fit and rows to judge, and what is known of the former."""
+
+    def __init__(self, search, train, held):
+        self.search, self.train, self.held = search, train, held
+        self.candidates = Candidates(train)
+        self.models = {}
+        self._own = self._table = None
+
+    def fit(self, K):
+        """Result of K clusters on the rows to fit."""
+        search = self.search
+        if search.local is not None and K == search.n > 1:
+            return self._local()
+        pool = search.penalised(self.train, K)
+        start = self._start(K) if search.grow and K > 1 else None
+        result = search.fit(pool, K, start, self.candidates, start is None or search.few)
+        if search.grow:
+            self.models[K] = result.cluster_params
+        return result
+
+    def _local(self):
+        """Result of a model for each client."""
+        if self._own is None:
+            self._own = self.search.local(self.search.penalised(self.train, self.train.n_clients))
+        return self._own
+
+    def _start(self, K):
+        """Models to start from: those of fewer clusters, and clients' that help others most."""
+        train = self.train
+        if self._table is None:
+            models = self._local().cluster_params
+            some = np.arange(len(models))
+            if len(some) > MAX_CANDIDATES:
+                some = np.sort(self.search.rng.choice(some, MAX_CANDIDATES, replace=False))
+            losses = np.nan_to_num(train.losses(models[some]), nan=np.inf)
+            # What a model is worth to its own client says nothing.
+            losses[some, np.arange(len(some))] = np.inf
+            self._table = models[some], losses
+        models, losses = self._table
+        theta = self.models[max(k for k in self.models if k < K)]
+        best = np.nan_to_num(train.losses(theta).min(axis=1), nan=np.inf, posinf=1e300)
+        weights = train.client_weights
+        while len(theta) < K:
+            gain = weights @ np.maximum(best[:, None] - losses, 0.0)
+            pick = int(gain.argmax())
+            theta = np.vstack([theta, models[pick]])
+            best = np.minimum(best, losses[:, pick])
+        return theta
 
 
 def _held_losses(held, result):
     """Mean loss of each client's model on its rows that were held out."""
     theta, labels = result.cluster_params, result.labels
     losses = held.objectives(theta[labels]) - held.penalties(theta)[labels]
-    return np.nan_to_num(np.asarray(losses, dtype=float), nan=np.inf)
-
-
-def _compare(before, losses, weights):
-    """Mean gain of the clients over the losses before, and its standard error."""
-    if before is None:
-        return np.nan, np.nan
-    with np.errstate(invalid="ignore"):
-        gain = before - losses
-    if not np.isfinite(gain).all():
-        return (np.inf, 0.0) if np.isfinite(losses).all() else (-np.inf, 0.0)
-    mean = weights @ gain
-    n = max(np.count_nonzero(weights), 2)
-    return mean, np.sqrt(n / (n - 1) * np.sum((weights * (gain - mean)) ** 2))
+    losses = np.nan_to_num(np.asarray(losses, dtype=float), nan=np.inf)
+    return np.where(held.client_weights > 0, losses, 0.0)
 
 
 def _join(histories):
     """Histories of several fits, one after the other, with the K that each tried."""
-    names = [name for name in histories[-1][1] if all(name in h for _, h in histories)]
-    joined = {name: np.concatenate([h[name] for _, h in histories]) for name in names}
-    tried = [np.full(len(h["objective"]), K) for K, h in histories]
-    return joined | {"searched": np.concatenate(tried)}
+    lengths = [len(history["objective"]) for _, history in histories]
+    joined = {}
+    for name in dict.fromkeys(name for _, history in histories for name in history):
+        # A model a client has no clusters to compare.
+        parts = [
+            h.get(name, np.full(n, np.nan)) for (_, h), n in zip(histories, lengths, strict=True)
+        ]
+        joined[name] = np.concatenate(parts)
+    tried = np.repeat([K for K, _ in histories], lengths)
+    return joined | {"searched": tried}

@@ -320,12 +320,15 @@ def test_number_of_clusters_is_found(Estimator, make, n_clusters):
     assert model.n_clusters_ == n_clusters
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     search = model.search_
-    np.testing.assert_array_equal(search["n_clusters"], np.arange(1, n_clusters + 3))
+    # Two more than were found, and a model a client, do not gain.
+    n_clients = len(data.labels)
+    tried = [*range(1, n_clusters + 3), n_clients]
+    np.testing.assert_array_equal(search["n_clusters"], tried)
     assert search["accepted"][n_clusters - 1]
     assert not search["accepted"][n_clusters:].any()
     # The history has the rounds of all fits, and all that they sent.
     searched = model.history_["searched"]
-    assert set(searched) == {0, *range(1, n_clusters + 3)}
+    assert set(searched) == {0, *tried}
     assert model.n_iter_ == len(searched)
     assert model.floats_down_ >= search["floats_down"].sum()
     # The final fit is that of the number found, from all rows.

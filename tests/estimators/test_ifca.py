@@ -14,6 +14,7 @@ from skcfl import (
     IFCAClassifier,
     IFCARegressor,
     LocalModelsRegressor,
+    OracleClustersClassifier,
     OracleClustersRegressor,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -51,7 +52,12 @@ def test_regressor_recovers_separated_clusters_with_defaults(seed):
 def test_classifier_recovers_separated_clusters_with_defaults(seed):
     data = classification(seed)
     model = fit(IFCAClassifier(n_clusters=3, random_state=seed), data)
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    score = adjusted_rand_score(data.labels, model.labels_)
+    if score < 1.0:
+        # The prior may move a client of few rows: then for the better.
+        oracle = fit(OracleClustersClassifier(labels=data.labels, alpha=model.alpha_), data)
+        assert model.objective_ < oracle.objective_
+    assert score > 0.85
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -172,7 +178,7 @@ def test_same_random_state_same_result_for_any_n_jobs(options, monkeypatch):
 def test_one_client_is_ridge(fit_intercept):
     rng = np.random.RandomState(0)
     X, y = rng.standard_normal((50, 4)), rng.standard_normal(50)
-    model = IFCARegressor(n_clusters=1, alpha=0.1, fit_intercept=fit_intercept)
+    model = IFCARegressor(1, alpha=0.1, fit_intercept=fit_intercept, standardize=False)
     model.fit(X, y, groups=["only"] * 50)
     ridge = Ridge(alpha=0.1 * 50, fit_intercept=fit_intercept, tol=1e-12).fit(X, y)
     np.testing.assert_allclose(model.coef_[0], ridge.coef_, atol=1e-10)
@@ -183,7 +189,7 @@ def test_one_client_is_ridge(fit_intercept):
 def test_one_client_is_logistic_regression(n_classes):
     rng = np.random.RandomState(1)
     X, y = rng.standard_normal((80, 3)), rng.randint(0, n_classes, 80)
-    model = IFCAClassifier(n_clusters=1, alpha=0.05).fit(X, y, groups=[0] * 80)
+    model = IFCAClassifier(1, alpha=0.05, standardize=False).fit(X, y, groups=[0] * 80)
     reference = LogisticRegression(C=1 / (80 * 0.05), tol=1e-12, max_iter=10000).fit(X, y)
     np.testing.assert_allclose(
         model.predict_proba(X, groups=[0] * 80), reference.predict_proba(X), atol=1e-6
@@ -196,7 +202,8 @@ def test_one_client_is_poisson_regression():
     rng = np.random.RandomState(2)
     X = rng.standard_normal((80, 3))
     y = rng.poisson(np.exp(X @ [0.5, -0.3, 0.1] + 0.7)).astype(float)
-    model = IFCARegressor(n_clusters=1, loss="poisson", alpha=0.05).fit(X, y, groups=[0] * 80)
+    model = IFCARegressor(1, loss="poisson", alpha=0.05, standardize=False)
+    model.fit(X, y, groups=[0] * 80)
     reference = PoissonRegressor(alpha=0.05, tol=1e-12, max_iter=10000).fit(X, y)
     np.testing.assert_allclose(model.coef_[0], reference.coef_, atol=1e-6)
 
@@ -215,11 +222,11 @@ def test_one_cluster_is_fedavg(averaging, polish):
 
 def test_fedavg_is_the_pooled_fit():
     data = regression(5)
-    fed = fit(FedAvgRegressor(alpha=0.01), data)
+    fed = fit(FedAvgRegressor(alpha=0.01, standardize=False), data)
     ridge = Ridge(alpha=0.01 * len(data.y), tol=1e-12).fit(data.X, data.y)
     np.testing.assert_allclose(fed.cluster_coef_[0], ridge.coef_, atol=1e-10)
     binary = classification(5)
-    fedc = fit(FedAvgClassifier(alpha=0.01), binary)
+    fedc = fit(FedAvgClassifier(alpha=0.01, standardize=False), binary)
     logistic = LogisticRegression(C=1 / (0.01 * len(binary.y)), tol=1e-12, max_iter=10000)
     logistic.fit(binary.X, binary.y)
     np.testing.assert_allclose(fedc.cluster_coef_[0], logistic.coef_[0], atol=1e-6)
