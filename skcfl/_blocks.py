@@ -14,6 +14,8 @@ Rows come last, outputs before them: predictions are ``(c, C, n)`` or ``(c, K, C
 import numpy as np
 from scipy import sparse
 
+from ._memory import require
+
 BLOCK_BYTES = 4 * 2**20
 # A client at least this fraction of the longest one of its block may share the block.
 MIN_FILL = 0.8
@@ -202,6 +204,13 @@ class SparseBlock(Block):
 
     def dense(self):
         """Design matrices as an array of shape (c, n, d)."""
+        c, n, d = self.shape
+        require(
+            c * n * d * self.dtype.itemsize,
+            f"Dense copies of {c * n} sparse rows of {d} columns",
+            "Methods of first order, as IFCA, FedAvg or CLoVE, leave rows sparse; or take fewer "
+            "columns (feature selection, hashing or a projection).",
+        )
         return self.X.toarray().reshape(self.shape)
 
     def _rows(self, rows):

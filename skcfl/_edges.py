@@ -9,6 +9,8 @@ stored and a block stays in cache.
 import numpy as np
 from scipy import sparse
 
+from ._memory import require
+
 TILE_BYTES = 2**20
 
 
@@ -79,6 +81,24 @@ def edge_blocks(graph, d):
     if not graph.is_complete:
         return [EdgeList(graph.heads, graph.tails, graph.weights, graph.n_nodes)]
     return square_tiles(0, graph.n_nodes, d, graph.weight)
+
+
+def require_edges(graph, d, n_arrays):
+    """Raise an error if so many arrays of edge variables of `d` numbers do not fit in memory."""
+    each = 8 * d * n_arrays
+
+    def instead(there):
+        if not graph.is_complete:
+            return "Take a graph with fewer edges, or models with fewer parameters."
+        return (
+            f"About {int(np.sqrt(2.0 * there / each))} nodes would fit with all pairs; graph='knn' "
+            "compares neighbours only, and its memory grows with the number of nodes."
+        )
+
+    what = (
+        f"The {graph.n_edges} edges of {graph.n_nodes} nodes, with {n_arrays} times {d} numbers,"
+    )
+    require(each * graph.n_edges, what, instead)
 
 
 def square_tiles(start, stop, d, weight):

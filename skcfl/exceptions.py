@@ -1,6 +1,19 @@
-"""Warnings of the package."""
+"""Warnings and errors of the package."""
 
-__all__ = ["SingleClientWarning"]
+__all__ = ["NotEnoughMemoryError", "SingleClientWarning"]
+
+
+class NotEnoughMemoryError(MemoryError):
+    """Raised before something is allocated that does not fit into the memory available.
+
+    The message says how much is needed, how much there is, and what would fit.
+
+    Examples
+    --------
+    >>> from skcfl.exceptions import NotEnoughMemoryError
+    >>> issubclass(NotEnoughMemoryError, MemoryError)
+    True
+    """
 
 
 class SingleClientWarning(UserWarning):

@@ -18,6 +18,7 @@ from sklearn.utils.random import sample_without_replacement
 from ._checks import LEAST, MOST, Count, about, real_array
 from ._divergence import kl_divergences
 from ._links import shortest_links
+from ._memory import require
 
 __all__ = [
     "Graph",
@@ -38,6 +39,8 @@ _NODES = [Count(1, MAX_NODES)]
 _COUNT = [Count()]
 _SCALE = [Interval(Real, 0, None, closed="neither"), None]
 _WEIGHT = Interval(Real, LEAST, MOST, closed="both")
+# Bytes that the conversion of an entry of a matrix takes up, copies for its checks included.
+ENTRY = 64
 # Coordinates up to which neighbours are looked up in a tree.
 MAX_TREE = 15
 
@@ -128,6 +131,10 @@ class Graph:
 
     def _pairs(self):
         if self._ends is None:
+            # A mask of all pairs, and two numbers an edge.
+            what = f"The ends of the edges of a complete graph of {self.n_nodes} nodes"
+            instead = "knn_graph compares neighbours only."
+            require(self.n_nodes**2 + 16 * self.n_edges, what, instead)
             self._ends = np.triu_indices(self.n_nodes, 1)
         return self._ends
 
@@ -206,6 +213,8 @@ class Graph:
         if not Count(1, MAX_NODES).is_satisfied_by(n_clusters):
             raise ValueError(f"n_clusters must be a positive integer, got {n_clusters!r}.")
         labels = _numbers(labels, self.n_nodes, "labels", n_clusters)
+        what = f"Weights between all pairs of {n_clusters} clusters"
+        require(24 * n_clusters**2, what, "Merge clusters, or take those that are of interest.")
         if self.is_complete:
             sizes = np.bincount(labels, minlength=n_clusters).astype(float)
             W = self.weight * np.outer(sizes, sizes)
@@ -294,6 +303,9 @@ def graph_of_matrix(A, name):
             f"{name} must be a square matrix of weights, one row and column a node, got shape "
             f"{A.shape}."
         )
+    number = A.nnz if sparse.issparse(A) else np.count_nonzero(A)
+    instead = "Use complete_graph where all pairs weigh the same, or knn_graph for neighbours."
+    require(ENTRY * number, f"The {number} weights of {name} as a list of edges", instead)
     A = sparse.coo_array(A)
     if not np.isfinite(A.data).all() or (A.data < 0).any():
         raise ValueError(f"{name} must hold finite non-negative weights.")
@@ -458,7 +470,10 @@ def distance_graph(distances, n_neighbors=5, *, scale=None):
     >>> distance_graph(D, n_neighbors=1, scale=1.0).weights.round(3)
     array([0.368, 0.135])
     """
-    D = np.array(real_array(distances, "distances", finite=False))
+    D = real_array(distances, "distances", finite=False)
+    instead = "Where nodes have coordinates knn_graph(points) needs no distances."
+    require(32 * D.size, f"Copies of the distances of {len(D)} nodes and their order", instead)
+    D = np.array(D)
     if D.ndim != 2 or D.shape[0] != D.shape[1] or not D.size:
         raise ValueError(f"distances must be a square matrix, got shape {D.shape}.")
     n = len(D)

@@ -39,6 +39,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 from sklearn.utils._param_validation import validate_params
 
+from .._edges import require_edges
 from .._newton import solve_columns
 from ._certified import CHECK_EVERY, FIRST_CHECK, MAX_SPLITS, SETTLED, CertifiedLoop
 from ._parameters import LOOP
@@ -139,6 +140,9 @@ class _ADMM(CertifiedLoop):
 
     def _start(self, old):
         problem, lam = self.problem, self.lam
+        # Those of the state, of an old one, and of flows that clients without rows pass on.
+        n_arrays = 1 + (old is not None) + 2 * bool(problem.pool.without_rows.any())
+        require_edges(problem.graph, problem.d, n_arrays)
         r = max(float(problem.graph.degrees(weighted=False).mean()), 1e-12)
         rho = problem.curvature() / r
         if old is None:

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import clone
 
 from .._contraction import FusionProblem, lam_max_bounds
-from .._edges import square_tiles
+from .._edges import require_edges, square_tiles
 from ..graphs import complete_graph
 from ..penalties import L2
 from ._alternating import Options, alternate
@@ -48,6 +48,8 @@ class FPFCProblem(FusionProblem):
 
     def __init__(self, pool, penalty, strength=None, init="auto"):
         super().__init__(pool, complete_graph(pool.n_clients), penalty)
+        # Differences and duals.
+        require_edges(self.graph, self.d, 2)
         self.init = init
         self._common, self._curvature = None, None
         if pool.n_clients > 1:

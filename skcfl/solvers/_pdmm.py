@@ -67,7 +67,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
 from .._checks import MOST, Count
-from .._edges import EdgeList, Tile
+from .._edges import EdgeList, Tile, require_edges
 from ._certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
 from ._parameters import LOOP, POSITIVE
 
@@ -224,6 +224,9 @@ class _PDMM(CertifiedLoop):
         """Set up the first iterate."""
         problem = self.problem
         graph = problem.graph
+        # Differences and duals, averages where duals are not sampled, as many of an old state.
+        n_arrays = (2 + (not self.independent)) * (1 + (old is not None))
+        require_edges(graph, problem.d, n_arrays)
         self.deg = graph.degrees(weighted=False)
         self.damping = _damping(graph, self.deg)
         self.laplacian = None if graph.is_complete else graph.laplacian(weighted=False)

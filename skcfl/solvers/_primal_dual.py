@@ -66,6 +66,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils._param_validation import Interval, validate_params
 
+from .._edges import require_edges
 from ._certified import CHECK_EVERY, SETTLED, CertifiedLoop
 from ._parameters import LOOP, POSITIVE
 
@@ -164,6 +165,8 @@ class _PrimalDual(CertifiedLoop):
 
     def _start(self, ratio, old):
         problem = self.problem
+        # Those of the state, and of an old one or of a check.
+        require_edges(problem.graph, problem.d, 2)
         if ratio is None:
             ratio = old.ratio if old is not None and old.lam == self.lam else self._first_ratio()
         if old is None:
