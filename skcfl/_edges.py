@@ -90,14 +90,14 @@ def require_edges(graph, d, n_arrays):
     def instead(there):
         if not graph.is_complete:
             return "Take a graph with fewer edges, or models with fewer parameters."
-        fit = int(np.sqrt(2.0 * there / each))
         return (
-            f"About {fit} nodes would fit with all pairs; graph='knn' compares neighbours only, "
-            "and its memory grows with the number of nodes."
+            f"About {int(np.sqrt(2.0 * there / each))} nodes would fit with all pairs; graph='knn' "
+            "compares neighbours only, and its memory grows with the number of nodes."
         )
 
-    each_has = f"with {n_arrays} times {d} numbers,"
-    what = f"The {graph.n_edges} edges of {graph.n_nodes} nodes, {each_has}"
+    what = (
+        f"The {graph.n_edges} edges of {graph.n_nodes} nodes, with {n_arrays} times {d} numbers,"
+    )
     require(each * graph.n_edges, what, instead)
 
 

@@ -81,6 +81,10 @@ def require(needed, what, instead):
 
 def _size(number):
     """Bytes as text."""
-    units = ("bytes", "kB", "MB", "GB", "TB")
-    k = next((k for k in range(len(units)) if number < 1000 ** (k + 1)), len(units) - 1)
-    return f"{number / 1000**k:.3g} {units[k]}"
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1000:
+            break
+        number /= 1000
+    else:
+        unit = "TB"
+    return f"{number:.3g} {unit}"

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from fusion_problems import make_points
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning
@@ -27,6 +28,7 @@ from skcfl import (
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import Location
+from skcfl.solvers._path import Refits, log_partitions
 
 REGRESSION = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
 CLASSIFICATION = make_clustered_classification(n_clients=10, n_clusters=2, random_state=0)
@@ -426,3 +428,30 @@ def test_in_a_pipeline_no_worse_than_pooled_or_local():
     pooled = losses(FedAvgClassifier(group_col="hospital"))
     local = losses(LocalModelsClassifier(group_col="hospital"))
     assert chosen < min(pooled, local)
+
+
+# ------------------------------------------------------------------ the criterion of a partition
+
+
+def test_criterion_of_a_partition_is_the_formula():
+    """Every term, that of the number of clusters included, by hand on points."""
+    rng = np.random.RandomState(0)
+    X = rng.standard_normal((5, 2))
+    refits = Refits(make_points(X))
+    labels = np.array([0, 0, 1, 1, 2])
+    n_k, K, p = np.array([2.0, 2.0, 1.0]), 3, 2
+    means = np.array([X[labels == k].mean(axis=0) for k in range(K)])
+    loss = np.bincount(labels, 0.5 * ((X - means[labels]) ** 2).sum(axis=1))
+    common = np.bincount(labels, 0.5 * ((X - X.mean(axis=0)) ** 2).sum(axis=1))
+    total = ((n_k * loss + common) / (n_k + 1)).sum()
+    partitions = 25  # of five things into three parts
+    expected = (
+        (X.size - p) * np.log(total)
+        + (np.minimum(p, n_k * 2) * np.log1p(n_k)).sum()
+        + p * np.log((n_k / (1 + n_k)).sum())
+        + 2 * np.log(partitions)
+        + 2 * np.log(K)
+    )
+    assert log_partitions(5, 3) == pytest.approx(np.log(partitions), abs=0.1)
+    approximate = 2 * (log_partitions(5, 3) - np.log(partitions))
+    assert refits.criterion(labels) == pytest.approx(expected + approximate, rel=1e-9)

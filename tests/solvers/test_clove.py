@@ -14,7 +14,15 @@ from sklearn.mixture import GaussianMixture
 from skcfl.clients import ClientPool
 from skcfl.models import LinearModel
 from skcfl.solvers import LossClusters, Options, alternate
-from skcfl.solvers._clove import EMBEDDINGS, MATCHINGS, embed, finite_losses, match
+from skcfl.solvers._clove import (
+    EMBEDDINGS,
+    MATCHINGS,
+    embed,
+    finite_losses,
+    kmeans,
+    lloyd,
+    match,
+)
 
 TRUTH = np.repeat([0, 1, 2], 6)
 
@@ -404,3 +412,30 @@ def test_a_random_first_round_deals_the_clients_evenly(averaging):
     for rule in (None, rule_for(pool)):
         result = alternate(pool, theta, options, np.random.RandomState(3), rule=rule)
         np.testing.assert_array_equal(np.bincount(result.extra["round_labels"][0]), [6, 6])
+
+
+def test_a_diverged_model_is_much_worse_than_any_other():
+    """Ten times the largest loss: as large as it would tell its clients apart from nobody."""
+    losses = np.array([[1.0, 3.0], [2.0, np.nan], [np.inf, 5.0]])
+    np.testing.assert_array_equal(finite_losses(losses), [[1, 3], [2, 50], [20, 5]])
+
+
+@pytest.mark.parametrize(("n", "K"), [(18, 3), (60, 12), (3000, 4)])
+def test_kmeans_is_as_good_as_that_of_scikit_learn(n, K):
+    rng = np.random.RandomState(n)
+    vectors = rng.normal(size=(n, K)) + 3 * rng.normal(size=(K, K))[rng.randint(K, size=n)]
+    labels, inertia = kmeans(vectors, K, rng)
+    centres = np.array([vectors[labels == k].mean(axis=0) for k in range(K)])
+    np.testing.assert_allclose(((vectors - centres[labels]) ** 2).sum(), inertia, rtol=1e-9)
+    reference = KMeans(K, n_init=10, random_state=0).fit(vectors)
+    assert inertia <= 1.05 * reference.inertia_
+    # A fixed point.
+    assert lloyd(vectors, centres[None])[1] == pytest.approx(inertia)
+
+
+def test_lloyd_fills_empty_clusters():
+    vectors = np.array([[0.0], [0.1], [5.0], [5.1]])
+    labels, inertia = lloyd(vectors, np.array([[[0.0], [100.0]]]))
+    np.testing.assert_array_equal(labels[:2] == labels[0], True)
+    assert labels[2] == labels[3] != labels[0]
+    assert inertia == pytest.approx(0.01)

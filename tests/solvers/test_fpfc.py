@@ -368,3 +368,10 @@ def test_grid_of_a_norm_ends_where_all_are_equal():
     numbers = [fpfc(problem, lam, options, None)[0].labels.max() + 1 for lam in lams]
     assert numbers[0] > 1 and numbers[-1] == 1
     assert lams[0] == pytest.approx(0.01 * lams[-1])
+
+
+def test_at_least_one_client_takes_part():
+    result, _ = run(make_pool(), 0.1, participation=0.01, max_iter=4, n_iter_no_change=None)
+    some, _ = run(make_pool(), 0.1, participation=1 / 6, max_iter=4, n_iter_no_change=None)
+    np.testing.assert_array_equal(result.params, some.params)
+    assert (result.params != make_pool().solve()[0]).any()
