@@ -440,7 +440,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         log_proba : ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``.
         """
-        return np.log(self.predict_proba(X, groups))
+        with np.errstate(divide="ignore"):  # a probability may be zero to the last digit
+            return np.log(self.predict_proba(X, groups))
 
     def score(self, X, y=None, sample_weight=None, groups=None):
         """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
@@ -470,9 +471,12 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             return -float(np.average(losses, weights=_check_weights(sample_weight, X)))
         predicted = self.predict(X, groups)
         y = self._check_target(y, len(predicted))
+        if kind == "regressor":
+            check_size(y.astype(float, copy=False), "y")
         weights = _check_weights(sample_weight, np.zeros((len(predicted), 1)))
         metric = accuracy_score if kind == "classifier" else r2_score
-        return metric(y, predicted, sample_weight=weights)
+        with about("y"), np.errstate(over="ignore", invalid="ignore"):
+            return float(metric(y, predicted, sample_weight=weights))
 
     def predict_cluster(self, X, label):
         """Predict with the model of a cluster, whoever the rows belong to.
@@ -874,7 +878,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
 
     def _known_classes(self, y):
         """Codes of classes that were seen in fit."""
-        values, codes = np.unique(y, return_inverse=True)
+        with about("y"):
+            values, codes = np.unique(y, return_inverse=True)
         known = np.isin(values, self.classes_)
         if not known.all():
             raise ValueError(
@@ -885,7 +890,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
 
     def _check_labels(self, label, n_rows):
         """One cluster label a row."""
-        labels = np.asarray(label)
+        with about("label"):
+            labels = np.asarray(label)
         if labels.dtype.kind not in "iu" or labels.shape not in ((), (n_rows,)):
             raise ValueError(
                 f"label must be an integer or {n_rows} integers, one for each row, got "

@@ -1,6 +1,19 @@
 """matplotlib, loaded when something is drawn."""
 
-__all__ = ["axes_or_new"]
+__all__ = ["axes_or_new", "check_name"]
+
+
+def check_name(name):
+    """Return the name of a curve, a string or None.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a string or None, got {type(name).__name__}.")
+    return name
 
 
 def axes_or_new(ax, caller):

@@ -3,7 +3,8 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._axes import axes_or_new
+from .._checks import about
+from ._axes import axes_or_new, check_name
 
 __all__ = ["ConvergenceDisplay"]
 
@@ -99,7 +100,8 @@ class ConvergenceDisplay:
         display : ConvergenceDisplay
             With the curve drawn.
         """
-        check_is_fitted(estimator, "history_")
+        with about("estimator"):
+            check_is_fitted(estimator, "history_")
         display = cls(
             history=estimator.history_,
             itemsize=estimator.params_.dtype.itemsize,
@@ -139,12 +141,12 @@ class ConvergenceDisplay:
         if y is None:
             y = next((c for c in ("gap", "change", "objective") if c in self.columns_), "bytes")
         for parameter, value in (("x", x), ("y", y)):
-            if value not in self.columns_:
+            if not isinstance(value, str) or value not in self.columns_:
                 raise ValueError(
                     f"{parameter} must be a column of the history, one of "
                     f"{sorted(self.columns_)}, got {value!r}."
                 )
-        name = self.name if name is None else name
+        name = check_name(self.name if name is None else name)
         self.ax_ = ax = axes_or_new(ax, "ConvergenceDisplay.plot")
         self.figure_ = ax.figure
         line_kw = {"label": name, **line_kw}

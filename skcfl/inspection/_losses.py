@@ -5,7 +5,9 @@ import copy
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._axes import axes_or_new
+from .._checks import about
+from .._groups import check_ids, encode
+from ._axes import axes_or_new, check_name
 
 __all__ = ["LossMatrixDisplay", "RoundsDisplay"]
 
@@ -102,12 +104,13 @@ class LossMatrixDisplay:
         display : LossMatrixDisplay
             With the heat map drawn.
         """
-        check_is_fitted(estimator, "cluster_params_")
+        with about("estimator"):
+            check_is_fitted(estimator, "cluster_params_")
         losses = estimator.cluster_losses(X, y, groups)
         if groups is None and len(losses) == len(estimator.groups_):
             ids = estimator.groups_
         else:
-            ids = np.arange(len(losses)) if groups is None else np.unique(np.asarray(groups))
+            ids = np.arange(len(losses)) if groups is None else encode(check_ids(groups))[0]
         labels = losses.argmin(axis=1)
         known = dict(zip(estimator.groups_.tolist(), estimator.labels_.tolist(), strict=True))
         labels = np.array(
@@ -306,7 +309,8 @@ class RoundsDisplay:
         ValueError
             If the fit kept nothing that could be drawn.
         """
-        check_is_fitted(estimator, "history_")
+        with about("estimator"):
+            check_is_fitted(estimator, "history_")
         ari, score = estimator.history_.get("ari"), None
         if X is not None:
             if not hasattr(estimator, "round_params_"):
@@ -353,14 +357,14 @@ class RoundsDisplay:
         curves = {"ari": self.ari, "score": self.score}
         there = [key for key, values in curves.items() if values is not None]
         curve = there[0] if curve is None and there else curve
-        if curve not in there:
+        if not isinstance(curve, str) or curve not in there:
             raise ValueError(
                 f"curve must be one of {there}, which the fit has, got {curve!r}. Fit with "
                 "true_labels for the adjusted Rand index, with keep_rounds=True and rows to "
                 "score for the score."
             )
         values = np.asarray(curves[curve], dtype=float)
-        name = self.name if name is None else name
+        name = check_name(self.name if name is None else name)
         self.ax_ = ax = axes_or_new(ax, "RoundsDisplay.plot")
         self.figure_ = ax.figure
         line_kw = {"label": name, **line_kw}

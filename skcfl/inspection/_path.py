@@ -218,7 +218,7 @@ class ClusterPathDisplay:
         ValueError
             If `kind` is another one, or the shapes do not belong together.
         """
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}.")
         self._check()
         self.ax_ = ax = axes_or_new(ax, "ClusterPathDisplay.plot")
@@ -329,11 +329,16 @@ class ClusterPathDisplay:
     def _principal(self):
         """Models in the directions in which those of the path vary, most first."""
         flat = self._params.reshape(-1, self._params.shape[2]).astype(float)
-        flat = flat - flat.mean(axis=0)
+        # Two points at least, of a size whose squares do not overflow.
+        size = max(float(np.abs(flat).max()), 1e-300)
+        flat = (flat - flat.mean(axis=0)) / size
+        if len(flat) < 2:
+            flat = np.vstack([flat, flat])
         u, s, v = np.linalg.svd(flat, full_matrices=False)
         _, v = svd_flip(u, v, u_based_decision=False)
         share = s**2 / max(float((s**2).sum()), 1e-300)
-        return (flat @ v.T).reshape(*self._params.shape[:2], -1), share
+        points = size * (flat @ v.T)[: self._labels.size]
+        return points.reshape(*self._params.shape[:2], -1), share
 
     def _plot_n_clusters(self, ax, line_kw):
         style = {"marker": "o", "markersize": 3.5, "color": "C0", **line_kw}
