@@ -3,7 +3,7 @@
 import decimal
 import re
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
@@ -13,6 +13,9 @@ from sklearn.utils._param_validation import Interval
 __all__ = [
     "LEAST",
     "MOST",
+    "MOST_STEPS",
+    "NOT_NEGATIVE",
+    "POSITIVE",
     "Count",
     "about",
     "check_size",
@@ -24,8 +27,15 @@ __all__ = [
 
 # Numbers of which products and quotients neither overflow nor vanish.
 LEAST, MOST = 1e-100, 1e100
+# Rows of a batch, or steps of a round: what fits into an array's index.
+MOST_STEPS = 10**9
 # Largest numbers of which products and sums of squares over many rows do not overflow.
 LARGEST = {np.dtype(np.float64): MOST, np.dtype(np.float32): 1e15}
+
+
+#: Constraints of numbers that are multiplied and divided by.
+POSITIVE = Interval(Real, LEAST, MOST, closed="both")
+NOT_NEGATIVE = Interval(Real, 0, MOST, closed="both")
 
 
 class Count(Interval):
@@ -76,16 +86,20 @@ def is_missing(value):
         return False
 
 
-def check_size(values, name):
-    """Raise a ValueError if an array (or sparse matrix) of floats holds numbers too large."""
+def check_size(values, name, dtype=None):
+    """Raise a ValueError if an array (or sparse matrix) of floats holds numbers too large.
+
+    Too large for the arithmetic of `dtype`, by default that of the array.
+    """
     values = values.data if sparse.issparse(values) else values
-    limit = LARGEST.get(values.dtype, LARGEST[np.dtype(np.float64)])
+    dtype = values.dtype if dtype is None else np.dtype(dtype)
+    limit = LARGEST.get(dtype, MOST)
     largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     if largest > limit:
         raise ValueError(
             f"{name} holds numbers as large as {largest:.3g}, whose squares and products overflow "
-            f"in {values.dtype}: up to {limit:g} is possible. Scale {name}"
-            + (", or pass it in double precision." if values.dtype == np.float32 else ".")
+            f"in {dtype}: up to {limit:g} is possible. Scale {name}"
+            + (", or compute in double precision." if dtype == np.float32 else ".")
         )
 
 

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import get_scorer
 from sklearn.utils import ClassifierTags, RegressorTags
 
+from ._checks import about
 from .clients import ClientPool
 
 
@@ -50,7 +51,11 @@ class Folds:
         """
         X, y, _ = self.rows
         target = y if self.classes is None else self.classes[y]
-        return [Fold(self, *part) for part in cv.split(X, target, self.codes)]
+        with about("cv"):
+            parts = list(cv.split(X, target, self.codes))
+            if not parts:
+                raise ValueError("it makes no folds.")
+            return [Fold(self, *part) for part in parts]
 
     def take(self, index):
         """X, y, codes and weights of some rows."""

@@ -204,6 +204,11 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         model = self._local_model().bind(
             X.shape[1], n_classes=None if classes is None else len(classes), dtype=X.dtype
         )
+        if np.dtype(model.dtype) != X.dtype:  # networks compute in single precision
+            numbers = {"X": X, "y": None if classes is not None else y}
+            for name, values in {**numbers, "sample_weight": sample_weight}.items():
+                if values is not None:
+                    check_size(values, name, model.dtype)
         if y is not None:
             model.check_target(y)
         options = self._solve_options(groups)
@@ -268,7 +273,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
     def _encode_classes(self, y):
         if not _is_classifier(self):
             return None, y
-        with about("y"):
+        with about("y"), np.errstate(invalid="ignore"):
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
             if len(classes) < 2:
@@ -355,7 +360,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         """What to say of models that are not finite."""
         step = getattr(self, "step_size", "auto")
         cause = (
-            "X or y hold numbers too large for the solver: scale them"
+            "X, y or a parameter (alpha, lam, step_size) is too large for the arithmetic"
             if isinstance(step, str)
             else f"step_size={step!r} is too long for these X and y: lower it, or set it to 'auto'"
         )

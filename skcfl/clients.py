@@ -430,8 +430,9 @@ class ClientPool:
         out = np.empty(start.shape, dtype=self.dtype)
         out[self.without_rows] = start[self.without_rows]
         steps = np.broadcast_to(np.asarray(steps), (self.n_clients,))
-        rates = np.broadcast_to(np.asarray(step_size, dtype=self.dtype), (self.n_clients,))
-        rhos = np.broadcast_to(np.asarray(rho, dtype=self.dtype), (self.n_clients,))
+        with np.errstate(over="ignore"):  # a step too long for the type diverges, as it should
+            rates = np.broadcast_to(np.asarray(step_size, dtype=self.dtype), (self.n_clients,))
+            rhos = np.broadcast_to(np.asarray(rho, dtype=self.dtype), (self.n_clients,))
         pull = None if center is None else self._own(center)
         if pull is not None:
             idle = self.without_rows & (rhos > 0)

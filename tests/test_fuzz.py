@@ -1,10 +1,13 @@
 """Malformed and extreme arguments: an error that names the parameter, or a right result."""
 
 import decimal
+from collections import defaultdict
 
+import malformed
 import numpy as np
 import pytest
 
+import skcfl
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
 from skcfl.base import BaseFederated
 from skcfl.clients import ClientPool
@@ -139,3 +142,136 @@ def test_networks_have_no_second_order_calls():
         with pytest.raises(ValueError, match=f"{name} needs .* got MLP.*local_update"):
             getattr(pool, name)(*arguments)
     assert (pool.ledger.up, pool.ledger.down) == (0, 0)
+
+
+# ------------------------------------------------------------------------ calls at random
+
+#: Calls of each target: fits are what users do, and have most arguments.
+CALLS_OF_A_FIT, CALLS = 16, 7
+SHARES = 8
+
+
+def drawn_calls():
+    """Some calls of every target, each with one or two arguments replaced, always the same."""
+    rng = np.random.RandomState(0)
+    for name, target in malformed.targets().items():
+        cases = list(target.cases())
+        for _ in range(CALLS_OF_A_FIT if name.endswith(".fit") else CALLS):
+            # Two arguments at once find little more, and their errors may name either.
+            chosen = {
+                cases[i][0]: cases[i] for i in rng.randint(len(cases), size=1 + (rng.rand() < 0.1))
+            }
+            yield name, tuple(chosen.values())
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_malformed_calls(share):
+    """An error that names the argument, or numbers that are finite; nothing else."""
+    calls = list(drawn_calls())
+    assert len(calls) >= 2000
+    wrong = []
+    for name, changes in calls[share::SHARES]:
+        said = malformed.verdict(malformed.targets()[name], changes)
+        if said is not None:
+            wrong.append(f"{name} {changes}: {said}")
+    assert not wrong, "\n".join(wrong)
+
+
+#: What takes pools and problems, not arguments of users: other tests call it.
+DEVELOPERS = {
+    *("FPFCOptions", "FPFCRefits", "FPFCSearch", "FusionPath", "HeldOutSearch", "LamSearch"),
+    *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
+    *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
+    *("solve_local", "solve_pooled", "LocalModel", "Penalty", "ConcavePenalty"),
+    # what functions return
+    *("ClusteringConstants", "PartitionCertificate", "RecoveryInterval", "LamPath"),
+}
+
+
+def test_every_public_name_is_called():
+    modules = (
+        *(malformed.graphs, malformed.datasets, malformed.certificates, malformed.inspection),
+        *(malformed.model_selection, malformed.penalties, malformed.solver_functions),
+        *(malformed.models, skcfl),
+    )
+    called = defaultdict(int)
+    for name in malformed.targets():
+        called[name.split(".")[0].split("{")[0].split(" ")[0]] += 1
+    for module in modules:
+        names = {n for n in module.__all__ if not n.endswith("Warning")} - DEVELOPERS
+        assert not names - called.keys(), f"{module.__name__}: {names - called.keys()}"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (KeyError("W"), "KeyError"),
+        (np.linalg.LinAlgError("singular"), "does not name"),
+        (ValueError("a scipy text"), "does not name"),
+        (ValueError("X is wrong"), None),
+        (float("nan"), "nan"),
+        (1.0, None),
+    ],
+)
+def test_verdicts(outcome, said):
+    """The judge sees what it is there for."""
+
+    def call(X):
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    target = malformed.function_target(call, X=lambda: 1)
+    found = malformed.verdict(target, [("X", "nan")])
+    assert found is None if said is None else said in found
+
+
+def test_a_warning_of_numpy_is_a_fault():
+    target = malformed.function_target(lambda X: float(np.float64(X) * 1e308), X=lambda: 1.0)
+    assert "RuntimeWarning: overflow" in malformed.verdict(target, [("X", "1e308")])
+
+
+# ------------------------------------------------------------------- extreme, and right
+
+REGRESSORS = [
+    cls
+    for cls, given in malformed.estimators()
+    if cls.__name__.endswith("Regressor") and not given and "FPFC" not in cls.__name__
+]
+
+
+@pytest.mark.parametrize("cls", REGRESSORS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("of_y", [1.0, 2.0**-130, 2.0**130])
+@pytest.mark.parametrize("of_X", [1.0, 2.0**-200, 2.0**200])
+def test_units_however_large(cls, of_y, of_X):
+    """Units of X change nothing, those of y the predictions, and lam in these units."""
+    given = malformed.short_parameters(cls)
+    expected = cls(**given).fit(X, Y, groups=GROUPS)
+    if "lam" in given:
+        given["lam"] *= of_y
+    found = cls(**given).fit(of_X * X, of_y * Y, groups=GROUPS)
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
+    np.testing.assert_allclose(
+        found.predict(of_X * X, groups=GROUPS) / of_y,
+        expected.predict(X, groups=GROUPS),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("container", ["rename", "tuples", "sets", "objects", "bytes", "masked"])
+def test_ids_of_any_kind(container):
+    ids = {
+        "rename": np.array([f"x{g}" for g in GROUPS]),
+        "tuples": [("site", g) for g in GROUPS],
+        "sets": [frozenset([g]) for g in GROUPS],
+        "objects": [decimal.Decimal(int(g[-2:])) for g in GROUPS],
+        "bytes": np.asarray(GROUPS).astype("S"),
+        "masked": np.ma.array(GROUPS),
+    }[container]
+    expected = LocalModelsRegressor().fit(X, Y, groups=GROUPS)
+    found = LocalModelsRegressor().fit(X, Y, groups=ids)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-12)
+    np.testing.assert_allclose(
+        found.predict(X[:9], groups=ids[:9]), expected.predict(X[:9], groups=GROUPS[:9])
+    )

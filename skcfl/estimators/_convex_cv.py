@@ -7,6 +7,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.parallel import Parallel, delayed
 
+from .._checks import Count, about
 from .._docs import document
 from ..model_selection import ClientKFold
 from ..model_selection._path import check_lams
@@ -26,7 +27,7 @@ class LamCV:
     """
 
     _parameter_constraints = {
-        "n_lams": [Interval(Integral, 1, None, closed="left")],
+        "n_lams": [Count(1, 10**4)],
         "lams": ["array-like", None],
         "lam_min_ratio": [Interval(Real, 0, 1, closed="neither"), None],
         "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"]), "array-like"],
@@ -106,7 +107,8 @@ class LamCV:
         """The splitter; it finds the clients in the groups that it is given."""
         if isinstance(self.cv, Integral):
             return ClientKFold(int(self.cv), random_state=rng)
-        return check_cv(self.cv)
+        with about("cv"):
+            return check_cv(self.cv)
 
     def _n_folds(self):
         return self._splitter().get_n_splits(None, None, [0])

@@ -128,4 +128,4 @@ class NeuralMixin:
 
 def _is_linear(hidden_layer_sizes):
     """Whether there is no hidden layer."""
-    return np.size(hidden_layer_sizes) == 0
+    return np.asarray(hidden_layer_sizes, dtype=object).size == 0

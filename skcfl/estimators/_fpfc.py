@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._checks import MOST, MOST_STEPS, NOT_NEGATIVE, POSITIVE, Count, about, real_array
 from .._docs import document
 from .._optimizers import OPTIMIZERS
 from ..base import BaseFederated
@@ -31,22 +32,22 @@ class _FPFC(BaseFederated):
     """What the three flavours share."""
 
     _parameter_constraints = {
-        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "lam": [StrOptions({"auto"}), NOT_NEGATIVE],
         "penalty": [StrOptions({*CONCAVE, "l1", "l2"})],
-        "a": [Interval(Real, 1, None, closed="neither"), None],
-        "xi": [Interval(Real, 0, None, closed="neither"), None],
-        "penalty_scale": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "a": [Interval(Real, 1, MOST, closed="right"), None],
+        "xi": [POSITIVE, None],
+        "penalty_scale": [StrOptions({"auto"}), POSITIVE],
         "refit": ["boolean"],
-        "nu": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "nu": [StrOptions({"auto"}), NOT_NEGATIVE],
+        "rho": [StrOptions({"auto"}), POSITIVE],
         "local_steps": [
             StrOptions({"auto", "exact"}),
-            Interval(Integral, 1, None, closed="left"),
+            Count(1, MOST_STEPS),
             "array-like",
         ],
-        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "step_size": [StrOptions({"auto"}), POSITIVE],
         "optimizer": [StrOptions({"auto", *OPTIMIZERS})],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "batch_size": [Count(1, MOST_STEPS), None],
         "participation": [Interval(Real, 0, 1, closed="right")],
         "pairs": [StrOptions({"either", "both"})],
         "init": [StrOptions({"auto", "local", "common"}), "array-like"],
@@ -284,7 +285,8 @@ class _FPFC(BaseFederated):
         """Local steps, a number or one a client."""
         if isinstance(self.local_steps, str):
             return 10
-        steps = np.asarray(self.local_steps)
+        with about("local_steps"):
+            steps = np.asarray(self.local_steps)
         whole = steps.dtype.kind in "iu" and (steps >= 1).all()
         if not whole or steps.shape not in ((), (n,)):
             raise ValueError(
@@ -298,7 +300,7 @@ class _FPFC(BaseFederated):
         n, p = pool.n_clients, pool.n_params
         if isinstance(self.init, str):
             return self.init
-        start = np.asarray(self.init, dtype=float)
+        start = real_array(self.init, "init", finite=False)
         if start.shape != (n, p) or not np.isfinite(start).all():
             raise ValueError(
                 f"init must have shape ({n}, {p}), a finite model for each client, got shape "

@@ -15,9 +15,10 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from .._checks import NOT_NEGATIVE
 from .._contraction import FusionProblem, lam_max_bounds
 from ..base import BaseFederated
-from ..graphs import Graph, complete_graph, from_adjacency, knn_graph
+from ..graphs import Graph, complete_graph, graph_of_matrix, knn_graph
 from ..penalties import PENALTIES, Penalty, make_penalty
 from ..solvers import (
     LamSearch,
@@ -56,7 +57,7 @@ class FusionMixin:
     """
 
     _parameter_constraints = {
-        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "lam": [StrOptions({"auto"}), NOT_NEGATIVE],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "warm_start": ["boolean"],
@@ -365,7 +366,7 @@ def is_network(graph):
 
 def as_graph(graph):
     """Graph of a matrix of weights; a Graph is returned as it is."""
-    return graph if isinstance(graph, Graph) else from_adjacency(graph)
+    return graph if isinstance(graph, Graph) else graph_of_matrix(graph, "graph")
 
 
 def _clients(n):

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._checks import POSITIVE
 from .._contraction import FusionProblem
 from .._docs import document
 from .._points import BasePoints
@@ -77,7 +78,7 @@ class ConvexClustering(FusionMixin, BasePoints):
     _parameter_constraints = {
         **FusionMixin._parameter_constraints,
         "loss": [StrOptions({"squared_error", "huber"})],
-        "delta": [Interval(Real, 0, None, closed="neither")],
+        "delta": [POSITIVE],
         "graph": [StrOptions({"knn", "complete"}), "array-like", "sparse matrix", Graph],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "verbose": ["verbose"],

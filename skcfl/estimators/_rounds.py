@@ -8,6 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._checks import MOST_STEPS, POSITIVE, Count, real_array
 from .._groups import check_ids, encode
 from .._optimizers import OPTIMIZERS
 from ..base import BaseFederated
@@ -22,10 +23,10 @@ BRIEF = 5
 ROUND_CONSTRAINTS = {
     "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     "averaging": [StrOptions({"auto", "gradient", "model"})],
-    "local_steps": [Interval(Integral, 1, None, closed="left")],
+    "local_steps": [Count(1, MOST_STEPS)],
     "optimizer": [StrOptions({"auto", *OPTIMIZERS})],
-    "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-    "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+    "step_size": [POSITIVE, StrOptions({"auto"})],
+    "batch_size": [Count(1, MOST_STEPS), None],
     "participation": [Interval(Real, 0, 1, closed="right")],
     "weights": [StrOptions({"n_samples", "uniform"})],
     "tol": [Interval(Real, 0, None, closed="left")],
@@ -35,7 +36,7 @@ ROUND_CONSTRAINTS = {
 CHOICE_CONSTRAINTS = {
     "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     "init": [StrOptions(set(STARTS)), "array-like"],
-    "n_init": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    "n_init": [Count(1, 10**6), StrOptions({"auto"})],
     "first_assignment": [StrOptions({"loss", "random"})],
     "shared_layers": [Interval(Integral, 0, None, closed="left"), str, "array-like", None],
     "hold_out": [Interval(Real, 0, 1, closed="left")],
@@ -165,7 +166,7 @@ class AlternatingClustering(BaseFederated):
 
 
 def _check_init(init, n_clusters, n_params):
-    theta = np.asarray(init, dtype=float)
+    theta = real_array(init, "init", finite=False)
     if theta.shape != (n_clusters, n_params) or not np.isfinite(theta).all():
         raise ValueError(
             f"init must be one of {sorted(STARTS)} or a finite array of shape (n_clusters, "

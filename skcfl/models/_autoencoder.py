@@ -1,12 +1,11 @@
 """Autoencoder as a local model: no targets."""
 
-from numbers import Real
-
 import numpy as np
 from scipy import sparse
 from scipy.special import expit
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from .._checks import NOT_NEGATIVE
 from ._network import NETWORK_CONSTRAINTS, Network
 
 
@@ -52,7 +51,7 @@ class Autoencoder(Network):
     _parameter_constraints = {
         **NETWORK_CONSTRAINTS,
         "output_activation": [StrOptions({"identity", "sigmoid"})],
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        "alpha": [NOT_NEGATIVE],
         "precision": [StrOptions({"single", "double"})],
     }
 

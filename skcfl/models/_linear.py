@@ -2,14 +2,14 @@
 
 import copy
 from math import isfinite
-from numbers import Real
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from .._checks import NOT_NEGATIVE, POSITIVE
 from .._newton import invert_scaled
 from ._base import check_class_weight, choose
 from ._convex import MAX_DENSE, ConvexModel
@@ -75,9 +75,9 @@ class LinearModel(ConvexModel):
 
     _parameter_constraints = {
         "loss": [StrOptions(set(LOSSES))],
-        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "alpha": [StrOptions({"auto"}), NOT_NEGATIVE],
         "fit_intercept": ["boolean"],
-        "delta": [Interval(Real, 0, None, closed="neither")],
+        "delta": [POSITIVE],
         "standardize": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }

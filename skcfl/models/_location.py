@@ -1,11 +1,10 @@
 """Location of a client's rows: the local model of convex clustering."""
 
-from numbers import Real
-
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from .._checks import POSITIVE
 from .._newton import solve_scaled
 from ._base import choose
 from ._convex import ConvexModel
@@ -37,7 +36,7 @@ class Location(ConvexModel):
 
     _parameter_constraints = {
         "loss": [StrOptions({"squared_error", "huber"})],
-        "delta": [Interval(Real, 0, None, closed="neither")],
+        "delta": [POSITIVE],
     }
 
     #: The width of the rows about their location is not known.

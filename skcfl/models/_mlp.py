@@ -1,9 +1,8 @@
 """Multi-layer perceptron as a local model."""
 
-from numbers import Real
+from sklearn.utils._param_validation import StrOptions
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from .._checks import NOT_NEGATIVE, POSITIVE
 from ._base import check_class_weight
 from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
 from ._network import NETWORK_CONSTRAINTS, Network
@@ -62,8 +61,8 @@ class MLP(Network):
     _parameter_constraints = {
         **NETWORK_CONSTRAINTS,
         "loss": [StrOptions(set(LOSSES))],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "delta": [Interval(Real, 0, None, closed="neither")],
+        "alpha": [NOT_NEGATIVE],
+        "delta": [POSITIVE],
         "precision": [StrOptions({"single", "double"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }

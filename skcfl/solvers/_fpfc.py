@@ -49,6 +49,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
+from .._checks import LARGEST
 from ._fpfc_problem import cluster_means, rms
 from ._path import numbered
 from ._result import Result
@@ -222,12 +223,13 @@ class _Rounds:
     def run(self):
         """Rounds until the models are stationary or the partition is settled."""
         options = self.options
-        every = int(np.ceil(CHECK_EVERY / options.participation))
+        every = int(np.ceil(min(CHECK_EVERY / options.participation, options.max_iter)))
         next_check, last = 1, 0
         self.pool.ledger.since_mark()
         for k in range(1, options.max_iter + 1):
             members = self._draw()
             self._train(members)
+            self._check_size(k)
             check = k >= next_check or k == options.max_iter
             self._update_pairs(members, check)
             if check:
@@ -268,6 +270,19 @@ class _Rounds:
             and options.batch_size is None,
             kept=True,
         )
+
+    def _check_size(self, k):
+        """Stop where the models diverge: nothing that follows would mean anything."""
+        W = self.state.W
+        if np.abs(W).max(initial=0.0) <= LARGEST[self.pool.dtype]:  # false of NaN
+            return
+        step = self.options.step_size
+        cause = (
+            "X, y or a parameter (alpha, lam, rho, penalty_scale) is too large"
+            if step is None
+            else f"step_size={step:g} is too long for these X, y, alpha and rho: lower it"
+        )
+        raise ValueError(f"FPFC diverged: models are no numbers after n_iter={k} rounds. {cause}.")
 
     def _update_pairs(self, members, check=False):
         """Line 5 for the pairs of the participants, tile by tile, and zeta of all clients."""

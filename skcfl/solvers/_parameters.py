@@ -4,12 +4,9 @@ from numbers import Real
 
 from sklearn.utils._param_validation import Interval
 
-from .._checks import LEAST, MOST, Count
+from .._checks import MOST, POSITIVE, Count
 
 __all__ = ["LOOP", "POSITIVE"]
-
-#: A number that can be multiplied and divided by.
-POSITIVE = Interval(Real, LEAST, MOST, closed="both")
 
 LOOP = {
     "lam": [Interval(Real, 0, MOST, closed="right")],

@@ -250,7 +250,8 @@ class Target:
             for table in self.values.get(name, (ANYTHING,)):
                 if kind in table:
                     make = table[kind]
-                    arguments[name] = make() if table is ANYTHING else make(arguments[name])
+                    alone = ANYTHING.get(kind) is make
+                    arguments[name] = make() if alone else make(arguments[name])
         return arguments
 
 
@@ -336,9 +337,18 @@ def fit_target(cls, given):
     names.remove("verbose")
     values = dict(DATA_VALUES)
     # More threads and more rounds than there can be are no matter of values.
-    values["n_jobs"] = ({k: (lambda v, k=k: ANYTHING[k]()) for k in ("text", "0", "nan")},)
+    values["n_jobs"] = ({k: ANYTHING[k] for k in ("text", "0", "nan")},)
+    long = [k for k in ANYTHING if k not in ("10**9", "10**30", "2**63")]
+    for name in ("max_iter", "local_steps"):
+        values[name] = ({k: ANYTHING[k] for k in long},)
+    # A callable is the user's own.
+    values["scoring"] = ({k: v for k, v in ANYTHING.items() if k not in ("type", "function")},)
     aliases = dict(DATA_ALIASES)
     aliases["group_col"] = ("group_col", "groups", "X")
+    aliases["groups"] = (*DATA, "group id", "n_clusters", "n_splits", "cv", "nodes")
+    aliases["cv"] = ("cv", "n_splits")
+    aliases["xi"], aliases["a"] = ("xi", "lam"), ("a", "rho")
+    aliases["lam"] = ("lam", "xi")
     return Target(f"{cls.__name__}{given or ''}.fit", call, base, values, aliases, check_fit)
 
 
@@ -747,10 +757,11 @@ def display_targets():
         return call
 
     def target(cls, **base):
+        rows_too = {name: table for name, table in DATA_VALUES.items() if base.get(name)}
         yield function_target(
             drawn(cls.from_estimator),
-            {**DATA_VALUES, "positions": (ARRAYS, ANYTHING), "losses": (ARRAYS, ANYTHING)},
-            DATA_ALIASES,
+            {**rows_too, "positions": (ARRAYS, ANYTHING)},
+            {**DATA_ALIASES, "X": (*DATA, "curve")},
             title=f"{cls.__name__}.from_estimator",
             check=nothing,
             **base,
