@@ -29,8 +29,9 @@ __all__ = [
 LEAST, MOST = 1e-100, 1e100
 # Rows of a batch, or steps of a round: what fits into an array's index.
 MOST_STEPS = 10**9
-# Largest numbers of which products and sums of squares over many rows do not overflow.
-LARGEST = {np.dtype(np.float64): MOST, np.dtype(np.float32): 1e15}
+# Largest numbers of data: squares of losses do not overflow in double precision, and losses in
+# single precision.
+LARGEST = {np.dtype(np.float64): 1e75, np.dtype(np.float32): 1e15}
 
 
 #: Constraints of numbers that are multiplied and divided by.
@@ -56,7 +57,7 @@ def about(name):
         yield
     except NotFittedError:
         raise  # which is about the estimator, and caught as such
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, IndexError) as error:
         if re.search(rf"\b{re.escape(name)}\b", str(error)):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -93,7 +94,7 @@ def check_size(values, name, dtype=None):
     """
     values = values.data if sparse.issparse(values) else values
     dtype = values.dtype if dtype is None else np.dtype(dtype)
-    limit = LARGEST.get(dtype, MOST)
+    limit = LARGEST.get(dtype, LARGEST[np.dtype(np.float64)])
     largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     if largest > limit:
         raise ValueError(

@@ -29,7 +29,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ._checks import about, check_size, is_missing, refuse_masked
+from ._checks import LEAST, about, check_size, is_missing, refuse_masked
 from ._folds import Folds
 from ._groups import check_ids, column_position, describe_unseen, encode, locate
 from ._scaling import Scaling
@@ -184,7 +184,9 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             If the solver stopped before it reached its tolerance.
         """
         task = self._task(X, y, groups, sample_weight)
-        result = self._solve(task.pool, **self._task_options(task))
+        # Models that diverge are told of once, where they would be published.
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = self._solve(task.pool, **self._task_options(task))
 
         self._publish(task.header, task.pool, task.groups, task.classes, result)
         if not result.converged:
@@ -295,7 +297,11 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         cluster_params = published(result.cluster_params)[order]
         shared = result.params is None
         params = cluster_params[labels] if shared else published(result.params)
-        if not (np.isfinite(params).all() and np.isfinite(cluster_params).all()):
+        if not (
+            np.isfinite(params).all()
+            and np.isfinite(cluster_params).all()
+            and np.isfinite(result.objective)
+        ):
             raise ValueError(self._divergence(result.n_iter))
         extra = dict(result.extra)
         for name in ("fusion_params", "round_params"):
@@ -971,6 +977,11 @@ def _check_weights(sample_weight, X):
     if not np.isfinite(weights).all():  # a number for all rows is not checked
         raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
     check_size(weights, "sample_weight")
+    if 0 < weights.max(initial=0.0) < LEAST:
+        raise ValueError(
+            f"sample_weight must not vanish beside 1: the largest is {weights.max()}, and "
+            f"{LEAST:g} is the least that can be."
+        )
     if (weights < 0).any():
         raise ValueError(f"sample_weight must not be negative, got {weights.min()}.")
     if not weights.any():

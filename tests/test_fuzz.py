@@ -68,7 +68,7 @@ def test_weights_of_fit_and_score(cls, weights):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_numbers_that_overflow(value, dtype):
     value = value if dtype == np.float64 else np.sign(value) * 1e16
-    limit = r"1e\+100 is possible" if dtype == np.float64 else r"1e\+15 is possible"
+    limit = r"1e\+75 is possible" if dtype == np.float64 else r"1e\+15 is possible"
     with pytest.raises(ValueError, match=f"X holds numbers as large as .*{limit}"):
         LocalModelsRegressor().fit(changed(X, value, dtype), Y, groups=GROUPS)
     with pytest.raises(ValueError, match=f"y holds numbers as large as .*{limit}"):
@@ -101,7 +101,7 @@ class _Solved(BaseFederated):
     def _solve(self, pool):
         theta = np.full((1, pool.n_params), self.value)
         labels = np.zeros(pool.n_clients, dtype=int)
-        return Result(theta, labels, extra=self.extra or {})
+        return Result(theta, labels, objective=1.0, extra=self.extra or {})
 
 
 def test_solvers_overwrite_nothing():
@@ -114,7 +114,7 @@ def test_solvers_overwrite_nothing():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_models_that_are_not_finite_are_not_published(value):
     estimator = _Solved(value=value)
-    with pytest.raises(ValueError, match="_Solved diverged: .*X or y"):
+    with pytest.raises(ValueError, match="_Solved diverged: .*X, y or a parameter"):
         estimator.fit(X, Y, groups=GROUPS)
     assert not [name for name in vars(estimator) if name.endswith("_")]
 
@@ -192,7 +192,7 @@ def test_every_public_name_is_called():
     modules = (
         *(malformed.graphs, malformed.datasets, malformed.certificates, malformed.inspection),
         *(malformed.model_selection, malformed.penalties, malformed.solver_functions),
-        *(malformed.models, skcfl),
+        *(skcfl.models, skcfl),
     )
     called = defaultdict(int)
     for name in malformed.targets():
@@ -241,7 +241,7 @@ REGRESSORS = [
 
 
 @pytest.mark.parametrize("cls", REGRESSORS, ids=lambda cls: cls.__name__)
-@pytest.mark.parametrize("of_y", [1.0, 2.0**-130, 2.0**130])
+@pytest.mark.parametrize("of_y", [1.0, 2.0**-60, 2.0**130])
 @pytest.mark.parametrize("of_X", [1.0, 2.0**-200, 2.0**200])
 def test_units_however_large(cls, of_y, of_X):
     """Units of X change nothing, those of y the predictions, and lam in these units."""

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._checks import MOST_STEPS, POSITIVE, Count, real_array
+from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
 from .._groups import check_ids, encode
 from .._optimizers import OPTIMIZERS
 from ..base import BaseFederated
@@ -189,10 +189,12 @@ def labels_of(labels, groups, name="labels"):
                 f"{missing[:5]}. Give the label of every id in groups."
             )
         labels = [labels[g] for g in groups.tolist()]
-    if np.shape(labels) != groups.shape:
+    with about(name):
+        shape = np.shape(labels)
+    if shape != groups.shape:
         raise ValueError(
             f"{name} must have one entry a client, {len(groups)} in the order of the sorted "
-            f"ids, got an array of shape {np.shape(labels)}."
+            f"ids, got an array of shape {shape}."
         )
     return encode(check_ids(labels, name=name))[1]
 

@@ -254,7 +254,8 @@ class _Rounds:
     @property
     def _window(self):
         """Rounds in which every client takes part about once."""
-        return int(np.ceil(1.0 / self.options.participation))
+        options = self.options
+        return int(np.ceil(min(1.0 / options.participation, options.max_iter + 1)))
 
     def _confirmed(self):
         """Ask all clients once more where some were sent their own model only."""

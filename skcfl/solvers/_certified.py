@@ -95,7 +95,7 @@ class CertifiedLoop:
         best, gaps = self.best, self.history["gap"]
         if not gaps or not np.isfinite(gaps[-1]):
             return False
-        forecast = best["gap"] ** 2 / max(gaps[-1], 1e-300)
+        forecast = best["gap"] * (best["gap"] / max(gaps[-1], 1e-300))
         return forecast <= self.problem.tolerance(best["primal"], self.tol)
 
     def _keep(self, primal, dual, W, divergence, labels, certified):
