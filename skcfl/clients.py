@@ -22,6 +22,8 @@ PARALLEL_WORK = 2e8
 # Parameters up to which the size of the noise is found by the pooled model, steps of those losses
 # that are no parabolas, and the least ratio to the targets' variance, far below any real noise.
 MAX_DENSE, NOISE_STEPS, LEAST_NOISE = 256, 20, 1e-6
+# Automatic penalty below which it is rounding beside the curvature of standardised features.
+LEAST_ALPHA = 1e-20
 # Slopes of conjugates that are rounding next to the largest one.
 ROUNDING = 1e-12
 
@@ -174,7 +176,8 @@ class ClientPool:
         freedom; 1 where models are too large for it or interpolate.
         """
         if self._alpha_unit is None:
-            self._alpha_unit = self._noise_ratio() / max(self.client_weights.sum(), 1e-300)
+            unit = self._noise_ratio() / max(self.client_weights.sum(), 1e-300)
+            self._alpha_unit = max(unit, LEAST_ALPHA)
         return self._alpha_unit
 
     def _noise_ratio(self):
