@@ -821,3 +821,67 @@ def test_what_every_call_sends():
         if name == "map":
             wanted = ((n - 1) * fed.d + 1, 0)
         assert sent(call) == wanted, name
+
+
+# ------------------------------------------------------------------- folds, what is remembered
+
+
+def row_ids(pool):
+    """Which rows each client of a pool has, by a feature that numbers them."""
+    return [sorted(ids.tolist()) for ids in pool.map(lambda X, y, w: X[:, 0].copy())]
+
+
+def numbered_pool(sizes, **options):
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    X = np.column_stack([np.arange(len(codes)), np.random.RandomState(0).uniform(size=len(codes))])
+    model = LinearModel(alpha=0.1, standardize=False).bind(2)
+    return ClientPool(model, X.astype(float), X[:, 1], codes, len(sizes), **options)
+
+
+@settings(max_examples=20)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    n_folds=st.integers(2, 5),
+    seed=st.integers(0, 5),
+)
+def test_every_row_is_held_out_in_one_fold(sizes, n_folds, seed):
+    pool = numbered_pool(sizes)
+    everyone = row_ids(pool)
+    folds = pool.deal_folds(n_folds, seed)
+    assert len(folds) == n_folds
+    held = [row_ids(part) for _, part in folds]
+    train = [row_ids(part) for part, _ in folds]
+    for i, size in enumerate(sizes):
+        together = sorted(sum((part[i] for part in held), []))
+        assert together == ([] if size == 1 else everyone[i])
+        for k in range(n_folds):
+            assert train[k][i] and sorted(train[k][i] + held[k][i]) == everyone[i]
+        if size > 1:
+            counts = [len(part[i]) for part in held]
+            assert max(counts) - min(counts) <= 1
+    assert all(part.ledger is pool.ledger for fold in folds for part in fold)
+
+
+def test_curvatures_are_asked_once():
+    pool = numbered_pool([4, 7, 2, 5])
+    first = np.stack(pool.spectrum())
+    booked = pool.ledger.up
+    some = pool.subset([2, 0])
+    assert_array_equal(np.stack(pool.spectrum()), first)
+    assert_array_equal(np.stack(some.spectrum()), first[:, [2, 0]])
+    other = pool.penalised(0.7)
+    known = np.stack(other.spectrum())
+    assert pool.ledger.up == booked
+    model = LinearModel(alpha=0.7, standardize=False).bind(2)
+    fresh = numbered_pool([4, 7, 2, 5])
+    fresh.model = model
+    assert_allclose(known, np.stack(fresh.spectrum()), rtol=1e-12)
+
+
+def test_a_compact_subset_answers_the_same():
+    pool = numbered_pool([4, 7, 2, 5, 3], block_bytes=100)
+    some = pool.subset([4, 1, 3])
+    theta = np.random.RandomState(1).standard_normal((3, 3))
+    assert_allclose(some.compact().losses(theta), some.losses(theta), rtol=1e-13)
+    assert row_ids(some.compact()) == row_ids(some)
+    assert_array_equal(some.compact().client_weights, some.client_weights)

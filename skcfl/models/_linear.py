@@ -446,7 +446,8 @@ class LinearModel(ConvexModel):
         largest, lowest, mean = values = np.empty((3, len(few)))
         for some, spectrum in ((few, _exact_spectrum), (~few, _estimated_spectrum)):
             if some.any():
-                values[:, some] = spectrum(block.take(np.flatnonzero(some)))
+                part = block if some.all() else block.take(np.flatnonzero(some))
+                values[:, some] = spectrum(part)
         if self._bounded:
             top = self.kernel.max_curvature
         else:
