@@ -275,13 +275,13 @@ def _cuts(lengths, row_bytes, block_bytes):
     return cuts
 
 
-def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design=None):
+def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
     """Sort rows by client and store them in blocks.
 
     Parameters
     ----------
     X : ndarray or csr_array of shape (n_rows, d)
-        Design matrix, or the features that `design` makes it of.
+        Design matrix.
     y : ndarray of shape (n_rows, q)
         Encoded targets.
     weights : ndarray of shape (n_rows,)
@@ -292,9 +292,6 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design
         Number of clients; some may own no row.
     block_bytes : int
         Size of the design matrix of a block.
-    design : callable, default=None
-        Maps rows of `X` to those of the design matrix, dense ones block by block: there is never
-        a second copy of all.
 
     Returns
     -------
@@ -307,18 +304,13 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design
     first = np.concatenate([[0], np.cumsum(counts)])
     by_length = np.argsort(-counts, kind="stable")
     is_sparse = sparse.issparse(X)
-    if design is None or is_sparse:
-        X, design = X if design is None else design(X), lambda rows: rows
-    dtype, n_columns = X.dtype, X.shape[1]
-    if not is_sparse:
-        none = design(X[:0])
-        dtype, n_columns = none.dtype, none.shape[1]
+    n_columns = X.shape[1]
     if is_sparse:
         # Values and indices, or the dense copy that second-order methods would make.
         per_row = 12.0 * X.nnz / max(X.shape[0], 1)
         row_bytes = max(per_row, 8.0 * min(n_columns, MAX_DENSE_COLUMNS), 16.0)
     else:
-        row_bytes = max(n_columns, 1) * dtype.itemsize
+        row_bytes = max(n_columns, 1) * X.dtype.itemsize
     share = weights / totals[codes] if len(codes) else weights
     cuts = _cuts(counts[by_length], row_bytes, block_bytes)
     blocks = []
@@ -328,7 +320,7 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design
         n = max(int(lengths.max()), 1)
         real = np.arange(n) < lengths[:, None]
         source = order[(first[clients][:, None] + np.arange(n))[real]]
-        w = np.zeros((len(clients), n), dtype=dtype)
+        w = np.zeros((len(clients), n), dtype=X.dtype)
         w[real] = share[source]
         yb = np.zeros((len(clients), y.shape[1], n), dtype=y.dtype)
         yb.transpose(0, 2, 1)[real] = y[source]
@@ -341,7 +333,7 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design
             Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))
             blocks.append(SparseBlock(Xb, n, yb, w, clients, lengths))
         else:
-            Xb = np.zeros((len(clients), n, n_columns), dtype=dtype)
-            Xb[real] = design(X[source])
+            Xb = np.zeros((len(clients), n, n_columns), dtype=X.dtype)
+            Xb[real] = X[source]
             blocks.append(Block(Xb, yb, w, clients, lengths))
     return blocks

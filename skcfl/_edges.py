@@ -90,8 +90,9 @@ def require_edges(graph, d, n_arrays):
     def instead(there):
         if not graph.is_complete:
             return "Take a graph with fewer edges, or models with fewer parameters."
+        fit = int(np.sqrt(2.0 * there / each))
         return (
-            f"About {int(np.sqrt(2.0 * there / each))} nodes would fit with all pairs; graph='knn' "
+            f"About {fit} nodes would fit with all pairs; graph='knn' "
             "compares neighbours only, and its memory grows with the number of nodes."
         )
 

@@ -55,6 +55,9 @@ class Folds:
             parts = list(cv.split(X, target, self.codes))
             if not parts:
                 raise ValueError("it makes no folds.")
+            for rows in (np.asarray(rows) for part in parts for rows in part):
+                if rows.ndim != 1 or rows.dtype.kind not in "biu":
+                    raise ValueError("its folds must be pairs of arrays of row numbers.")
             return [Fold(self, *part) for part in parts]
 
     def take(self, index):

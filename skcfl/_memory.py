@@ -83,8 +83,6 @@ def _size(number):
     """Bytes as text."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if number < 1000:
-            break
+            return f"{number:.3g} {unit}"
         number /= 1000
-    else:
-        unit = "TB"
-    return f"{number:.3g} {unit}"
+    return f"{number:.3g} TB"

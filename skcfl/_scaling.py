@@ -13,6 +13,8 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from ._checks import LEAST
 
+# Part of a variance that is no rounding, however many rows are summed up.
+LEAST_SHARE = 1e-3
 # Rows are scaled in chunks of about so many bytes.
 CHUNK_BYTES = 2**23
 
@@ -58,13 +60,14 @@ class Scaling:
             w = None if weights is None else np.asarray(weights, dtype=X.dtype)
             mean, variance = mean_variance_axis(X, axis=0, weights=w)
             mean, variance = mean.astype(float), variance.astype(float)
-            total, centred = float(X.shape[0] if w is None else w.sum()), False
+            eps, centred = np.finfo(X.dtype).eps, False
         else:
-            mean, variance, total = _moments(X, weights)
+            mean, variance = _moments(X, weights)
+            eps = np.finfo(float).eps
         with np.errstate(over="ignore", invalid="ignore"):
             # Variances that are rounding errors of the sums are those of constant features.
-            eps = np.finfo(X.dtype).eps
-            rounding = total * eps * variance + (total * mean * eps) ** 2
+            n = X.shape[0]
+            rounding = min(n * eps, LEAST_SHARE) * variance + (n * mean * eps) ** 2
         bad = ~(np.isfinite(mean) & np.isfinite(variance))
         if bad.any():
             raise ValueError(
@@ -94,7 +97,7 @@ def _chunks(X):
 
 
 def _moments(X, weights):
-    """Weighted means and variances, in double precision, and the total weight."""
+    """Weighted means and variances, in double precision."""
     n, d = X.shape
     w = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
     total = float(w.sum())
@@ -105,4 +108,4 @@ def _moments(X, weights):
         mean /= total
         for rows in _chunks(X):
             square += w[rows] @ np.ascontiguousarray(X[rows] - mean) ** 2
-    return mean, square / total, total
+    return mean, square / total

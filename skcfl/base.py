@@ -864,6 +864,11 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             with np.errstate(over="ignore"):
                 y = y.astype(X.dtype, copy=False)
             check_size(y, "y")
+            if 0.0 < np.abs(y).max(initial=0.0) < LEAST:
+                raise ValueError(
+                    f"y holds no number larger than {np.abs(y).max():.3g}, whose square vanishes: "
+                    f"{LEAST:g} is possible. Scale y."
+                )
         return X, y
 
     def _check_target(self, y, n_samples):

@@ -760,7 +760,11 @@ def _fitted_problem(est, X, y, groups, sample_weight):
             f"Nothing can be proved of fits of {pool.model_name}: the problem is not convex, its "
             "models are trained inexactly."
         )
-    penalty = make_penalty(getattr(est, "penalty", "l2"))
+    # A search may have chosen the penalty.
+    penalty = getattr(est, "penalty", "l2")
+    penalty = make_penalty(
+        est.penalty_ if isinstance(penalty, str) and penalty == "auto" else penalty
+    )
     return FusionProblem(pool, est.graph_, penalty), np.asarray(models, dtype=float)
 
 
@@ -780,8 +784,8 @@ def _clients_of(est, X, y, groups, sample_weight):
             f"The rows must be those of fit: est was fitted on {len(est.groups_)} client(s), "
             f"groups has {len(ids)}, with ids that are not the same."
         )
-    # A search may have chosen another penalty than the automatic one.
-    return task.pool.penalised(est.alpha_) if task.pool.automatic_alpha else task.pool
+    # A search may have chosen another local penalty.
+    return task.pool.penalised(est.alpha_) if hasattr(est, "alpha_") else task.pool
 
 
 def _points_of(est, X):

@@ -22,6 +22,8 @@ PARALLEL_WORK = 2e8
 # Parameters up to which the size of the noise is found by the pooled model, steps of those losses
 # that are no parabolas, and the least ratio to the targets' variance, far below any real noise.
 MAX_DENSE, NOISE_STEPS, LEAST_NOISE = 256, 20, 1e-6
+# Automatic penalty below which it is rounding beside the curvature of standardised features.
+LEAST_ALPHA = 1e-20
 # Slopes of conjugates that are rounding next to the largest one.
 ROUNDING = 1e-12
 
@@ -94,18 +96,16 @@ class ClientPool:
         size = {} if block_bytes is None else {"block_bytes": block_bytes}
         if sparse.issparse(X):
             X = sparse.csr_array(X)
-        self._store(X, target, weights, codes, n_clients, size, model.design)
+        self._store(model.design(X), target, weights, codes, n_clients, size)
         if scaling is not None:
             self.ledger.book(up=n_clients * (X.shape[1] + 1), down=n_clients * X.shape[1])
             self.ledger.book(up=n_clients * X.shape[1], down=n_clients * X.shape[1])
 
-    def _store(self, X, target, weights, codes, n_clients, size, design=None):
-        """Store rows of the design matrix, or of what `design` makes it of, in blocks."""
+    def _store(self, design, target, weights, codes, n_clients, size):
         self._block_size = size
         # Copies: a view would keep all rows alive, which are in the blocks from here on.
-        none = X[:0].copy()
         self._no_rows = (
-            none if design is None else design(none),
+            design[:0].copy(),
             target[:0].copy(),
             np.zeros(0),
             np.zeros(0, dtype=np.intp),
@@ -113,8 +113,7 @@ class ClientPool:
         # Blocks hold the clients with rows; what others answer is what arrays begin with.
         owners = np.flatnonzero(~self.without_rows)
         place = np.cumsum(~self.without_rows) - 1
-        owner = place[codes]
-        blocks = make_blocks(X, target, weights, owner, len(owners), design=design, **size)
+        blocks = make_blocks(design, target, weights, place[codes], len(owners), **size)
         self._blocks = [(block, None, owners[block.clients]) for block in blocks]
         self.client_weights = np.bincount(codes, weights=weights, minlength=n_clients)
         self.client_sizes = np.bincount(codes, minlength=n_clients)
@@ -177,7 +176,8 @@ class ClientPool:
         freedom; 1 where models are too large for it or interpolate.
         """
         if self._alpha_unit is None:
-            self._alpha_unit = self._noise_ratio() / max(self.client_weights.sum(), 1e-300)
+            unit = self._noise_ratio() / max(self.client_weights.sum(), 1e-300)
+            self._alpha_unit = max(unit, LEAST_ALPHA)
         return self._alpha_unit
 
     def _noise_ratio(self):
@@ -189,29 +189,24 @@ class ClientPool:
         constant = np.zeros(self.n_params, dtype=bool)
         if model.fit_intercept:
             constant[-1] = True
-        losses, H = [], None
+        losses = []
         for free in (constant, ~np.zeros_like(constant)):
             theta = np.zeros((1, self.n_params))
             if free.any():
                 # With all of its curvature a step never overshoots; a parabola takes one.
                 for _ in range(1 if self.quadratic else NOISE_STEPS):
-                    if H is None or not self.quadratic:
-                        H = pool._pooled_hessian(theta)
-                    theta = theta + pool._newton_step(theta, free, H)
+                    theta = theta + pool._newton_step(theta, free)
             losses.append(float(self.client_weights @ pool.objectives_gradients(theta, float)[0]))
         around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / (n - p)
         if not around > 0.0 or not np.isfinite([around, residual]).all():
             return 1.0
         return float(np.clip(residual / around, LEAST_NOISE, 1.0))
 
-    def _pooled_hessian(self, theta):
-        """Hessian of the pooled problem with all of its curvature, (n_params, n_params)."""
+    def _newton_step(self, theta, free):
+        """Damped Newton step of the pooled problem in some of its parameters, (1, n_params)."""
         together = np.zeros(self.n_clients, dtype=np.intp)
-        return self.hessians(theta, together, damping=1.0)[0]
-
-    def _newton_step(self, theta, free, H):
-        """Newton step of the pooled problem in some of its parameters, (1, n_params)."""
         g = self.client_weights @ self.objectives_gradients(theta, float)[1]
+        H = self.hessians(theta, together, damping=1.0)[0]
         step = np.zeros_like(theta)
         step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free])[0]
         return step
@@ -723,13 +718,6 @@ class ClientPool:
         pool._finish()
         if self._spectrum is not None:
             pool._spectrum = self._spectrum[:, clients]
-        return pool
-
-    def compact(self):
-        """The same pool with rows in blocks of their own: a small subset is asked faster."""
-        rows = self._rows()
-        pool = self._part(rows, np.ones(len(rows[3]), dtype=bool))
-        pool._alpha_unit, pool._spectrum = self._alpha_unit, self._spectrum
         return pool
 
     def _copy(self):

@@ -275,3 +275,14 @@ def test_ids_of_any_kind(container):
     np.testing.assert_allclose(
         found.predict(X[:9], groups=ids[:9]), expected.predict(X[:9], groups=GROUPS[:9])
     )
+
+
+@pytest.mark.parametrize("weight", [1e20, 1e70])
+def test_equal_weights_however_large(weight):
+    """Without a penalty they change nothing, and features do not become constant."""
+    weights = np.full(len(Y), weight)
+    expected = LocalModelsRegressor(alpha=0.0).fit(X, Y, groups=GROUPS)
+    found = LocalModelsRegressor(alpha=0.0).fit(X, Y, groups=GROUPS, sample_weight=weights)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-9)
+    fusion = skcfl.ConvexClusteredFLRegressor(0.05).fit(X, Y, groups=GROUPS, sample_weight=weights)
+    assert fusion.dual_gap_ <= 1e-6 * fusion.objective_

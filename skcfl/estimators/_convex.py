@@ -21,9 +21,9 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     with a bound of its error, ``dual_gap_``, and often with a proof of its clusters,
     ``partition_certified_``.
 
-    For everyday work ``graph="knn", refit=True`` is advised.  On the complete graph, the paper's
-    and the default, the penalty also draws the models of unlike clients together, and with
-    few rows a client clusters that are there may be a solution for no ``lam``.
+    The complete graph is the paper's, and the default here.  With few rows a client clusters that
+    are there may be a solution on it for no ``lam``; ``graph="auto"``, the default of the everyday
+    classes, also tries the graph of nearest neighbours.
 
     {parameters}
 
@@ -44,9 +44,17 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     \|z\|^2 / 2`, and the problem is the paper's (4), whose gamma, over ordered pairs and with
     the division by N, is ``lam / (4 N)``; it draws models together but makes none equal.
 
-    ``lam="auto"`` cannot go by the loss of the penalised models, which always asks for less
-    penalty.  It judges every *partition* met on a path of ``lam`` by its refitted models, each
-    cluster's best model on the pooled rows of its clients, with a Bayesian information criterion:
+    ``lam="auto"`` goes by rows held out inside the clients: of a fifth or a third of every
+    client's rows in turn, the loss under models fitted to the others.  What competes is exactly
+    what may be returned, penalised and refitted models, from one a client to one for all.  Of the
+    members within half a standard error of the best (of the difference, over clients; one and a
+    quarter for one model for all) the one of fewest models is taken, so that chance forms no
+    clusters.  Another local penalty than
+    ``alpha`` has to be better by a standard error.
+
+    ``criterion="bic"`` goes by *partitions* instead.  It judges every one met on a path of ``lam``
+    by its refitted models, each cluster's best model on the pooled rows of its clients, with a
+    Bayesian information criterion:
 
     .. math:: D\Bigl(\sum_k \frac{n_k L_k + L_k^0}{n_k + 1}\Bigr) + \sum_k p_k \log(1 + n_k)
               + p \log \sum_k \frac{n_k}{1 + n_k} + 2 \log S(N, K) + 2 \log K
@@ -55,10 +63,9 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     under its model and :math:`L_k^0` under the common model of all clients; :math:`p_k` is the
     number p of parameters, or of rows if there are fewer.  The deviance D is twice the loss, or
     :math:`(n - p) \log` of it where the size of the noise is unknown (squared error and Huber).
-    With fewer rows a client than parameters, where this would always ask for one cluster, the
-    criterion is the loss of the refitted models on a quarter of every client's rows, held out of
-    the refit, over three splits.  The first terms are the evidence of the models under priors with
-    the information of one row about a common model [2]_, so that a client which interpolates its
+    With fewer rows a client than parameters it asks for one cluster.  The first terms are the
+    evidence of the models under priors with the information of one row about a common model [2]_,
+    so that a client which interpolates its
     few rows gains nothing by it.  The last say that the :math:`S(N, K)` partitions of N clients
     into K clusters are equally probable beforehand, and K with probability like 1/K.  Clients
     send their losses only.  For "squared_hinge", which is no likelihood, the criterion is a rule
@@ -78,7 +85,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.models import LinearModel
     >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = ConvexClusteredFL(LinearModel(loss="huber"), graph="knn", refit=True)
+    >>> fusion = ConvexClusteredFL(LinearModel(loss="huber"), graph="knn")
     >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
     array([6, 6])
     """
@@ -90,7 +97,9 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         *,
         graph="complete",
         penalty="l2",
-        refit=False,
+        refit="auto",
+        criterion="held_out",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -107,6 +116,8 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter
@@ -125,8 +136,8 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
 
     Fits a classifier a client, with a penalty on the differences of all pairs that makes
     models of alike clients equal: clusters come out, and their number (Armacki et al. [1]_; see
-    :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  For
-    everyday work ``graph="knn", refit=True`` is advised.
+    :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
+    nothing but ``groups=`` graph, penalty, refit and local penalty are chosen too.
 
     {parameters}
 
@@ -147,7 +158,7 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
     >>> from skcfl import ConvexClusteredFLClassifier
     >>> from skcfl.datasets import make_clustered_classification
     >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = ConvexClusteredFLClassifier(graph="knn", refit=True)
+    >>> fusion = ConvexClusteredFLClassifier()
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     2
     >>> fusion.predict_proba(data.X[:3], groups=data.groups[:3]).shape
@@ -163,9 +174,11 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
         fit_intercept=True,
         standardize=True,
         class_weight=None,
-        graph="complete",
-        penalty="l2",
-        refit=False,
+        graph="auto",
+        penalty="auto",
+        refit="auto",
+        criterion="held_out",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -186,6 +199,8 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter
@@ -204,8 +219,8 @@ class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
 
     Fits a regression a client, with a penalty on the differences of all pairs that makes
     models of alike clients equal: clusters come out, and their number (Armacki et al. [1]_; see
-    :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  For
-    everyday work ``graph="knn", refit=True`` is advised.
+    :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
+    nothing but ``groups=`` graph, penalty, refit and local penalty are chosen too.
 
     {parameters}
 
@@ -227,7 +242,7 @@ class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
     >>> from skcfl import ConvexClusteredFLRegressor
     >>> from skcfl.datasets import make_clustered_regression
     >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fusion = ConvexClusteredFLRegressor(graph="knn", refit=True)
+    >>> fusion = ConvexClusteredFLRegressor()
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     3
     >>> adjusted_rand_score(data.labels, fusion.labels_)
@@ -242,9 +257,11 @@ class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
         alpha="auto",
         fit_intercept=True,
         standardize=True,
-        graph="complete",
-        penalty="l2",
-        refit=False,
+        graph="auto",
+        penalty="auto",
+        refit="auto",
+        criterion="held_out",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -264,6 +281,8 @@ class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter

@@ -5,19 +5,16 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import HasMethods, Interval
-from sklearn.utils.parallel import Parallel, delayed
 
 from .._checks import Count, about
 from .._docs import document
 from ..model_selection import ClientKFold
 from ..model_selection._path import check_lams
+from ..solvers import FoldsJudge, ModelSearch
 from ._flavours import ClassifierMixin, RegressorMixin
 from ._fusion import Fusion
 
 __all__ = ["ConvexClusteredFLClassifierCV", "ConvexClusteredFLRegressorCV"]
-
-# Scores this near to the best are equal, relatively: then the larger lam is taken.
-TIE = 1e-9
 
 
 class LamCV:
@@ -37,12 +34,14 @@ class LamCV:
     _doc_parameters = {
         "n_lams": """\
             int
-            Number of values of ``lam`` to try, in equal steps of their logarithm. Not used with
-            ``lams``.""",
+            Number of values of ``lam`` to begin with, in equal steps of their logarithm, the last
+            where everything fuses; 0, and values around the best one, are tried too. Not used
+            with ``lams``.""",
         "lams": """\
             array-like or None
             Values of ``lam`` to try. None goes from where hardly anything fuses to where
-            everything does on all rows, :func:`skcfl.model_selection.lam_max`.""",
+            everything does on all rows, :func:`skcfl.model_selection.lam_max`. Those given are
+            all that is tried; a ``UserWarning`` says where the best is the first or the last.""",
         "lam_min_ratio": """\
             float or None
             The least value of ``lam`` over the largest. None finds where hardly anything
@@ -58,11 +57,6 @@ class LamCV:
             What is to be large on the test rows: None is minus the mean loss of the local model,
             a row's weight counted; else a name that scikit-learn knows, such as "accuracy" or
             "roc_auc", or a scorer, for which all rows of a fold count alike.""",
-        "refit": """\
-            bool
-            Whether each cluster's model is fitted anew on the pooled rows of its clients, on
-            every fold and in the end, without what the penalty does to models of different
-            clusters. The penalised models are kept in ``fusion_params_``.""",
         "n_jobs": """\
             int or None
             Number of folds at a time, in threads, and in the final fit of blocks of clients; None
@@ -72,19 +66,18 @@ class LamCV:
     _doc_attributes = {
         "lam_": """\
             float
-            The ``lam`` of best mean score, the largest of equal ones.""",
+            The ``lam`` of best mean score, the one in the middle of equal ones.""",
         "lams_": """\
-            ndarray of shape (n_lams,)
-            The values tried, ascending. A single 0 where no value changes anything, as with one
-            client.""",
+            ndarray of shape (n_tried,)
+            The values tried with the ``graph``, ``penalty``, ``refit`` and ``alpha`` that were
+            chosen, ascending. A single 0 with one client.""",
         "cv_scores_": """\
-            ndarray of shape (n_folds, n_lams)
-            Score of every fold at every value, the larger the better. NaN with one client,
-            where nothing is chosen.""",
+            ndarray of shape (n_folds, n_tried)
+            Score of every fold at every one of ``lams_``, the larger the better. NaN with one
+            client, where nothing is chosen.""",
         "best_index_": """\
             int
             Place of ``lam_`` in ``lams_``.""",
-        "lam_search_": None,
         "n_iter_": """\
             int
             Number of iterations of the final fit.""",
@@ -97,12 +90,6 @@ class LamCV:
     def _task_options(self, task):
         return {**task.options, "folds": task.folds}
 
-    def _lams(self, problem):
-        """The values to try, ascending."""
-        if self.lams is None:
-            return self._lam_grid(problem, self.n_lams, self.lam_min_ratio)
-        return check_lams(self.lams)
-
     def _splitter(self, rng=None):
         """The splitter; it finds the clients in the groups that it is given."""
         if isinstance(self.cv, Integral):
@@ -113,55 +100,50 @@ class LamCV:
     def _n_folds(self):
         return self._splitter().get_n_splits(None, None, [0])
 
-    def _scores(self, pool, folds, lams, *ids):
-        """Scores (n_folds, n_lams); what the clients send is booked."""
+    def _judge(self, pool, folds):
+        """The folds, their training rows in pools of their own."""
         rng = pool.random_state
-        parts = folds.split(self._splitter(rng))
-        seeds = rng.randint(np.iinfo(np.int32).max, size=len(parts))
-        done = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._score_fold)(part, lams, seed, *ids)
-            for part, seed in zip(parts, seeds, strict=True)
-        )
-        for _, up, down in done:
-            pool.ledger.book(up=up, down=down)
-        return np.array([scores for scores, _, _ in done])
+        return FoldsJudge(folds.split(self._splitter(rng)), self.scoring, rng)
 
-    def _score_fold(self, fold, lams, seed, *ids):
-        pool = fold.pool(random_state=seed)
-        path = self._path(self._problem(pool, *ids), lams)
-        scores = fold.scores(path.params, self.scoring)
-        return scores, pool.ledger.up, pool.ledger.down
+    def _values(self):
+        """The values of lam that the user gives, None where they are left open."""
+        return None if self.lams is None else check_lams(self.lams)
+
+    def _record(self, search):
+        """What cross-validation publishes: all values of lam of what was chosen."""
+        best = search.best
+        members = search.along(best)
+        return {
+            "lams": np.array([m.lam for m in members]),
+            "cv_scores": np.array([-m.losses for m in members]).T,
+            "best_index": members.index(best),
+            "lam_search": search.record(),
+        }
 
 
 class _FusionCV(LamCV, Fusion):
     """Base of the fusion methods that choose lam by cross-validation."""
 
+    criterion = "held_out"
+
     def _solve(self, pool, groups, folds):
-        problem = self._problem(pool, groups)
-        lams = self._lams(problem)
+        values = self._values()
         if pool.n_clients == 1:
             # Any lam gives the client its own model.
-            best, scores = len(lams) - 1, np.full((self._n_folds(), len(lams)), np.nan)
-        else:
-            scores = self._scores(pool, folds, lams, groups)
-            best = best_lam(scores, self.scoring)
-        result = self._solve_at(problem, float(lams[best]))
-        result.extra.update(lam=float(lams[best]), lams=lams, cv_scores=scores, best_index=best)
-        return self._finish(problem, result)
-
-
-def best_lam(scores, scoring, last=True):
-    """Place of the best mean score, the last of equal ones or the one in their middle."""
-    mean = scores.mean(axis=0)
-    if not np.isfinite(mean).any():
-        raise ValueError(
-            f"scoring={scoring!r} gave no finite score at any lam: choose another scoring, or "
-            "fewer folds."
-        )
-    mean = np.where(np.isfinite(mean), mean, -np.inf)
-    top = mean.max()
-    equal = np.flatnonzero(mean >= top - TIE * abs(top))
-    return int(equal[-1 if last else len(equal) // 2])
+            lams = np.zeros(1) if values is None else values
+            problem = self._problem(pool, groups)
+            result = self._minimise(problem, float(lams[-1]))
+            scores = np.full((self._n_folds(), len(lams)), np.nan)
+            result.extra.update(lams=lams, cv_scores=scores, best_index=len(lams) - 1)
+            return self._finish(problem, result, self.refit is True)
+        families, problems = self._families(pool, groups, self.n_lams, self.lam_min_ratio, values)
+        judge = self._judge(pool, folds)
+        alphas = self._alphas(pool)
+        search = ModelSearch(families, judge, alphas, False, self.n_jobs, self.verbose)
+        search.run(pool.ledger)
+        result = self._fit_best(pool, groups, problems, search)
+        result.extra.update(self._record(search))
+        return result
 
 
 @document
@@ -185,23 +167,21 @@ class ConvexClusteredFLClassifierCV(ClassifierMixin, _FusionCV):
 
     Notes
     -----
-    Shrinkage helps to predict where clients have few rows, so that the best ``lam`` for
-    prediction may form fewer or more clusters than there are. To find the clusters themselves set
-    ``refit=True``, which scores partitions rather than shrinkage, and ``graph="knn"``, or use
-    ``lam="auto"`` of :class:`ConvexClusteredFLClassifier`.
+    What competes is what ``lam="auto"`` of :class:`ConvexClusteredFLClassifier` compares, on
+    folds and with a score of one's choice, and the best mean score wins. Models are fitted to a
+    thousandth while they are compared, and to ``tol`` in the end. Shrinkage helps to predict where
+    clients have few rows, so that the best ``lam`` may form fewer or more clusters than there are.
 
     Examples
     --------
     >>> from skcfl import ConvexClusteredFLClassifierCV
     >>> from skcfl.datasets import make_clustered_classification
     >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = ConvexClusteredFLClassifierCV(
-    ...     10, graph="knn", cv=3, refit=True, random_state=0
-    ... )
+    >>> fusion = ConvexClusteredFLClassifierCV(10, cv=3, random_state=0)
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     2
-    >>> fusion.cv_scores_.shape
-    (3, 10)
+    >>> fusion.cv_scores_.shape == (3, len(fusion.lams_))
+    True
     """
 
     def __init__(
@@ -217,9 +197,10 @@ class ConvexClusteredFLClassifierCV(ClassifierMixin, _FusionCV):
         fit_intercept=True,
         standardize=True,
         class_weight=None,
-        graph="complete",
-        penalty="l2",
-        refit=False,
+        graph="auto",
+        penalty="auto",
+        refit="auto",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -243,6 +224,7 @@ class ConvexClusteredFLClassifierCV(ClassifierMixin, _FusionCV):
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter
@@ -275,23 +257,21 @@ class ConvexClusteredFLRegressorCV(RegressorMixin, _FusionCV):
 
     Notes
     -----
-    Shrinkage helps to predict where clients have few rows, so that the best ``lam`` for
-    prediction may form fewer or more clusters than there are. To find the clusters themselves set
-    ``refit=True``, which scores partitions rather than shrinkage, and ``graph="knn"``, or use
-    ``lam="auto"`` of :class:`ConvexClusteredFLRegressor`.
+    What competes is what ``lam="auto"`` of :class:`ConvexClusteredFLRegressor` compares, on
+    folds and with a score of one's choice, and the best mean score wins. Models are fitted to a
+    thousandth while they are compared, and to ``tol`` in the end. Shrinkage helps to predict where
+    clients have few rows, so that the best ``lam`` may form fewer or more clusters than there are.
 
     Examples
     --------
     >>> from skcfl import ConvexClusteredFLRegressorCV
     >>> from skcfl.datasets import make_clustered_regression
     >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fusion = ConvexClusteredFLRegressorCV(
-    ...     10, graph="knn", cv=3, refit=True, random_state=0
-    ... )
+    >>> fusion = ConvexClusteredFLRegressorCV(10, cv=3, random_state=0)
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     3
-    >>> fusion.cv_scores_.shape
-    (3, 10)
+    >>> fusion.cv_scores_.shape == (3, len(fusion.lams_))
+    True
     """
 
     def __init__(
@@ -306,9 +286,10 @@ class ConvexClusteredFLRegressorCV(RegressorMixin, _FusionCV):
         alpha="auto",
         fit_intercept=True,
         standardize=True,
-        graph="complete",
-        penalty="l2",
-        refit=False,
+        graph="auto",
+        penalty="auto",
+        refit="auto",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -331,6 +312,7 @@ class ConvexClusteredFLRegressorCV(RegressorMixin, _FusionCV):
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter

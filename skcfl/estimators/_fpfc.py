@@ -1,5 +1,8 @@
 """FPFC: fusion of clients with a concave penalty."""
 
+import warnings
+from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -12,23 +15,32 @@ from .._optimizers import OPTIMIZERS
 from ..base import BaseFederated
 from ..penalties import CONCAVE, PENALTIES
 from ..solvers import (
+    Family,
     FPFCOptions,
     FPFCSearch,
     FusionPath,
+    Judge,
+    ModelSearch,
     fpfc,
 )
+from ..solvers._fpfc import FPFCState
 from ..solvers._fpfc_problem import FPFCProblem
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+from ._lam_choice import LamChoiceMixin, warn_no_rows
 
 __all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
-# Values of lam that "auto" begins with; it goes on where clients are apart at the last.
-N_LAMS = 12
+# Values of lam that "auto" begins with, and how far it goes on where clients are still apart.
+N_LAMS, BEYOND, MAX_BEYOND = 12, 1.5, 12
+# Accuracy of the fits that are judged, and rounds that their partitions have to last.
+SEARCH_TOL, SEARCH_PATIENCE = 1e-3, 10
+# Most rounds at full participation.
+MAX_ROUNDS = 500
 # Step of Adam, the optimiser of networks.
 NETWORK_STEP = 0.005
 
 
-class _FPFC(BaseFederated):
+class _FPFC(LamChoiceMixin, BaseFederated):
     """What the three flavours share."""
 
     _parameter_constraints = {
@@ -51,7 +63,7 @@ class _FPFC(BaseFederated):
         "participation": [Interval(Real, 0, 1, closed="right")],
         "pairs": [StrOptions({"either", "both"})],
         "init": [StrOptions({"auto", "local", "common"}), "array-like"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), None],
         "warm_start": ["boolean"],
@@ -64,11 +76,10 @@ class _FPFC(BaseFederated):
             than about ``lam`` are drawn together, models farther apart than ``a * lam`` do not
             feel each other, so that ``a * lam`` should lie between the distances of local models
             within clusters and between clusters, a window of a factor of about 2. "auto" finds
-            it: it goes up a grid from the least to the largest distance, every value from the
-            same local models, refits the clusters met, and takes the partition of the least
-            Bayesian information criterion (see :class:`ConvexClusteredFL`; of the least loss on
-            rows held out where clients have fewer rows than parameters), in the middle of the
-            values where it was met.""",
+            it: it goes up a grid from the least to the largest distance, with 0 and one model for
+            all at its ends, every value from the same local models, all clients taking part, and
+            takes the best by ``criterion``, in the middle of the values where the same clusters
+            were met.""",
         "penalty": """\
             {"scad", "mcp", "l2", "l1"}
             The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
@@ -95,10 +106,10 @@ class _FPFC(BaseFederated):
         "refit": """\
             bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the
-            clusters are known. Without it a cluster has the mean of its clients' models,
-            weighted by their rows, as in the paper; the clusters settle long before these means
-            are the best models, and refitting is advised. The clients' own models are kept in
-            ``fusion_params_``.""",
+            clusters are known: the stationary point, where clusters are further apart than the
+            penalty reaches, long before the rounds get there. False gives a cluster the mean of
+            its clients' models, weighted by their rows, as in the paper. The clients' own models
+            are kept in ``fusion_params_``.""",
         "nu": """\
             "auto" or float
             Threshold of clusters: clients i and j are linked if ``theta_ij`` is not longer, and
@@ -141,9 +152,9 @@ class _FPFC(BaseFederated):
             ``lam`` finds clusters, and with a larger one models never leave each other. An array
             gives them, in the order of the sorted ids.""",
         "max_iter": """\
-            int
+            "auto" or int
             Most rounds (for every ``lam`` that is tried); a ``ConvergenceWarning`` says what was
-            missing when they were not enough.""",
+            missing when they were not enough. "auto" is 500 over ``participation``.""",
         "tol": """\
             float
             Stationarity residual at which the rounds end, relative to the clients' gradients
@@ -166,10 +177,6 @@ class _FPFC(BaseFederated):
         "lam_": """\
             float
             The ``lam`` of the fit.""",
-        "lam_search_": """\
-            dict of str to ndarray
-            With ``lam="auto"``: the values tried, "lam", ascending, and "n_clusters" and
-            "criterion" at each.""",
         "fusion_params_": """\
             ndarray of shape (n_clients, n_params)
             The clients' own models at the end of the rounds.""",
@@ -206,8 +213,102 @@ class _FPFC(BaseFederated):
     }
 
     def _solve(self, pool):
+        if self.lam == "auto" and pool.n_clients > 1:
+            return self._choose(pool)
         problem = self._problem(pool)
-        return self._finish(problem, self._minimise(problem))
+        run, lam = self._runner(problem), 0.0 if self.lam == "auto" else self.lam
+        result, state = run(lam, self._last_state(problem))
+        if self.warm_start:
+            self._warm = state
+        result.extra["lam"] = float(lam)
+        return self._finish(problem, result)
+
+    def _choose(self, pool):
+        """Fit at the lam that the criterion chooses."""
+        if self.criterion == "held_out" and Judge.can_judge(pool):
+            problem = self._problem(pool)
+            family = self._family(problem, problem.grid(N_LAMS), grows=True)
+            judge = self._held_out(pool)
+            search = ModelSearch(
+                [family], judge, self._alphas(pool), pool.second_order, self.n_jobs, self.verbose
+            )
+            search.run(pool.ledger)
+            return self._fit_best(problem, search)
+        if self.criterion == "held_out":
+            warn_no_rows()
+        if not self.refit:
+            raise ValueError(
+                "criterion='bic' judges refitted models, which is what it returns: refit must be "
+                "True, got False."
+            )
+        problem = self._problem(pool)
+        run = self._runner(problem)
+        search = FPFCSearch(problem, lambda lam: run(lam)[0], problem.rng, self.verbose)
+        lam, result = search.run(problem.grid(N_LAMS))
+        result.extra.update(lam=float(lam), lam_search=search.record())
+        return self._finish(problem, result)
+
+    def _family(self, problem, lams, grows):
+        """What FPFC gives over lam."""
+        seed = problem.pool.random_state.randint(np.iinfo(np.int32).max)
+        return Family(
+            name={"penalty": self.penalty},
+            problem=self._problem,
+            solve=partial(self._roughly, seed=seed),
+            refit=lambda problem, labels, theta: problem.refit(
+                labels, theta, check_random_state(seed)
+            ),
+            refits=(bool(self.refit),),
+            lams=lams,
+            refines=problem.pool.second_order,
+            fused=BEYOND * float(lams[-1]) if grows and lams[-1] > 0.0 else np.inf,
+            grows=grows,
+        )
+
+    def _roughly(self, problem, lam, state, seed):
+        """Result at a lam, as accurate as a search needs; infinity fuses everything."""
+        if np.isinf(lam):
+            return problem.fused(), None
+        options = self._options(problem.pool)
+        wait = options.n_iter_no_change
+        options = replace(
+            options,
+            participation=1.0,
+            tol=max(options.tol, SEARCH_TOL),
+            n_iter_no_change=wait and min(wait, SEARCH_PATIENCE),
+            verbose=0,
+        )
+        return fpfc(problem, float(lam), options, check_random_state(seed))[0], None
+
+    def _fit_best(self, problem, search):
+        """Fit what a search has chosen to all rows."""
+        if search.warning:
+            warnings.warn(search.warning, UserWarning, stacklevel=6)
+        best, pool = search.best, problem.pool
+        if best.alpha is not None and best.alpha != pool.model.alpha_:
+            pool = pool.penalised(best.alpha)
+            problem = self._problem(pool)
+        lam, run = best.lam, self._runner(problem)
+        result, state = run(lam)
+        if lam >= search.families[0].fused:
+            lam, result, state = self._fuse(problem, run, lam, result, state)
+        if getattr(self, "warm_start", False):
+            self._warm = state
+        result.model = pool.model
+        result.extra.update(lam=float(lam), lam_search=search.record())
+        return self._finish(problem, result)
+
+    def _fuse(self, problem, run, lam, result, state):
+        """Rounds at a lam that ends with one cluster."""
+        for _ in range(MAX_BEYOND):
+            if result.labels.max() == 0:
+                return lam, result, state
+            lam *= BEYOND
+            result, state = run(lam)
+        # From equal models, which are a stationary point, where those of the clients never meet.
+        W = np.tile(problem.fused().cluster_params, (problem.n, 1))
+        start = FPFCState(W, None, None, None, None, None)
+        return lam, *run(lam, start)
 
     def _problem(self, pool):
         """The clients and the kind of penalty, checked."""
@@ -216,23 +317,6 @@ class _FPFC(BaseFederated):
         penalty = kind(**{name: value for name, value in given.items() if value is not None})
         scale = None if self.penalty_scale == "auto" else float(self.penalty_scale)
         return FPFCProblem(pool, penalty, scale, self._init(pool))
-
-    def _minimise(self, problem):
-        """Run the rounds at the lam given or found."""
-        run, search = self._runner(problem), None
-        lam, state = self.lam, None
-        if lam == "auto" and problem.n > 1:
-            search = FPFCSearch(problem, lambda lam: run(lam)[0], problem.rng, self.verbose)
-            lam, result = search.run(problem.grid(N_LAMS))
-        else:
-            lam = 0.0 if lam == "auto" else lam
-            result, state = run(lam, self._last_state(problem))
-        if self.warm_start:
-            self._warm = state
-        result.extra["lam"] = float(lam)
-        if search is not None:
-            result.extra["lam_search"] = search.record()
-        return result
 
     def _runner(self, problem):
         """The solver, ``run(lam, state=None)``; every run draws the same participants."""
@@ -275,11 +359,17 @@ class _FPFC(BaseFederated):
             pairs=self.pairs,
             rho=None if self.rho == "auto" else float(self.rho),
             nu=None if self.nu == "auto" else float(self.nu),
-            max_iter=self.max_iter,
+            max_iter=self._rounds(),
             tol=self.tol,
             n_iter_no_change=self.n_iter_no_change,
             verbose=self.verbose,
         )
+
+    def _rounds(self):
+        """Most rounds."""
+        if self.max_iter == "auto":
+            return int(np.ceil(MAX_ROUNDS / self.participation))
+        return self.max_iter
 
     def _steps(self, n):
         """Local steps, a number or one a client."""
@@ -306,11 +396,13 @@ class _FPFC(BaseFederated):
                 f"init must have shape ({n}, {p}), a finite model for each client, got shape "
                 f"{start.shape}."
             )
-        return start
+        return pool.from_user(start)
 
     def _finish(self, problem, result):
         """Refit the clusters if that is asked for, and keep what the fit publishes."""
-        result.extra.update(fusion_params=result.params, penalty_scale=problem.strength)
+        result.extra.update(
+            fusion_params=result.params, penalty_scale=problem.strength, refit=bool(self.refit)
+        )
         result.params = None
         if self.refit:
             result.cluster_params = problem.refit(
@@ -411,7 +503,7 @@ class FPFC(GenericMixin, _FPFC):
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.models import LinearModel
     >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = FPFC(LinearModel(loss="huber"), refit=True)
+    >>> fusion = FPFC(LinearModel(loss="huber"))
     >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
     array([6, 6])
     """
@@ -425,7 +517,9 @@ class FPFC(GenericMixin, _FPFC):
         a=None,
         xi=None,
         penalty_scale="auto",
-        refit=False,
+        refit=True,
+        criterion="held_out",
+        alphas=None,
         nu="auto",
         rho="auto",
         local_steps="auto",
@@ -435,7 +529,7 @@ class FPFC(GenericMixin, _FPFC):
         participation=1.0,
         pairs="either",
         init="auto",
-        max_iter=500,
+        max_iter="auto",
         tol=1e-5,
         n_iter_no_change=20,
         warm_start=False,
@@ -452,6 +546,8 @@ class FPFC(GenericMixin, _FPFC):
         self.xi = xi
         self.penalty_scale = penalty_scale
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.nu = nu
         self.rho = rho
         self.local_steps = local_steps
@@ -500,7 +596,7 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
     >>> from skcfl import FPFCClassifier
     >>> from skcfl.datasets import make_clustered_classification
     >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = FPFCClassifier(refit=True)
+    >>> fusion = FPFCClassifier()
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     2
     >>> fusion.predict_proba(data.X[:3], groups=data.groups[:3]).shape
@@ -522,7 +618,9 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
         a=None,
         xi=None,
         penalty_scale="auto",
-        refit=False,
+        refit=True,
+        criterion="held_out",
+        alphas=None,
         nu="auto",
         rho="auto",
         local_steps="auto",
@@ -532,7 +630,7 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
         participation=1.0,
         pairs="either",
         init="auto",
-        max_iter=500,
+        max_iter="auto",
         tol=1e-5,
         n_iter_no_change=20,
         warm_start=False,
@@ -555,6 +653,8 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
         self.xi = xi
         self.penalty_scale = penalty_scale
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.nu = nu
         self.rho = rho
         self.local_steps = local_steps
@@ -604,7 +704,7 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
     >>> from skcfl import FPFCRegressor
     >>> from skcfl.datasets import make_clustered_regression
     >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fusion = FPFCRegressor(refit=True)
+    >>> fusion = FPFCRegressor()
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     3
     >>> adjusted_rand_score(data.labels, fusion.labels_)
@@ -625,7 +725,9 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
         a=None,
         xi=None,
         penalty_scale="auto",
-        refit=False,
+        refit=True,
+        criterion="held_out",
+        alphas=None,
         nu="auto",
         rho="auto",
         local_steps="auto",
@@ -635,7 +737,7 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
         participation=1.0,
         pairs="either",
         init="auto",
-        max_iter=500,
+        max_iter="auto",
         tol=1e-5,
         n_iter_no_change=20,
         warm_start=False,
@@ -657,6 +759,8 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
         self.xi = xi
         self.penalty_scale = penalty_scale
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.nu = nu
         self.rho = rho
         self.local_steps = local_steps

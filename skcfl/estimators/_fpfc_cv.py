@@ -4,8 +4,8 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._docs import document
-from ..solvers import FPFCRefits
-from ._convex_cv import LamCV, best_lam
+from ..solvers import FPFCRefits, ModelSearch
+from ._convex_cv import LamCV
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
 from ._fpfc import _FPFC
 
@@ -27,7 +27,8 @@ class _FPFCCV(LamCV, _FPFC):
         "lams": """\
             array-like or None
             Values of ``lam`` to try. None goes from .3 times the least distance of local models
-            over ``a`` to 1.05 times the largest: the useful window lies between.""",
+            over ``a`` to 1.05 times the largest: the useful window lies between. With
+            ``criterion="cv"`` also 0, one model for all, and values around the best one.""",
         "lam_min_ratio": """\
             float or None
             The least value of ``lam`` over the largest. None begins below the least distance of
@@ -47,8 +48,8 @@ class _FPFCCV(LamCV, _FPFC):
         "refit": """\
             bool
             Whether each cluster's model is fitted anew on the pooled rows of its clients, on
-            every fold and in the end. It is advised, and with it the folds judge partitions
-            rather than how far the rounds came.""",
+            every fold and in the end, so that the folds judge partitions rather than how far the
+            rounds came.""",
     }
 
     _doc_attributes = {
@@ -56,35 +57,48 @@ class _FPFCCV(LamCV, _FPFC):
             float
             The ``lam`` of best mean score, the one in the middle of equal ones.""",
         "cv_scores_": """\
-            ndarray of shape (n_folds, n_lams)
-            Score of every fold at every value, the larger the better; with ``criterion="bic"``
-            one row, minus the criterion. NaN with one client, where nothing is chosen.""",
+            ndarray of shape (n_folds, n_tried)
+            Score of every fold at every one of ``lams_``, the larger the better; with
+            ``criterion="bic"`` one row, minus the criterion. NaN with one client, where nothing is
+            chosen.""",
         "n_iter_": """\
             int
             Number of rounds of the final fit.""",
     }
 
     def _solve(self, pool, folds):
-        problem = self._problem(pool)
-        lams = self._lams(problem)
-        run, found = self._runner(problem), {}
+        problem, values = self._problem(pool), self._values()
+        lams = problem.grid(self.n_lams, self.lam_min_ratio) if values is None else values
         if pool.n_clients == 1:
             # Any lam gives the client its own model.
             scores, best = np.full((self._n_folds(), len(lams)), np.nan), len(lams) - 1
+            result = self._runner(problem)(lams[-1])[0]
+        elif self.criterion == "bic":
+            refits, run = FPFCRefits(problem, None), self._runner(problem)
+            refits.rng = problem.rng
+            found = [run(lam)[0] for lam in lams]
+            scores = -np.array([[refits.criterion(r.labels) for r in found]])
+            best = _middle_of_best(scores[0])
+            result = found[best]
         else:
-            if self.criterion == "bic":
-                refits = FPFCRefits(problem, problem.rng, held_out=False)
-                found = dict(enumerate(run(lam)[0] for lam in lams))
-                scores = -np.array([[refits.criterion(r.labels) for r in found.values()]])
-            else:
-                scores = self._scores(pool, folds, lams)
-            best = best_lam(scores, self.scoring, last=False)
-        result = found[best] if best in found else run(lams[best])[0]
+            family = self._family(problem, lams, grows=values is None)
+            judge, alphas = self._judge(pool, folds), self._alphas(pool)
+            search = ModelSearch([family], judge, alphas, False, self.n_jobs, self.verbose)
+            search.run(pool.ledger)
+            result = self._fit_best(problem, search)
+            result.extra.update(self._record(search))
+            return result
         result.extra.update(lam=float(lams[best]), lams=lams, cv_scores=scores, best_index=best)
         return self._finish(problem, result)
 
     def _n_folds(self):
         return 1 if self.criterion == "bic" else super()._n_folds()
+
+
+def _middle_of_best(scores):
+    """Place of the best score, of equal ones that in their middle."""
+    equal = np.flatnonzero(scores >= scores.max() - 1e-9 * abs(scores.max()))
+    return int(equal[len(equal) // 2])
 
 
 @document
@@ -111,7 +125,7 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
     >>> from skcfl import FPFCClassifierCV
     >>> from skcfl.datasets import make_clustered_classification
     >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = FPFCClassifierCV(criterion="bic", refit=True)
+    >>> fusion = FPFCClassifierCV(criterion="bic")
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     2
     >>> fusion.cv_scores_.shape
@@ -138,7 +152,8 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
         a=None,
         xi=None,
         penalty_scale="auto",
-        refit=False,
+        refit=True,
+        alphas=None,
         nu="auto",
         rho="auto",
         local_steps="auto",
@@ -148,7 +163,7 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
         participation=1.0,
         pairs="either",
         init="auto",
-        max_iter=500,
+        max_iter="auto",
         tol=1e-5,
         n_iter_no_change=20,
         group_col=None,
@@ -175,6 +190,7 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
         self.xi = xi
         self.penalty_scale = penalty_scale
         self.refit = refit
+        self.alphas = alphas
         self.nu = nu
         self.rho = rho
         self.local_steps = local_steps
@@ -218,7 +234,7 @@ class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
     >>> from skcfl import FPFCRegressorCV
     >>> from skcfl.datasets import make_clustered_regression
     >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fusion = FPFCRegressorCV(criterion="bic", refit=True)
+    >>> fusion = FPFCRegressorCV(criterion="bic")
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     3
     >>> fusion.cv_scores_.shape
@@ -244,7 +260,8 @@ class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
         a=None,
         xi=None,
         penalty_scale="auto",
-        refit=False,
+        refit=True,
+        alphas=None,
         nu="auto",
         rho="auto",
         local_steps="auto",
@@ -254,7 +271,7 @@ class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
         participation=1.0,
         pairs="either",
         init="auto",
-        max_iter=500,
+        max_iter="auto",
         tol=1e-5,
         n_iter_no_change=20,
         group_col=None,
@@ -280,6 +297,7 @@ class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
         self.xi = xi
         self.penalty_scale = penalty_scale
         self.refit = refit
+        self.alphas = alphas
         self.nu = nu
         self.rho = rho
         self.local_steps = local_steps

@@ -9,6 +9,7 @@ and three classes with its defaults.
 """
 
 import inspect
+import warnings
 from functools import partial
 from numbers import Integral, Real
 
@@ -21,21 +22,34 @@ from ..base import BaseFederated
 from ..graphs import Graph, complete_graph, graph_of_matrix, knn_graph
 from ..penalties import PENALTIES, Penalty, make_penalty
 from ..solvers import (
+    Family,
+    Judge,
     LamSearch,
+    ModelSearch,
+    Result,
     admm,
     fusion_path,
     lam_grid,
+    mean_regularised,
     pdmm,
     primal_dual,
     solve_local,
     solve_pooled,
 )
+from ..solvers._mean_regularised import is_mean_regularised
+from ..solvers._search import SEARCH_ITERATIONS, SEARCH_TOL
+from ._lam_choice import LamChoiceMixin, warn_no_rows
 
 __all__ = ["Fusion", "FusionMixin"]
 
 SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
 # What a solver is told by the parameters of the estimator.
 _TOLD = {"problem", "lam", "tol", "max_iter", "state", "verbose", "rng", "certify"}
+# Values of lam that a search begins with, and how far beyond the bound everything is fused.
+N_LAMS, BEYOND = 10, 1.01
+# Numbers of an edge array of the complete graph beyond which "auto" compares neighbours only, but
+# for the squared penalty, which needs no such arrays.
+MAX_COMPLETE = 1_000_000
 # Rows that shrinkage is worth, a parameter, where the neighbours of a client are looked for.
 SHRINKAGE = 0.3
 # Nodes of a sparse graph beyond which messages along its edges are cheaper than the linear systems
@@ -122,49 +136,49 @@ class FusionMixin:
             clusters, numbers sent to and by the server.""",
     }
 
-    def _minimise(self, problem, groups=None):
-        """Solve at the lam given or found, from the last solution if that is asked for."""
+    def _minimise(self, problem, lam, groups=None):
+        """Solve at a lam, from the last solution if that is asked for."""
         run = self._solver(problem)
-        lam, state, result, search = self.lam, None, None, None
-        key = (run.func, groups, problem.d, problem.graph)
-        if problem.n == 1:
-            # Nothing to compare: any lam gives the client its own model.
-            lam, apart = (0.0 if lam == "auto" else lam), True
-        elif lam == "auto":
-            search = self._search(problem)
-            lam, result, state = search.run()
-            apart = lam == 0.0
+        state = None
+        if lam == 0.0 or problem.n == 1:
+            # Nothing to compare: with one client any lam gives it its own model.
+            result = self._solve_apart(problem)
         else:
-            apart = lam == 0.0
-            state = self._state_of(key) if self.warm_start else None
-        if apart:
-            result, state = self._solve_apart(problem), None
-        elif search is not None and self._searcher(problem)[0].func is not run.func:
-            result, state = run(problem, lam)  # a state means nothing to another solver
-        elif search is None or not (result.converged and result.extra["partition_certified"]):
+            warm = getattr(self, "warm_start", False)
+            key = (run.func, groups, problem.d, problem.graph)
+            state = self._state_of(key) if warm else None
             result, state = run(problem, lam, state=state)
-        if self.warm_start:
-            self._warm = key, state
+            if warm:
+                self._warm = key, state
         result.extra["lam"] = float(lam)
-        if search is not None:
-            result.extra["lam_search"] = search.record()
         return result
 
-    def _search(self, problem):
-        """The search of lam."""
+    def _best_partition(self, problem):
+        """The lam of the best partition by the information criterion, and the search."""
         if not problem.penalty.norm:
             raise ValueError(
-                f"lam='auto' compares the clusters that different lam give, but the penalty "
-                f"{problem.penalty!r} forms none. Give a number, or search it with GridSearchCV."
+                "criterion='bic' compares the clusters that different lam give, but the penalty "
+                f"{problem.penalty!r} forms none."
             )
-
         solve, max_iter = self._searcher(problem)
-        return LamSearch(problem, partial(solve, problem), self.verbose, max_iter)
+        search = LamSearch(problem, partial(solve, problem), self.verbose, max_iter)
+        lam, result, state = search.run()
+        if lam == 0.0:
+            result = self._solve_apart(problem)
+        else:
+            run = self._solver(problem)
+            if solve.func is not run.func:
+                result, state = run(problem, lam)  # a state means nothing to another solver
+            elif not (result.converged and result.extra["partition_certified"]):
+                result, state = run(problem, lam, state=state)
+        result.extra.update(lam=float(lam), lam_search=search.record())
+        return search.criteria[search.best[0]], result
 
     def _searcher(self, problem):
         """The fastest solver, which goes along the path, and its iterations for a lam."""
         solve = fastest(problem)
-        return partial(solve, tol=self.tol), 300 if solve is admm else 600
+        iterations = 300 if solve is admm else 600
+        return partial(solve, tol=self.tol), min(iterations, self.max_iter)
 
     def _state_of(self, key):
         """State of the last fit if it was of such a problem, else None."""
@@ -183,7 +197,7 @@ class FusionMixin:
                 return self._solve_apart(problem), None
             return run(problem, lam, state=state)
 
-        refit = partial(self._refit, problem) if getattr(self, "refit", False) else None
+        refit = partial(self._refit, problem) if getattr(self, "refit", False) is True else None
         return fusion_path(problem, lams, solve, refit)
 
     def _solve_apart(self, problem):
@@ -200,55 +214,68 @@ class FusionMixin:
             return self._solve_apart(problem)
         return self._solver(problem)(problem, lam)[0]
 
-    def _lam_grid(self, problem, n_lams, ratio=None):
+    def _lam_grid(self, problem, n_lams, ratio=None, rough=False):
         """Values of lam for a path."""
-        return lam_grid(problem, n_lams, ratio)
+        return lam_grid(problem, n_lams, ratio, rough)
 
     def _lam_bounds(self, problem):
         """Bounds of the lam where everything fuses."""
         return lam_max_bounds(problem)
 
 
-class Fusion(FusionMixin, BaseFederated):
+class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     """Base of the fusion methods of clients."""
 
     _parameter_constraints = {
         "graph": [
-            StrOptions({"complete", "knn"}),
+            StrOptions({"auto", "complete", "knn"}),
             "array-like",
             "sparse matrix",
             Graph,
             HasMethods(["neighbors"]),
         ],
-        "penalty": [StrOptions(set(PENALTIES)), Penalty],
+        "penalty": [StrOptions({"auto", *PENALTIES}), Penalty],
         "solver": [StrOptions({"auto", *SOLVERS})],
         "solver_options": [dict, None],
-        "refit": ["boolean"],
+        "refit": [StrOptions({"auto"}), "boolean"],
     }
 
     _doc_parameters = {
+        "lam": """\
+            "auto" or float
+            Weight of the penalty, not negative: 0 gives every client its own model, a large value
+            one model to all (of each component of the graph). No number suits all data, so "auto"
+            looks for one by ``criterion``, and chooses what else is left open with it: ``graph``,
+            ``penalty``, ``refit`` and ``alpha`` of "auto". The values tried go from 0 to where
+            everything fuses, and others are tried around the best one.""",
         "graph": f"""\
-            {{"complete", "knn"}}, array-like, sparse matrix, Graph or networkx graph
+            {{"auto", "complete", "knn"}}, array-like, sparse matrix, Graph or networkx graph
             Whose models are compared, and the weights ``w_ij``:
 
+            - "auto": with ``lam="auto"`` the next two compete, "complete" as long as its pairs
+              are few (a million numbers: some hundred clients) or the penalty is "squared_l2",
+              which needs none; with a number for ``lam`` it is "complete";
             - "complete": all pairs, with weight 1;
             - "knn": every client with the 5 that have the most similar local models, with weights
               between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`.
               Best where clients have few rows;
 {_SHARED_GRAPH}""",
         "penalty": """\
-            {"l2", "l1", "squared_l2"} or Penalty
+            {"auto", "l2", "l1", "squared_l2"} or Penalty
             The function ``phi`` of the difference of two clients' parameters. "l2", the Euclidean
             norm, makes whole models equal and so forms clusters; "l1", the sum of absolute
             values, makes single parameters equal; "squared_l2", half the squared norm, only draws
-            models towards each other and forms no clusters.""",
+            models towards each other and forms no clusters, which suits clients that differ
+            without being in clusters. "auto": with ``lam="auto"`` "l2" and "squared_l2" compete;
+            with a number for ``lam`` it is "l2".""",
         "solver": """\
             {"auto", "admm", "primal_dual", "pdmm"}
             Algorithm; all give the same solution. "admm" is the alternating direction method of
             multipliers with an automatic step and exact partitions, which needs fewest iterations.
             "primal_dual" passes messages along the edges, with exact partitions too; its
             iterations solve no linear system and are cheaper on large graphs. "auto" is
-            "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm".
+            "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm";
+            "squared_l2" on the complete graph is solved as a smooth problem in the mean model.
             "pdmm" is the parallel direction method of multipliers, in which some of the clients
             may take part in a round.""",
         "solver_options": """\
@@ -257,11 +284,13 @@ class Fusion(FusionMixin, BaseFederated):
             see :func:`skcfl.solvers.admm`, :func:`skcfl.solvers.primal_dual` and
             :func:`skcfl.solvers.pdmm`.""",
         "refit": """\
-            bool
+            "auto" or bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the
             clusters are known. The penalty also draws the models of different clusters to each
-            other; refitting takes that away and is advised where there are clusters. The
-            penalised models are kept in ``fusion_params_``.""",
+            other; refitting takes that away, which is right where there are clusters and wrong
+            where clients differ without them. "auto": with ``lam="auto"`` both compete; with a
+            number for ``lam`` it is False. The penalised models are kept in
+            ``fusion_params_``.""",
     }
 
     _doc_attributes = {
@@ -273,6 +302,9 @@ class Fusion(FusionMixin, BaseFederated):
         "fusion_params_": """\
             ndarray of shape (n_clients, n_params)
             Solution of the penalised problem, before any refit.""",
+        "penalty_": """\
+            str
+            The penalty of the fit.""",
         "floats_up_": """\
             int
             Numbers sent by the clients to the server in the whole fit, the search of ``lam``
@@ -285,10 +317,131 @@ class Fusion(FusionMixin, BaseFederated):
         return {"groups": groups}
 
     def _solve(self, pool, groups):
+        if self.lam == "auto" and pool.n_clients > 1:
+            return self._choose(pool, groups)
         problem = self._problem(pool, groups)
-        return self._finish(problem, self._minimise(problem, groups))
+        lam = 0.0 if self.lam == "auto" else self.lam
+        return self._finish(problem, self._minimise(problem, lam, groups), self.refit is True)
 
-    def _problem(self, pool, groups):
+    def _choose(self, pool, groups):
+        """Fit at the lam, and with the rest of what is left open, that the criterion chooses."""
+        if self.criterion == "bic":
+            return self._choose_partition(pool, groups)
+        if not Judge.can_judge(pool):
+            warn_no_rows()
+            return self._choose_partition(pool, groups)
+        families, problems = self._families(pool, groups, N_LAMS)
+        judge = self._held_out(pool)
+        search = ModelSearch(
+            families, judge, self._alphas(pool), pool.second_order, self.n_jobs, self.verbose
+        )
+        search.run(pool.ledger)
+        return self._fit_best(pool, groups, problems, search)
+
+    def _fit_best(self, pool, groups, problems, search):
+        """Fit what a search has chosen to all rows."""
+        if search.warning:
+            warnings.warn(search.warning, UserWarning, stacklevel=7)
+        best, lam = search.best, search.best.lam
+        family, problem = search.families[best.family], problems[best.family]
+        if best.alpha is not None and best.alpha != pool.model.alpha_:
+            pool = pool.penalised(best.alpha)
+            problem = family.problem(pool)
+            if lam >= family.fused:
+                lam = max(lam, BEYOND * lam_max_bounds(problem, tol=1e9)[1])
+        result = self._minimise(problem, float(lam), groups)
+        result.model = pool.model
+        result.extra["lam_search"] = search.record()
+        return self._finish(problem, result, best.refit)
+
+    def _choose_partition(self, pool, groups):
+        """Fit the partition of the least information criterion, refitted."""
+        if self.refit is False:
+            raise ValueError(
+                "criterion='bic' judges refitted models, which is what it returns: refit must be "
+                "'auto' or True, got False."
+            )
+        best = None
+        for graph, penalty in self._kinds(pool, partitions=True):
+            problem = self._problem(pool, groups, graph, penalty)
+            criterion, result = self._best_partition(problem)
+            if best is None or criterion < best[0]:
+                best = criterion, problem, result
+        return self._finish(*best[1:], True)
+
+    def _kinds(self, pool, partitions=False):
+        """Graphs and penalties that compete."""
+        graphs = ["complete", "knn"] if self._is("graph", "auto") else [self.graph]
+        penalties = [self.penalty]
+        if self._is("penalty", "auto"):
+            forms = partitions or self.refit is True
+            penalties = ["l2"] if forms else ["l2", "squared_l2"]
+        kinds = [(graph, penalty) for graph in graphs for penalty in penalties]
+        if len(graphs) == 1:
+            return kinds
+        n, d = pool.n_clients, pool.n_params
+        too_many = n * (n - 1) // 2 * d > MAX_COMPLETE
+        return [
+            (graph, penalty)
+            for graph, penalty in kinds
+            if not (graph == "complete" and penalty != "squared_l2" and too_many)
+            and not (graph == "knn" and penalty == "squared_l2" and len(penalties) > 1)
+        ]
+
+    def _is(self, name, value):
+        """Whether a parameter is this string."""
+        parameter = getattr(self, name)
+        return isinstance(parameter, str) and parameter == value
+
+    def _families(self, pool, groups, n_lams, ratio=None, lams=None):
+        """What competes, and the problem of each on all rows."""
+        families, problems = [], []
+        for graph, penalty in self._kinds(pool):
+            make = partial(self._problem, groups=groups, graph=graph, penalty=penalty)
+            problem = make(pool)
+            norm = problem.penalty.norm
+            refits = (False, True) if self.refit == "auto" else (self.refit is True,)
+            given = (
+                lams if lams is not None else self._lam_grid(problem, n_lams, ratio, rough=True)
+            )
+            families.append(
+                Family(
+                    name={"graph": _named(graph), "penalty": _named(penalty)},
+                    problem=make,
+                    solve=self._roughly,
+                    refit=self._refit,
+                    refits=refits if norm else refits[:1],
+                    lams=given,
+                    fused=self._fused_from(problem, given) if lams is None else np.inf,
+                    grows=lams is None,
+                    refines=pool.second_order,
+                )
+            )
+            problems.append(problem)
+        return families, problems
+
+    def _fused_from(self, problem, lams):
+        """The value of a grid from which on everything is fused."""
+        return float(lams[-1]) if problem.penalty.norm and lams[-1] > 0.0 else np.inf
+
+    def _roughly(self, problem, lam, state):
+        """Result and state at a lam, as accurate as a search needs; infinity fuses everything."""
+        if lam == 0.0:
+            return self._solve_apart(problem), None
+        if np.isinf(lam):
+            return _solve_fused(problem), None
+        run = self._solver(problem)
+        known = inspect.signature(run.func).parameters
+        rough = {
+            "tol": max(self.tol, SEARCH_TOL),
+            "max_iter": min(self.max_iter, SEARCH_ITERATIONS),
+            "verbose": 0,
+        }
+        # Partitions need no proof before one is chosen.
+        rough.update({name: False for name in ("contraction", "certify") if name in known})
+        return run(problem, lam, state=state, **rough)
+
+    def _problem(self, pool, groups, graph=None, penalty=None):
         """The fusion problem of these clients."""
         if not pool.second_order:
             raise ValueError(
@@ -296,13 +449,23 @@ class Fusion(FusionMixin, BaseFederated):
                 f"proximal points, got {pool.model_name}. Use a linear model, or another method: "
                 "GTV with graph='complete' has the same penalty and takes networks."
             )
-        graph = self._make_graph(pool, groups)
-        return FusionProblem(pool, graph, make_penalty(self.penalty))
+        graph = self._make_graph(pool, groups, graph)
+        return FusionProblem(pool, graph, self._make_penalty(penalty))
 
-    def _finish(self, problem, result):
+    def _make_penalty(self, penalty=None):
+        """The penalty, "l2" where it is left open and nothing competes."""
+        penalty = self.penalty if penalty is None else penalty
+        return make_penalty("l2" if isinstance(penalty, str) and penalty == "auto" else penalty)
+
+    def _finish(self, problem, result, refit):
         """Refit the clusters if that is asked for, and keep what the fit publishes."""
-        result.extra.update(graph=problem.graph, fusion_params=result.params)
-        if self.refit:
+        result.extra.update(
+            graph=problem.graph,
+            penalty=_named(problem.penalty),
+            refit=bool(refit),
+            fusion_params=result.params,
+        )
+        if refit:
             theta = self._refit(problem, result.labels, result.cluster_params)
             result.cluster_params, result.params = theta, None
         return result
@@ -335,11 +498,11 @@ class Fusion(FusionMixin, BaseFederated):
         """Where clients lie, for the graph of nearest neighbours."""
         return _neighbourhood(pool)
 
-    def _make_graph(self, pool, groups):
+    def _make_graph(self, pool, groups, graph=None):
         """The graph of the clients, in the order of their sorted ids."""
-        graph, n = self.graph, pool.n_clients
+        graph, n = self.graph if graph is None else graph, pool.n_clients
         if isinstance(graph, str):
-            if graph == "complete" or n == 1:
+            if graph in ("auto", "complete") or n == 1:
                 return complete_graph(n)
             return knn_graph(self._neighbourhood(pool), connected=True)
         if is_network(graph):
@@ -355,6 +518,8 @@ class Fusion(FusionMixin, BaseFederated):
 
 def fastest(problem):
     """The solver for such a problem, by what was measured."""
+    if is_mean_regularised(problem):
+        return mean_regularised
     graph = problem.graph
     return primal_dual if graph.n_nodes > LARGE_GRAPH and not graph.is_complete else admm
 
@@ -423,6 +588,29 @@ def _same_graph(a, b):
         np.array_equal(getattr(a, name), getattr(b, name))
         for name in ("heads", "tails", "weights")
     )
+
+
+def _named(value):
+    """What graphs and penalties are called where they are published."""
+    names = {kind: name for name, kind in PENALTIES.items()}
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Penalty):
+        plain = type(value) in names and not any(
+            v is not None for v in value.get_params().values()
+        )
+        return names[type(value)] if plain else repr(value)
+    return "given"
+
+
+def _solve_fused(problem):
+    """One model for all that paths of edges join, every client counting once."""
+    labels, ones = problem.graph.components(), np.ones(problem.n)
+    theta = np.zeros((int(labels.max()) + 1, problem.d))
+    np.add.at(theta, labels, problem.local_models())
+    theta /= np.bincount(labels)[:, None]
+    theta = solve_pooled(problem.pool, labels, theta, ones)[0]
+    return Result(cluster_params=theta, labels=labels, params=theta[labels])
 
 
 def _solve_apart(problem):

@@ -85,15 +85,16 @@ class _NodesMixin:
             )
         return super()._solve_options(groups)
 
-    def _make_graph(self, pool, groups):
+    def _make_graph(self, pool, groups, graph=None):
         """The graph of the nodes, in the order of their sorted ids."""
+        graph = self.graph if graph is None else graph
         empty = np.flatnonzero(pool.without_rows)
-        if len(empty) and isinstance(self.graph, str) and self.graph == "knn":
+        if len(empty) and isinstance(graph, str) and graph == "knn":
             raise ValueError(
                 "graph='knn' joins clients by their local models, but "
                 f"{_named(groups, empty)} no rows to fit one. Pass another graph."
             )
-        graph = super()._make_graph(pool, groups)
+        graph = super()._make_graph(pool, groups, graph)
         if self.nodes is not None:
             graph = graph.renumbered(encode(check_ids(self.nodes))[1])
         parts = graph.components()
@@ -106,8 +107,8 @@ class _NodesMixin:
             )
         return graph
 
-    def _finish(self, problem, result):
-        result = super()._finish(problem, result)
+    def _finish(self, problem, result, refit):
+        result = super()._finish(problem, result, refit)
         result.extra["without_rows"] = problem.pool.without_rows.copy()
         return result
 
@@ -210,7 +211,9 @@ class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
         graph="knn",
         nodes=None,
         penalty="l2",
-        refit=False,
+        refit="auto",
+        criterion="held_out",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -228,6 +231,8 @@ class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
         self.nodes = nodes
         self.penalty = penalty
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter
@@ -247,7 +252,7 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
     Fits a classifier a client, with a penalty on the differences along the edges of a graph that
     makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
     rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
-    conversions, and notes on networks).  ``refit=True`` is advised for everyday work.
+    conversions, and notes on networks).
 
     {parameters}
 
@@ -270,7 +275,7 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
     >>> from skcfl import GTVClassifier
     >>> from skcfl.datasets import make_clustered_classification
     >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> gtv = GTVClassifier(refit=True).fit(data.X, data.y, groups=data.groups)
+    >>> gtv = GTVClassifier().fit(data.X, data.y, groups=data.groups)
     >>> gtv.n_clusters_
     2
     >>> gtv.predict_proba(data.X[:3], groups=data.groups[:3]).shape
@@ -291,7 +296,9 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
         graph="knn",
         nodes=None,
         penalty="l2",
-        refit=False,
+        refit="auto",
+        criterion="held_out",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -315,6 +322,8 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
         self.nodes = nodes
         self.penalty = penalty
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter
@@ -334,7 +343,7 @@ class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin,
     Fits a regression a client, with a penalty on the differences along the edges of a graph that
     makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
     rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
-    conversions, and notes on networks).  ``refit=True`` is advised for everyday work.
+    conversions, and notes on networks).
 
     {parameters}
 
@@ -385,7 +394,9 @@ class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin,
         graph="knn",
         nodes=None,
         penalty="l2",
-        refit=False,
+        refit="auto",
+        criterion="held_out",
+        alphas=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -408,6 +419,8 @@ class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin,
         self.nodes = nodes
         self.penalty = penalty
         self.refit = refit
+        self.criterion = criterion
+        self.alphas = alphas
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter

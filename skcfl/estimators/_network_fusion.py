@@ -4,9 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from ..penalties import make_penalty
-from ..solvers import HeldOutSearch, fusion_path, primal_dual_inexact
-from ..solvers._primal_dual_inexact import NetworkProblem
+from ..solvers import fusion_path, primal_dual_inexact
+from ..solvers._primal_dual_inexact import N_LAMS, NetworkProblem
 
 __all__ = ["NetworkFusionMixin"]
 
@@ -22,11 +21,10 @@ class NetworkFusionMixin:
             "auto" or float
             Weight of the penalty, not negative: 0 gives every client its own model, a large value
             one model to all (of each component of the graph). No number suits all data, so "auto"
-            looks for one: it goes up a path of values, refits the clusters of every partition met
-            on their pooled rows, and takes the partition of the least Bayesian information
-            criterion, at the least value where it was met (the notes of
-            :class:`ConvexClusteredFL` have the formula). With networks it fits seven values to
-            four fifths of each client's rows and takes the one of least loss on the others.""",
+            looks for one by ``criterion``, and chooses what else is left open with it: ``refit``
+            and ``alpha`` of "auto". The values tried go from 0 to where everything fuses, and
+            others are tried around the best one. With networks it fits eight values to four fifths
+            of each client's rows and takes the one of least loss on the others.""",
         "solver": """\
             {"auto", "admm", "primal_dual", "pdmm"}
             Algorithm; all give the same solution. "admm" is the alternating direction method of
@@ -56,10 +54,6 @@ class NetworkFusionMixin:
             not nearly so; with networks, those that flows below their capacity hold together.
             Clusters are numbered from 0 by decreasing number of clients, equal ones by their
             first client. ``sample_labels`` gives one label a row.""",
-        "lam_search_": """\
-            dict of str to ndarray
-            With ``lam="auto"``: the values tried, "lam", ascending, and "n_clusters" and
-            "criterion" at each (with networks the loss on the rows held out).""",
         "dual_gap_": """\
             float
             Bound of how much ``objective_`` exceeds the minimum, from a dual solution; infinite
@@ -76,12 +70,12 @@ class NetworkFusionMixin:
             networks, residual), number of clusters, numbers sent to and by the server.""",
     }
 
-    def _problem(self, pool, groups):
+    def _problem(self, pool, groups, graph=None, penalty=None):
         """The fusion problem of these clients."""
         if pool.second_order:
-            return super()._problem(pool, groups)
-        graph = self._make_graph(pool, groups)
-        return NetworkProblem(pool, graph, make_penalty(self.penalty))
+            return super()._problem(pool, groups, graph, penalty)
+        graph = self._make_graph(pool, groups, graph)
+        return NetworkProblem(pool, graph, self._make_penalty(penalty))
 
     def _algorithm(self, problem):
         """The solver that is asked for; networks have one."""
@@ -94,17 +88,24 @@ class NetworkFusionMixin:
             )
         return primal_dual_inexact
 
-    def _search(self, problem):
-        """The search of lam."""
+    def _best_partition(self, problem):
+        """The lam of the best partition by the information criterion."""
         if problem.pool.second_order:
-            return super()._search(problem)
-        return HeldOutSearch(problem, self._solver, self.refit, self.verbose)
+            return super()._best_partition(problem)
+        raise ValueError(
+            f"criterion='bic' needs a convex problem, which that of {problem.pool.model_name} is "
+            "not. Use criterion='held_out'."
+        )
 
-    def _searcher(self, problem):
-        """The solver that the search has used."""
+    def _fused_from(self, problem, lams):
+        """The value of a grid from which on everything is fused; of networks none is known."""
+        return super()._fused_from(problem, lams) if problem.pool.second_order else np.inf
+
+    def _roughly(self, problem, lam, state):
+        """Result at a lam of the search; networks start anew at each, as fits do."""
         if problem.pool.second_order:
-            return super()._searcher(problem)
-        return self._solver(problem), self.max_iter
+            return super()._roughly(problem, lam, state)
+        return self._solve_at(problem, lam), None
 
     def _solve_apart(self, problem):
         """Each client's own model, the solution at lam = 0."""
@@ -129,16 +130,16 @@ class NetworkFusionMixin:
         """FusionPath over ascending `lams`; networks start anew at each, as fits do."""
         if problem.pool.second_order:
             return super()._path(problem, lams)
-        refit = partial(self._refit, problem) if self.refit else None
+        refit = partial(self._refit, problem) if self.refit is True else None
         return fusion_path(
             problem, lams, lambda lam, state: (self._solve_at(problem, lam), None), refit
         )
 
-    def _lam_grid(self, problem, n_lams, ratio=None):
+    def _lam_grid(self, problem, n_lams, ratio=None, rough=False):
         """Values of lam for a path."""
         if problem.pool.second_order:
-            return super()._lam_grid(problem, n_lams, ratio)
-        return problem.grid(n_lams, ratio)
+            return super()._lam_grid(problem, n_lams, ratio, rough)
+        return problem.grid(min(n_lams, N_LAMS) if rough else n_lams, ratio)
 
     def _lam_bounds(self, problem):
         """Bounds of the lam where everything fuses."""

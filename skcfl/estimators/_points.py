@@ -187,7 +187,10 @@ class ConvexClustering(FusionMixin, BasePoints):
 
     def _solve(self, pool):
         problem = self._problem(pool)
-        result = self._minimise(problem)
+        if self.lam == "auto" and problem.n > 1:
+            result = self._best_partition(problem)[1]
+        else:
+            result = self._minimise(problem, 0.0 if self.lam == "auto" else self.lam)
         result.extra["graph"] = problem.graph
         return result
 

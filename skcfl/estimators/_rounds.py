@@ -142,11 +142,8 @@ class AlternatingClustering(BaseFederated):
         drawn = (partial(draw, restart) for restart in range(n_init))
         if part is pool or n_init == 1:
             return self._best(pool, [*given, *drawn], options)
-        # Some of very many clients find out which start is best, and all go on from its end: to
-        # polish it, if they do.
+        # Some of very many clients find out which start is best, and all go on from its end.
         first = self._best(part, [*given, *drawn], replace(options, truth=None, keep_rounds=False))
-        if options.polish:
-            options = replace(options, max_iter=0)
         return self._best(pool, [first.cluster_params], options)
 
     def _best(self, pool, starts, options):

@@ -446,8 +446,7 @@ class LinearModel(ConvexModel):
         largest, lowest, mean = values = np.empty((3, len(few)))
         for some, spectrum in ((few, _exact_spectrum), (~few, _estimated_spectrum)):
             if some.any():
-                part = block if some.all() else block.take(np.flatnonzero(some))
-                values[:, some] = spectrum(part)
+                values[:, some] = spectrum(block.take(np.flatnonzero(some)))
         if self._bounded:
             top = self.kernel.max_curvature
         else:

@@ -8,24 +8,29 @@ from ._fpfc import FPFCOptions, fpfc
 from ._fpfc_path import FPFCRefits, FPFCSearch
 from ._fusion_path import FusionPath, fusion_path, lam_grid
 from ._local import solve_local
+from ._mean_regularised import mean_regularised
 from ._number import find_n_clusters
 from ._path import LamSearch
 from ._pdmm import pdmm
 from ._pooled import solve_pooled
 from ._primal_dual import primal_dual
-from ._primal_dual_inexact import HeldOutSearch, primal_dual_inexact
+from ._primal_dual_inexact import primal_dual_inexact
 from ._result import Result
+from ._search import Family, FoldsJudge, Judge, ModelSearch
 from ._starts import loss_plus_plus, random_starts
 
 __all__ = [
     "FPFCOptions",
     "FPFCRefits",
     "FPFCSearch",
+    "Family",
+    "FoldsJudge",
     "FusionPath",
-    "HeldOutSearch",
+    "Judge",
     "LamSearch",
     "LeastLoss",
     "LossClusters",
+    "ModelSearch",
     "Options",
     "Result",
     "admm",
@@ -35,6 +40,7 @@ __all__ = [
     "fpfc",
     "fusion_path",
     "lam_grid",
+    "mean_regularised",
     "loss_plus_plus",
     "pdmm",
     "primal_dual",

@@ -47,8 +47,9 @@ from ._parameters import LOOP
 RELAXATION = 1.7
 # Newton steps a prox: the next one goes on from there.
 PROX_STEPS = 1
-# Nodes up to which the v-step is one factorisation; beyond, conjugate gradients.
-MAX_FACTOR = 1500
+# Nodes up to which the v-step is a product with an inverse, and one factorisation; beyond,
+# conjugate gradients.
+MAX_INVERSE, MAX_FACTOR = 400, 1500
 # Iterations in which the scale of the duals says where penalties are too large, and by how much
 # a penalty may change at once.
 EARLY, MOST_CHANGE = 60, 10.0
@@ -302,7 +303,8 @@ class _Averaging:
         self.laplacian = graph.laplacian(weighted=False) if laplacian is None else laplacian
         M = self.laplacian + r * sparse.eye_array(n)
         self.matrix = sparse.csr_array(M)
-        self.factor = splu(sparse.csc_array(M)) if n <= MAX_FACTOR else None
+        self.inverse = np.linalg.inv(M.toarray()) if n <= MAX_INVERSE else None
+        self.factor = splu(sparse.csc_array(M)) if MAX_INVERSE < n <= MAX_FACTOR else None
         self.last = None
 
     def at(self, r):
@@ -319,6 +321,8 @@ class _Averaging:
     def __call__(self, R):
         if self.graph.is_complete:
             return (R + R.sum(axis=0) / self.r) / (self.r + self.graph.n_nodes)
+        if self.inverse is not None:
+            return self.inverse @ R
         if self.factor is not None:
             return self.factor.solve(np.ascontiguousarray(R))
         self.last = solve_columns(self.matrix, R, self.last, tol=1e-10, max_iter=200)

@@ -193,8 +193,6 @@ class _Rounds:
         if options.step_size is not None:
             self.rates = np.full(self.K, float(options.step_size))
             return None
-        if options.max_iter == 0:
-            return None
         lipschitz = np.maximum(pool.spectrum()[0], 1e-12)
         if options.averaging == "model":
             return lipschitz

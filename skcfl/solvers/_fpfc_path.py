@@ -14,9 +14,9 @@ REFINEMENTS = 2
 class FPFCRefits(Refits):
     """Refits that can also be trained; their criterion."""
 
-    def __init__(self, problem, rng, held_out=True):
+    def __init__(self, problem, rng):
         self.rng = rng
-        super().__init__(problem, held_out)
+        super().__init__(problem)
 
     def models(self, labels):
         """Each cluster's model on its clients' pooled rows, (K, d)."""

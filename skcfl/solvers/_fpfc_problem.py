@@ -12,6 +12,7 @@ from ..graphs import complete_graph
 from ..penalties import L2
 from ._alternating import Options, alternate
 from ._pooled import solve_pooled
+from ._result import Result
 
 # Strength of the penalty in units of the clients' curvature; where clients have fewer rows than
 # parameters, in units of what is left of it on the way from the common model.
@@ -222,6 +223,14 @@ class FPFCProblem(FusionProblem):
             lower = NORM_GRID[0] * upper
         lower = lower if ratio is None else ratio * upper
         return np.array([upper]) if n_lams == 1 else np.geomspace(lower, upper, n_lams)
+
+    def fused(self):
+        """Equal models of all clients, a stationary point where lam is large, as a Result."""
+        labels = np.zeros(self.n, dtype=np.intp)
+        theta = self.local_models().mean(axis=0, keepdims=True)
+        if self.pool.second_order:
+            theta = solve_pooled(self.pool, labels, theta, np.ones(self.n))[0]
+        return Result(cluster_params=theta, labels=labels, params=np.tile(theta, (self.n, 1)))
 
     def refit(self, labels, theta, rng):
         """Each cluster's model fitted to its clients' pooled rows, from given ones.

@@ -11,7 +11,12 @@ from ._path import path_start
 BEYOND = 1.01
 
 
-def lam_grid(problem, n_lams, ratio=None):
+# A penalty that fuses nothing is tried from where it is this much weaker than the clients' own
+# objectives to where it is this much stronger.
+WEAKER, STRONGER = 1e-4, 1e2
+
+
+def lam_grid(problem, n_lams, ratio=None, rough=False):
     """Values of lam from where hardly anything fuses to where everything does.
 
     Parameters
@@ -22,20 +27,26 @@ def lam_grid(problem, n_lams, ratio=None):
         How many, in equal steps of their logarithm.
     ratio : float, default=None
         The first over the last; None begins where the nearest neighbours hardly fuse.
+    rough : bool, default=False
+        Whether the first bound of where everything fuses will do.
 
     Returns
     -------
     lams : ndarray
         Ascending; a single 0 where no lam changes anything. A penalty that fuses nothing has
-        no last value: the grid then ends where it is 100 times as strong as the clients' own
-        objectives, and begins where it is as much weaker.
+        no last value: the grid then begins where it is far weaker than the clients' own
+        objectives, by the largest curvature of each, and ends where it is far stronger.
     """
-    degree = max(float(problem.graph.degrees().mean()), 1e-300)
     if not problem.penalty.norm:
-        upper = 100.0 * problem.curvature() / degree
-        lower = 1e-4 * upper
+        degree = float(problem.graph.degrees().mean())
+        curvature = problem.pool.spectrum()[0][~problem.pool.without_rows].mean()
+        upper = STRONGER * float(curvature) / degree if degree > 0.0 else 0.0
+        lower = WEAKER / STRONGER * upper
     else:
-        upper = BEYOND * lam_max_bounds(problem)[1]
+        bounds = lam_max_bounds(problem, tol=1e9) if rough else lam_max_bounds(problem)
+        upper = BEYOND * bounds[1]
+        if rough and upper == 0.0 and problem.graph.n_edges:
+            upper = 1.0  # The local models agree: any lam fuses them.
         lower = path_start(problem, upper) if ratio is None and upper > 0.0 else 0.0
     if not upper > 0.0 or problem.n == 1:
         return np.zeros(1)

@@ -19,10 +19,6 @@ clusters have the same prior probability, and K itself one that falls like 1 / K
 so many must ask for more than chance finds.  The deviance is twice the loss where that is minus
 a log-likelihood, and ``(n - p) log(loss)`` where the size of the noise is unknown (squared error,
 Huber).  Clients send their losses only.
-
-With fewer rows a client than parameters the price of a model exceeds all that its rows can say,
-and the criterion would always ask for one cluster.  There a partition is judged by the loss of its
-refitted models on rows that every client holds out of the refit.
 """
 
 import numpy as np
@@ -44,9 +40,6 @@ MAX_REFINEMENTS = 8
 # A path begins where about this share of the neighbours could fuse, and not below this fraction of
 # its upper end.
 NEAREST, LEAST_START = 0.05, 1e-9
-# With fewer rows a client than parameters partitions are judged on rows held out: this share of
-# each client's rows, so often, if clients have so many at least.
-HELD_OUT, SPLITS, LEAST_ROWS = 0.25, 3, 5
 # Losses below this fraction of that of zero models are rounding.
 LEAST_LOSS = 1e-10
 
@@ -72,11 +65,9 @@ class Refits:
     ----------
     problem : FusionProblem
         The problem.
-    held_out : bool, default=True
-        Whether rows held out may judge where clients have fewer rows than parameters.
     """
 
-    def __init__(self, problem, held_out=True):
+    def __init__(self, problem):
         self.problem, self.pool = problem, problem.pool
         self.known = {}
         self.share = self.pool.client_weights
@@ -87,15 +78,6 @@ class Refits:
         self.zero = float(self.share @ self.losses(np.zeros((problem.n, problem.d))))
         together = np.zeros(problem.n, dtype=np.intp)
         self.common = self.share * self.losses(self.models(together)[together])
-        self.splits = self._splits() if held_out else []
-
-    def _splits(self):
-        """Where information criteria say nothing: pools to fit and to judge, local models."""
-        pool = self.pool
-        if not (pool.second_order and LEAST_ROWS <= pool.typical_size < pool.model.n_free):
-            return []
-        pairs = [pool.hold_out(HELD_OUT, seed) for seed in range(SPLITS)]
-        return [(train, judge, train.solve()[0]) for train, judge in pairs]
 
     def losses(self, W):
         """Losses of the clients at their models, without the local penalty."""
@@ -106,29 +88,15 @@ class Refits:
 
     def models(self, labels):
         """Each cluster's minimiser on its clients' pooled rows, (K, d)."""
-        theta = self._means(labels, self.problem.local_models(), self.share)
+        # A cluster of clients that weigh nothing has any model.
+        share = np.where(self.share > 0.0, self.share, 1e-300)
+        share = share / np.bincount(labels, share)[labels]
+        shape = int(labels.max()) + 1, len(labels)
+        means = sparse.csr_array((share, (labels, np.arange(len(labels)))), shape=shape)
+        theta = means @ self.problem.local_models()
         if len(theta) == self.problem.n or self.least is not None:
             return theta
         return solve_pooled(self.pool, labels, theta)[0]
-
-    def _means(self, labels, local, share):
-        """Means of local models by cluster, weighted by the rows, (K, d)."""
-        # A cluster of clients that weigh nothing has any model.
-        share = np.where(share > 0.0, share, 1e-300)
-        share = share / np.bincount(labels, share)[labels]
-        shape = int(labels.max()) + 1, len(labels)
-        return sparse.csr_array((share, (labels, np.arange(len(labels)))), shape=shape) @ local
-
-    def _held_out(self, labels):
-        """Loss on rows held out of the models fitted to the others."""
-        total = 0.0
-        for train, judge, local in self.splits:
-            theta = self._means(labels, local, train.client_weights)
-            if len(theta) < len(local):
-                theta = solve_pooled(train, labels, theta)[0]
-            W = theta[labels]
-            total += float(judge.client_weights @ (judge.objectives(W) - judge.penalties(W)))
-        return total / len(self.splits)
 
     def criterion(self, labels):
         """The criterion of a partition, least where it is best."""
@@ -139,8 +107,6 @@ class Refits:
         return self.known[key]
 
     def _evaluate(self, labels):
-        if self.splits:
-            return self._held_out(labels)
         model = self.pool.model
         # Where clients without rows belong is no question that the rows can answer.
         asked = labels[~self.pool.without_rows]

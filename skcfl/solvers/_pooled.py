@@ -75,7 +75,7 @@ class _PooledOracle:
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
         self.mass = total / total.sum()
-        self.cached = self.hessians = None
+        self.cached = None
 
     def at(self, x):
         """Values and gradients."""
@@ -94,10 +94,8 @@ class _PooledOracle:
         """Newton directions."""
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
-            if self.hessians is None or not pool.quadratic:
-                H = pool.hessians(self.x, self.labels, self.share, damping)
-                self.hessians = pool.pin(H)
-            step = -solve_scaled(self.hessians, g)
+            H = pool.hessians(self.x, self.labels, self.share, damping)
+            step = -solve_scaled(pool.pin(H), g)
         else:
             step = -conjugate_gradients(
                 lambda u: pool.hessian_products(self.x, u, self.labels, self.share, damping),

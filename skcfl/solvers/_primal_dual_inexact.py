@@ -61,7 +61,7 @@ RESIDUAL, PATIENCE, FALL = 0.01, 30, 0.95
 # Training of a cluster's network on its clients' rows.
 ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": NETWORK_STEP}
 # The grid of lam: decades and values.  Share of the rows that judge.
-DECADES, N_LAMS, HELD = 3.0, 7, 0.2
+DECADES, N_LAMS = 3.0, 7
 
 
 class NetworkProblem(FusionProblem):
@@ -90,11 +90,6 @@ class NetworkProblem(FusionProblem):
     def apart(self):
         """The problem without edges, of which lam = 0 leaves nothing."""
         return NetworkProblem(self.pool, Graph(self.n, [], []), L2(), self.common)
-
-    def hold_out(self, random_state):
-        """The problem of a part of the rows, and the pool of the others."""
-        train, held = self.pool.hold_out(HELD, random_state)
-        return NetworkProblem(train, self.graph, self.penalty, self.common), held
 
     def grid(self, n_lams=N_LAMS, ratio=None):
         """Values of lam, ascending; a single 0 with one client.
@@ -304,53 +299,6 @@ class _InexactPrimalDual(_PrimalDual):
             f"The residual is {self.residual:.2g} after max_iter={self.max_iter} iterations, more "
             f"than tol={self.tol:g}{wait}. Increase max_iter or tol."
         )
-
-
-class HeldOutSearch:
-    """The lam of least loss on rows held out, of a grid.
-
-    Parameters
-    ----------
-    problem : NetworkProblem
-        The problem.
-    solver : callable
-        ``solver(problem)(problem, lam)`` returns a Result and a state.
-    refit : bool
-        Whether to judge the refitted models of the clusters, not the penalised ones.
-    verbose : int
-        Whether to print what was tried.
-    """
-
-    def __init__(self, problem, solver, refit=False, verbose=0):
-        self.problem, self.solver, self.refit, self.verbose = problem, solver, refit, verbose
-        self.rows = []
-
-    def run(self):
-        """Try the grid: the best lam, the result on the rows that did not judge, and no state."""
-        train, held = self.problem.hold_out(self.problem.pool.random_state)
-        solve, best = self.solver(train), (np.inf,)
-        for lam in self.problem.grid():
-            result, _ = solve(train, float(lam))
-            W = result.params
-            if self.refit:
-                W = train.refit(result.labels, result.cluster_params)[result.labels]
-            losses = held.objectives(W) - held.penalties(W)
-            loss = float(np.average(losses, weights=held.client_weights))
-            self.rows.append((float(lam), len(result.cluster_params), loss))
-            if self.verbose:
-                print(f"lam {lam:.3g}: {self.rows[-1][1]} clusters, held-out loss {loss:.4g}")
-            if loss < best[0]:
-                best = loss, float(lam), result
-        return best[1], best[2], None
-
-    def record(self):
-        """What was tried: lam, n_clusters and criterion, ascending in lam."""
-        lam, n_clusters, criterion = zip(*self.rows, strict=True)
-        return {
-            "lam": np.array(lam),
-            "n_clusters": np.array(n_clusters),
-            "criterion": np.array(criterion),
-        }
 
 
 def _rms(values):

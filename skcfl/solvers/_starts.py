@@ -23,7 +23,7 @@ def sample(pool, rng):
     """The clients of a federation, or some of them where there are very many."""
     if pool.n_clients <= 2 * SAMPLE:
         return pool
-    return pool.subset(np.sort(rng.choice(pool.n_clients, SAMPLE, replace=False))).compact()
+    return pool.subset(np.sort(rng.choice(pool.n_clients, SAMPLE, replace=False)))
 
 
 def random_starts(pool, n_clusters, rng, restart=0, candidates=None):

@@ -1,0 +1,90 @@
+"""What methods that choose lam have in common: their parameters, and local penalties to try."""
+
+import warnings
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
+
+from ..solvers import Judge
+
+__all__ = ["LamChoiceMixin", "warn_no_rows"]
+
+
+class LamChoiceMixin:
+    """Parameters of the choice of lam, by rows held out inside the clients or by partitions."""
+
+    _parameter_constraints = {
+        "criterion": [StrOptions({"held_out", "bic"})],
+        "alphas": ["array-like", None],
+    }
+
+    _doc_parameters = {
+        "criterion": """\
+            {"held_out", "bic"}
+            What ``lam="auto"`` goes by. "held_out" is the loss of the models on rows held out
+            inside the clients, five folds (fewer of many clients): the models that are returned
+            are the ones that were judged. Of those within half a standard error of the best the
+            one with fewest models is taken. "bic" is a Bayesian information criterion of the
+            partitions, refitted (the notes of :class:`ConvexClusteredFL` have the formula), and
+            the refitted models are returned: for crisp clusters, whose number is what one wants
+            to know. Not used with a number for ``lam``.""",
+        "alphas": """\
+            array-like or None
+            Local penalties to try with ``lam="auto"``, under ``criterion="held_out"``: at the best
+            ``lam`` and at both of its ends. None tries ``alpha`` alone, with ``alpha="auto"`` a
+            standard normal prior once, once a client, and the geometric mean of the two. Not used
+            with a number for ``lam``.""",
+    }
+
+    _doc_attributes = {
+        "refit_": """\
+            bool
+            Whether ``params_`` are the refitted models of the clusters.""",
+        "lam_search_": """\
+            dict of str to ndarray
+            With ``lam="auto"`` what was tried, one entry each. Under ``criterion="held_out"``
+            "lam", "refit", and "graph", "penalty" and "alpha" where they competed; "n_clusters",
+            mean of the folds; "criterion", the mean loss of the rows held out, "standard_error",
+            that of its difference to the chosen one, over clients; "chosen". Under "bic" the
+            values tried, "lam", ascending, "n_clusters" and "criterion" at each.""",
+    }
+
+    def _held_out(self, pool):
+        """Rows held out inside the clients: the same in every fit unless seeds are asked for."""
+        return Judge(
+            pool, check_random_state(0) if self.random_state is None else pool.random_state
+        )
+
+    def _alphas(self, pool):
+        """Local penalties that compete, the one of the search of lam first; none to choose: []."""
+        model = pool.model
+        if self.alphas is None:
+            if not pool.automatic_alpha:
+                return []
+            unit, n = model.alpha_, pool.n_clients
+            return [unit, unit * np.sqrt(n), unit * n]
+        values = np.asarray(self.alphas, dtype=float)
+        if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError(
+                "alphas must be a sequence of finite numbers that are not negative, got "
+                f"{self.alphas!r}."
+            )
+        if not hasattr(model, "alpha_"):
+            raise ValueError(
+                f"alphas needs a linear local model, got {type(model).__name__}, which has no "
+                "penalty to choose."
+            )
+        values = np.unique(values).tolist()
+        middle = values.pop(len(values) // 2)
+        return [middle, *values]
+
+
+def warn_no_rows():
+    """Say that no rows can be held out."""
+    warnings.warn(
+        "lam='auto' holds rows out inside clients, but no client has two: partitions are judged "
+        "by criterion='bic' instead.",
+        UserWarning,
+        stacklevel=7,
+    )

@@ -1,0 +1,318 @@
+"""Choice of lam, refit, graph, penalty and alpha by rows held out: what is judged is returned."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import (
+    GTV,
+    ConvexClusteredFL,
+    ConvexClusteredFLClassifier,
+    ConvexClusteredFLRegressor,
+    ConvexClusteredFLRegressorCV,
+    FedAvgClassifier,
+    FedAvgRegressor,
+    FPFCRegressor,
+    FPFCRegressorCV,
+    GTVRegressor,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+)
+from skcfl.clients import ClientPool
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.models import LinearModel, Location
+from skcfl.solvers import Family, Judge, ModelSearch
+from skcfl.solvers._result import Result
+
+
+def clusters(seed=0, **options):
+    options = {"n_clients": 12, "n_features": 4, "n_samples": 20} | options
+    return make_clustered_regression(random_state=seed, **options)
+
+
+def continuum(seed=0, n_clients=20, rows=12, spread=0.5, noise=1.0):
+    """Coefficients that differ from client to client around a common model."""
+    rng = np.random.RandomState(seed)
+    coef = 1.0 + spread * rng.standard_normal((n_clients, 4))
+    groups = np.repeat(np.arange(n_clients), rows)
+    X = rng.standard_normal((len(groups), 4))
+    y = np.einsum("ij,ij->i", X, coef[groups]) + noise * rng.standard_normal(len(groups))
+    return X, y, groups
+
+
+def halves(X, y, groups, seed=0):
+    """Training and test rows, half of every client's each."""
+    rng = np.random.RandomState(seed)
+    order = np.lexsort((rng.uniform(size=len(y)), groups))
+    train, test = order[::2], order[1::2]
+    return (X[train], y[train], groups[train]), (X[test], y[test], groups[test])
+
+
+def score(model, train, test):
+    model.fit(train[0], train[1], groups=train[2])
+    return model.score(test[0], test[1], groups=test[2])
+
+
+# ------------------------------------------------------------------------ the three truths
+
+
+@pytest.mark.parametrize(
+    "method", [ConvexClusteredFLRegressor, GTVRegressor, ConvexClusteredFLRegressorCV]
+)
+@pytest.mark.parametrize("truth", ["clusters", "continuum", "same"])
+def test_right_in_all_three_truths(truth, method):
+    """Not worse than the better of one model for all and one a client, but for chance."""
+    data = clusters(n_samples=24)
+    rows = {
+        "clusters": (data.X, data.y, data.groups),
+        "continuum": continuum(spread=0.7, rows=16),
+        "same": continuum(spread=0.0),
+    }[truth]
+    train, test = halves(*rows)
+    model = method()
+    mine = score(model, train, test)
+    pooled = score(FedAvgRegressor(), train, test)
+    local = score(LocalModelsRegressor(), train, test)
+    assert mine > max(pooled, local) - 0.01
+    if truth == "clusters":
+        assert mine > max(pooled, local) + 0.01
+        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    if truth == "continuum":
+        assert mine > max(pooled, local) + 0.01
+    if truth == "same" and method is ConvexClusteredFLRegressor:
+        assert model.n_clusters_ == 1
+
+
+def test_right_for_classifiers():
+    data = make_clustered_classification(n_clients=12, n_features=4, random_state=0, n_samples=40)
+    train, test = halves(data.X, data.y, data.groups)
+    mine = score(ConvexClusteredFLClassifier(), train, test)
+    others = FedAvgClassifier(), LocalModelsClassifier()
+    assert mine > max(score(other, train, test) for other in others)
+
+
+def test_units_of_the_features_do_not_matter():
+    data = clusters()
+    first = ConvexClusteredFLRegressor().fit(data.X, data.y, groups=data.groups)
+    X = data.X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 0.0, 0.0, 1e4]
+    other = ConvexClusteredFLRegressor().fit(X, data.y, groups=data.groups)
+    assert_array_equal(first.labels_, other.labels_)
+    assert_allclose(
+        first.predict(data.X, groups=data.groups),
+        other.predict(X, groups=data.groups),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+# ------------------------------------------------------------- what is judged is returned
+
+
+def test_the_fit_is_the_member_that_was_chosen():
+    data = clusters()
+    auto = ConvexClusteredFLRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    search = auto.lam_search_
+    chosen = np.flatnonzero(search["chosen"])
+    assert len(chosen) == 1
+    (k,) = chosen
+    assert search["lam"][k] == auto.lam_ and search["alpha"][k] == auto.alpha_
+    assert search["refit"][k] == auto.refit_ and search["penalty"][k] == auto.penalty_
+    same = ConvexClusteredFLRegressor(
+        auto.lam_,
+        alpha=auto.alpha_,
+        graph=str(search["graph"][k]),
+        penalty=auto.penalty_,
+        refit=auto.refit_,
+    ).fit(data.X, data.y, groups=data.groups)
+    assert_allclose(same.params_, auto.params_)
+    assert_array_equal(same.labels_, auto.labels_)
+    # Nothing tried is better by more than the error of the difference.
+    gain = search["criterion"][k] - search["criterion"]
+    assert (gain <= search["standard_error"] + 1e-12).all()
+
+
+def test_held_out_losses_are_those_of_fits():
+    """The judge's figures from its own definition: fits to the training rows of each fold."""
+    data = clusters(n_clients=6)
+    codes = np.unique(data.groups, return_inverse=True)[1]
+    model = LinearModel(alpha=0.1).bind(4, dtype=float)
+    pool = ClientPool(model, data.X, data.y, codes, 6)
+    judge = Judge(pool, np.random.RandomState(0))
+    family = Family(
+        name={},
+        problem=lambda pool: pool,
+        solve=lambda pool, lam, state: (_local(pool), None),
+        refit=None,
+        refits=(False,),
+        lams=np.zeros(1),
+        grows=False,
+    )
+    search = ModelSearch([family], judge)
+    best = search.run(pool.ledger)
+    total = 0.0
+    for train, held in pool.deal_folds(5, _after_seeds(0)):
+        W = train.solve()[0]
+        total += held.client_weights @ (held.objectives(W) - held.penalties(W))
+    assert_allclose(best.value, total / len(data.y))
+    assert pool.ledger.up > 0
+
+
+def _local(pool):
+    W = pool.solve()[0]
+    return Result(cluster_params=W, labels=np.arange(len(W)), params=W)
+
+
+def _after_seeds(seed):
+    """The state of a judge's random numbers when it deals."""
+    rng = np.random.RandomState(seed)
+    rng.randint(np.iinfo(np.int32).max, size=5)
+    return rng
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 2], [2, 3, 7, 40]])
+def test_rows_are_dealt(sizes):
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.RandomState(0)
+    X, w = rng.standard_normal((len(codes), 2)), rng.uniform(0.5, 2, len(codes))
+    model = LinearModel(alpha=0.1).bind(2, dtype=float)
+    pool = ClientPool(model, X, X[:, 0], codes, len(sizes), sample_weight=w)
+    folds = pool.deal_folds(3, 0)
+    held = sum(h.client_weights for _, h in folds)
+    several = np.array(sizes) > 1
+    # Every row of a client that has several is held out once, that of one row never.
+    assert_allclose(held, np.where(several, pool.client_weights, 0.0))
+    for train, h in folds:
+        assert_allclose(train.client_weights + h.client_weights, pool.client_weights)
+        assert not train.without_rows.any()
+        assert (h.client_sizes <= np.ceil(np.array(sizes) / 3)).all()
+    first, again = (pool.deal_folds(3, 5)[0][1].losses(np.ones((1, 3))) for _ in range(2))
+    assert_array_equal(first, again)
+
+
+def test_the_grid_holds_both_ends_and_grows():
+    """The best of a parabola beyond the first grid, below and above it."""
+    for best_at in (1e-3, 1e4):
+        tried = []
+
+        def solve(problem, lam, state, at=best_at, tried=tried):
+            tried.append(lam)
+            size = np.log(max(lam, 1e-30) / at)
+            W = np.full((3, 1), min(abs(size), 1e3))
+            return Result(cluster_params=W, labels=np.arange(3), params=W), None
+
+        family = Family(
+            name={"penalty": "?"},
+            problem=lambda pool: pool,
+            solve=solve,
+            refit=None,
+            refits=(False,),
+            lams=np.geomspace(1.0, 100.0, 5),
+        )
+        search = ModelSearch([family], _Distance())
+        best = search.run(_Distance.pools[0].ledger)
+        assert 0.0 in tried
+        assert 0.3 < best.lam / best_at < 3.0
+        assert search.warning is None
+        given = Family(**{**vars(family), "grows": False})
+        search = ModelSearch([given], _Distance())
+        edge = 1.0 if best_at < 1 else 100.0
+        assert search.run(_Distance.pools[0].ledger).lam == pytest.approx(edge)
+        assert "of those tried" in search.warning
+
+
+class _Distance:
+    """Judges models by their size."""
+
+    pools = [ClientPool(Location().bind(1), np.zeros((3, 1)), None, np.arange(3), 3)]
+    weights = np.ones(3)
+
+    def losses(self, k, W):
+        return W[:, 0]
+
+
+# ------------------------------------------------------------------------------- options
+
+
+def test_alphas_compete():
+    """Separable classes and few rows ask for more penalty than one model for all does."""
+    X, y, groups = continuum(rows=4, noise=3.0, spread=0.0, n_clients=10)
+    wide = FPFCRegressor(alphas=[1e-6, 3.0, 1e6]).fit(X, y, groups=groups)
+    assert wide.alpha_ in (1e-6, 3.0)
+    assert set(wide.lam_search_["alpha"]) == {1e-6, 3.0, 1e6}
+    model = ConvexClusteredFL(LinearModel(alpha=0.5)).fit(X, y, groups=groups)
+    assert model.alpha_ == 0.5 and "alpha" not in model.lam_search_
+    for bad in ([], [-1.0], [np.nan], 3.0):
+        with pytest.raises(ValueError, match="alphas"):
+            ConvexClusteredFLRegressor(alphas=bad).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="alphas needs a linear"):
+        GTV(Location(), alphas=[1.0], graph="complete").fit(X, groups=groups)
+
+
+def test_options_hold_in_the_search():
+    data = clusters()
+    fit = {"groups": data.groups}
+    with pytest.warns(Warning, match="max_iter=3"):
+        model = ConvexClusteredFLRegressor(max_iter=3, graph="complete", penalty="l2", refit=False)
+        model.fit(data.X, data.y, **fit)
+    assert model.n_iter_ <= 3
+    with pytest.raises(ValueError, match="solver_options has \\['nonsense'\\]"):
+        ConvexClusteredFLRegressor(solver_options={"nonsense": 1}).fit(data.X, data.y, **fit)
+    first, again, other = (
+        ConvexClusteredFLRegressor(random_state=seed).fit(data.X, data.y, **fit)
+        for seed in (None, None, 7)
+    )
+    assert_array_equal(first.lam_search_["criterion"], again.lam_search_["criterion"])
+    assert not np.isin(other.lam_search_["criterion"], first.lam_search_["criterion"]).any()
+    threads = ConvexClusteredFLRegressor(n_jobs=2).fit(data.X, data.y, **fit)
+    assert_array_equal(first.params_, threads.params_)
+    assert first.floats_up_ == threads.floats_up_
+
+
+def test_large_complete_graphs_do_not_compete(monkeypatch):
+    monkeypatch.setattr("skcfl.estimators._fusion.MAX_COMPLETE", 10)
+    data = clusters()
+    model = ConvexClusteredFLRegressor().fit(data.X, data.y, groups=data.groups)
+    search = model.lam_search_
+    kinds = set(zip(search["graph"].tolist(), search["penalty"].tolist(), strict=True))
+    assert kinds == {("knn", "l2"), ("complete", "squared_l2")}
+
+
+def test_no_rows_to_hold_out():
+    X, y, groups = continuum(rows=1, n_clients=10)
+    with pytest.warns(UserWarning, match="no client has two"):
+        model = ConvexClusteredFLRegressor().fit(X, y, groups=groups)
+    assert model.n_clusters_ >= 1
+
+
+def test_a_value_at_the_edge_of_those_given_is_told():
+    X, y, groups = continuum(spread=0.0)
+    options = {"graph": "complete", "penalty": "squared_l2", "alpha": 1e-3, "cv": 3}
+    cv = ConvexClusteredFLRegressorCV(lams=[1e-4, 1e-3, 1e-2], **options)
+    with pytest.warns(UserWarning, match="largest of those tried"):
+        cv.fit(X, y, groups=groups)
+    assert cv.lam_ == 1e-2 and cv.cv_scores_.shape == (3, 3)
+
+
+# ---------------------------------------------------------------------------------- FPFC
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.3, 0.05])
+def test_fpfc_finds_clusters_at_any_participation(participation):
+    data = clusters(n_clients=15)
+    for seed in range(2):
+        model = FPFCRegressor(participation=participation, random_state=seed)
+        model.fit(data.X, data.y, groups=data.groups)
+        assert model.lam_ > 0.0
+        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("method", [FPFCRegressor, FPFCRegressorCV])
+def test_fpfc_holds_both_ends(method):
+    for spread in (0.0, 20.0):
+        X, y, groups = continuum(spread=spread, n_clients=10, rows=20)
+        model = method().fit(X, y, groups=groups)
+        assert model.n_clusters_ == (1 if spread == 0.0 else 10)
+        search = model.lam_search_
+        assert search["lam"].min() == 0.0
+        assert search["n_clusters"][search["lam"].argmax()] == 1
