@@ -83,6 +83,14 @@ class Block:
         """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
         return np.matmul((self.X * h[:, :, None]).transpose(0, 2, 1), self.X)
 
+    def squares(self):
+        """Weighted sums of the squares of each column, (c, d)."""
+        return np.matmul(self.weights[:, None, :], self.X**2)[:, 0]
+
+    def row_gram(self, scale):
+        """``X diag(scale) X'`` of each client: (c, d) -> (c, n, n)."""
+        return np.matmul(self.X * scale[:, None, :], self.X.transpose(0, 2, 1))
+
     def dense(self):
         """Design matrices as an array of shape (c, n, d)."""
         return self.X
@@ -201,6 +209,25 @@ class SparseBlock(Block):
         """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
         X = self.dense()
         return np.matmul((X * h[:, :, None]).transpose(0, 2, 1), X)
+
+    def squares(self):
+        """Weighted sums of the squares of each column, (c, d)."""
+        c, _, d = self.shape
+        X = self._diagonal()
+        squared = sparse.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape)
+        return (squared.T @ self.weights.ravel()).reshape(c, d)
+
+    def row_gram(self, scale):
+        """``X diag(scale) X'`` of each client: (c, d) -> (c, n, n)."""
+        c, n, _ = self.shape
+        X = self._diagonal()
+        scaled = X.data * scale.ravel()[X.indices]
+        products = sparse.csr_array((scaled, X.indices, X.indptr), shape=X.shape) @ X.T
+        products = sparse.coo_array(products)
+        out = np.zeros((c, n, n), dtype=products.dtype)
+        i, j = products.coords
+        out[i // n, i % n, j % n] = products.data
+        return out
 
     def dense(self):
         """Design matrices as an array of shape (c, n, d)."""
@@ -328,6 +355,7 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
             place = np.flatnonzero(real)
             size = np.zeros(real.size, dtype=np.int64)
             rows = X[source]
+            rows.sum_duplicates()
             size[place] = np.diff(rows.indptr)
             indptr = np.concatenate([[0], np.cumsum(size)])
             Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))

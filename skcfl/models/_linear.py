@@ -23,6 +23,9 @@ CHUNK_BYTES = 2**21
 SMALL_SIDE = 128
 # Numbers of the inverses up to which conjugate gradients are preconditioned by them.
 MAX_INVERSES = 2**23
+# Rows of a client up to which wide Hessians are inverted in the space of the rows, and what stands
+# there for a penalty where a parameter has none, over its curvature.
+MAX_ROWS, FREE = 512, 1e-6
 # Relative accuracy of the largest eigenvalue of the others.
 LANCZOS_TOL = 1e-3
 
@@ -305,7 +308,7 @@ class LinearModel(ConvexModel):
         return block.backward(r).reshape(u.shape)
 
     def _loss_diagonal(self, block):
-        squares = np.matmul(block.weights[:, None, :], block.dense() ** 2)[:, 0]
+        squares = block.squares()
         bound = self.kernel.max_curvature if self._bounded else 1.0
         return bound * np.tile(squares, self.n_outputs) + 1e-300
 
@@ -314,11 +317,14 @@ class LinearModel(ConvexModel):
 
         Adding a vector to all outputs of softmax changes no loss: there `diagonal` is all.
         """
-        c, C, _ = Z.shape
+        c, C, n = Z.shape
         D = self.n_columns
-        if C == 1 or D > MAX_DENSE or c * C * D * D > MAX_INVERSES:
+        wide = D > MAX_DENSE and n <= min(MAX_ROWS, D) and c * C * n * n <= MAX_INVERSES
+        if not wide and (C == 1 or D > MAX_DENSE or c * C * D * D > MAX_INVERSES):
             return None
         h = self.kernel.own_curvature(Z, block.y, np.reshape(damping, (-1, 1, 1)))
+        if wide:
+            return self._row_preconditioner(block, h * block.weights[:, None, :], diagonal)
         H = np.stack([block.gram(h[:, a] * block.weights) for a in range(C)], axis=1)
         H = H.reshape(c * C, D, D)
         np.einsum("ijj->ij", H)[:] += diagonal.reshape(c * C, D)
@@ -330,6 +336,30 @@ class LinearModel(ConvexModel):
             return self.centre(z) + np.divide(
                 r - inner, diagonal, out=np.zeros_like(r), where=diagonal > 0
             )
+
+        return precondition
+
+    def _row_preconditioner(self, block, h, diagonal):
+        """The same where there are fewer rows than columns: inverses in the space of the rows."""
+        c, C, n = h.shape
+        diagonal = diagonal.reshape(c, C, -1)
+        # Without a penalty (the intercept) a little of the curvature stands in for one.
+        floor = FREE * h.sum(axis=2) + 1e-300
+        inverse = 1.0 / np.maximum(diagonal, floor[:, :, None])
+        root = np.sqrt(h)
+        rows = np.stack([block.row_gram(inverse[:, a]) for a in range(C)], axis=1)
+        rows *= root[:, :, :, None] * root[:, :, None, :]
+        np.einsum("cann->can", rows)[:] += 1.0
+        rows = np.linalg.inv(rows)
+
+        def precondition(r):
+            inner = self.centre(r)
+            z = inverse * inner.reshape(c, C, -1)
+            t = np.matmul(rows, (root * block.forward(z))[..., None])[..., 0]
+            z -= inverse * block.backward(root * t)
+            rest = (r - inner).reshape(c, C, -1)
+            outer = np.divide(rest, diagonal, out=np.zeros_like(rest), where=diagonal > 0)
+            return self.centre(z.reshape(r.shape)) + outer.reshape(r.shape)
 
         return precondition
 
@@ -412,7 +442,7 @@ class LinearModel(ConvexModel):
             rest = s[:, free] - part.backward(a * w).reshape(len(s), -1)
             # What rounding leaves: of the slopes, and of the columns' sums over rows, whose
             # own slopes have the size of those at zero.
-            columns = np.sqrt(np.matmul(block.weights[:, None, :], part.dense() ** 2))[:, 0]
+            columns = np.sqrt(part.squares())
             slopes = np.abs(a) + np.abs(self.kernel.gradient(np.zeros_like(Z), block.y))
             size = np.tile(columns, self.n_outputs) * slopes.max(axis=(1, 2))[:, None]
             size += np.abs(s).max(axis=1)[:, None]
@@ -508,8 +538,9 @@ def _exact_spectrum(block):
     if D <= n:
         values = np.linalg.eigvalsh(block.gram(block.weights))
     else:
-        rows = block.dense() * np.sqrt(block.weights)[:, :, None]
-        values = np.linalg.eigvalsh(np.matmul(rows, rows.transpose(0, 2, 1)))
+        root = np.sqrt(block.weights)
+        rows = block.row_gram(np.ones((c, D))) * root[:, :, None] * root[:, None, :]
+        values = np.linalg.eigvalsh(rows)
     largest = np.maximum(values[:, -1], 0.0)
     rounding = 8 * D * np.finfo(float).eps * largest
     lowest = np.where(block.lengths >= D, np.maximum(values[:, 0] - rounding, 0.0), 0.0)
@@ -524,7 +555,7 @@ def _exact_spectrum(block):
 def _estimated_spectrum(block):
     """The same for many rows and columns: Lanczos, no lower bound, arithmetic mean."""
     c, _, D = block.shape
-    trace = np.einsum("cn,cn->c", np.matmul(block.dense() ** 2, np.ones(D)), block.weights)
+    trace = block.squares().sum(axis=1)
     start = np.random.RandomState(0).standard_normal(D)
     largest = np.zeros(c)
     for i in np.flatnonzero(trace > 0):

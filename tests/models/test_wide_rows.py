@@ -1,0 +1,95 @@
+"""Fewer rows than columns: nothing of the size of the columns squared, dense rows or not."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skcfl import ConvexClusteredFLClassifier
+from skcfl._blocks import SparseBlock, make_blocks
+from skcfl.clients import ClientPool
+from skcfl.models import LinearModel, _convex, _linear
+
+# Least squares are factorised.
+CLASSES = {"huber": None, "poisson": None, "log_loss": 2, "softmax": 3, "squared_hinge": 2}
+
+
+def draw(n_columns, seed=0, n_clients=3, n_rows=12):
+    rng = np.random.RandomState(seed)
+    X = sparse.random_array((n_clients * n_rows, n_columns), density=0.1, format="csr", rng=seed)
+    return X, rng.randint(3, size=X.shape[0]), np.repeat(np.arange(n_clients), n_rows)
+
+
+def make_pool(X, y, codes, loss, alpha=0.01):
+    n_classes = CLASSES[loss]
+    y = y if n_classes != 2 else (y > 0).astype(int)
+    model = LinearModel("log_loss" if loss == "softmax" else loss, alpha=alpha)
+    target = y if n_classes else y.astype(float)
+    return ClientPool(model.bind(X.shape[1], n_classes), X, target, codes, 3)
+
+
+@pytest.mark.parametrize("loss", CLASSES)
+@pytest.mark.parametrize("dense", [False, True])
+def test_same_answers_as_with_exact_hessians(loss, dense, monkeypatch):
+    X, y, codes = draw(60)
+    pool = make_pool(X.toarray() if dense else X, y, codes, loss)
+    exact = make_pool(X.toarray(), y, codes, loss)
+    start = np.random.RandomState(1).standard_normal((3, pool.n_params))
+    slopes = pool.gradients(0.1 * start)
+    # Gradients at some models, where the conjugates are attained.
+    wanted = [exact.solve()[0], exact.prox(start, 0.3), exact.conjugate(slopes)[0]]
+    spectrum = exact.spectrum()
+    for module in (_convex, _linear):
+        monkeypatch.setattr(module, "MAX_DENSE", 10)
+    used, kind = [], type(pool.model)
+    own = kind._row_preconditioner
+    monkeypatch.setattr(kind, "_row_preconditioner", lambda *a: used.append(1) or own(*a))
+    got = [pool.solve()[0], pool.prox(start, 0.3), pool.conjugate(slopes)[0]]
+    assert used
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pool.spectrum(), spectrum, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_columns", [7, 40])
+def test_products_of_sparse_blocks(n_columns):
+    X, y, codes = draw(n_columns)
+    # The same entry twice counts as its sum.
+    twice = sparse.csr_array(
+        (np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), shape=X.shape
+    )
+    weights = np.random.RandomState(0).uniform(0.5, 2.0, len(codes))
+    for rows in (X, twice):
+        sparse_blocks = make_blocks(rows, y[:, None], weights, codes, 3)
+        dense_blocks = make_blocks(X.toarray(), y[:, None], weights, codes, 3)
+        for a, b in zip(sparse_blocks, dense_blocks, strict=True):
+            assert isinstance(a, SparseBlock) and (a.clients == b.clients).all()
+            scale = np.random.RandomState(1).uniform(size=(len(a.clients), n_columns))
+            direct = np.einsum("cnd,cn->cd", b.X**2, b.weights)
+            np.testing.assert_allclose(a.squares(), direct)
+            np.testing.assert_allclose(b.squares(), direct)
+            direct = np.einsum("cnd,cd,cmd->cnm", b.X, scale, b.X)
+            np.testing.assert_allclose(a.row_gram(scale), direct, atol=1e-12)
+            np.testing.assert_allclose(b.row_gram(scale), direct, atol=1e-12)
+
+
+def test_no_dense_copy_of_wide_sparse_rows(monkeypatch):
+    X, y, codes = draw(500)
+
+    dense = SparseBlock.dense
+
+    def narrow(block):
+        assert block.shape[2] <= 1, "only the intercept's column may be dense"
+        return dense(block)
+
+    monkeypatch.setattr(SparseBlock, "dense", narrow)
+    model = ConvexClusteredFLClassifier(lam=0.01, graph="complete", alpha=0.01, tol=1e-4)
+    model.fit(X, y > 0, groups=codes)
+    assert model.dual_gap_ <= 1e-4 * abs(model.objective_)
+    monkeypatch.undo()
+    # Units differ, as sparse rows are not centred: compare without.
+    options = {"lam": 0.01, "graph": "complete", "alpha": 0.01, "tol": 1e-4, "standardize": False}
+    fits = [
+        ConvexClusteredFLClassifier(**options).fit(rows, y > 0, groups=codes)
+        for rows in (X, X.toarray())
+    ]
+    assert fits[0].objective_ == pytest.approx(fits[1].objective_, rel=2e-4)
