@@ -39,14 +39,18 @@ class Block:
         Positions of the clients in the federation.
     lengths : ndarray of shape (c,)
         Number of true rows of each client.
+    exact : tuple of ndarray, default=None
+        Targets and weights in double precision, where the block's own are not: second-order
+        methods and proofs are about the objective that has these.
     """
 
-    def __init__(self, X, y, weights, clients, lengths):
+    def __init__(self, X, y, weights, clients, lengths, exact=None):
         self.X = X
         self.y = y
         self.weights = weights
         self.clients = clients
         self.lengths = lengths
+        self.exact = (y, weights) if exact is None else exact
         self.cache = {}
 
     @property
@@ -103,8 +107,14 @@ class Block:
             self.weights[index],
             self.clients[index],
             self.lengths[index],
+            self._exact_part(index),
         )
         return self._hand_on(part, index)
+
+    def _exact_part(self, index):
+        if self.exact[1] is self.weights:
+            return None
+        return tuple(values[index] for values in self.exact)
 
     def _hand_on(self, part, index=...):
         """`part` with the factors of its clients, if this block has been factored."""
@@ -140,13 +150,35 @@ class Block:
         X = np.take(self.X.reshape(c * n, d), here * n + rows, axis=0, out=room, mode="clip")
         return Block(X, y, weights, self.clients, self.lengths)
 
+    def row_sizes(self):
+        """Euclidean lengths of the rows, (c, n)."""
+        if "row sizes" not in self.cache:
+            X = self.dense()
+            self.cache["row sizes"] = np.sqrt(np.einsum("cnd,cnd->cn", X, X))
+        return self.cache["row sizes"]
+
+    def column_sizes(self):
+        """Weighted root mean squares of the columns, (c, d)."""
+        if "column sizes" not in self.cache:
+            squares = np.matmul(self.weights[:, None, :], self.X**2)[:, 0]
+            self.cache["column sizes"] = np.sqrt(squares)
+        return self.cache["column sizes"]
+
+    def magnitudes(self):
+        """Block with the absolute values of the design matrices."""
+        return Block(np.abs(self.X), self.y, self.weights, self.clients, self.lengths)
+
+    def reweighted(self, weights):
+        """Block of the same rows with other weights."""
+        return Block(self.X, self.y, weights, self.clients, self.lengths)
+
     def astype(self, dtype):
         """Same block in another floating type (itself if nothing changes)."""
         if self.dtype == dtype:
             return self
-        y = self.y.astype(dtype) if self.y.dtype.kind == "f" else self.y
+        y, weights = _rounded(self.exact, dtype)
         return self._hand_on(
-            Block(self.X.astype(dtype), y, self.weights.astype(dtype), self.clients, self.lengths)
+            Block(self.X.astype(dtype), y, weights, self.clients, self.lengths, self.exact)
         )
 
 
@@ -157,8 +189,8 @@ class SparseBlock(Block):
     diagonal matrix that has the same data, its column indices shifted by client.
     """
 
-    def __init__(self, X, n, y, weights, clients, lengths):
-        super().__init__(X, y, weights, clients, lengths)
+    def __init__(self, X, n, y, weights, clients, lengths, exact=None):
+        super().__init__(X, y, weights, clients, lengths, exact)
         self.n = n
 
     @property
@@ -240,6 +272,30 @@ class SparseBlock(Block):
         )
         return self.X.toarray().reshape(self.shape)
 
+    def row_sizes(self):
+        """Euclidean lengths of the rows, (c, n)."""
+        if "row sizes" not in self.cache:
+            squares = np.asarray(self.X.multiply(self.X).sum(axis=1)).ravel()
+            self.cache["row sizes"] = np.sqrt(squares).reshape(self.shape[:2])
+        return self.cache["row sizes"]
+
+    def column_sizes(self):
+        """Weighted root mean squares of the columns, (c, d)."""
+        if "column sizes" not in self.cache:
+            squares = sparse.csr_array(self.X.multiply(self.X))
+            about = self.y, self.weights, self.clients, self.lengths
+            part = SparseBlock(squares, self.n, *about)
+            self.cache["column sizes"] = np.sqrt(part.backward(self.weights[:, None, :])[:, 0])
+        return self.cache["column sizes"]
+
+    def magnitudes(self):
+        """Block with the absolute values of the design matrices."""
+        return SparseBlock(abs(self.X), self.n, self.y, self.weights, self.clients, self.lengths)
+
+    def reweighted(self, weights):
+        """Block of the same rows with other weights."""
+        return SparseBlock(self.X, self.n, self.y, weights, self.clients, self.lengths)
+
     def _rows(self, rows):
         return sparse.csr_array(self.X[rows.ravel()])
 
@@ -254,6 +310,7 @@ class SparseBlock(Block):
             self.weights[index],
             self.clients[index],
             self.lengths[index],
+            self._exact_part(index),
         )
         return self._hand_on(part, index)
 
@@ -273,9 +330,9 @@ class SparseBlock(Block):
         """Same block in another floating type (itself if nothing changes)."""
         if self.dtype == dtype:
             return self
-        y = self.y.astype(dtype) if self.y.dtype.kind == "f" else self.y
+        y, weights = _rounded(self.exact, dtype)
         part = SparseBlock(
-            self.X.astype(dtype), self.n, y, self.weights.astype(dtype), self.clients, self.lengths
+            self.X.astype(dtype), self.n, y, weights, self.clients, self.lengths, self.exact
         )
         return self._hand_on(part)
 
@@ -300,6 +357,13 @@ def _cuts(lengths, row_bytes, block_bytes):
         start = int(min(start + most, max(short, start + 1)))
         cuts.append(start)
     return cuts
+
+
+def _rounded(exact, dtype):
+    """Targets, but class codes, and weights in a floating type."""
+    y, weights = exact
+    y = y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
+    return y, weights.astype(dtype, copy=False)
 
 
 def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
@@ -347,10 +411,12 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
         n = max(int(lengths.max()), 1)
         real = np.arange(n) < lengths[:, None]
         source = order[(first[clients][:, None] + np.arange(n))[real]]
-        w = np.zeros((len(clients), n), dtype=X.dtype)
+        w = np.zeros((len(clients), n))
         w[real] = share[source]
         yb = np.zeros((len(clients), y.shape[1], n), dtype=y.dtype)
         yb.transpose(0, 2, 1)[real] = y[source]
+        about = *_rounded((yb, w), X.dtype), clients, lengths
+        about += () if X.dtype == np.float64 else ((yb, w),)
         if is_sparse:
             place = np.flatnonzero(real)
             size = np.zeros(real.size, dtype=np.int64)
@@ -359,9 +425,9 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
             size[place] = np.diff(rows.indptr)
             indptr = np.concatenate([[0], np.cumsum(size)])
             Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))
-            blocks.append(SparseBlock(Xb, n, yb, w, clients, lengths))
+            blocks.append(SparseBlock(Xb, n, *about))
         else:
             Xb = np.zeros((len(clients), n, n_columns), dtype=X.dtype)
             Xb[real] = X[source]
-            blocks.append(Block(Xb, yb, w, clients, lengths))
+            blocks.append(Block(Xb, *about))
     return blocks

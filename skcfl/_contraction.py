@@ -9,8 +9,13 @@ problem iff, with ``q_i = grad f_i(w_k) + lam sum_{j not in C_k} w_ij (w_k - w_l
 there are flows u_e on the edges within clusters of net outflow ``-q_i`` at every node and
 ``|u_e| <= lam w_e``: iff the flow value of every cluster (:mod:`skcfl._flows`) is at most lam.
 A flow that shows it proves the partition, a potential that shows the contrary refutes it.
+
+Models and ``q_i`` are computed with rounding, the models as solutions of the reduced problem.  How
+far both may be from exact is bounded (:func:`enclose`), and a proof holds for all that they may
+be: flows within capacities with that to spare, and models of different clusters so far apart.
 """
 
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +23,10 @@ from scipy import sparse
 from scipy.linalg.lapack import dposv
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
+from scipy.spatial import cKDTree
 
-from ._edges import edge_blocks
-from ._flows import flow_values, membership
+from ._edges import EdgeList, edge_blocks
+from ._flows import EPS, flow_spread, flow_values, membership
 from ._newton import conjugate_gradients, newton, solve_scaled
 from .graphs import Graph
 
@@ -43,6 +49,11 @@ SMALL = 300
 FLOW_STEPS, LARGE = (60, 20), 1_000_000
 # Parameters up to which clients send second derivatives.
 MAX_DENSE = 256
+# Multiplications that may go into the eigenvalues of clusters' Hessians, and numbers of those of
+# single clients at once; with more, bounds of least curvatures are numbers from the start.
+MAX_EIGEN, MAX_AT_ONCE = 2e10, 5_000_000
+# Pairs of clients at lam = 0 that are looked at one by one.
+MAX_NEAR = 3000
 
 
 class FusionProblem:
@@ -64,7 +75,7 @@ class FusionProblem:
         self.blocks = edge_blocks(graph, self.d)
         self.at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
         self._local, self._idle = None, None
-        self._mean_curvature = None
+        self._curvatures = self._mean_curvature = None
 
     def objectives(self, X):
         """Clients' objectives at their models, in double precision."""
@@ -130,6 +141,8 @@ class FusionProblem:
             Net outflows of the nodes.
         conjugate : float
             Of the penalty, zero for norms.
+        left : ndarray of shape (n,)
+            What rounding leaves of the outflows of clients without rows, given as zero.
         """
         penalty = self.penalty
         outflow, potential = np.zeros((2, self.d, self.n))
@@ -148,8 +161,16 @@ class FusionProblem:
             block.add_divergence(u / load, outflow)
             if not penalty.norm:
                 conjugate += block.total(penalty.conjugate(u, lam * block.weights))
-        outflow[:, idle] = 0.0  # but for rounding
-        return outflow.T, conjugate
+        left = np.zeros(self.n)
+        left[idle] = np.linalg.norm(outflow[:, idle], axis=0)
+        outflow[:, idle] = 0.0
+        return outflow.T, conjugate, left
+
+    def curvatures(self):
+        """Curvature of the clients' objectives, as the pool's, asked for once."""
+        if self._curvatures is None:
+            self._curvatures = self.pool.spectrum()
+        return self._curvatures
 
     def curvature(self):
         """Geometric mean over clients of their mean curvatures: the scale of rho.
@@ -157,7 +178,7 @@ class FusionProblem:
         Clients without any, as those without rows, follow the others and have no say.
         """
         if self._mean_curvature is None:
-            mean = self.pool.spectrum()[2]
+            mean = self.curvatures()[2]
             largest = mean.max(initial=0.0)
             mean = mean[mean > 1e-12 * largest] if largest > 0.0 else np.ones(1)
             self._mean_curvature = float(np.exp(np.log(mean).mean()))
@@ -187,6 +208,54 @@ class FusionProblem:
         """
         value = float(self.objectives(X).sum())
         return value + (lam * self.fusion(X) if lam else 0.0)
+
+    def rounding(self, X, lam, crossing=None, *, origin=0.0, enough=0.0):
+        """Bound of the rounding of a gap at models `X`, but for that of the conjugates.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Models of the clients.
+        lam : float
+            Weight of the penalty.
+        crossing : ndarray of shape (n,) or callable, default=None
+            Sums of the lengths of the flows at every node, of which the outflows are sums: these
+            are not those of any flow exactly.  By default what the edges can carry.
+        origin : ndarray of shape (d,), default=0
+            From where the dual objective measures the models.
+        enough : float
+            Below this a bound by what the edges can carry will do.
+
+        Returns
+        -------
+        rounding : float
+        """
+        graph = self.graph
+        total = float(self.pool.rounding(X).sum())
+        if not lam or not graph.n_edges:
+            return total
+        # Of the sum, and of flows that are too large by as much.
+        total += EPS * (2.0 * self.d + 80.0 + np.log2(graph.n_edges)) * lam * self.fusion(X)
+        away = np.linalg.norm(X - origin, axis=1)
+        away *= EPS * (graph.degrees(weighted=False) + 8.0)
+        most = total + float(away @ (lam * graph.degrees()))
+        if crossing is None or most <= enough:
+            return most
+        return min(most, total + float(away @ (crossing() if callable(crossing) else crossing)))
+
+    def crossing(self, U):
+        """Sums of the lengths of flows at every node, block by block, (n,)."""
+        total = np.zeros((1, self.n))
+        for block, u in zip(self.blocks, U, strict=True):
+            size = np.linalg.norm(u, axis=0)
+            if isinstance(block, EdgeList):
+                total[0] += np.bincount(block.heads, size, self.n)
+                total[0] += np.bincount(block.tails, size, self.n)
+            else:
+                total[0, block.rows] += size.sum(axis=1)
+                if not block.diagonal:
+                    total[0, block.columns] += size.sum(axis=0)
+        return total[0]
 
     def tolerance(self, value, tol):
         """Largest duality gap that a relative tolerance allows.
@@ -226,6 +295,14 @@ class Contraction:
     potential : ndarray of shape (n_nodes, d)
         What gives the lower bounds: where one exceeds 1, moving the nodes of its cluster
         along it lowers the objective.
+    carried : bool
+        Whether flows were found: models and duals are a solution's but for rounding, and close
+        the gap.
+    crossing : ndarray of shape (n_nodes,)
+        Size of the terms of `divergence`.
+    enclosure : Enclosure or None
+        How far models and forces may be from exact; the bounds hold for all that they may be.
+        None where there was nothing to prove: the bounds are then those of the models as they are.
     """
 
     labels: np.ndarray
@@ -235,6 +312,9 @@ class Contraction:
     divergence: np.ndarray
     residual: np.ndarray
     potential: np.ndarray
+    carried: bool
+    crossing: np.ndarray
+    enclosure: "Enclosure | None" = None
 
     @property
     def ratio(self):
@@ -248,8 +328,8 @@ class Contraction:
 
     @property
     def certified(self):
-        """Whether the partition is proved."""
-        return self.ratio <= 1.0
+        """Whether the partition is proved to be a solution's."""
+        return self.enclosure is not None and self.ratio <= 1.0 and self.enclosure.apart
 
     @property
     def refuted(self):
@@ -378,7 +458,8 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     theta : ndarray of shape (K, d)
         Solution of the reduced problem.
     thorough : bool
-        Whether to decide every cluster, not only until one refutes the partition.
+        Whether to decide every cluster, not only until one refutes the partition, and for all that
+        the models may be, not only if the partition is found to be a solution's.
     max_iter : int
         Most iterations of the search for flows.
 
@@ -386,8 +467,12 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     -------
     outcome : Contraction
     """
-    q, between = _residual(problem, lam, labels, theta)
-    start = None
+    forces = _forces(problem, lam, labels, theta)
+    q, start, enclosure, spread = forces.q, None, None, None
+    if thorough:
+        enclosure = enclose(problem, lam, labels, theta, forces)
+        # Of what is not known at all flows and cuts say as much as of the models as they are.
+        spread = np.nan_to_num(enclosure.spread, posinf=0.0)
     if duals is not None:
         start = lambda inside: inside.restrict(duals(), problem.blocks)  # noqa: E731
     upper, lower, potential = flow_values(
@@ -395,26 +480,279 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
         problem.penalty,
         labels,
         -q,
+        spread=spread,
         level=lam,
         start=start,
         first_refusal=not thorough,
         max_iter=max_iter,
     )
-    return Contraction(labels, theta, upper / lam, lower / lam, between - q, q, potential)
+    carried = bool((upper <= lam).all())
+    if carried and not thorough:
+        enclosure = enclose(problem, lam, labels, theta, forces)
+        spread = np.nan_to_num(enclosure.spread, posinf=0.0)
+        upper = upper + flow_spread(problem.graph, problem.penalty, labels, spread)
+    if enclosure is not None and not np.isfinite(enclosure.spread).all():
+        unknown = np.zeros(len(theta), dtype=bool)
+        unknown[labels[~np.isfinite(enclosure.spread)]] = True
+        single = np.bincount(labels) == 1
+        upper = np.where(unknown & ~single, np.inf, upper)
+        lower = np.where(unknown & ~single, 0.0, lower)
+    return Contraction(
+        labels,
+        theta,
+        upper / lam,
+        lower / lam,
+        forces.between - q,
+        q,
+        potential,
+        carried,
+        forces.strength + np.linalg.norm(q, axis=1),
+        enclosure,
+    )
 
 
-def _residual(problem, lam, labels, theta):
-    """``q_i``, and the part of it that comes from other clusters, (n_nodes, d) each."""
+@dataclass
+class _Forces:
+    """What acts on the clients at the models of a partition.
+
+    Attributes
+    ----------
+    between : ndarray of shape (n, d)
+        Pull of the clients of other clusters.
+    strength : ndarray of shape (n,)
+        Sum of the lengths of its terms.
+    q : ndarray of shape (n, d)
+        Gradient plus pull, less what a cluster as a whole has of them.
+    left : ndarray of shape (K, d)
+        That: the gradient of the reduced problem.
+    share : ndarray of shape (n,)
+        The part of it that `q` of a client lacks.
+    """
+
+    between: np.ndarray
+    strength: np.ndarray
+    q: np.ndarray
+    left: np.ndarray
+    share: np.ndarray
+
+
+def _forces(problem, lam, labels, theta):
+    K, graph = len(theta), problem.graph
     _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
-    between = lam * _pull_between(problem.graph, labels, theta)
+    if lam:
+        between = lam * _pull_between(graph, labels, theta)
+        strength = lam * _outer_degrees(graph, labels)
+    else:
+        between, strength = np.zeros_like(gradient), np.zeros(len(gradient))
     q = gradient + between
     # Flows conserve: what the reduced problem left unsolved cannot be taken away.  None of it
     # belongs to clients without rows, whose conjugate is finite at zero alone.
-    K = len(theta)
     own = ~problem.pool.without_rows
     own |= (np.bincount(labels, own, K) == 0)[labels]
-    left = _sums(q, labels, K) / np.bincount(labels, own, K)[:, None]
-    return q - own[:, None] * left[labels], between
+    share = own / np.bincount(labels, own, K)[labels]
+    left = _sums(q, labels, K)
+    return _Forces(between, strength, q - share[:, None] * left[labels], left, share)
+
+
+def _outer_degrees(graph, labels):
+    """Sums of the weights between every node and other clusters, (n_nodes,)."""
+    if graph.is_complete:
+        return graph.weight * (graph.n_nodes - np.bincount(labels)[labels])
+    across = labels[graph.heads] != labels[graph.tails]
+    ends = np.concatenate([graph.heads[across], graph.tails[across]])
+    return np.bincount(ends, np.tile(graph.weights[across], 2), graph.n_nodes).astype(float)
+
+
+# ------------------------------------------------------------------ what rounding leaves open
+
+
+@dataclass
+class Enclosure:
+    """Where the exact models of a partition and its forces are.
+
+    Attributes
+    ----------
+    radius : ndarray of shape (K,)
+        Distances within which the exact models are from those computed; infinite where nothing
+        is known.
+    spread : ndarray of shape (n,)
+        The same of the forces ``q_i``.
+    rounding : ndarray of shape (n,)
+        The part of `spread` that is no matter of the models: sums, and what Newton's method left.
+    apart : bool
+        Whether the models of different clusters are proved to differ.
+    """
+
+    radius: np.ndarray
+    spread: np.ndarray
+    rounding: np.ndarray
+    apart: bool
+
+
+def enclose(problem, lam, labels, theta, forces=None):
+    """Bound how far the solution of a reduced problem, and its forces, are from computed ones.
+
+    With H a matrix below the Hessians of the objective in a box about the models, and g its
+    gradient there, ``|x - theta|_H <= |g|_(H^-1)`` for the solution x, if that is within the box.
+    Here H leaves out the penalty, so that it has a block for each cluster, and g is what Newton's
+    method left plus the rounding of its sums.  Clusters that no path of edges joins have nothing
+    to do with each other.
+
+    Parameters
+    ----------
+    problem, lam, labels
+        As for :func:`contract`; ``lam = 0`` takes all edges away.
+    theta : ndarray of shape (K, d)
+        Models of the clusters.
+    forces : _Forces, default=None
+        At these models.
+
+    Returns
+    -------
+    enclosure : Enclosure
+    """
+    pool, graph = problem.pool, problem.graph
+    K, d = theta.shape
+    forces = _forces(problem, lam, labels, theta) if forces is None else forces
+    sizes = np.bincount(labels, minlength=K)
+    parts = np.arange(K)
+    if lam and graph.is_complete:
+        parts = np.zeros(K, dtype=np.intp)
+    elif lam:
+        ends = labels[graph.heads], labels[graph.tails]
+        links = sparse.coo_array((np.ones(graph.n_edges), ends), shape=(K, K))
+        parts = connected_components(sparse.csr_array(links), directed=False)[1]
+    dense = d <= MAX_DENSE and K * d**3 <= MAX_EIGEN
+    around = _Surroundings(pool, labels, theta, dense)
+    around.look(np.zeros_like(theta))
+    steps = graph.degrees(weighted=False) if not graph.is_complete else float(K)
+    pull = EPS * (steps + d + 12.0) * forces.strength
+    error = _sums(around.rounding + pull[:, None], labels, K) + np.abs(forces.left)
+    error += EPS * (sizes + 4.0)[:, None] * _sums(np.abs(forces.q), labels, K)
+    box = around.reach(error, parts)
+    if not pool.quadratic and (box[np.isfinite(box)] > 0.0).any():
+        # Curvature may fall on the way: look at twice the box.
+        wide = 2.0 * np.nan_to_num(box, posinf=0.0)
+        around.look(wide)
+        box = around.reach(error, parts)
+        box[(box > wide).any(axis=1)] = np.inf
+        drift = around.drift
+        # A model that is not enclosed leaves all open that it draws.
+        lost = np.zeros(parts.max() + 1, dtype=bool)
+        lost[parts[~np.isfinite(box).all(axis=1)]] = True
+        box[lost[parts]] = np.inf
+        drift[lost[parts[labels]]] = np.inf
+    else:
+        # |H_i z| <= |H_i|^(1/2) |z|_H
+        with np.errstate(invalid="ignore"):
+            drift = np.sqrt(problem.curvatures()[0]) * around.length[parts[labels]]
+        drift = np.where(pool.without_rows, 0.0, np.nan_to_num(drift, nan=0.0, posinf=np.inf))
+    radius = np.linalg.norm(box, axis=1)
+    radius *= 1.0 + EPS * (d + 8.0)
+    rounding = np.linalg.norm(around.rounding, axis=1) + pull
+    rounding += forces.share * np.linalg.norm(forces.left, axis=1)[labels]
+    rounding += EPS * (sizes[labels] + 4.0) * forces.share * np.linalg.norm(forces.q, axis=1)
+    spread = rounding + drift
+    if lam:
+        spread = spread + lam * _turns(graph, labels, theta, radius)
+    # Clusters that nothing determines have no place: some solution has them anywhere.
+    idle = (np.bincount(labels, pool.without_rows, K) == sizes) & (
+        np.bincount(labels, forces.strength, K) == 0
+    )
+    return Enclosure(radius, spread, rounding, _are_apart(theta[~idle], radius[~idle]))
+
+
+class _Surroundings:
+    """What clients say of their objectives in boxes about the models of their clusters."""
+
+    def __init__(self, pool, labels, theta, dense):
+        self.pool, self.labels, self.theta, self.dense = pool, labels, theta, dense
+
+    def look(self, box):
+        """Ask for it."""
+        pool, theta, dense = self.pool, self.theta, self.dense
+        K, d = theta.shape
+        if not dense or K * d**2 <= MAX_AT_ONCE:
+            self.rounding, self.drift, floor = pool.enclosure(theta, self.labels, box, dense)
+            self.least, self.diagonal = self._curvatures(floor)
+            return
+        # Some clusters at a time: all their matrices would take too much room.
+        self.rounding, self.drift = np.zeros((pool.n_clients, d)), np.zeros(pool.n_clients)
+        self.least, self.diagonal = np.zeros(K), np.zeros((K, d))
+        size = max(MAX_AT_ONCE // d**2, 1)
+        for first in range(0, K, size):
+            here = slice(first, min(first + size, K))
+            some = np.flatnonzero((self.labels >= here.start) & (self.labels < here.stop))
+            answers = pool.subset(some).enclosure(
+                theta[here], self.labels[some] - first, box[here], dense
+            )
+            self.rounding[some], self.drift[some] = answers[:2]
+            self.least[here], self.diagonal[here] = self._curvatures(answers[2])
+
+    def _curvatures(self, floor):
+        """Diagonals D of matrices below the Hessians, and c with ``H >= c D``, of each."""
+        K, d = len(floor), self.theta.shape[1]
+        if not self.dense:
+            return np.ones(K), np.tile(floor[:, None], d)
+        floor = self.pool.pin(floor)
+        diagonal = np.maximum(np.einsum("kii->ki", floor), 0.0)
+        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        values = np.linalg.eigvalsh(floor / scale[:, :, None] / scale[:, None, :])
+        rows = self.pool.client_sizes.max(initial=1) + self.pool.n_clients + 8.0 * d
+        return np.maximum(values[:, 0] - EPS * d * rows, 0.0), diagonal
+
+    def reach(self, error, parts):
+        """Boxes that hold the solution if their curvature is that looked at, (K, d).
+
+        Parameters
+        ----------
+        error : ndarray of shape (K, d)
+            Bounds of the gradient of the reduced problem at the models.
+        parts : ndarray of shape (K,)
+            Clusters that have to do with each other.
+        """
+        curvature = self.least[:, None] * self.diagonal
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # Where nothing pulls nothing has to hold.
+            energy = np.where(error > 0, error**2 / curvature, 0.0).sum(axis=1)
+            self.length = np.sqrt(np.bincount(parts, energy))
+            box = self.length[parts][:, None] / np.sqrt(curvature)
+        return np.where(self.length[parts][:, None] > 0, box, 0.0)
+
+
+def _turns(graph, labels, theta, radius):
+    """How far the pulls between clusters may be from those of the models, over lam, (n_nodes,)."""
+    K, n = len(theta), graph.n_nodes
+    if graph.is_complete:
+        sizes, turn = np.bincount(labels, minlength=K).astype(float), np.empty(K)
+        for k in range(K):
+            away = np.linalg.norm(theta[k] - theta, axis=1)
+            away[k] = np.inf
+            turn[k] = _turn(away, radius[k] + radius) @ sizes
+        return graph.weight * turn[labels]
+    k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
+    across = k != l
+    k, l = k[across], l[across]  # noqa: E741
+    away = np.linalg.norm(theta[k] - theta[l], axis=1)
+    turn = graph.weights[across] * _turn(away, radius[k] + radius[l])
+    return np.bincount(graph.heads[across], turn, n) + np.bincount(graph.tails[across], turn, n)
+
+
+def _turn(away, move):
+    """How far unit vectors of differences may turn if these move."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turn = np.minimum(2.0 * move / away, 2.0)
+    return np.where(move > 0, np.where(away < np.inf, np.nan_to_num(turn, nan=2.0), 0.0), 0.0)
+
+
+def _are_apart(theta, radius):
+    """Whether no two of some models can be equal."""
+    if len(theta) < 2:
+        return True
+    if not np.isfinite(radius).all():
+        return False
+    away = cKDTree(theta).query(theta, k=2)[0][:, 1]
+    return bool((away * (1.0 - 1e-12) > radius + radius.max()).all())
 
 
 # -------------------------------------------------------------------- the reduced problem
@@ -458,7 +796,7 @@ def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
     """Contraction of the clusters `whole`, taken as nodes, to the coarser `labels`."""
     K = int(whole.max()) + 1
     pairs = _pairs(problem.graph, whole, K, max_unknowns)
-    q, _ = _residual(problem, lam, labels, theta)
+    q = _forces(problem, lam, labels, theta).q
     upper, lower, potential = flow_values(
         Graph(K, pairs.heads, pairs.tails, pairs.weights),
         problem.penalty,
@@ -468,7 +806,10 @@ def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
         first_refusal=True,
         max_iter=500,
     )
-    return Contraction(labels, theta, upper / lam, lower / lam, None, q, potential[whole])
+    carried = bool((upper <= lam).all())
+    return Contraction(
+        labels, theta, upper / lam, lower / lam, None, q, potential[whole], carried, None
+    )
 
 
 def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_stalls=MAX_STALLS):
@@ -744,6 +1085,78 @@ def _pull_between(graph, labels, theta):
     return graph.divergence(share[:, None] * delta)
 
 
+# --------------------------------------------------------------------------- at lam = 0
+
+
+@dataclass
+class OwnModels:
+    """Which clients have the same minimiser.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,)
+        Clusters of clients whose objectives are the same, or whose models as computed are.
+    near : ndarray of shape (m, 2) or None
+        Pairs of clients, of different objectives, whose minimisers may be equal; None where they
+        are too many to be named.
+    """
+
+    labels: np.ndarray
+    near: np.ndarray | None
+
+    @property
+    def decided(self):
+        """Whether every pair of clients is proved to be equal or to differ."""
+        return self.near is not None and not len(self.near)
+
+
+def compare_own_models(problem, W):
+    """Which clients have the same minimiser, by bounds of how far the computed ones are from it.
+
+    Clients of the same rows in any order have the same objective, and so the same minimiser.
+    Others differ if their models do by more than rounding; if not, nothing is known.  Of clients
+    without rows every model is one.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    W : ndarray of shape (n, d)
+        Minimisers as computed.
+
+    Returns
+    -------
+    own : OwnModels
+    """
+    n, none = problem.n, np.empty((0, 2), dtype=np.intp)
+    _, same = np.unique(W, axis=0, return_inverse=True)
+    same = same.ravel()
+    known = np.flatnonzero(~problem.pool.without_rows)
+    if len(known) < 2:
+        return OwnModels(same, none)
+    radius = enclose(problem, 0.0, np.arange(n), W).radius[known]
+    away = cKDTree(W[known]).query(W[known], k=2)[0][:, 1] * (1.0 - 1e-12)
+    some = np.flatnonzero(away <= radius + radius.max())
+    if not len(some):
+        return OwnModels(same, none)
+    radius, some = radius[some], known[some]
+    digests = problem.pool.subset(some).fingerprints(secrets.randbits(62))
+    _, first, alike = np.unique(digests, axis=0, return_index=True, return_inverse=True)
+    alike = alike.ravel()
+    ends = np.concatenate([np.arange(n), some]), np.concatenate([n + same, 2 * n + alike])
+    links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(3 * n, 3 * n))
+    labels = connected_components(links, directed=False)[1][:n]
+    labels = np.unique(labels, return_inverse=True)[1]
+    if len(first) > MAX_NEAR:
+        return OwnModels(labels, None)
+    heads, tails = np.triu_indices(len(first), 1)
+    heads, tails = first[heads], first[tails]
+    distance = np.linalg.norm(W[some[heads]] - W[some[tails]], axis=1) * (1.0 - 1e-12)
+    near = distance <= radius[heads] + radius[tails]
+    near &= (distance > 0) | (radius[heads] + radius[tails] > 0)
+    return OwnModels(labels, np.column_stack([some[heads[near]], some[tails[near]]]))
+
+
 # ------------------------------------------------------------------------ where all fuses
 
 
@@ -766,8 +1179,8 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
     -------
     lower, upper : float
         Bounds: below `lower` some component is not fused, from `upper` on all are.  They are
-        equal on trees, for models of one parameter and for the penalty "l1"; both 0 where
-        there are no edges, both infinite where the penalty fuses nothing.
+        equal but for rounding on trees, for models of one parameter and for the penalty "l1"; both
+        0 where there are no edges, both infinite where the penalty fuses nothing.
 
     Raises
     ------
@@ -784,9 +1197,19 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
             "Newton's method did not find the pooled optimum, of which lam_max is made; scale the "
             "features or raise the local penalty alpha."
         )
-    _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
-    q = _centred(gradient, labels)
-    upper, lower, _ = flow_values(graph, problem.penalty, labels, -q, tol=tol, max_iter=max_iter)
+    forces = _forces(problem, 0.0, labels, theta)
+    enclosure = enclose(problem, 0.0, labels, theta, forces)
+    # Where the pooled model is not unique the bounds are those of the one found.
+    spread = np.where(np.isfinite(enclosure.spread), enclosure.spread, enclosure.rounding)
+    upper, lower, _ = flow_values(
+        graph,
+        problem.penalty,
+        labels,
+        -forces.q,
+        spread=spread,
+        tol=tol,
+        max_iter=max_iter,
+    )
     return float(lower.max()), float(upper.max())
 
 

@@ -118,6 +118,8 @@ def largest_cut(heads, tails, weights, outflow):
         Of the best cut: the least t for which flows with ``|u_e| <= t w_e`` exist.
     side : ndarray of shape (n,) of bool
         Its set A.
+    flow : ndarray of shape (n_edges,)
+        One with ``|u_e| <= ratio w_e`` and the outflow, but for rounding.
     """
     n = len(outflow)
     degree = np.bincount(heads, weights, n) + np.bincount(tails, weights, n)
@@ -126,15 +128,16 @@ def largest_cut(heads, tails, weights, outflow):
     side[start] = True
     side = side if outflow[start] >= 0 else ~side
     ratio = _cut_ratio(heads, tails, weights, outflow, side)
+    flow = np.zeros(len(heads))
     while ratio > 0:
-        *_, blocked = carry(heads, tails, ratio * weights, outflow)
+        flow, _, blocked = carry(heads, tails, ratio * weights, outflow)
         if not blocked.any() or blocked.all():
             break
         better = _cut_ratio(heads, tails, weights, outflow, ~blocked)
         if better <= ratio * (1.0 + 1e-13):
             break
         ratio, side = better, ~blocked
-    return float(ratio), side
+    return float(ratio), side, flow
 
 
 def _cut_ratio(heads, tails, weights, outflow, side):

@@ -862,13 +862,14 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         y = self._check_target(y, X.shape[0])
         if kind == "regressor":
             with np.errstate(over="ignore"):
-                y = y.astype(X.dtype, copy=False)
-            check_size(y, "y")
+                check_size(y.astype(X.dtype, copy=False), "y")
             if 0.0 < np.abs(y).max(initial=0.0) < LEAST:
                 raise ValueError(
                     f"y holds no number larger than {np.abs(y).max():.3g}, whose square vanishes: "
                     f"{LEAST:g} is possible. Scale y."
                 )
+            # In double precision whatever the features are: gaps are about these targets.
+            y = y.astype(np.float64, copy=False)
         return X, y
 
     def _check_target(self, y, n_samples):
@@ -978,10 +979,11 @@ def _check_weights(sample_weight, X):
     if isinstance(sample_weight, complex):
         raise ValueError(f"sample_weight must be real, got {sample_weight!r}.")
     with about("sample_weight"):
-        weights = _check_sample_weight(sample_weight, X, dtype=X.dtype)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
     if not np.isfinite(weights).all():  # a number for all rows is not checked
         raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
-    check_size(weights, "sample_weight")
+    with np.errstate(over="ignore"):
+        check_size(weights.astype(X.dtype, copy=False), "sample_weight")
     if 0 < weights.max(initial=0.0) < LEAST:
         raise ValueError(
             f"sample_weight must not vanish beside 1: the largest is {weights.max()}, and "

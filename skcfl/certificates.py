@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._checks import LEAST, MOST, about, real_array
 from ._contraction import (
     FusionProblem,
+    compare_own_models,
     examine,
     node_means,
     solve_apart,
@@ -59,12 +60,13 @@ class PartitionCertificate:
     ----------
     optimal : bool or None
         True: the partition is proved to be that of an exact solution; False: proved not to be;
-        None: undecided, see `reason`.
+        None: undecided, see `reason`.  Rounding is bounded, not left out.
     ratio : float
-        Upper bound of the flow value over lam, over all clusters; at most 1 proves the partition,
-        less than 1 also that every solution has it.
+        Upper bound of the flow value over lam, over all clusters; at most 1 says that the clients
+        of each cluster have one model, less than 1 that they have in every solution.
     lower : float
-        Lower bound of the same; more than 1 refutes the partition.
+        Lower bound of the same; more than 1 refutes the partition.  Both are infinite for a
+        cluster whose clients no path of edges within it joins.
     ratios, lowers : ndarray of shape (n_clusters,)
         The bounds for each cluster, in the numbers of ``labels_``.
     lam : float
@@ -236,7 +238,18 @@ def certify_partition(est, X, y=None, groups=None, *, sample_weight=None):
     to the others of its cluster; with :math:`t_k` the least t such that flows :math:`u_e` inside
     the cluster do so with :math:`\|u_e\| \le t w_e`, the partition is a solution's if and only
     if :math:`\max_k t_k \le \lambda`.  Theorem 1 of [1]_ is the bound of :math:`t_k` from
-    one particular flow.  All of it is exact but for rounding and Newton's last digits.
+    one particular flow.
+
+    The clusters of a solution are connected: labels of a cluster that is *torn*, whose clients no
+    path of edges within it joins, are refuted.  Different clusters have different models.
+
+    ``True`` and ``False`` hold in exact arithmetic.  How far the computed :math:`w_k` and
+    :math:`q_i` may be from exact is bounded by the curvature around them and the rounding of
+    their sums; flows have capacity, and models distance, to spare for that.  Where rounding
+    decides the answer is ``None``.
+
+    At ``lam = 0`` clients are together only if their minimisers are provably equal, because they
+    have the same rows in some order; they are apart if their models differ by more than rounding.
 
     The refit of an estimator with ``refit=True`` plays no part: the partition is that of the
     penalised problem.
@@ -840,33 +853,16 @@ def certify(problem, lam, labels, X):
     ratios, lowers = np.zeros((2, labels.max() + 1))
     np.maximum.at(ratios, labels, outcome.ratios[outcome.labels])
     np.maximum.at(lowers, labels, outcome.lowers[outcome.labels])
+    torn = _pieces(labels, parts) > 1
+    ratios[torn] = lowers[torn] = np.inf
+    optimal, reason = _verdict(problem, outcome, solved, torn.any(), new.max() < parts.max())
     gap = np.inf
-    if outcome.certified:
-        gap = gap_of(problem, lam, models, outcome.divergence)
-    merged = new.max() < parts.max()
-    optimal = True if outcome.certified else False if outcome.refuted else None
-    if not solved:
-        optimal = None
-        reason = (
-            f"The reduced problem of {parts.max() + 1} models of {problem.d} parameters was not "
-            "solved: the bounds are those of the fitted models."
-        )
-    elif merged:
-        unique = bool((problem.pool.spectrum()[1] > 0).all())
-        optimal = False if unique else None
-        reason = "The reduced problem has equal models for clusters that are joined: " + (
-            "the solution, which is unique, is coarser." if unique else "a solution is coarser."
-        )
-    elif optimal is None:
-        reason = "The bounds of the flow value lie on both sides of lam."
-    elif optimal:
-        reason = "Flows inside the clusters carry the gradients away."
-    else:
-        reason = "In some cluster no flow can: moving its clients apart lowers the objective."
+    if optimal:
+        gap = gap_of(problem, lam, models, outcome.divergence, outcome.crossing)
     return PartitionCertificate(
         optimal,
-        outcome.ratio,
-        outcome.lower,
+        float(ratios.max()),
+        float(lowers.max()),
         ratios,
         lowers,
         float(lam),
@@ -877,18 +873,71 @@ def certify(problem, lam, labels, X):
     )
 
 
+def _pieces(labels, parts):
+    """How many of a finer partition's clusters every cluster consists of."""
+    return np.bincount(np.unique(np.column_stack([labels, parts]), axis=0)[:, 0])
+
+
+def _verdict(problem, outcome, solved, torn, merged):
+    """Whether a partition is a solution's, and what that rests on."""
+    if torn:
+        return False, "A cluster is torn: no path of edges within it joins its clients."
+    if not solved:
+        K = int(outcome.labels.max()) + 1
+        return None, (
+            f"The reduced problem of {K} models of {problem.d} parameters was not "
+            "solved: the bounds are those of the fitted models."
+        )
+    if merged:
+        known = "The reduced problem has equal models for clusters that are joined: "
+        if outcome.certified and outcome.ratio < 1.0:
+            return False, known + "every solution is coarser."
+        return None, known + "rounding decides whether they are."
+    if outcome.certified:
+        return True, "Flows inside the clusters carry the gradients away, with rounding to spare."
+    if outcome.refuted:
+        return False, "In some cluster no flow can: moving its clients apart lowers the objective."
+    if not np.isfinite(outcome.enclosure.spread).all():
+        return None, "The curvature of the reduced problem is not bounded: nor are its solutions."
+    if outcome.ratio <= 1.0:
+        return None, "Rounding decides whether the models of all clusters differ."
+    return None, "The bounds of the flow value lie on both sides of lam."
+
+
+def proved_apart(problem, labels):
+    """Whether clusters of own minimisers that are proved to be equal, and no others, hold.
+
+    That is so unless clients without rows, of which every model is one, are in company, or some
+    are equal that no path of edges among them joins.
+    """
+    lonely = np.bincount(labels)[labels] == 1
+    if not lonely[problem.pool.without_rows].all():
+        return False
+    return int(split_torn(problem.graph, labels).max()) == int(labels.max())
+
+
 def _certify_apart(problem, labels, X):
     """At ``lam = 0`` clients share a model iff it is the minimiser of all of them."""
-    theta = node_means(X, labels)
-    models = theta[labels]
+    own = compare_own_models(problem, problem.local_models())
+    models = node_means(X, labels)[labels]
     gap = gap_of(problem, 0.0, models, np.zeros_like(models))
-    sizes = np.bincount(labels)
-    limit = problem.tolerance(problem.primal(models, 0.0), 1e-9)
-    optimal = bool(gap <= limit) or (True if (sizes == 1).all() else None)
-    bounds = np.zeros((2, len(sizes))) if optimal else np.where(sizes > 1, [[np.inf], [0.0]], 0.0)
-    reason = "Nothing is compared at lam = 0: every model is its clients' own minimiser."
+    sizes, K = np.bincount(labels), int(labels.max()) + 1
+    # Two clients of a cluster differ where it has more pairs of kinds than may be equal.
+    kinds = _pieces(labels, own.labels)
+    pairs = kinds * (kinds - 1) // 2
+    if own.near is None:
+        wrong = np.zeros(K, dtype=bool)
+    else:
+        both = labels[own.near]
+        within = own.near[both[:, 0] == both[:, 1]]
+        unlike = within[own.labels[within[:, 0]] != own.labels[within[:, 1]]]
+        idle = np.bincount(labels, problem.pool.without_rows, K) > 0
+        wrong = (pairs > np.bincount(labels[unlike[:, 0]], minlength=K)) & ~idle
+    optimal, reason = _verdict_apart(problem, labels, own, wrong.any())
+    bounds = np.zeros((2, K))
     if not optimal:
-        reason = "At lam = 0 clients share a model only if all of them have the same minimiser."
+        bounds[:, sizes > 1] = [[np.inf], [0.0]]
+        bounds[1, wrong] = np.inf
     return PartitionCertificate(
         optimal,
         float(bounds[0].max()),
@@ -897,9 +946,27 @@ def _certify_apart(problem, labels, X):
         0.0,
         labels,
         models,
-        gap,
+        gap if optimal else np.inf,
         reason,
     )
+
+
+def _verdict_apart(problem, labels, own, wrong):
+    """Whether a partition is that of the clients' own minimisers, and what that rests on."""
+    if wrong:
+        return False, "At lam = 0 clients share a model only if all have the same minimiser."
+    if not own.decided:
+        return None, "Rounding decides whether the minimisers of some clients are equal."
+    if not proved_apart(problem, labels):
+        return None, (
+            "At lam = 0 no edge joins clients: equal ones without a path of edges among them, and "
+            "clients without rows, may be together or not."
+        )
+    if _pieces(own.labels, labels).max() == 1:
+        return True, "Nothing is compared at lam = 0: every model is its clients' own minimiser."
+    if (_pieces(split_torn(problem.graph, own.labels), labels) == 1).all():
+        return None, "Clients that no path of equal ones joins have the same minimiser."
+    return False, "Clients with the same minimiser are in different clusters."
 
 
 def theorem_bounds(problem, lam, labels, X):
@@ -1042,7 +1109,7 @@ def constants_of(problem, labels):
     return ClusteringConstants(penalty.dual_norm(gradients.T), alpha, beta, labels, models)
 
 
-def gap_of(problem, lam, X, divergence):
+def gap_of(problem, lam, X, divergence, crossing=None):
     """Objective at models `X` less the dual objective of the outflow of feasible edge duals.
 
     Parameters
@@ -1057,16 +1124,26 @@ def gap_of(problem, lam, X, divergence):
         ``(D'u)_i``, with ``|u_e| <= lam w_e`` for a norm.  Of another penalty u itself would
         be needed; then the edge duals are taken from the models,
         ``u_e = lam w_e phi'(x_i - x_j)``, and `divergence` is not looked at.
+    crossing : ndarray of shape (n_clients,), default=None
+        Sums of the lengths of the edge duals at every client, of which `divergence` has the
+        rounding; by default what it takes to carry it.
 
     Returns
     -------
     gap : float
+        With the rounding of its own arithmetic: never too small.
     """
     conjugate = 0.0
     if not problem.penalty.norm:
         divergence, conjugate = _smooth_dual(problem, lam, X)
-    bounds = problem.pool.conjugate(-np.asarray(divergence, dtype=float), x0=X)[0]
-    return max(problem.primal(X, lam) + float(bounds.sum()) + conjugate, 0.0)
+    divergence = np.asarray(divergence, dtype=float)
+    bounds = problem.pool.conjugate(-divergence, x0=X)[0]
+    if crossing is None:
+        total = np.linalg.norm(divergence, axis=1).sum()
+        crossing = np.minimum(lam * problem.graph.degrees(), total)
+    rounding = problem.rounding(X, lam, crossing)
+    gap = problem.primal(X, lam) + float(bounds.sum()) + conjugate + rounding
+    return max(float(gap), 0.0)
 
 
 def _smooth_dual(problem, lam, X):

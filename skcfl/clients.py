@@ -5,6 +5,7 @@ and receive parameters, losses and gradients through it.
 """
 
 import copy
+from hashlib import blake2b
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -642,6 +643,7 @@ class ClientPool:
         free = self.model.decay == 0.0
         size = np.abs(s[:, free]).max(axis=1, initial=0.0)
         tiny = size <= ROUNDING * np.abs(s).max(initial=0.0)
+        given, lost = s, tiny[:, None] & free | self.without_rows[:, None]
         s = np.where(tiny[:, None] & free, 0.0, s)
         largest = np.abs(s).max(axis=1, initial=0.0)
         level = largest <= ROUNDING * largest.max(initial=0.0)
@@ -653,8 +655,105 @@ class ClientPool:
             bound[slots], out[slots] = self.model.conjugate(block, s[slots], start)
 
         self._each(work, self.n_params)
+        way = np.abs(out) if x0 is None else np.maximum(np.abs(out), np.abs(x0))
+        bound += 2.0 * np.einsum("np,np->n", np.where(lost, np.abs(given), 0.0), way)
         self.ledger.book(down=s.size, up=bound.size)
         return bound, out
+
+    def rounding(self, w):
+        """Bounds of the rounding of the clients' objectives, in double precision.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_clients, n_params)
+            Models.
+
+        Returns
+        -------
+        rounding : ndarray of shape (n_clients,)
+            How far ``objectives_gradients(w, dtype=np.float64)[0]`` may be from exact.
+        """
+        w = np.broadcast_to(np.asarray(w, dtype=float), (self.n_clients, self.n_params))
+        out = np.zeros(self.n_clients)
+
+        def work(block, slots):
+            out[slots] = self.model.rounding(block, w[slots])
+
+        self._each(work)
+        self.ledger.book(up=out.size)  # of models that the clients have
+        return out
+
+    def enclosure(self, theta, labels, box, dense):
+        """What is certain of the objectives of clusters in boxes about their models.
+
+        Parameters
+        ----------
+        theta, box : ndarray of shape (K, n_params)
+            Model of each cluster, and half the sides of its box.
+        labels : ndarray of shape (n_clients,)
+            Cluster of each client.
+        dense : bool
+            Whether clients send matrices, or numbers.
+
+        Returns
+        -------
+        rounding : ndarray of shape (n_clients, n_params)
+            Of the clients' gradients at the models, in double precision.
+        drift : ndarray of shape (n_clients,)
+            How far they move at most in the box, in the Euclidean norm.
+        floor : ndarray of shape (K, n_params, n_params) or (K,)
+            Matrices, or least eigenvalues, that the Hessians of the clusters' sums are not below
+            in the box.
+        """
+        K, p = theta.shape
+        rounding, drift = np.zeros((self.n_clients, p)), np.zeros(self.n_clients)
+        total = np.zeros((K, p, p) if dense else (K, 3))
+        parts = {}
+
+        def work(block, slots):
+            mine = labels[slots]
+            rounding[slots], drift[slots], floor = self.model.enclosure(
+                block, theta[mine], box[mine], dense
+            )
+            some, place = np.unique(mine, return_inverse=True)
+            share = np.zeros((len(some), *floor.shape[1:]))
+            np.add.at(share, place, floor)
+            parts[int(slots[0])] = some, share
+
+        self._each(work, p)
+        for key in sorted(parts):
+            some, share = parts[key]
+            total[some] += share
+        size = p * (p + 1) // 2 if dense else 3
+        self.ledger.book(down=2 * self.n_clients * p, up=self.n_clients * (p + 1 + size))
+        return rounding, drift, total if dense else _least_curvature(*total.T)
+
+    def fingerprints(self, key):
+        """Digests of the clients' rows that do not depend on their order.
+
+        Two clients have the same digest only if they have the same rows, targets and weights, but
+        for one chance in ``2 ** 106``: their objectives are then one function.
+
+        Parameters
+        ----------
+        key : int
+            Key of the digests, so that those of different fits cannot be compared.
+
+        Returns
+        -------
+        digests : ndarray of shape (n_clients, 2)
+        """
+
+        def digest(X, y, weights):
+            X = X.toarray() if sparse.issparse(X) else X
+            total = weights.sum()
+            share = weights / total if total > 0 else weights
+            rows = np.column_stack([X, y, share]).astype(float) + 0.0  # no negative zeros
+            rows = np.ascontiguousarray(rows[np.lexsort(rows.T)])
+            code = blake2b(rows.tobytes(), digest_size=16, key=int(key).to_bytes(8, "little"))
+            return np.frombuffer(code.digest(), dtype="<u8") >> np.uint64(11)
+
+        return np.array(self.map(digest), dtype=float).reshape(self.n_clients, 2)
 
     def spectrum(self):
         """Curvature of the clients' objectives, for automatic steps.
@@ -800,8 +899,9 @@ class ClientPool:
             c, n, d = block.shape
             real = (np.arange(n) < block.lengths[:, None]).ravel()
             X = block.X if sparse.issparse(block.X) else block.X.reshape(c * n, d)
-            y = block.y.transpose(0, 2, 1).reshape(c * n, -1)
-            w = block.weights * self.client_weights[slots][:, None]
+            y, w = block.exact
+            y = y.transpose(0, 2, 1).reshape(c * n, -1)
+            w = w * self.client_weights[slots][:, None]
             place = np.flatnonzero(real)
             parts.append((X[place], y[place], w.ravel()[place], np.repeat(slots, n)[place]))
         X, y, w, codes = zip(*parts, strict=True)
@@ -888,6 +988,19 @@ def sum_by_cluster(messages, labels, n_clusters, weights=None):
                 mine = np.flatnonzero(share[k])
                 total[k] = share[k, mine] @ messages[mine]
     return total
+
+
+def _least_curvature(free, size, penalty):
+    """Least eigenvalues of sums of curvatures of linear models, (K,).
+
+    With x the penalised parameters, of which rows of a size a and the penalty b know, and t the
+    free ones of curvature m: ``(u + t)^2 >= t^2 c / (1 + c) - c u^2`` with ``c = b / (2 a)``
+    leaves ``b / 2`` for x and ``m c / (1 + c)`` for t.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        c = np.where(penalty > 0, penalty / (2.0 * size), 0.0)
+        both = np.minimum(0.5 * penalty, np.where(np.isinf(c), free, free * c / (1.0 + c)))
+    return np.where(np.isinf(free), penalty, np.where(np.isinf(penalty), free, both))
 
 
 def _train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds):

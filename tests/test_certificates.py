@@ -102,9 +102,9 @@ def test_too_fine_a_partition_is_no_solutions():
     problem = make_points([[0.0], [0.1], [5.0]])
     certificate = certify(problem, 0.5, np.arange(3), problem.rows[0])
     assert certificate.optimal is False and "coarser" in certificate.reason
-    # Without strict convexity another solution may have it.
+    # A flow with capacity to spare says so of every solution, unique or not.
     flat = make_points([[0.0], [0.1], [5.0]], loss="huber")
-    assert certify(flat, 0.2, np.arange(3), flat.rows[0]).optimal is None
+    assert certify(flat, 0.2, np.arange(3), flat.rows[0]).optimal is False
 
 
 def test_undecided_says_why(monkeypatch):
@@ -125,7 +125,7 @@ def test_a_client_alone_and_lam_zero():
     assert certify_partition(est, *rows)
     assert duality_gap(est, *rows) <= 1e-9
     est.labels_ = np.zeros(10, dtype=int)
-    assert certify_partition(est, *rows).optimal is None
+    assert certify_partition(est, *rows).optimal is False
 
 
 def test_points():

@@ -117,13 +117,15 @@ def test_a_level_is_decided_on_the_right_side(kind, seed, share):
 def test_exact_on_trees_and_in_one_dimension(seed):
     graph, b = draw_flow("tree", seed)
     upper, lower, _ = flow_values(graph, L2(), np.zeros(graph.n_nodes, dtype=int), b)
-    assert upper[0] == lower[0] == pytest.approx(flow_value(graph, -b), rel=1e-5)
+    assert lower[0] <= upper[0] == pytest.approx(lower[0], rel=1e-12)
+    assert upper[0] == pytest.approx(flow_value(graph, -b), rel=1e-5)
     graph, b = draw_flow("complete", seed, d=1)
     upper, lower, _ = flow_values(graph, L2(), np.zeros(graph.n_nodes, dtype=int), b)
     n, order = graph.n_nodes, np.sort(b[:, 0])
     m = np.arange(1, n)
     formula = (np.abs(np.cumsum(order)[:-1]) / (m * (n - m))).max()
-    assert upper[0] == lower[0] == pytest.approx(formula, rel=1e-12)
+    assert lower[0] <= formula * (1 + 1e-15) <= upper[0] * (1 + 2e-15)
+    assert upper[0] == pytest.approx(lower[0], rel=1e-12)
 
 
 @settings(max_examples=25)
@@ -139,7 +141,8 @@ def test_exact_where_coordinates_do_not_see_each_other(kind, seed):
             across = graph.weights[side[graph.heads] != side[graph.tails]].sum()
             best = max(best, np.abs(b[side].sum(axis=0)).max() / across)
         upper, lower, p = flow_values(graph, penalty, np.zeros(n, dtype=int), b)
-        assert upper[0] == lower[0] == pytest.approx(best, rel=1e-12)
+        assert lower[0] <= best * (1 + 1e-12) and upper[0] >= best * (1 - 1e-12)
+        assert upper[0] == pytest.approx(lower[0], rel=1e-9)
         work, size = (b * p).sum(), graph.weights @ np.abs(graph.difference(p)).sum(axis=1)
         assert work == pytest.approx(best * size)
 
@@ -368,7 +371,7 @@ def test_lam_max_agrees_with_the_flow_of_the_pooled_gradients(graph, penalty):
         assert upper >= exact * (1 - 1e-4)
         assert upper <= 1.005 * lower
         if graph == "tree" or not penalty.fuses:
-            assert lower == upper
+            assert upper == pytest.approx(lower, rel=1e-9)
 
 
 def test_lam_max_of_the_complete_graph_lies_between_the_simple_bounds():
@@ -415,7 +418,8 @@ def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
             0.5 * (u - np.swapaxes(u, 1, 2)) if block.diagonal else u
             for block, u in zip(problem.blocks, flows, strict=True)
         ]
-    divergence, conjugate = problem.conserved(flows, lam)
+    divergence, conjugate, left = problem.conserved(flows, lam)
+    assert left.max() <= 1e-13
     parts = graph.components()
     anchored = np.bincount(parts, ~empty)[parts] > 0
     assert not divergence[empty & anchored].any()

@@ -17,8 +17,9 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE
-from .._contraction import FusionProblem, lam_max_bounds
+from .._contraction import FusionProblem, compare_own_models, lam_max_bounds
 from ..base import BaseFederated
+from ..certificates import gap_of, proved_apart
 from ..graphs import Graph, complete_graph, graph_of_matrix, knn_graph
 from ..penalties import PENALTIES, Penalty, make_penalty
 from ..solvers import (
@@ -114,16 +115,18 @@ class FusionMixin:
             The graph of the fit, its nodes in the order of ``groups_``.""",
         "dual_gap_": """\
             float
-            Bound of how much ``objective_`` exceeds the minimum, from a dual solution.""",
+            Bound of how much ``objective_`` exceeds the minimum, from a dual solution, the
+            rounding of its own arithmetic included.""",
         "dual_coef_": """\
             ndarray of shape (n_clients, n_params)
             Force of the penalty on each client, the net outflow of the dual solution: minus the
             gradient of the client's objective at the solution.""",
         "partition_certified_": """\
             bool
-            Whether ``labels_`` are proved to be the clusters of an exact solution. False only
-            says that no proof was found: then ``labels_`` are the equal models of the iterate
-            that reached ``tol``, and another start or a smaller ``tol`` may show others.""",
+            Whether ``labels_`` are proved to be the clusters of an exact solution, in exact
+            arithmetic. False only says that no proof was found, or that rounding decides: then
+            ``labels_`` are the equal models of the iterate that reached ``tol``, and another start
+            or a smaller ``tol`` may show others.""",
         "objective_": """\
             float
             Value of the penalised objective at ``fusion_params_``.""",
@@ -617,13 +620,14 @@ def _solve_apart(problem):
     """Each client's own model, the solution at lam = 0."""
     result = solve_local(problem.pool)
     W = problem.extend(result.cluster_params)
-    _, labels = np.unique(W, axis=0, return_inverse=True)
-    first = np.unique(labels, return_index=True)[1]
-    result.cluster_params, result.labels, result.params = W[first], labels, W
+    own = compare_own_models(problem, W)
+    labels, certified = own.labels, bool(own.decided and proved_apart(problem, own.labels))
+    theta = W[np.unique(labels, return_index=True)[1]]
+    W = theta[labels]
+    result.cluster_params, result.labels, result.params = theta, labels, W
     result.objective = problem.primal(W, 0.0)
     outflow = np.zeros_like(W)
-    dual = -float(problem.pool.conjugate(outflow, x0=W)[0].sum())
-    gap = max(result.objective - dual, 0.0)
+    gap = gap_of(problem, 0.0, W, outflow)
     result.history = {"objective": np.array([result.objective]), "gap": np.array([gap])}
-    result.extra = {"dual_gap": gap, "dual_coef": outflow, "partition_certified": True}
+    result.extra = {"dual_gap": gap, "dual_coef": outflow, "partition_certified": certified}
     return result

@@ -114,6 +114,38 @@ class ConvexModel(LocalModel):
         """Hessian of ``f_i`` at ``w_i`` times ``u_i``: (c, p), (c, p) -> (c, p)."""
         return self._loss_product(block, self._state(block, w), u, damping) + self.decay * u
 
+    @abstractmethod
+    def rounding(self, block, w):
+        """Bound of the rounding of ``f_i(w_i)`` as computed in double precision: (c, p) -> (c,).
+
+        The weights of the rows, quotients that are rounded, are a part of it, and so is its share
+        of the rounding of the sum over clients.
+        """
+
+    @abstractmethod
+    def enclosure(self, block, w, box, dense):
+        """What is certain of ``f_i`` in a box about ``w_i``.
+
+        Parameters
+        ----------
+        block : Block
+            The clients.
+        w, box : ndarray of shape (c, p)
+            Its centres, and half its sides.
+        dense : bool
+            Whether the curvature is a matrix or a number.
+
+        Returns
+        -------
+        rounding : ndarray of shape (c, p)
+            Of the gradient at ``w_i`` as computed in double precision.
+        drift : ndarray of shape (c,)
+            How far the gradient moves at most, in the Euclidean norm.
+        floor : ndarray of shape (c, p, p) or (c, 3)
+            A matrix that no Hessian in the box is below; or of numbers: curvature m of the free
+            parameters, size of the design of the others, and their penalty.
+        """
+
     def solve(self, block, x0=None):
         """Each client's own minimiser, (c, p), and whether it converged (c,)."""
         return self._minimise(block, x0)

@@ -17,6 +17,7 @@ from ._least_squares import Narrow, Wide
 from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
 from ._plain import plain_linear
 
+EPS = np.finfo(float).eps
 # Rows of a prediction are computed in chunks of about this many bytes.
 CHUNK_BYTES = 2**21
 # Clients with at most this many rows or columns have their eigenvalues computed in full.
@@ -200,7 +201,7 @@ class LinearModel(ConvexModel):
 
     def encode(self, y, n_rows):
         """Targets as an array (n_rows, q) that the blocks store."""
-        return self.kernel.encode(y, self.n_classes, self.dtype)
+        return self.kernel.encode(y, self.n_classes, np.float64)
 
     def init_params(self, n_models, random_state):
         """Gaussian starts whose predictions have the size of a feature."""
@@ -405,6 +406,56 @@ class LinearModel(ConvexModel):
             right += rho[:, None] * v
         return block.cache["factors"].solve(right, rho)
 
+    # ------------------------------------------------------------------------ rounding
+
+    def _slack(self, block, w):
+        """Bounds of the rounding of the predictions, (c, C, n), of models (c, p)."""
+        length = np.linalg.norm(w.reshape(len(w), self.n_outputs, -1), axis=2)
+        return EPS * (self.n_columns + 2.0) * length[:, :, None] * block.row_sizes()[:, None, :]
+
+    def rounding(self, block, w):
+        """Bound of the rounding of ``f_i(w_i)`` in double precision: (c, p) -> (c,)."""
+        block = block.astype(np.float64)
+        Z, slack = self._state(block, w), self._slack(block, w)
+        terms = self.kernel.terms(Z, block.y)
+        rows = (self.kernel.slope_terms(Z, block.y) * slack).sum(axis=1)
+        move = np.sqrt((slack**2).sum(axis=1))
+        rows += self.kernel.ceiling(Z, block.y, move) * move**2
+        # With the sum over clients.
+        rows += EPS * (2.0 * block.shape[1] + 64.0) * terms
+        own = 0.5 * (w * w) @ self.decay
+        return np.einsum("cn,cn->c", rows, block.weights) + EPS * (self.n_params + 64.0) * own
+
+    def enclosure(self, block, w, box, dense):
+        """What is certain of ``f_i`` in a box about ``w_i``."""
+        block = block.astype(np.float64)
+        size = block.magnitudes()
+        Z, slack = self._state(block, w), self._slack(block, w)
+        reach = self._state(size, box) + slack
+        r = np.sqrt((reach**2).sum(axis=1))
+        ceiling = self.kernel.ceiling(Z, block.y, r)[:, None, :]
+        terms = self.kernel.slope_terms(Z, block.y)
+        slopes = ceiling * slack + EPS * (2.0 * block.shape[1] + 16.0) * terms
+        weights = block.weights[:, None, :]
+        rounding = size.backward(slopes * weights).reshape(len(w), -1)
+        rounding += 8.0 * EPS * self.decay * np.abs(w)
+        move = np.broadcast_to(r[:, None, :], reach.shape) if self.kernel.coupled else reach
+        move = ceiling * move * weights
+        drift = size.backward(move).reshape(len(w), -1) + self.decay * box
+        share = self.kernel.steadiness(Z, block.y, r)
+        if dense:
+            steady = block.reweighted(block.weights * share)
+            floor = self._loss_hessian(steady, Z)
+            np.einsum("ijj->ij", floor)[:] += self.decay
+        else:
+            least = block.weights * share * self.kernel.floor(Z, block.y)
+            free = self.fit_intercept or self.alpha_ == 0.0
+            floor = np.empty((len(w), 3))
+            floor[:, 0] = least.sum(axis=1) if free else np.inf
+            floor[:, 1] = np.einsum("cn,cn->c", least, block.row_sizes() ** 2)
+            floor[:, 2] = self.alpha_
+        return rounding, np.linalg.norm(drift, axis=1), floor
+
     def conjugate(self, block, s, x0=None):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
 
@@ -448,8 +499,16 @@ class LinearModel(ConvexModel):
             size += np.abs(s).max(axis=1)[:, None]
             allowed = 1e-9 * np.abs(s[:, free]) + 1e-13 * size
             bound[~(np.abs(rest) <= allowed).all(axis=1)] = np.inf
+        # Rounding of the slopes: sums over rows.
+        length = np.sqrt(np.einsum("ckn,cn->ck", a * a, block.weights))
+        slack = length[:, :, None] * block.column_sizes()[:, None, :]
+        slack = EPS * ((block.shape[1] + 8.0) * slack.reshape(s.shape) + np.abs(s))
+        if free.any():
+            # The price of slopes that no penalty makes cheap is the way that they would go.
+            way = np.abs(x) if x0 is None else np.maximum(np.abs(x), np.abs(x0))
+            bound += 2.0 * np.einsum("cp,cp->c", np.abs(rest) + slack[:, free], way[:, free])
         if not free.all():
-            rest = (s - block.backward(a * w).reshape(s.shape))[:, ~free]
+            rest = np.abs(s - block.backward(a * w).reshape(s.shape))[:, ~free] + slack[:, ~free]
             bound += np.einsum("cp,cp->c", rest, rest) / (2 * self.alpha_)
         bound += self._row_conjugates(block, a)
         level = ~s.any(axis=1)
@@ -459,8 +518,10 @@ class LinearModel(ConvexModel):
         return np.where(np.isnan(bound), np.inf, bound), x
 
     def _row_conjugates(self, block, a):
-        """Conjugates of the rows' losses, summed with their weights, (c,)."""
-        rows = np.where(block.weights > 0, self.kernel.conjugate(a, block.y), 0.0)
+        """Conjugates of the rows' losses, summed with their weights, no less than exact, (c,)."""
+        rows = self.kernel.conjugate(a, block.y)
+        rows += EPS * (2.0 * block.shape[1] + 16.0) * self.kernel.conjugate_terms(a, block.y)
+        rows = np.where(block.weights > 0, rows, 0.0)
         return np.einsum("cn,cn->c", rows, block.weights)
 
     def spectrum(self, block):

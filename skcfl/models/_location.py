@@ -9,6 +9,8 @@ from .._newton import solve_scaled
 from ._base import choose
 from ._convex import ConvexModel
 
+EPS = np.finfo(float).eps
+
 
 class Location(ConvexModel):
     r"""Location of a client's rows, an unsupervised local model.
@@ -71,7 +73,7 @@ class Location(ConvexModel):
 
     def encode(self, y, n_rows):
         """No targets: an array of shape (n_rows, 0)."""
-        return np.empty((n_rows, 0), dtype=self.dtype)
+        return np.empty((n_rows, 0))
 
     def init_params(self, n_models, random_state):
         """Standard normal locations."""
@@ -227,6 +229,63 @@ class Location(ConvexModel):
         )
         return row + np.where(pull * size <= self.delta * (w + pull), inner, outer)
 
+    def rounding(self, block, w):
+        """Bound of the rounding of ``f_i(w_i)`` in double precision: (c, p) -> (c,)."""
+        block = block.astype(np.float64)
+        slack, r = self._slack(block, w), _lengths(w[:, None, :] - block.dense())
+        slope = r if self._squared else np.minimum(r, self.delta)
+        rows = slack * (slope + slack)
+        # With the sum over clients.
+        rows += EPS * (2.0 * block.shape[1] + self.n_params + 64.0) * self._value(r)
+        return np.einsum("cn,cn->c", rows, block.weights)
+
+    def _slack(self, block, w):
+        """Bounds of the rounding of the differences to the rows, or to their mean, (c, n or 1)."""
+        if not self._squared:
+            return 2.0 * EPS * _lengths(w[:, None, :] - block.dense())
+        near = self._moments(block)[0]
+        away = np.linalg.norm(w - near, axis=1)
+        return (2.0 * EPS * away + self._mean_slack(block))[:, None]
+
+    def _mean_slack(self, block):
+        """Bounds of the rounding of the means, in two parts, (c,)."""
+        # The second part is a mean of small numbers; its own rounding is theirs.
+        _, rest, spread = self._moments(block)
+        n = block.lengths
+        small = np.linalg.norm(rest, axis=1) + np.where(n > 1, np.sqrt(spread), 0.0)
+        return EPS * (2.0 * n + 8.0) * small
+
+    def enclosure(self, block, w, box, dense):
+        """What is certain of ``f_i`` in a box about ``w_i``."""
+        block = block.astype(np.float64)
+        c, n, p = block.shape
+        total, radius = block.weights.sum(axis=1), np.linalg.norm(box, axis=1)
+        slack = self._slack(block, w)
+        E = self._state(block, w)
+        r, pull = self._pull(block, E)
+        rounding = np.einsum("cn,cn->c", self._masses(block)[0], np.broadcast_to(slack, r.shape))
+        rounding += EPS * (2.0 * n + p + 16.0) * np.einsum("cn,cn->c", pull, r)
+        rounding = np.repeat(rounding[:, None], p, axis=1)
+        drift = total * radius
+        if self._squared:
+            floor = total[:, None, None] * np.eye(p)
+        else:
+            # Within delta the curvature is whole; beyond it is flat along the difference, whose
+            # direction turns within the box.
+            reach = radius[:, None] + slack
+            inner = np.where(r + reach <= self.delta, block.weights, 0.0)
+            beyond = r - reach > self.delta
+            pull = np.where(beyond, block.weights * self.delta, 0.0)
+            outer = pull / np.where(beyond, r + reach, 1.0)
+            turn = 3.0 * reach / np.where(beyond, r - reach, np.inf)
+            along = np.divide(outer, r**2, out=np.zeros_like(r), where=outer > 0)
+            floor = (inner + outer * (1.0 - turn)).sum(axis=1)[:, None, None] * np.eye(p)
+            floor -= np.matmul((E * along[:, :, None]).transpose(0, 2, 1), E)
+        if not dense:
+            least = total if self._squared else inner.sum(axis=1)
+            floor = np.stack([least, np.zeros(c), np.full(c, np.inf)], axis=1)
+        return rounding, drift, floor
+
     def conjugate(self, block, s, x0=None):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
 
@@ -243,6 +302,9 @@ class Location(ConvexModel):
             outside = empty & (size > 0)
             x, _ = self._minimise(block, s=s)
             bound = at_mean + 0.5 * (size**2 - spread)
+            places = np.linalg.norm(near, axis=1) + np.linalg.norm(rest, axis=1)
+            bound += EPS * (0.5 * self.n_params + 4.0) * (size * (places + size) + spread)
+            bound += size * self._mean_slack(block)
         else:
             outside = size > np.where(empty, 0.0, self.delta * (1 + 1e-9))
             x, _ = self._minimise(block, x0, s=np.where(outside[:, None], 0.0, s))
@@ -263,6 +325,19 @@ class Location(ConvexModel):
             A = block.dense() - near[:, None, :] - rest[:, None, :]
             rows = np.einsum("cnd,cnd->cn", U, A) + 0.5 * _lengths(U) ** 2
             bound = at_mean + np.einsum("cn,cn->c", rows, block.weights)
+            # The price of what is missing is the way that it would go.
+            length = _lengths(U)
+            count = EPS * (2.0 * block.shape[1] + self.n_params + 16.0)
+            missing = np.linalg.norm(missing, axis=1)
+            missing += count * np.einsum("cn,cn->c", length, block.weights)
+            away = _lengths(A)
+            way = np.linalg.norm(x - near - rest, axis=1)
+            if x0 is not None:
+                way = np.maximum(way, np.linalg.norm(x0 - near - rest, axis=1))
+            bound += missing * 2.0 * way + count * np.einsum(
+                "cn,cn->c", length * (away + length), block.weights
+            )
+            bound += EPS * (self.n_params + 8.0) * size * np.linalg.norm(near + rest, axis=1)
         bound[empty] = 0.0
         bound[outside] = np.inf
         return bound, x

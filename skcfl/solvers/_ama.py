@@ -506,6 +506,8 @@ class _AMA:
         W = self.X + self.frame.shift
         value, gap, certified = self.primal + self.frame.constant, self.gap, False
         outflow = self.full.outflow @ U
+        crossing = abs(self.full.outflow) @ _norms(U)
+        gap += problem.rounding(W, self.lam, crossing, origin=self.frame.shift)
         if contraction and K * problem.d <= MAX_PROOF:
             outcome = contract(
                 problem,
@@ -516,14 +518,15 @@ class _AMA:
                 max_splits=MAX_SPLITS,
                 effort=EFFORT,
             )
-            if outcome is not None and outcome.certified:
+            if outcome is not None and outcome.carried:
                 theta = outcome.theta[outcome.labels]
                 exact = problem.primal(theta, self.lam)
                 bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=theta)
-                rest = max(exact + float(bounds.sum()), 0.0)
-                # A proof is as good as the solution of the reduced problem that it is about.
+                rest = exact + float(bounds.sum())
+                rest = max(rest + problem.rounding(theta, self.lam, outcome.crossing), 0.0)
                 if rest <= max(gap, problem.tolerance(exact, self.tol)):
-                    certified, labels, outflow = True, outcome.labels, outcome.divergence
+                    certified, labels = outcome.certified, outcome.labels
+                    outflow = outcome.divergence
                     W, value, gap = theta, exact, rest
         limit = problem.tolerance(value, self.tol)
         converged = gap <= limit

@@ -3,6 +3,10 @@
 At a check a solver hands over primal points and a feasible dual.  The best of both are kept,
 so that the duality gap never grows; from zeros that persist the exact partition is tried
 (:func:`skcfl._contraction.contract`), and its dual closes the gap.
+
+A gap has the rounding of its own arithmetic in it: of the objective, the conjugates and the sums
+of the dual.  An exact partition closes it where a flow is found; proved it is only if that holds
+for all that rounding leaves open.
 """
 
 import numpy as np
@@ -16,6 +20,8 @@ from ._result import Result
 FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
 # Iterations after which partitions that change are tried too, and splits of their clusters.
 PATIENCE, MAX_SPLITS = 25, 10
+# Share of the tolerance from which on rounding is looked at more closely.
+FINE = 0.1
 # What one attempt may spend on reduced problems.
 EFFORT = 100.0
 # Steps of a patient search for flows, and numbers of edges they may go through.
@@ -64,11 +70,18 @@ class CertifiedLoop:
         values = [problem.primal(c, lam) for c in candidates]
         which = int(np.argmin(values))
         primal = values[which]
+        left = 0.0
         if problem.pool.without_rows.any():
-            divergence, conjugate = problem.conserved(self._edge_duals(), lam)
+            divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
         bounds, _ = problem.pool.conjugate(-divergence, x0=self.state.W)
         dual = -float(bounds.sum()) - conjugate
-        self._keep(primal, dual, candidates[which], divergence, None, False)
+        X = candidates[which]
+        # Edges seldom carry what they can: what they do is counted if it matters.
+        crossing = lambda: problem.crossing(self._edge_duals())  # noqa: E731
+        enough = FINE * problem.tolerance(primal, self.tol)
+        rounding = problem.rounding(X, lam, crossing, enough=enough)
+        rounding += float(np.sum(left * np.linalg.norm(X, axis=1)))
+        self._keep(primal, dual, X, divergence, rounding=rounding)
         n_clusters = problem.n
         if self.watches:
             labels = _components(zeros, problem.n)
@@ -98,18 +111,20 @@ class CertifiedLoop:
         forecast = best["gap"] * (best["gap"] / max(gaps[-1], 1e-300))
         return forecast <= self.problem.tolerance(best["primal"], self.tol)
 
-    def _keep(self, primal, dual, W, divergence, labels, certified):
-        """Remember the best primal point and the best dual bound."""
+    def _keep(self, primal, dual, W, divergence, rounding=0.0, labels=None, certified=False):
+        """Remember the best primal point and the best dual bound; `labels` of exact partitions."""
         best = self.best
         if best is None:
             best = self.best = {"primal": np.inf, "dual": -np.inf}
             best.update(labels=None, certified=False)
-        # A proved solution is left only for another.
-        if certified or (primal < best["primal"] and not best["certified"]):
-            best.update(primal=primal, W=np.array(W), labels=labels, certified=certified)
+        # An exact solution is left only for another.
+        exact = labels is not None
+        if exact or (primal < best["primal"] and best["labels"] is None):
+            best.update(primal=primal, rounding=rounding, W=np.array(W))
+            best.update(labels=labels, certified=certified)
         if dual > best["dual"] or "divergence" not in best:
             best.update(dual=dual, divergence=divergence)
-        best["gap"] = max(best["primal"] - best["dual"], 0.0)
+        best["gap"] = max(best["primal"] - best["dual"] + best["rounding"], 0.0)
 
     def _contract(self, k, labels, X, last):
         """Try the partition seen, at growing intervals while it fails.
@@ -121,11 +136,11 @@ class CertifiedLoop:
         problem, K = self.problem, int(labels.max()) + 1
         settled = self.labels is not None and np.array_equal(labels, self.labels)
         self.labels = labels
-        if not self.best["certified"] and self._try_apart(k, X):
+        if self.best["labels"] is None and self._try_apart(k, X):
             return
         if last:
             worth = K < problem.n or K * problem.d <= MAX_LAST
-            if worth and not self.best["certified"]:
+            if worth and self.best["labels"] is None:
                 proved = self._try_partition(labels, X, MAX_SPLITS)
                 if self.certify and not proved:
                     self._try_patiently(labels, X)
@@ -143,19 +158,19 @@ class CertifiedLoop:
         if k < self.apart_at or problem.n * problem.d > MAX_LAST:
             return False
         outcome = contract_apart(problem, self.lam, X)
-        if outcome is not None and outcome.certified:
+        if outcome is not None and outcome.carried:
             self._keep_contraction(outcome)
             return True
         self.apart_at = 4 * k
         return False
 
     def _try_partition(self, labels, X, max_splits):
-        """Whether the partition, or one that it leads to, is proved; then it is kept."""
+        """Whether the partition, or one that it leads to, is a solution's; then it is kept."""
         problem, key = self.problem, (labels.tobytes(), max_splits > 0)
         if key in self.refuted:
             return False
         outcome = contract(problem, self.lam, labels, X, self._edge_duals, max_splits, EFFORT)
-        if outcome is None or not outcome.certified:
+        if outcome is None or not outcome.carried:
             if outcome is None or outcome.refuted or key in self.undecided:
                 self.refuted.add(key)
             self.undecided.add(key)
@@ -169,15 +184,17 @@ class CertifiedLoop:
         steps = min(int(PATIENT_WORK / max(problem.graph.n_edges * problem.d, 1)), PATIENT_STEPS)
         duals = self._edge_duals
         outcome = contract(problem, self.lam, labels, X, duals, MAX_SPLITS, EFFORT, steps)
-        if outcome is not None and outcome.certified:
+        if outcome is not None and outcome.carried:
             self._keep_contraction(outcome)
 
     def _keep_contraction(self, outcome):
-        """Remember a proved partition's models and its dual."""
-        W = outcome.theta[outcome.labels]
-        primal = self.problem.primal(W, self.lam)
-        bounds, _ = self.problem.pool.conjugate(-outcome.divergence, x0=W)
-        self._keep(primal, -float(bounds.sum()), W, outcome.divergence, outcome.labels, True)
+        """Remember an exact partition's models and its dual."""
+        problem, lam, W = self.problem, self.lam, outcome.theta[outcome.labels]
+        bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=W)
+        rounding = problem.rounding(W, lam, outcome.crossing)
+        known = outcome.labels, outcome.certified
+        dual = -float(bounds.sum())
+        self._keep(problem.primal(W, lam), dual, W, outcome.divergence, rounding, *known)
 
     def _record(self, k, objective, gap, n_clusters, participants):
         up, down = self.problem.pool.ledger.since_mark()
@@ -190,13 +207,11 @@ class CertifiedLoop:
     def _result(self, n_iter):
         best, problem = self.best, self.problem
         limit = problem.tolerance(best["primal"], self.tol)
-        labels = best["labels"]
-        certified = best["certified"]
-        W = best["W"]
-        if labels is None:
+        labels, W, exact = best["labels"], best["W"], best["labels"] is not None
+        if not exact:
             labels = self.labels if self.watches else np.arange(problem.n)
         K = int(labels.max()) + 1
-        if certified:
+        if exact:
             theta = W[np.unique(labels, return_index=True)[1]]
         else:
             theta = np.zeros((K, problem.d))
@@ -215,7 +230,7 @@ class CertifiedLoop:
             extra={
                 "dual_gap": best["gap"],
                 "dual_coef": best["divergence"],
-                "partition_certified": certified,
+                "partition_certified": best["certified"],
             },
         )
 

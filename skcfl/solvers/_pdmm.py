@@ -503,7 +503,7 @@ class _PDMM(CertifiedLoop):
         problem = self.problem
         if self.best is None:
             W = problem.local_models()
-            self._keep(problem.primal(W, self.lam), -np.inf, W, np.zeros_like(W), None, False)
+            self._keep(problem.primal(W, self.lam), -np.inf, W, np.zeros_like(W))
         if self.labels is None:
             self.labels = np.arange(problem.n)
         result = self._result(k)

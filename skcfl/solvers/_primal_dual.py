@@ -302,7 +302,7 @@ class _PrimalDual(CertifiedLoop):
         bounds = -np.einsum("nd,nd->n", divergence, V) - values
         bounds += radius * np.linalg.norm(gradients + divergence, axis=1)
         self.residual = max(primal + float(bounds.sum()) + flows["conjugate"], 0.0)
-        if not self.best["certified"]:
+        if self.best["labels"] is None:
             self.best.update(primal=primal, W=V.copy(), divergence=divergence)
         if self.verbose:
             print(f"iteration {k}: residual gap {self.residual:.3g}")

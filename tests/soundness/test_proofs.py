@@ -1,0 +1,599 @@
+"""Adversarial trials of proofs: partitions, flow values and gaps against exact references.
+
+Small problems whose solutions are known in rational arithmetic, or in closed form, with whatever
+makes rounding matter: weights from 1e-15 to 1e15, tiny and huge scales, ties, duplicates, torn
+labels, lam a hair beside where clusters meet, disconnected graphs, clients without rows, float32.
+An answer may be None; none may be wrong, and few of the clean cases may be undecided.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from exact_fusion import ExactLine, exact_flow_value
+from fusion_problems import LOSSES, groups_of, make_points, make_problem, make_rows, optimum
+
+from skcfl import ConvexClusteredFL
+from skcfl._contraction import FusionProblem, lam_max_bounds
+from skcfl._flows import flow_values
+from skcfl.certificates import (
+    certify,
+    certify_partition,
+    gap_of,
+    theorem_bounds,
+    well_connected,
+)
+from skcfl.clients import ClientPool
+from skcfl.graphs import Graph, complete_graph
+from skcfl.models import LinearModel, Location
+from skcfl.penalties import L1, L2
+from skcfl.solvers import admm, pdmm, primal_dual
+
+CLEAN, EXTREME = ("plain",), ("scales", "ties", "light", "mixed", "near", "huge")
+
+
+class Tally:
+    """Answers counted, the wrong ones named."""
+
+    def __init__(self):
+        self.cases = self.undecided = self.clean = self.clean_undecided = 0
+        self.wrong = []
+
+    def note(self, answer, truth, clean, about):
+        """One answer; `truth` None where either is right."""
+        self.cases += 1
+        self.clean += clean
+        if answer is None:
+            self.undecided += 1
+            self.clean_undecided += clean
+        elif truth is not None and answer is not truth:
+            self.wrong.append((about, answer))
+
+    def check(self, cases, share=0.05):
+        """No answer is wrong, few are missing, and there were enough questions."""
+        assert not self.wrong, f"{len(self.wrong)} of {self.cases}: {self.wrong[:5]}"
+        assert self.cases >= cases, self.cases
+        assert self.clean_undecided <= share * self.clean, (self.clean_undecided, self.clean)
+
+
+def draw_graph(rng, n, kind):
+    """A path, tree, ring, random or complete graph, or two of them; weights by kind of trial."""
+    shape = rng.choice(["path", "tree", "ring", "random", "complete", "two"])
+    if shape == "complete" and kind != "mixed":
+        return complete_graph(n, draw_weights(rng, 1, kind)[0])
+    pairs = {(i, i + 1) for i in range(n - 1)}
+    if shape == "tree":
+        pairs = {(rng.randint(i), i) for i in range(1, n)}
+    elif shape == "ring" and n > 2:
+        pairs.add((0, n - 1))
+    elif shape in ("random", "complete"):
+        share = 1.0 if shape == "complete" else 0.5
+        pairs |= {(i, j) for j in range(n) for i in range(j) if rng.uniform() < share}
+    elif shape == "two" and n > 2:
+        pairs.discard((n // 2 - 1, n // 2))
+    heads, tails = np.array(sorted(pairs)).T
+    return Graph(n, heads, tails, draw_weights(rng, len(heads), kind))
+
+
+def chain(weights):
+    """A path with these weights."""
+    every = np.arange(len(weights))
+    return Graph(len(weights) + 1, every, every + 1, weights)
+
+
+def draw_weights(rng, size, kind):
+    if kind in ("plain", "near", "scales"):
+        return rng.uniform(0.2, 2.0, size)
+    if kind == "ties":
+        return rng.randint(1, 4, size).astype(float)
+    w = rng.uniform(0.5, 2.0, size)
+    if kind == "light":
+        w[rng.randint(size)] *= 10.0 ** rng.uniform(-15, -6)
+        return w
+    return 10.0 ** rng.uniform(-15, 15, size)
+
+
+def draw_points(rng, n, kind):
+    """Rows of clients, one to three each: list of arrays of floats."""
+    if kind == "ties":
+        return [np.array([float(rng.randint(-3, 4))]) for _ in range(n)]
+    scale = 10.0 ** rng.uniform(-12, 12) if kind in ("scales", "huge") else 1.0
+    centres = rng.choice([-2.0, 0.0, 3.0], n) + 0.3 * rng.standard_normal(n)
+    rows = [scale * (c + 0.2 * rng.standard_normal(rng.randint(1, 4))) for c in centres]
+    if rng.uniform() < 0.3:
+        i, j = rng.randint(n, size=2)
+        rows[i] = rows[j][rng.permutation(len(rows[j]))]
+    return rows
+
+
+def line_problem(rows, graph, dtype=float):
+    """A fusion problem of points on a line, and its exact points."""
+    X = np.concatenate(rows).astype(dtype)[:, None]
+    codes = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
+    pool = ClientPool(Location().bind(1, dtype=X.dtype), X, None, codes, len(rows))
+    means = [sum(map(Fraction, r.astype(dtype).tolist())) / len(r) for r in rows]
+    return FusionProblem(pool, graph, L2()), means
+
+
+def draw_lam(rng, graph, means, kind):
+    size = float(max(abs(m) for m in means)) or 1.0
+    weight = np.exp(np.log(graph.weights).mean()) if graph.n_edges else 1.0
+    if kind == "ties":
+        return float(rng.choice([0.25, 0.5, 1.0, 1.5, 2.0]))
+    if kind == "huge" and rng.uniform() < 0.3:
+        return 1e15
+    return size / weight * 10.0 ** rng.uniform(-1.5, 0.7)
+
+
+def other_labels(rng, graph, labels):
+    """Partitions beside a given one: coarser, finer, torn and any."""
+    K, n = int(labels.max()) + 1, len(labels)
+    if K > 1:
+        a, b = rng.choice(K, 2, replace=False)
+        yield np.unique(np.where(labels == a, b, labels), return_inverse=True)[1]
+    big = np.flatnonzero(np.bincount(labels) > 1)
+    if len(big):
+        mine = np.flatnonzero(labels == rng.choice(big))
+        part = mine[: rng.randint(1, len(mine))]
+        new = labels.copy()
+        new[part] = K
+        yield np.unique(new, return_inverse=True)[1]
+    yield np.unique(rng.randint(1 + rng.randint(n), size=n), return_inverse=True)[1]
+
+
+def same(a, b):
+    both = len(np.unique(np.column_stack([a, b]), axis=0))
+    return bool(both == a.max() + 1 == b.max() + 1)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_partitions_of_points_on_a_line(part):
+    """The solution's clusters in rational arithmetic; every other partition is not."""
+    rng, tally = np.random.RandomState(part), Tally()
+    for trial in range(250):
+        kind = (CLEAN * 3 + EXTREME)[trial % 9]
+        n = rng.randint(2, 7)
+        graph = draw_graph(rng, n, kind)
+        rows = draw_points(rng, n, kind)
+        problem, means = line_problem(rows, graph, np.float32 if rng.uniform() < 0.2 else float)
+        lam = draw_lam(rng, graph, means, kind)
+        if kind == "near":
+            # A hair beside the lam where all clients meet.
+            lam = lam_max_bounds(problem)[1] * (
+                1 + rng.choice([-1, 1]) * 10.0 ** -rng.randint(3, 17)
+            )
+        exact = ExactLine(means, [Fraction(1)] * n, graph, lam)
+        X = np.array([[float(x)] for x in exact.x])
+        for labels in (exact.labels, *other_labels(rng, graph, exact.labels)):
+            truth = same(labels, exact.labels)
+            answer = certify(problem, lam, labels, X).optimal
+            clean = kind in CLEAN and exact.distinct()
+            tally.note(answer, truth, clean, (kind, trial, labels.tolist(), exact.labels.tolist()))
+    tally.check(850)
+    assert tally.undecided <= 0.2 * tally.cases
+
+
+def test_clusters_of_clients_without_rows_between_others():
+    """On a path they go with the neighbour that holds them faster, and pass the rest on."""
+    rng, tally = np.random.RandomState(5), Tally()
+    for trial in range(60):
+        rows = draw_points(rng, 4, "plain")
+        w = 10.0 ** rng.uniform(-1, 1, 6) if trial % 2 else 10.0 ** rng.uniform(-12, 12, 6)
+        #  0 - 4 - 1 - 5 - 2 - 6 - 3, nodes 4 to 6 without rows
+        order = [0, 4, 1, 5, 2, 6, 3]
+        ends = np.sort([order[:-1], order[1:]], axis=0)
+        graph = Graph(7, *ends[:, np.lexsort(ends[::-1])], w[np.lexsort(ends[::-1])])
+        short = chain(np.minimum(w[::2], w[1::2]))
+        X = np.concatenate(rows)[:, None]
+        codes = np.repeat(np.arange(4), [len(r) for r in rows])
+        pool = ClientPool(Location().bind(1), X, None, codes, 7)
+        problem = FusionProblem(pool, graph, L2())
+        means = [sum(map(Fraction, r.tolist())) / len(r) for r in rows]
+        lam = draw_lam(rng, short, means, "plain")
+        exact = ExactLine(means, [Fraction(1)] * 4, short, lam)
+        goes = [i + (w[2 * i + 1] > w[2 * i]) for i in range(3)]
+        labels = np.concatenate([exact.labels, exact.labels[goes]])
+        x = np.array([float(value) for value in exact.x])
+        models = np.concatenate([x, x[goes]])[:, None]
+        answer = certify(problem, lam, labels, models).optimal
+        tally.note(answer, True, bool(trial % 2) and exact.distinct(), (trial, labels.tolist()))
+        if exact.labels[0] != exact.labels[1]:
+            wrong = labels.copy()
+            wrong[4] = labels[0] + labels[1] - labels[4]
+            answer = certify(problem, lam, wrong, models).optimal
+            tally.note(answer, False, False, (trial, wrong.tolist()))
+    tally.check(70)
+
+
+def test_pairs_and_copies_in_space():
+    """Two places, each of some equal clients: they meet where ``|a - b| <= lam w n``."""
+    rng, tally = np.random.RandomState(7), Tally()
+    for trial in range(120):
+        d, m = rng.randint(1, 5), rng.randint(1, 4)
+        n = m + rng.randint(1, 4)
+        a, b = rng.randint(-4, 5, (2, d)).astype(float)
+        if trial % 2:
+            b = a.copy()
+            b[:2] += [3.0, 4.0][:d]  # a distance that is a number
+        weight = 10.0 ** rng.uniform(-15, 15) if trial % 3 == 0 else rng.randint(1, 3)
+        scale = 2.0 ** rng.randint(-30, 30)
+        points = scale * np.where(np.arange(n)[:, None] < m, a, b)
+        problem = make_points(points, complete_graph(n, weight))
+        squared = sum(
+            (Fraction(x) - Fraction(y)) ** 2 for x, y in zip(*points[[0, -1]], strict=True)
+        )
+        middle = float(np.sqrt(float(squared))) / n / weight or 1.0
+        factor = rng.choice([0.1, 0.5, 0.9, 1 - 1e-9, 1.0, 1 + 1e-9, 1.1, 3.0])
+        lam = factor * middle
+        meet = squared <= (Fraction(lam) * Fraction(float(weight)) * n) ** 2
+        one, two = np.zeros(n, dtype=int), (np.arange(n) >= m).astype(int)
+        clean = factor in (0.1, 0.5, 0.9, 1.1, 3.0) and squared > 0
+        asked = [(one, meet), (two, not meet)]
+        if n > 2 and trial % 4 == 0:
+            asked.append((np.arange(n), False))
+        for labels, truth in asked:
+            answer = certify(problem, lam, labels, points).optimal
+            tally.note(answer, truth, clean, (trial, d, n, m, factor, labels.tolist()))
+    tally.check(250)
+
+
+def test_flow_values_hold_the_best_cut():
+    """Of outflows in one coordinate, and of every coordinate of the penalty "l1"."""
+    rng, loose, cases = np.random.RandomState(11), 0, 0
+    for trial in range(250):
+        kind = ("plain", "ties", "light", "mixed")[trial % 4]
+        n, d = rng.randint(2, 7), 1 + trial % 2
+        graph = draw_graph(rng, n, kind)
+        if graph.components().max() > 0:
+            continue
+        b = rng.randint(-(2**30), 2**30, (n, d)) * 2.0 ** rng.randint(-40, 0, (n, 1))
+        exact, spread, given = Fraction(0), np.zeros(n), np.zeros((n, d))
+        for j in range(d):
+            column = [Fraction(value) for value in b[:, j]]
+            column = [value - sum(column) / n for value in column]
+            exact = max(exact, exact_flow_value(graph, column))
+            given[:, j] = [float(value) for value in column]
+            spread += [
+                abs(float(Fraction(x) - y)) for x, y in zip(given[:, j], column, strict=True)
+            ]
+        one = np.zeros(n, dtype=int)
+        penalty = L1() if d > 1 else L2()
+        upper, lower, _ = flow_values(graph, penalty, one, given, spread=1.01 * spread)
+        assert Fraction(lower[0]) <= exact <= Fraction(upper[0]), (trial, kind)
+        loose += upper[0] > lower[0] * (1 + 1e-6)
+        cases += 1
+    assert cases >= 200 and loose <= 0.02 * cases
+
+
+def test_weights_from_tiny_to_huge_in_space():
+    """Bounds of flow values in two coordinates are never less than those of a projection."""
+    rng = np.random.RandomState(13)
+    for trial in range(60):
+        n = rng.randint(3, 7)
+        graph = draw_graph(rng, n, ("light", "mixed")[trial % 2])
+        if graph.components().max() > 0:
+            continue
+        line = [Fraction(int(value)) for value in rng.randint(-8, 9, n)]
+        line = [n * value - sum(line) for value in line]
+        # Along (3, 4) / 5 the value is that of the line.
+        b = np.array([[3.0 * value, 4.0 * value] for value in map(float, line)])
+        exact = 5 * exact_flow_value(graph, line)
+        upper, lower, _ = flow_values(graph, L2(), np.zeros(n, dtype=int), b, max_iter=60)
+        assert Fraction(lower[0]) <= exact <= Fraction(upper[0]), trial
+
+
+# ------------------------------------------------------------------------------- lam = 0
+
+
+def equal_rows(rng, loss, n_rows):
+    Z, t, _ = make_rows(loss, 1, n_rows=n_rows, d=2, seed=rng.randint(2**31))
+    return Z, t
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_own_minimisers(loss):
+    """At lam = 0: the same rows in another order are one, others differ, however little."""
+    rng, tally = np.random.RandomState(17), Tally()
+    for trial in range(12):
+        Z, t = equal_rows(rng, loss, rng.randint(4, 9))
+        order = rng.permutation(len(Z))
+        move = 10.0 ** -rng.randint(2, 14)
+        Y = Z.copy()
+        Y[0] += move
+        rows = np.concatenate([Z, Z[order], Y]), np.concatenate([t, t[order], t])
+        codes = np.repeat(np.arange(3), len(Z))
+        dtype = np.float32 if trial % 4 == 3 else float
+        rows = rows[0].astype(dtype), rows[1], codes
+        if np.array_equal(rows[0][codes == 2], rows[0][codes == 0]):
+            continue  # the move is lost in single precision
+        problem = make_problem(loss, 3, rows=rows, alpha=0.1)
+        W = problem.local_models()
+        if np.abs(W[2] - W[0]).max() < 1e-3 * move:
+            continue  # a row beyond the hinge, which may be anywhere
+        for labels, truth in (([0, 0, 1], True), ([0, 1, 2], False), ([0, 0, 0], False)):
+            answer = certify(problem, 0.0, np.array(labels), W).optimal
+            clean = move >= 1e-9 and dtype is float
+            tally.note(answer, truth, clean, (loss, trial, labels, move))
+    tally.check(20)
+
+
+def test_own_means():
+    """Means that differ by as little as numbers can; that are equal by other rows: unknown."""
+    tally = Tally()
+    for far in (0.0, 1.0, 1e8):
+        for move in (1e-5, 1e-9, 1e-13, 2.3e-16):
+            if far + move == far:
+                continue
+            problem = make_points([[far], [far + move], [far + 3.0]])
+            X = problem.local_models()
+            for labels, truth in (([0, 1, 2], True), ([0, 0, 1], False)):
+                answer = certify(problem, 0.0, np.array(labels), X).optimal
+                tally.note(answer, truth, move >= 1e-9 * max(far, 1.0), (far, move, labels))
+    problem, _ = line_problem([np.array([1.0, 3.0]), np.array([2.0])], complete_graph(2))
+    for labels in ([0, 0], [0, 1]):
+        answer = certify(problem, 0.0, np.array(labels), problem.local_models()).optimal
+        tally.note(answer, labels == [0, 0], False, labels)
+    tally.check(15)
+    fit = ConvexClusteredFL(Location(), 0.0).fit([[1.0], [1.0 + 1e-5], [1.0]], groups=range(3))
+    assert fit.labels_.tolist() == [0, 1, 0] and fit.partition_certified_
+
+
+# --------------------------------------------------------------------------------- gaps
+
+
+SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_gaps_of_points_on_a_line(name):
+    """Rational excess over the rational minimum, at any stage of the iteration."""
+    rng, cases = np.random.RandomState(19), 0
+    for trial in range(110 if name == "admm" else 40):
+        kind = ("plain", "ties", "light", "scales", "huge")[trial % 5]
+        n = rng.randint(2, 7)
+        graph = draw_graph(rng, n, kind)
+        if name == "pdmm" and not graph.n_edges:
+            continue
+        rows = draw_points(rng, n, kind)
+        problem, means = line_problem(rows, graph, np.float32 if trial % 3 == 0 else float)
+        lam = draw_lam(rng, graph, means, kind)
+        exact = ExactLine(means, [Fraction(1)] * n, graph, lam)
+        # The objective has the spread of each client's rows besides.
+        spread = sum(_spread(r.astype(problem.pool.dtype)) for r in rows)
+        stages = {"max_iter": int(rng.choice([1, 7, 40, 300]))}
+        result, _ = SOLVERS[name](problem, lam, tol=1e-10, contraction=trial % 2 == 0, **stages)
+        value = exact.objective(result.params[:, 0].tolist())
+        gap = result.extra["dual_gap"]
+        assert value - exact.value <= Fraction(gap), (trial, kind)
+        assert abs(float(value + spread) - result.objective) <= gap, (trial, kind)
+        if result.extra["partition_certified"]:
+            assert same(result.labels, exact.labels), (trial, kind)
+        cases += 1
+    assert cases >= 35
+
+
+def _spread(rows):
+    rows = [Fraction(value) for value in rows.tolist()]
+    mean = sum(rows) / len(rows)
+    return sum((value - mean) ** 2 for value in rows) / len(rows) / 2
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gaps_in_single_precision(loss):
+    """The objective of the rows as they are, with weights 1 / n_i, over its minimum."""
+    for seed in range(6):
+        Z, t, codes = make_rows(loss, 5, n_rows=7, seed=seed)
+        Z = Z.astype(np.float32)
+        if seed % 2:
+            t = t + (0.1 if loss in ("squared_error", "huber") else 0.0)
+        single = make_problem(loss, 5, seed=seed, rows=(Z, t, codes), alpha=0.01)
+        model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False, delta=1.35)
+        n_classes = None if loss in ("squared_error", "huber", "poisson") else 2
+        pool = ClientPool(model.bind(2, n_classes, np.float32), Z, t, codes, 5)
+        problem = FusionProblem(pool, complete_graph(5), L2())
+        lam = 0.3 * lam_max_bounds(single)[1]
+        double = FusionProblem(
+            ClientPool(model.bind(2, n_classes), Z.astype(float), t, codes, 5),
+            complete_graph(5),
+            L2(),
+        )
+        best, _ = admm(double, lam, tol=1e-11, max_iter=4000)
+        for tol in (1e-3, 1e-6, 1e-10):
+            result, _ = admm(problem, lam, tol=tol)
+            value = double.primal(result.params, lam)
+            excess = value - (best.objective - best.extra["dual_gap"])
+            slack = best.extra["dual_gap"] * 2
+            assert excess <= result.extra["dual_gap"] + slack
+            assert abs(value - result.objective) <= result.extra["dual_gap"]
+            assert result.converged
+
+
+@pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gaps_and_clusters_beside_cvxpy(loss, penalty):
+    """Free parameters too, where slopes have a price and no penalty."""
+    pytest.importorskip("cvxpy")
+    for seed in range(3):
+        graph = ("complete", "weighted", "tree")[seed]
+        alpha = 0.0 if loss in ("squared_error", "huber") else 0.02
+        options = dict(seed=seed, alpha=alpha, penalty=penalty, fit_intercept=True)
+        problem = make_problem(loss, 5, graph, n_rows=9, **options)
+        lam = 0.3 * lam_max_bounds(problem)[1]
+        value, X = optimum(problem, lam)
+        for tol in (1e-4, 1e-9):
+            result, _ = admm(problem, lam, tol=tol, max_iter=4000)
+            # Clarabel's own accuracy, from above.
+            assert result.objective - value <= result.extra["dual_gap"] + 1e-9 * abs(value)
+            gap = gap_of(problem, lam, result.params, result.extra["dual_coef"])
+            assert result.objective - value <= gap + 1e-9 * abs(value)
+        if penalty.fuses and result.extra["partition_certified"]:
+            near = groups_of(X, 1e-3 * np.abs(X).max())
+            joined = [near[result.labels == k] for k in range(result.labels.max() + 1)]
+            assert all(len(set(each)) == 1 for each in joined)
+
+
+# -------------------------------------------------------------------- what has gone wrong
+
+
+def test_a_light_edge_is_an_edge():
+    graph = Graph(2, [0], [1], 1e-12)
+    problem = make_points([[0.0], [1.0]], graph)
+    lower, upper = lam_max_bounds(problem)
+    assert lower <= 5e11 <= upper <= lower * (1 + 1e-12)
+    for labels, answer in (([0, 0], False), ([0, 1], True)):
+        assert certify(problem, 4.0, np.array(labels), problem.rows[0]).optimal is answer
+    assert certify(problem, 6e11, np.zeros(2, dtype=int), problem.rows[0]).optimal is True
+    assert gap_of(problem, 4.0, np.full((2, 1), 0.5), np.zeros((2, 1))) >= 0.25
+
+
+def test_a_chain_that_was_one_cluster_is_two():
+    """From lam = 1e15, where all is one, to lam = 4, where the light edge holds nothing."""
+    points = np.array([0.0, 1.0, 2.0, 8.0, 9.0, 10.0])[:, None]
+    w = [1.0, 1.0, 1e-13, 1.0, 1.0]
+    fit = ConvexClusteredFL(Location(), 1e15, graph=chain(w), warm_start=True, refit=False)
+    fit.fit(points, groups=range(6))
+    assert fit.n_clusters_ == 1 and fit.partition_certified_
+    fit.set_params(lam=4.0).fit(points, groups=range(6))
+    assert fit.labels_.tolist() == [0, 0, 0, 1, 1, 1] and fit.partition_certified_
+    exact = ExactLine(
+        [Fraction(float(x)) for x in points[:, 0]], [Fraction(1)] * 6, fit.graph_, 4.0
+    )
+    value = exact.objective(fit.fusion_params_[:, 0].tolist())
+    assert value - exact.value <= Fraction(fit.dual_gap_) <= Fraction(1, 10**9)
+
+
+def test_a_light_edge_in_a_long_chain():
+    n, cut = 2000, 1000
+    w = np.ones(n - 1)
+    w[cut - 1] = 5e-10
+    points = np.where(np.arange(n) < cut, 0.0, 1.0)[:, None]
+    problem = make_points(points, chain(w))
+    lower, upper = lam_max_bounds(problem)
+    exact = cut * 0.5 / 5e-10
+    assert lower <= exact <= upper <= lower * (1 + 1e-6)
+    one, two = np.zeros(n, dtype=int), (np.arange(n) >= cut).astype(int)
+    assert certify(problem, exact / 100, one, points).optimal is False
+    assert certify(problem, exact / 100, two, points).optimal is True
+    assert certify(problem, 1.01 * exact, one, points).optimal is True
+
+
+def test_torn_labels_are_refuted():
+    points = np.array([[0.0], [5.0], [10.0]])
+    fit = ConvexClusteredFL(Location(), 0.5, graph=chain([1.0, 1.0]), refit=False)
+    fit.fit(points, groups=range(3))
+    assert certify_partition(fit, points, groups=range(3)).optimal is True
+    fit.labels_ = np.array([0, 1, 0])
+    certificate = certify_partition(fit, points, groups=range(3))
+    assert certificate.optimal is False and "torn" in certificate.reason
+    assert np.isinf(certificate.lowers[0]) and certificate.lowers[1] == 0.0
+
+
+def test_identical_clients_are_not_split():
+    for lam in (0.0, 1e-9, 1e-3, 0.1):
+        problem = make_points([[1.0, 2.0], [1.0, 2.0], [5.0, 5.0]])
+        X = problem.rows[0]
+        for labels in ([0, 1, 2], [0, 1, 1]):
+            assert certify(problem, lam, np.array(labels), X).optimal is False
+        assert certify(problem, lam, np.array([0, 0, 1]), X).optimal is True
+    # Without an edge between them whether they are one is a matter of words.
+    path = make_points([[0.0], [5.0], [0.0]], chain([1.0, 1.0]))
+    for lam in (0.0, 0.1):
+        assert certify(path, lam, np.arange(3), path.rows[0]).optimal is None
+
+
+def test_huber_and_l1_without_a_penalty():
+    """The gap of free parameters has the price of slopes that are not met exactly."""
+    pytest.importorskip("cvxpy")
+    for seed in range(4):
+        options = dict(seed=seed, alpha=0.0, penalty=L1(), n_rows=12)
+        problem = make_problem("huber", 6, "weighted", **options)
+        lam = 0.2 * lam_max_bounds(problem)[1]
+        best, _ = admm(problem, lam, tol=1e-13, max_iter=20000)
+        least = best.objective
+        for tol in (1e-5, 1e-7, 1e-9):
+            result, _ = admm(problem, lam, tol=tol)
+            assert result.objective - least <= result.extra["dual_gap"]
+
+
+# ----------------------------------------------------------------- thresholds, to the hair
+
+
+@pytest.mark.parametrize("kind", ["tree", "weighted", "complete", "knn"])
+def test_one_per_cent_beside_where_all_meet(kind):
+    """From lam_max on one cluster is proved, 1 % below it refuted, 1 % of capacity is missed."""
+    for seed, loss in enumerate(LOSSES):
+        problem = make_problem(loss, 6, kind, seed=seed, d=2, n_rows=12)
+        lower, upper = lam_max_bounds(problem, tol=1e-4, max_iter=2000)
+        one, X = np.zeros(6, dtype=int), np.zeros((6, 2))
+        above = certify(problem, 1.005 * upper, one, X)
+        below = certify(problem, 0.99 * lower, one, X)
+        assert above.optimal is True and above.ratio < 1 <= above.ratio * 1.01
+        assert below.optimal is False and 1 < below.lower <= 1.02
+
+
+def test_theorem_1_counts_the_pull_of_other_clusters():
+    """Off the complete graph neighbours elsewhere pull clients unequally, the more lam is."""
+    # A pair {0, 1}, of which 1 alone has a neighbour in the pair {2, 3}.
+    graph = Graph(4, [0, 1, 2], [1, 2, 3], [1.0, 0.5, 1.0])
+    for lam in (0.5, 2.0):
+        points = np.array([[0.0], [0.0], [20.0], [20.0]])
+        problem = make_points(points, graph)
+        labels = np.array([0, 0, 1, 1])
+        interval = theorem_bounds(problem, lam, labels, points)
+        # Half of what 1 is pulled by, lam / 2, goes on to 0.
+        assert interval.lower == pytest.approx(0.25 * lam)
+
+
+@pytest.mark.parametrize("excess", [-0.005, 0.005])
+def test_well_connected_is_strict(excess):
+    """A ring of equal needs: each set that is not the source takes in at most what edges carry."""
+    n = 6
+    A = np.zeros((n, n))
+    for i in range(n):
+        A[i, (i + 1) % n] = A[(i + 1) % n, i] = 1.0
+    # All but the source need 5 delta / lam in all, through its two edges.
+    delta = np.full(n, 2.0 / (n - 1) * (1.0 + excess))
+    found = well_connected(A, np.zeros(n, dtype=int), 1.0, delta, 1.0, 0.0)
+    assert found.tolist() == [excess < 0]
+    pair = [[0.0, 3.0], [3.0, 0.0]]
+    found = well_connected(pair, [0, 0], 1.0, [3.0 * (1.0 + excess)] * 2, 1.0, 0.0)
+    assert found.tolist() == [excess < 0]
+
+
+def test_clients_that_differ_little_are_apart_at_lam_zero():
+    """By 1e-5, 1e-4 and 1e-3: of linear models and of points, whatever the size of the loss."""
+    for move in (1e-5, 1e-4, 1e-3):
+        for loss in ("squared_error", "log_loss"):
+            Z, t, _ = make_rows(loss, 1, n_rows=10, seed=3)
+            other = Z.copy()
+            other[0, 0] += move
+            rows = np.concatenate([Z, other]), np.concatenate([t, t]), np.repeat([0, 1], 10)
+            problem = make_problem(loss, 2, rows=rows, alpha=0.1)
+            W = problem.local_models()
+            assert certify(problem, 0.0, np.zeros(2, dtype=int), W).optimal is False
+            assert certify(problem, 0.0, np.arange(2), W).optimal is True
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.05])
+def test_several_classes(alpha):
+    """Softmax, whose outputs are coupled and have a free direction: fits are proved."""
+    rng = np.random.RandomState(23)
+    centres = 2.0 * rng.standard_normal((2, 3, 2))
+    codes = np.repeat(np.arange(6), 30)
+    y = rng.randint(3, size=180)
+    X = rng.standard_normal((180, 2)) + centres[codes % 2, y]
+    model = LinearModel(loss="log_loss", alpha=max(alpha, 0.01), fit_intercept=alpha > 0)
+    pool = ClientPool(model.bind(2, 3), X, y, codes, 6)
+    problem = FusionProblem(pool, complete_graph(6), L2())
+    upper = lam_max_bounds(problem)[1]
+    for lam in (0.02 * upper, 1.01 * upper):
+        result, _ = admm(problem, lam)
+        assert result.extra["partition_certified"]
+        certificate = certify(problem, lam, result.labels, result.params)
+        assert certificate.optimal is True
+        assert (
+            result.objective - problem.primal(certificate.models, lam) <= result.extra["dual_gap"]
+        )
+        for labels in other_labels(rng, problem.graph, result.labels):
+            answer = certify(problem, lam, labels, result.params).optimal
+            assert same(labels, result.labels) or answer is not True
