@@ -5,13 +5,17 @@ from collections import defaultdict
 
 import malformed
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 
 import skcfl
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
 from skcfl.base import BaseFederated
 from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_regression
+from skcfl.graphs import complete_graph, from_adjacency, knn_graph
+from skcfl.model_selection import lam_path
 from skcfl.models import MLP, LinearModel
 from skcfl.solvers import Result
 
@@ -83,6 +87,65 @@ def test_labels_that_are_missing(labels):
     for given in (labels, dict(zip(np.unique(GROUPS).tolist(), labels, strict=True))):
         with pytest.raises(ValueError, match="labels .* missing"):
             OracleClustersRegressor(given).fit(X, Y, groups=GROUPS)
+
+
+#: Calls that once were answered by other people's errors, or not at all, and what they say.
+KNOWN = {
+    "step too long": (
+        lambda: skcfl.FPFCRegressor(0.3, step_size=1e9).fit(X, Y, groups=GROUPS),
+        r"FPFC diverged: .*step_size=1e\+09",
+    ),
+    "batch": (
+        lambda: skcfl.FedAvgRegressor(averaging="model", batch_size=10**30).fit(
+            X, Y, groups=GROUPS
+        ),
+        "'batch_size' parameter",
+    ),
+    "dict for X": (lambda: LocalModelsRegressor().fit({"a": X}, Y, groups=GROUPS), r"^X\b"),
+    "dict for a graph": (
+        lambda: skcfl.GTVRegressor(0.1, graph={"a": 1}).fit(X, Y, groups=GROUPS),
+        "graph must be an array of numbers, got dict",
+    ),
+    "graph that is not square": (
+        lambda: skcfl.GTVRegressor(0.1, graph=np.ones((6, 5))).fit(X, Y, groups=GROUPS),
+        r"graph must be a square matrix .* got shape \(6, 5\)",
+    ),
+    "complex graph": (
+        lambda: skcfl.GTVRegressor(0.1, graph=1j * np.ones((6, 6))).fit(X, Y, groups=GROUPS),
+        "graph must be an array of real numbers",
+    ),
+    "complex sparse graph": (
+        lambda: from_adjacency(sparse.csr_array(1j * np.ones((6, 6)))),
+        "A must be a matrix of real weights, got dtype complex128",
+    ),
+    "dict for init": (
+        lambda: skcfl.IFCARegressor(2, init={"a": 1}).fit(X, Y, groups=GROUPS),
+        "init must be an array of numbers, got dict",
+    ),
+    "dict for lams": (
+        lambda: lam_path(skcfl.GTVRegressor(), X, Y, GROUPS, lams={"a": 1}),
+        "lams must be an array of numbers, got dict",
+    ),
+    "only column": (
+        lambda: LocalModelsRegressor(group_col=0).fit(GROUPS[:, None], Y),
+        "group_col=0 is the only column of X",
+    ),
+    "column twice": (
+        lambda: LocalModelsRegressor(group_col="a").fit(
+            pd.DataFrame(np.ones((60, 3)), columns=["a", "a", "b"]), Y
+        ),
+        "^X is not valid",
+    ),
+    "neighbours": (lambda: knn_graph(X, n_neighbors=-1), "'n_neighbors' parameter .* Got -1"),
+    "nodes": (lambda: complete_graph(-1), "'n_nodes' parameter .* Got -1"),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_faults(name):
+    call, message = KNOWN[name]
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
 
 
 class _Solved(BaseFederated):

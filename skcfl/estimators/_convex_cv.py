@@ -26,7 +26,7 @@ class LamCV:
     _parameter_constraints = {
         "n_lams": [Count(1, 10**4)],
         "lams": ["array-like", None],
-        "lam_min_ratio": [Interval(Real, 0, 1, closed="neither"), None],
+        "lam_min_ratio": [Interval(Real, 1e-30, 1, closed="left"), None],
         "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"]), "array-like"],
         "scoring": [str, callable, None],
     }

@@ -212,6 +212,8 @@ def shared_mask(layers, slices, n_params):
         return None
     if isinstance(layers, str):
         layers = [layers]
+    with about("shared_layers"):
+        layers = layers if isinstance(layers, Integral) else list(layers)
     wanted = names[:layers] if isinstance(layers, Integral) else [str(name) for name in layers]
     unknown = [name for name in wanted if name not in names]
     if unknown or len(set(wanted)) >= len(names):

@@ -138,7 +138,7 @@ class LamPath:
     {
         "n_lams": [Count(1, MOST_LAMS)],
         "lams": ["array-like", None],
-        "lam_min_ratio": [Interval(Real, 0, 1, closed="neither"), None],
+        "lam_min_ratio": [Interval(Real, 1e-30, 1, closed="left"), None],
     },
     prefer_skip_nested_validation=False,
 )
