@@ -1,8 +1,9 @@
 """How many clusters: grow their number for as long as rows that were held out gain by it.
 
-Every client deals its rows to `N_FOLDS` folds.  For K = 1, 2, ... fit on all folds but one, and
-judge by the mean loss of each client's model on the rows of that one, ``h_i(K)``, averaged over
-the folds.  K replaces a smaller number B if
+Every client deals its rows to `N_FOLDS` folds; to `FEW_FOLDS` where all clients together have few
+rows, so that the models that are judged have seen most of them.  For K = 1, 2, ... fit on all
+folds but one, and judge by the mean loss of each client's model on the rows of that one,
+``h_i(K)``, averaged over the folds.  K replaces a smaller number B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
@@ -13,17 +14,17 @@ the numbers that were stepped over next to the best are tried.
 
 What does not depend on K is done once: the clients' own models, which are the last candidate, are
 also what clusters are added from.  K starts from the models of the next smaller number tried; each
-model to add is the client's whose model lowers the other clients' losses most.  Where all clients
-together have few rows the folds are dealt several times, and the method's own starts compete.
-The silhouette of loss vectors, which knows no single cluster, is not used.
+model to add is the client's whose model lowers the other clients' losses most.  Where rows are few
+the method's own starts compete.  The silhouette of loss vectors, which knows no single cluster, is
+not used.
 """
 
 import numpy as np
 
 from ._starts import Candidates, sample
 
-# Folds, and how often they are dealt where all clients together have fewer rows than FEW_ROWS.
-N_FOLDS, FEW_ROWS, MAX_DEALS = 4, 500, 3
+# Folds, and their number where all clients together have fewer rows than FEW_ROWS.
+N_FOLDS, FEW_FOLDS, FEW_ROWS = 4, 10, 500
 # Numbers of clusters in a row without a gain after which the search ends.
 PATIENCE = 2
 # Least relative gain that makes another cluster worth its models.
@@ -85,14 +86,12 @@ class _Search:
         self.grow, self.rng, self.verbose = grow, rng, verbose
         self.unit = pool.alpha_unit if pool.automatic_alpha else None
         part = sample(pool, rng)
-        self.n, deals = part.n_clients, 1
+        self.n = part.n_clients
         #: Whether rows are so few that nothing should be left to chance.
         self.few = pool.second_order and pool.n_samples < FEW_ROWS
-        if self.few:
-            deals = int(np.clip(np.ceil(FEW_ROWS / max(pool.n_samples, 1)), 1, MAX_DEALS))
-        if self.n == 1:
-            deals = 0  # There is nothing to choose.
-        dealt = [fold for _ in range(deals) for fold in part.deal_folds(N_FOLDS, rng)]
+        n_folds = FEW_FOLDS if self.few else N_FOLDS
+        # Of one client there is nothing to choose.
+        dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         self.folds = [_Fold(self, train, held) for train, held in dealt]
         self.rows = sum((fold.held.client_weights for fold in self.folds), np.zeros(self.n))
         self.share = self.rows / max(self.rows.sum(), 1e-300)
