@@ -237,11 +237,12 @@ class ClientPool:
                 for block, index, slots in some:
                     function(block if index is None else block.take(index), slots)
 
-        n_jobs = effective_n_jobs(self.n_jobs)
-        if n_jobs == 1 or len(self._blocks) == 1:
-            return work(self._blocks)
         amount = self.n_samples * self.n_params * models
-        if amount < PARALLEL_WORK:
+        # To ask for the number of threads takes longer than a small call.
+        if len(self._blocks) == 1 or amount < PARALLEL_WORK:
+            return work(self._blocks)
+        n_jobs = effective_n_jobs(self.n_jobs)
+        if n_jobs == 1:
             return work(self._blocks)
         # Small shares keep the threads busy to the end; blocks write apart from each other.
         count = min(4 * n_jobs, len(self._blocks))

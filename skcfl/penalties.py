@@ -441,6 +441,8 @@ def _scales(t, trusted=True):
     """Scales: a number that is not negative, or an array, which solvers are trusted with."""
     if trusted and type(t) is np.ndarray and t.dtype.kind == "f" and t.ndim:
         return t
+    if isinstance(t, float) and 0.0 <= t < np.inf:
+        return float(t)
     t = real_array(t, "t")
     if (t < 0).any():
         raise ValueError(f"t must not be negative, got {t.min()}.")
