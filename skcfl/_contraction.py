@@ -26,7 +26,7 @@ from scipy.sparse.linalg import splu
 from scipy.spatial import cKDTree
 
 from ._edges import EdgeList, edge_blocks
-from ._flows import EPS, flow_spread, flow_values, membership
+from ._flows import EPS, flow_values, membership
 from ._newton import conjugate_gradients, newton, solve_scaled
 from .graphs import Graph
 
@@ -468,11 +468,14 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     outcome : Contraction
     """
     forces = _forces(problem, lam, labels, theta)
-    q, start, enclosure, spread = forces.q, None, None, None
-    if thorough:
+    q, start, enclosure = forces.q, None, None
+
+    def spread():
+        nonlocal enclosure
         enclosure = enclose(problem, lam, labels, theta, forces)
         # Of what is not known at all flows and cuts say as much as of the models as they are.
-        spread = np.nan_to_num(enclosure.spread, posinf=0.0)
+        return np.nan_to_num(enclosure.spread, posinf=0.0)
+
     if duals is not None:
         start = lambda inside: inside.restrict(duals(), problem.blocks)  # noqa: E731
     upper, lower, potential = flow_values(
@@ -480,17 +483,14 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
         problem.penalty,
         labels,
         -q,
-        spread=spread,
+        spread=spread() if thorough else spread,
         level=lam,
         start=start,
         first_refusal=not thorough,
         max_iter=max_iter,
     )
-    carried = bool((upper <= lam).all())
-    if carried and not thorough:
-        enclosure = enclose(problem, lam, labels, theta, forces)
-        spread = np.nan_to_num(enclosure.spread, posinf=0.0)
-        upper = upper + flow_spread(problem.graph, problem.penalty, labels, spread)
+    # Unless thoroughness asks for it, it takes flows to ask what is certain.
+    carried = bool((upper <= lam).all()) if thorough else enclosure is not None
     if enclosure is not None and not np.isfinite(enclosure.spread).all():
         unknown = np.zeros(len(theta), dtype=bool)
         unknown[labels[~np.isfinite(enclosure.spread)]] = True

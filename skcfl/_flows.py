@@ -81,8 +81,10 @@ def flow_values(
         Cluster of each node, 0..K-1.
     outflow : ndarray of shape (n_nodes, d)
         What leaves every node; sums to zero over each cluster.
-    spread : ndarray of shape (n_nodes,), default=None
-        How far the outflows meant may be from these, in the Euclidean norm; 0 by default.
+    spread : ndarray of shape (n_nodes,) or callable, default=None
+        How far the outflows meant may be from these, in the Euclidean norm; 0 by default.  One
+        that is dear may be a callable, which is called where all values are at most the `level`:
+        what it returns is then added to the upper bounds.
     level : float, default=None
         Stop where a value is known to be at most, or more than, this.  None asks for the
         largest of the values itself.
@@ -107,7 +109,8 @@ def flow_values(
     inside = Inside(graph, penalty, labels, d)
     separable = d == 1 or not penalty.fuses
     tol = EXACT if separable else tol
-    spread = np.zeros(len(outflow)) if spread is None else spread
+    late = spread if callable(spread) else None
+    spread = np.zeros(len(outflow)) if spread is None or late is not None else spread
     upper, lower = np.full((2, inside.n_clusters), np.inf)
     potential = np.zeros(outflow.shape)
 
@@ -129,11 +132,19 @@ def flow_values(
         inside = Inside(graph, penalty, labels, d, np.flatnonzero(inside.connected))
     if not inside.n:
         return upper, lower, potential
+    whole = inside
+
+    def bounds():
+        above = upper
+        if late is not None and (upper <= level).all():
+            above = upper + whole.spread(late()[whole.nodes])
+        return above, lower, potential
+
     search = _Search(inside, outflow[inside.nodes], spread[inside.nodes])
     put(search)
     todo = np.flatnonzero(undecided())
     if not len(todo):
-        return upper, lower, potential
+        return bounds()
     stored = inside.n_edges * d <= MAX_STORED
     kind = _Cuts if separable else _Alternating if stored else _Ascent
     search = search.part(kind, Inside(graph, penalty, labels, d, todo))
@@ -141,7 +152,7 @@ def flow_values(
     if separable:
         search.run()
         put(search)
-        return upper, lower, potential
+        return bounds()
     flow = start(inside) if stored and start is not None else None
     search.aim = level, tol
     for k in range(max_iter):
@@ -165,25 +176,7 @@ def flow_values(
             break
     search.look()
     put(search)
-    return upper, lower, potential
-
-
-def flow_spread(graph, penalty, labels, spread):
-    """Bounds of the flow values of all outflows of a given size, (K,).
-
-    Parameters
-    ----------
-    graph, penalty, labels
-        As for :func:`flow_values`, clusters connected by their own edges.
-    spread : ndarray of shape (n_nodes,)
-        Bounds of the Euclidean norms of outflows that sum to zero over each cluster.
-
-    Returns
-    -------
-    upper : ndarray of shape (K,)
-    """
-    inside = Inside(graph, penalty, labels, 1)
-    return inside.spread(spread[inside.nodes])
+    return bounds()
 
 
 def membership(labels, K):

@@ -14,7 +14,7 @@ from exact_fusion import ExactLine, exact_flow_value
 from fusion_problems import LOSSES, groups_of, make_points, make_problem, make_rows, optimum
 
 from skcfl import ConvexClusteredFL
-from skcfl._contraction import FusionProblem, lam_max_bounds
+from skcfl._contraction import FusionProblem, contract, lam_max_bounds
 from skcfl._flows import flow_values
 from skcfl.certificates import (
     certify,
@@ -529,6 +529,9 @@ def test_one_per_cent_beside_where_all_meet(kind):
         below = certify(problem, 0.99 * lower, one, X)
         assert above.optimal is True and above.ratio < 1 <= above.ratio * 1.01
         assert below.optimal is False and 1 < below.lower <= 1.02
+        # Nor do solvers take its models for a solution's.
+        assert contract(problem, 1.005 * upper, one, X, max_iter=500).carried
+        assert not contract(problem, 0.99 * lower, one, X, max_iter=500).carried
 
 
 def test_theorem_1_counts_the_pull_of_other_clusters():
@@ -597,3 +600,26 @@ def test_several_classes(alpha):
         for labels in other_labels(rng, problem.graph, result.labels):
             answer = certify(problem, lam, labels, result.params).optimal
             assert same(labels, result.labels) or answer is not True
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+def test_conjugates_of_free_parameters_are_bounded_in_rational_arithmetic(loss):
+    """``f*(s) >= <s, x> - f(x)`` at any x, and nearly equal at the one with gradient s."""
+    rng, tight = np.random.RandomState(29), []
+    for trial in range(40):
+        Z, t, codes = make_rows(loss, 1, n_rows=rng.randint(3, 7), seed=trial)
+        Z *= 10.0 ** rng.randint(-3, 4)
+        problem = make_problem(loss, 1, rows=(Z, t, codes), alpha=0.0)
+        x = problem.local_models() + rng.standard_normal((1, 2)) * 0.1 / np.abs(Z).max()
+        s = problem.pool.objectives_gradients(x)[1]
+        bound = problem.pool.conjugate(s, x0=x)[0][0]
+        w = [Fraction(value) for value in x[0]]
+        total = Fraction(0)
+        for row, target in zip(Z, t, strict=True):
+            r = abs(sum(Fraction(z) * y for z, y in zip(row, w, strict=True)) - Fraction(target))
+            inner = min(r, Fraction(1.35)) if loss == "huber" else r
+            total += inner * (r - inner / 2)
+        least = sum(Fraction(a) * y for a, y in zip(s[0], w, strict=True)) - total / len(Z)
+        assert np.isinf(bound) or Fraction(bound) >= least, trial
+        tight.append(bound - float(least) <= 1e-9 * (1 + abs(float(total))))
+    assert np.mean(tight) > 0.8
