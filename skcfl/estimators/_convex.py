@@ -85,7 +85,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.models import LinearModel
     >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = ConvexClusteredFL(LinearModel(loss="huber"), graph="knn")
+    >>> fusion = ConvexClusteredFL(LinearModel(loss="huber"), graph="knn", criterion="bic")
     >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
     array([6, 6])
     """

@@ -61,7 +61,7 @@ def test_equal_to_cvxpy(loss, penalty, solver, seed, share):
     problem = make_problem(loss, 6, "weighted", penalty=penalty, seed=seed % 1000, alpha=0.05)
     best, _ = optimum(problem, lam)
     Z, t, codes = problem.rows
-    options = dict(penalty=penalty, solver=solver, tol=1e-8, max_iter=10_000)
+    options = dict(penalty=penalty, solver=solver, tol=1e-8, max_iter=10_000, standardize=False)
     cls = GTVClassifier if loss == "log_loss" else GTVRegressor
     gtv = cls(lam, loss=loss, alpha=0.05, fit_intercept=False, graph=problem.graph, **options)
     gtv.fit(Z, t, groups=codes)
@@ -92,6 +92,7 @@ def test_nodes_without_rows_as_cvxpy_has_them(loss, penalty, seed):
             loss=loss,
             alpha=0.05,
             fit_intercept=False,
+            standardize=False,
             graph=problem.graph,
             nodes=range(7),
             penalty=penalty,
@@ -146,7 +147,9 @@ def test_convex_clustering_is_the_same_on_another_graph(classes):
 def test_papers_lam_is_twice_ours():
     """Their squared error has no 1/2: on a chain of two nodes the models are known."""
     a, b, lam = 1.0, 5.0, 1.5
-    gtv = GTVRegressor(lam / 2, alpha=0.0, fit_intercept=False, graph=chain_graph(2))
+    gtv = GTVRegressor(
+        lam / 2, alpha=0.0, fit_intercept=False, standardize=False, graph=chain_graph(2)
+    )
     gtv.fit(np.ones((2, 1)), [a, b], groups=[0, 1])
     # minimise (w_1 - a)^2 + (w_2 - b)^2 + lam |w_1 - w_2|
     assert_allclose(gtv.params_.ravel(), [a + lam / 2, b - lam / 2], rtol=1e-6)
