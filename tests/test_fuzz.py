@@ -245,6 +245,7 @@ DEVELOPERS = {
     *("FPFCOptions", "FPFCRefits", "FPFCSearch", "FusionPath", "HeldOutSearch", "LamSearch"),
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
+    *("Family", "FoldsJudge", "Judge", "ModelSearch"),
     *("solve_local", "solve_pooled", "LocalModel", "Penalty", "ConcavePenalty"),
     # what functions return
     *("ClusteringConstants", "PartitionCertificate", "RecoveryInterval", "LamPath"),

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
+from .._checks import MOST, real_array
 from ..solvers import Judge
 
 __all__ = ["LamChoiceMixin", "warn_no_rows"]
@@ -64,7 +65,9 @@ class LamChoiceMixin:
                 return []
             unit, n = model.alpha_, pool.n_clients
             return [unit, unit * np.sqrt(n), unit * n]
-        values = np.asarray(self.alphas, dtype=float)
+        values = real_array(self.alphas, "alphas", finite=False)
+        if values.max(initial=0.0) > MOST:
+            raise ValueError(f"alphas must not be larger than {MOST:g}, got {values.max()}.")
         if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
             raise ValueError(
                 "alphas must be a sequence of finite numbers that are not negative, got "

@@ -146,7 +146,9 @@ class EmpiricalGraphDisplay:
         else:  # points, each a client without a name
             groups = np.arange(graph.n_nodes)
         models, forces = estimator._solution
-        penalty = make_penalty(getattr(estimator, "penalty", "l2"))
+        # A search may have chosen the penalty; points have the norm.
+        penalty = getattr(estimator, "penalty_", getattr(estimator, "penalty", "l2"))
+        penalty = make_penalty(penalty)
         loads = edge_loads(graph, penalty, estimator.lam_, models, forces, labels)
         display = cls(
             graph=graph,

@@ -18,8 +18,10 @@ dual is ``u_ij = (s_i - s_j) / N``, which gives the bound
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.utils._param_validation import validate_params
 
 from ..penalties import SquaredL2
+from ._parameters import LOOP
 from ._result import Result
 
 # Evaluations between two looks at the duality gap, at most and at first.
@@ -33,6 +35,7 @@ def is_mean_regularised(problem):
     return plain and problem.graph.is_complete and problem.n > 1
 
 
+@validate_params(LOOP, prefer_skip_nested_validation=True)
 def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, verbose=0):
     """Solve a fusion problem with a squared penalty on the complete graph.
 

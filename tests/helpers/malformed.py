@@ -716,7 +716,6 @@ def model_targets():
 def solver_targets():
     from skcfl._contraction import FusionProblem
     from skcfl.clients import ClientPool
-    from skcfl.penalties import L2
 
     X, y, groups = rows("regressor")
     codes = np.unique(groups, return_inverse=True)[1]
@@ -726,7 +725,7 @@ def solver_targets():
         return ClientPool(model, X, y, codes, N_CLIENTS, random_state=0)
 
     skip = {"problem", "state", "verbose", "rng", "contraction", "certify"}
-    for name in ("admm", "ama", "primal_dual", "pdmm"):
+    for name in ("admm", "ama", "primal_dual", "pdmm", "mean_regularised"):
         function = getattr(solver_functions, name)
         parameters = {
             n: p.default
@@ -734,9 +733,12 @@ def solver_targets():
             if n not in skip
         } | {"lam": 0.05}
 
-        def call(function=function, **a):
-            graph = graphs.chain_graph(N_CLIENTS)
-            return function(FusionProblem(pool(), graph, L2()), **a)[0].params
+        squared = name == "mean_regularised"
+        penalty = penalties.SquaredL2() if squared else penalties.L2()
+        graph = graphs.complete_graph(N_CLIENTS) if squared else graphs.chain_graph(N_CLIENTS)
+
+        def call(function=function, graph=graph, penalty=penalty, **a):
+            return function(FusionProblem(pool(), graph, penalty), **a)[0].params
 
         yield function_target(call, title=name, **parameters)
 
