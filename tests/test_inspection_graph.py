@@ -32,7 +32,13 @@ def rows(n, seed=0, empty=()):
 def fit(graph, lam=0.1, penalty="l2", seed=0, empty=()):
     X, y, groups = rows(graph.n_nodes, seed, empty)
     gtv = GTVRegressor(
-        lam, graph=graph, nodes=range(graph.n_nodes), penalty=penalty, tol=1e-10, max_iter=20_000
+        lam,
+        standardize=False,  # flows are compared in the units of the features
+        graph=graph,
+        nodes=range(graph.n_nodes),
+        penalty=penalty,
+        tol=1e-10,
+        max_iter=20_000,
     )
     return gtv.fit(X, y, groups=groups)
 
