@@ -160,8 +160,8 @@ def test_local_training_that_falls_short_says_so(digits):
 
 def test_networks_train_for_their_rounds(digits):
     """Where the rounds are automatic, moving models are no shortfall; restless clients are."""
-    for method in (FedAvgClassifier, IFCAClassifier):
-        net = method(hidden_layer_sizes=(8,), random_state=0)
+    for net in (FedAvgClassifier(), IFCAClassifier(2)):
+        net.set_params(hidden_layer_sizes=(8,), random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             net.fit(digits.X, digits.y, groups=digits.groups)
