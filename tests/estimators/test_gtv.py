@@ -44,6 +44,8 @@ def sensors(empty=("cedar",), seed=0, n_rows=12, classes=False):
 
 
 CHAIN = chain_graph(6, [1.0, 1.0, 0.1, 1.0, 1.0])
+# Values of lam in the tests are for features as they are.
+PLAIN = {"alpha": 1e-4, "standardize": False}
 GROUPS = [0, 0, 0, 1, 1, 1]
 
 
@@ -173,7 +175,8 @@ def test_every_form_of_graph_with_nodes_without_rows(form):
         ),
     }[form]()
     nodes = None if form == "networkx" else nodes
-    gtv = GTVRegressor(0.05, graph=graph, nodes=nodes, refit=True).fit(X, y, groups=groups)
+    gtv = GTVRegressor(0.05, **PLAIN, graph=graph, nodes=nodes, refit=True)
+    gtv.fit(X, y, groups=groups)
     assert_array_equal(gtv.groups_, NAMES)
     assert_array_equal(gtv.labels_, GROUPS)
     assert_array_equal(gtv.without_rows_, NAMES == "cedar")
@@ -209,11 +212,12 @@ def test_nodes_of_all_kinds_of_ids():
         pd.Categorical(NAMES),
     ):
         ids = np.asarray(nodes)[position]
-        gtv = GTVRegressor(0.05, graph=CHAIN, nodes=nodes).fit(X, y, groups=ids)
+        gtv = GTVRegressor(0.05, **PLAIN, graph=CHAIN, nodes=nodes).fit(X, y, groups=ids)
         assert len(gtv.groups_) == 6
         assert_array_equal(gtv.labels_, GROUPS)
     # Equal numbers are equal ids.
-    gtv = GTVRegressor(0.05, graph=CHAIN, nodes=range(6)).fit(X, y, groups=position.astype(float))
+    gtv = GTVRegressor(0.05, **PLAIN, graph=CHAIN, nodes=range(6))
+    gtv.fit(X, y, groups=position.astype(float))
     assert_array_equal(gtv.labels_, GROUPS)
 
 
@@ -286,10 +290,10 @@ def test_isolated_nodes_and_components(solver):
     """An isolated node with rows is fitted alone; components do not know of each other."""
     X, y, groups = sensors(empty=())
     graph = Graph(6, [0, 3], [1, 4])  # cedar and oak are alone
-    options = dict(tol=1e-10, solver=solver)
+    options = dict(tol=1e-10, solver=solver, **PLAIN)
     gtv = GTVRegressor(10.0, graph=graph, **options).fit(X, y, groups=groups)
     assert gtv.n_clusters_ == 4
-    local = LocalModels().fit(X, y, groups=groups)
+    local = LocalModels(LinearModel(**PLAIN)).fit(X, y, groups=groups)
     assert_allclose(gtv.params_[[2, 5]], local.params_[[2, 5]], atol=1e-7)
     assert not gtv.dual_coef_[[2, 5]].any()
     mine = np.isin(groups, NAMES[:2])
@@ -459,7 +463,7 @@ def test_auto_passes_messages_on_large_sparse_graphs(monkeypatch):
     import skcfl.estimators._fusion as fusion
 
     X, y, groups = sensors()
-    gtv = GTVRegressor(0.05, graph=CHAIN, nodes=NAMES)
+    gtv = GTVRegressor(0.05, **PLAIN, graph=CHAIN, nodes=NAMES)
     assert "messages" not in gtv.fit(X, y, groups=groups).history_
     monkeypatch.setattr(fusion, "LARGE_GRAPH", 5)
     assert gtv.fit(X, y, groups=groups).history_["messages"].sum() > 0

@@ -73,7 +73,11 @@ def test_clusters_of_digits_are_found_by_default(digits, refit):
     assert mine > local + 0.1
     assert mine > common + 0.02
     search = net.lam_search_
-    assert net.lam_ == search["lam"][search["criterion"].argmin()]
+    (chosen,) = np.flatnonzero(search["chosen"])
+    assert net.lam_ == search["lam"][chosen]
+    best = search["criterion"].argmin()
+    worse = search["criterion"][chosen] - search["criterion"][best]
+    assert worse <= search["standard_error"][best]
     assert (np.diff(search["lam"]) > 0).all()
     assert search["n_clusters"][0] == len(labels)
 
@@ -137,7 +141,7 @@ def test_without_hidden_layers_it_is_the_convex_problem(penalty, seed):
     X, y, groups = waves(seed=seed)
     X = np.column_stack([X, X**2, np.cos(2 * X)])
     options = {"lam": 0.1, "graph": WEIR, "penalty": penalty, "random_state": 0}
-    exact = GTV(LinearModel(alpha=0.01), **options).fit(X, y, groups=groups)
+    exact = GTV(LinearModel(alpha=0.01, standardize=False), **options).fit(X, y, groups=groups)
     model = MLP((), loss="squared_error", alpha=0.01, precision="double")
     net = GTV(model, solver_options={"n_iter_no_change": None}, tol=5e-4, **options)
     net.fit(X, y, groups=groups)
