@@ -37,7 +37,7 @@ def main():
     new = ~np.isin(np.arange(N_STATIONS), station)
 
     graph = knn_graph(places, n_neighbors=5, scale=1.0)  # weights fall little with distance
-    gtv = GTVRegressor(graph=graph, nodes=np.arange(N_STATIONS), refit=True)
+    gtv = GTVRegressor(graph=graph, nodes=np.arange(N_STATIONS), refit=True, criterion="bic")
     gtv.fit(X, y, groups=station)
     local = LocalModelsRegressor().fit(X, y, groups=station)
     common = FedAvgRegressor().fit(X, y, groups=station)
