@@ -79,7 +79,8 @@ def test_gtv_sensors(monkeypatch, tmp_path, capsys):
     assert re.search(r"proved to be the solution's", printed)
     refitted = [float(x) for x in re.search(r"GTV, refitted +(\S+) +(\S+)", printed).groups()]
     local = float(re.search(r"one model a station +(\S+)", printed).group(1))
-    assert 10 * refitted[0] < local and refitted[1] < local
+    common = float(re.search(r"one model for all +\S+ +(\S+)", printed).group(1))
+    assert 10 * refitted[0] < local and 5 * refitted[1] < common
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
