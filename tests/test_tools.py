@@ -121,7 +121,7 @@ def regression(estimator, grid):
 
 CASES = {
     "IFCAClassifier": lambda: classification(
-        IFCAClassifier(n_init=1, random_state=0), {"n_clusters": [1, 2]}
+        IFCAClassifier(2, n_init=1, random_state=0), {"n_clusters": [1, 2]}
     ),
     "LocalModelsRegressor": lambda: regression(LocalModelsRegressor(), {"alpha": [1e-4, 1.0]}),
     "IFCA": lambda: regression(
