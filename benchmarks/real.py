@@ -662,10 +662,12 @@ def violations(cases):
             if cell.error:
                 broken.append((case, name, np.inf, np.inf, cell.error))
                 continue
-            short = sign * (best.mean - cell.mean)
+            pairs = [
+                sign * (best.scores[s] - cell.scores[s]) for s in cell.scores if s in best.scores
+            ]
+            short = np.mean(pairs)
             # Rounding is no loss: tables where the score is 1 to six digits.
             if short > max(best.error_of_mean, 1e-6):
-                pairs = [best.scores[s] - cell.scores[s] for s in cell.scores if s in best.scores]
                 spread = np.std(pairs, ddof=1) / len(pairs) ** 0.5 if len(pairs) > 1 else np.nan
                 text = (
                     f"{cell.mean:.4f}, best baseline {best.mean:.4f} +- {best.error_of_mean:.4f}"
