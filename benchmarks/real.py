@@ -551,7 +551,7 @@ class Worker:
         error = "ended without an answer"
         try:
             # Compiled code does not notice the timer; on a busy machine a CPU second takes more.
-            if self.pipe.poll(5 * timeout):
+            if self.pipe.poll(20 * timeout):
                 return self.pipe.recv()
             error = f"timeout, {timeout:g} s"
         except EOFError:
