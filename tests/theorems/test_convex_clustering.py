@@ -305,8 +305,8 @@ def check_exact_test(kind, seed, share):
         assert excess > -1e-8 * scale
         assume(certificate.lower > 1.05)
         assert excess > 1e-8 * scale
-    else:
-        assert certificate.ratio / certificate.lower < 1.01
+    elif "rounding decides" not in certificate.reason:  # as it does where lam is lam_max
+        assert certificate.ratio < 1.01 * certificate.lower
     if certificate.optimal:
         for k in range(labels.max() + 1):
             spread = np.ptp(X[labels == k], axis=0).max()
