@@ -36,6 +36,8 @@ MAX_UNKNOWNS = 1500
 MAX_BLOCKS = 10_000_000
 # Newton steps between two looks for models that meet, and looks in vain before giving up.
 NEWTON_STEPS, MAX_STALLS = 5, 4
+# Most looks: where a fall is rounding of a huge objective, none of them is in vain.
+MAX_LOOKS = 100
 # Part of the decrement that a step leaves at most where Newton's method converges fast, and where
 # it converges at all: else models meet.
 FAST, STALL = 0.06, 0.2
@@ -821,7 +823,9 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
     theta = node_means(np.asarray(X, dtype=float), labels)
     scale = np.array([max(problem.at_zero, 1e-30)])
     stalled, spent, last, most = 0, 0.0, None, 0.0
-    while stalled < max_stalls and spent < effort:
+    for _ in range(MAX_LOOKS + len(theta)):  # each model can join others once
+        if stalled >= max_stalls or spent >= effort:
+            break
         K = len(theta)
         pairs = _pairs(problem.graph, labels, K, max_unknowns)
         if pairs is None:
@@ -848,7 +852,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
             labels, stalled = together[labels], 0
         elif converged.all():
             return labels, theta, spent
-        elif fall < 0.1 * most or most == 0.0:
+        elif not fall >= 0.1 * most or most == 0.0:
             # Far from the kinks progress may be steady and slow, as beyond Huber's delta.
             stalled += 1
     return labels, None, spent
@@ -871,7 +875,7 @@ def _meeting(oracle, theta, value, converged):
     for reach in (1.5 * least, 10.0 * least, 1e-3 * size, 1e-2 * size, 1e-1 * size):
         near = distance <= reach
         count = np.count_nonzero(near)
-        if count == last:
+        if count in (0, last):
             continue
         last = count
         together = oracle.join(near)
