@@ -803,6 +803,7 @@ def report(records, methods, style, errors):
             print(f"  {name}: broken in {count} of {total}")
 
 
+@lru_cache
 def is_fewer(name, n_rows, heart):
     """Whether some client has more training rows than that; FLamby's protocol has its own."""
     return name != FLAMBY and np.bincount(load(name, heart).ids).max() * (1 - 1 / FOLDS) > n_rows
@@ -839,12 +840,12 @@ def main():
         dict(data=name, units=units, n_rows=n_rows, seed=seed, method=method, heart=args.heart)
         for n_rows in args.rows
         for name in names
-        if n_rows == "all" or is_fewer(name, int(n_rows), args.heart)
         for units in args.units
         for seed in range(args.splits)
         for method in args.methods or METHODS
         if (name, units, n_rows, seed, method) not in done
         and (name, units, n_rows, method) not in failed
+        and (n_rows == "all" or is_fewer(name, int(n_rows), args.heart))
     ]
     for number, record in enumerate(run(tasks, args.timeout, args.jobs) if tasks else [], 1):
         if sys.stderr.isatty():
