@@ -30,7 +30,8 @@ def instances():
         yield cls(LinearModel(loss="squared_hinge"))
     for cls in NEURAL:
         # Fusion methods train for as long as they are let.
-        short = {"max_iter": 20} if "lam" in inspect.signature(cls).parameters else {}
+        fusion = {"lam", "lams"} & set(inspect.signature(cls).parameters)
+        short = {"max_iter": 20} if fusion else {}
         yield cls(hidden_layer_sizes=(16,), **short)
 
 

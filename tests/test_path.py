@@ -21,6 +21,8 @@ from skcfl import (
     ConvexClusteredFLRegressor,
     ConvexClusteredFLRegressorCV,
     FedAvgClassifier,
+    GTVClassifier,
+    GTVClassifierCV,
     IFCARegressor,
     LocalModelsClassifier,
     LocalModelsRegressor,
@@ -297,23 +299,32 @@ def test_cross_validation_finds_the_clusters():
     assert cv.floats_up_ > same.floats_up_
 
 
-def test_scores_are_those_of_fits_on_the_folds():
+@pytest.mark.parametrize(
+    ("method", "single", "graph"),
+    [
+        (ConvexClusteredFLClassifierCV, ConvexClusteredFLClassifier, "complete"),
+        (GTVClassifierCV, GTVClassifier, "knn"),
+    ],
+)
+def test_scores_are_those_of_fits_on_the_folds(method, single, graph, monkeypatch):
+    # The models of a search, to the accuracy of a fit.
+    monkeypatch.setattr("skcfl.estimators._fusion.SEARCH_TOL", 1e-9)
+    monkeypatch.setattr("skcfl.estimators._fusion.SEARCH_ITERATIONS", 2000)
     X, y, groups = CLASSIFICATION.X, CLASSIFICATION.y, CLASSIFICATION.groups
     weight = np.random.RandomState(0).uniform(0.5, 1.5, len(y))
     folds = list(ClientKFold(3, random_state=3).split(X, y, groups))
     lams = [0.003, 0.1]
-    model = {"alpha": 0.01, "standardize": False}
-    model |= {"graph": "complete", "penalty": "l2", "refit": False}
-    cv = ConvexClusteredFLClassifierCV(lams=lams, cv=folds, **model)
+    model = {"alpha": 0.01, "standardize": False, "tol": 1e-9}
+    model |= {"graph": graph, "penalty": "l2", "refit": False}
+    cv = method(lams=lams, cv=folds, **model)
     cv.fit(X, y, groups=groups, sample_weight=weight)
     for f, (train, test) in enumerate(folds):
         for k, lam in enumerate(lams):
-            fit = ConvexClusteredFLClassifier(lam, **model)
+            fit = single(lam, **model)
             fit.fit(X[train], y[train], groups=groups[train], sample_weight=weight[train])
             proba = fit.predict_proba(X[test], groups=groups[test])
             loss = log_loss(y[test], proba, sample_weight=weight[test])
-            # A search fits to a thousandth of the objective.
-            assert_allclose(cv.cv_scores_[f, k], -loss, rtol=5e-3)
+            assert_allclose(cv.cv_scores_[f, k], -loss, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "roc_auc"])

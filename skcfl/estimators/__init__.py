@@ -11,6 +11,7 @@ from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
 from ._fpfc import FPFC, FPFCClassifier, FPFCRegressor
 from ._fpfc_cv import FPFCClassifierCV, FPFCRegressorCV
 from ._gtv import GTV, GTVClassifier, GTVRegressor
+from ._gtv_cv import GTVClassifierCV, GTVRegressorCV
 from ._ifca import IFCA, IFCAClassifier, IFCARegressor
 from ._local import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
@@ -37,7 +38,9 @@ __all__ = [
     "FedAvgClassifier",
     "FedAvgRegressor",
     "GTVClassifier",
+    "GTVClassifierCV",
     "GTVRegressor",
+    "GTVRegressorCV",
     "IFCAClassifier",
     "IFCARegressor",
     "LocalModels",

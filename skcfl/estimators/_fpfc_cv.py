@@ -5,9 +5,9 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._docs import document
 from ..solvers import FPFCRefits, ModelSearch
-from ._convex_cv import LamCV
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
-from ._fpfc import _FPFC
+from ._fpfc import _FPFC, FPFCClassifier, FPFCRegressor
+from ._lam_cv import LamCV, cv_constructor
 
 __all__ = ["FPFCClassifierCV", "FPFCRegressorCV"]
 
@@ -132,82 +132,7 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
     (1, 15)
     """
 
-    def __init__(
-        self,
-        n_lams=15,
-        *,
-        lams=None,
-        lam_min_ratio=None,
-        criterion="cv",
-        cv=5,
-        scoring=None,
-        loss="log_loss",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        hidden_layer_sizes=(),
-        activation="relu",
-        penalty="scad",
-        a=None,
-        xi=None,
-        penalty_scale="auto",
-        refit=True,
-        alphas=None,
-        nu="auto",
-        rho="auto",
-        local_steps="auto",
-        step_size="auto",
-        optimizer="auto",
-        batch_size=None,
-        participation=1.0,
-        pairs="either",
-        init="auto",
-        max_iter="auto",
-        tol=1e-5,
-        n_iter_no_change=20,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.n_lams = n_lams
-        self.lams = lams
-        self.lam_min_ratio = lam_min_ratio
-        self.criterion = criterion
-        self.cv = cv
-        self.scoring = scoring
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.penalty = penalty
-        self.a = a
-        self.xi = xi
-        self.penalty_scale = penalty_scale
-        self.refit = refit
-        self.alphas = alphas
-        self.nu = nu
-        self.rho = rho
-        self.local_steps = local_steps
-        self.step_size = step_size
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.participation = participation
-        self.pairs = pairs
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = cv_constructor(FPFCClassifier, n_lams=15, criterion="cv")
 
 
 @document
@@ -241,77 +166,4 @@ class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
     (1, 15)
     """
 
-    def __init__(
-        self,
-        n_lams=15,
-        *,
-        lams=None,
-        lam_min_ratio=None,
-        criterion="cv",
-        cv=5,
-        scoring=None,
-        loss="squared_error",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        hidden_layer_sizes=(),
-        activation="relu",
-        penalty="scad",
-        a=None,
-        xi=None,
-        penalty_scale="auto",
-        refit=True,
-        alphas=None,
-        nu="auto",
-        rho="auto",
-        local_steps="auto",
-        step_size="auto",
-        optimizer="auto",
-        batch_size=None,
-        participation=1.0,
-        pairs="either",
-        init="auto",
-        max_iter="auto",
-        tol=1e-5,
-        n_iter_no_change=20,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.n_lams = n_lams
-        self.lams = lams
-        self.lam_min_ratio = lam_min_ratio
-        self.criterion = criterion
-        self.cv = cv
-        self.scoring = scoring
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.penalty = penalty
-        self.a = a
-        self.xi = xi
-        self.penalty_scale = penalty_scale
-        self.refit = refit
-        self.alphas = alphas
-        self.nu = nu
-        self.rho = rho
-        self.local_steps = local_steps
-        self.step_size = step_size
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.participation = participation
-        self.pairs = pairs
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = cv_constructor(FPFCRegressor, n_lams=15, criterion="cv")

@@ -8,10 +8,10 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 from ._fusion import Fusion, is_network
 from ._network_fusion import NetworkFusionMixin
 
-__all__ = ["GTV", "GTVClassifier", "GTVRegressor"]
+__all__ = ["GTV", "GTVClassifier", "GTVRegressor", "NodesMixin"]
 
 
-class _NodesMixin:
+class NodesMixin:
     """Clients are the nodes of a graph, whether they have rows or not."""
 
     _parameter_constraints = {"nodes": ["array-like", None]}
@@ -122,7 +122,7 @@ def _named(groups, places, at_most=3):
 
 
 @document
-class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
+class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
     r"""GTV minimisation on a graph of clients with any local model.
 
     .. math:: \min_{w_1, \dots, w_N} \; \sum_i L_i(w_i)
@@ -246,7 +246,7 @@ class GTV(GenericMixin, _NodesMixin, NetworkFusionMixin, Fusion):
 
 
 @document
-class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixin, Fusion):
+class GTVClassifier(NeuralMixin, ClassifierMixin, NodesMixin, NetworkFusionMixin, Fusion):
     """GTV minimisation on a graph of clients with linear classifiers or networks.
 
     Fits a classifier a client, with a penalty on the differences along the edges of a graph that
@@ -337,7 +337,7 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, _NodesMixin, NetworkFusionMixi
 
 
 @document
-class GTVRegressor(NeuralMixin, RegressorMixin, _NodesMixin, NetworkFusionMixin, Fusion):
+class GTVRegressor(NeuralMixin, RegressorMixin, NodesMixin, NetworkFusionMixin, Fusion):
     """GTV minimisation on a graph of clients with linear regressions or networks.
 
     Fits a regression a client, with a penalty on the differences along the edges of a graph that
