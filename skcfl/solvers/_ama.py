@@ -339,7 +339,7 @@ class _AMA:
 
     def __init__(self, problem, frame, lam, tol, max_iter, state, verbose):
         self.problem, self.frame, self.full = problem, frame, frame.network
-        self.lam, self.tol, self.max_iter, self.verbose = lam, tol, max_iter, verbose
+        self.lam, self.tol, self.max_iter, self.verbose = float(lam), tol, max_iter, verbose
         self.radius = lam * self.full.weights
         self.state = self._start(state)
         self.failed = np.zeros(problem.n, dtype=np.intp)

@@ -45,7 +45,7 @@ class CertifiedLoop:
     )
 
     def __init__(self, problem, lam, tol, max_iter, contraction, verbose):
-        self.problem, self.lam, self.tol, self.max_iter = problem, lam, tol, max_iter
+        self.problem, self.lam, self.tol, self.max_iter = problem, float(lam), tol, max_iter
         self.verbose = verbose
         self.contraction = contraction and problem.penalty.fuses
         # Norms make models equal, also those whose partitions cannot be proved.
