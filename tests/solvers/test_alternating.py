@@ -102,6 +102,25 @@ def test_clients_that_were_sent_one_model_are_asked_again_before_the_end():
     assert saving._confirmed()
 
 
+@pytest.mark.parametrize("weights", ["n_samples", "uniform"])
+def test_steps_are_one_over_the_mean_curvature_by_rows(weights):
+    """A client of many rows has its share in its cluster's gradient, and in its curvature."""
+    sizes, curvature = np.array([2, 18, 5, 5]), np.array([1.0, 9.0, 4.0, 2.0])
+    pool = line_pool([1.0, 1.0, -1.0, -1.0], sizes, curvature=curvature)
+    share = sizes if weights == "n_samples" else np.ones(4)
+    together = np.array([0, 0, 1, 1])
+    mean = np.bincount(together, share * curvature) / np.bincount(together, share)
+    loop = rounds(pool, [[0.5], [-0.5]], weights=weights)
+    np.testing.assert_allclose(loop._cluster_rates(loop.everyone, together), 1.0 / mean)
+    # One step of gradients is then the exact model of a cluster whose clients agree.
+    loop._round()
+    np.testing.assert_allclose(loop.theta[:, 0], [1.0, -1.0])
+    # The paper's division by all clients: the mean over all of them, for all clusters.
+    loop = rounds(pool, [[0.5], [-0.5]], weights=weights, division="all")
+    expected = 0.95 * 2 / np.average(curvature, weights=share)
+    np.testing.assert_allclose(loop._cluster_rates(loop.everyone, together), expected)
+
+
 def test_a_step_that_was_too_long_is_halved_for_good():
     pool = line_pool([1.0, 1.0, -1.0, -1.0], 10)
     loop = rounds(pool, [[0.5], [-0.5]], polish=False)

@@ -1,0 +1,89 @@
+"""Bounds of conjugates against exact arithmetic: none is too small, by the last digit."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from skcfl.clients import ClientPool
+from skcfl.models import LinearModel
+
+
+def exact(values):
+    return [Fraction(float(value)) for value in values]
+
+
+def conjugate(A, y, s, decay):
+    """``f*(s)`` of least squares with rows `A` of equal weights and an L2 penalty a parameter."""
+    p, weight = len(s), Fraction(1, len(y))
+    A, y, s = [exact(row) for row in A], exact(y), exact(s)
+    right = [s[j] + weight * sum(a[j] * t for a, t in zip(A, y, strict=True)) for j in range(p)]
+    H = [[weight * sum(a[j] * a[k] for a in A) for k in range(p)] for j in range(p)]
+    for j, value in enumerate(exact(decay)):
+        H[j][j] += value
+    x = solve(H, right)
+    value = sum(r * t for r, t in zip(right, x, strict=True)) / 2
+    return value - weight * sum(t * t for t in y) / 2
+
+
+def solve(H, b):
+    """Elimination in fractions of a positive definite matrix."""
+    H = [[*row, value] for row, value in zip(H, b, strict=True)]
+    for j in range(len(H)):
+        for i in range(len(H)):
+            if i != j:
+                factor = H[i][j] / H[j][j]
+                H[i] = [a - factor * c for a, c in zip(H[i], H[j], strict=True)]
+    return [row[-1] / row[j] for j, row in enumerate(H)]
+
+
+def least_squares(X, y, n_clients, alpha, fit_intercept):
+    """Pool of clients with equal numbers of rows, of which a power of two has exact weights."""
+    model = LinearModel(alpha=alpha, fit_intercept=fit_intercept, standardize=False)
+    codes = np.repeat(np.arange(n_clients), len(y) // n_clients)
+    return ClientPool(model.bind(X.shape[1], dtype=float), X, y, codes, n_clients)
+
+
+def short_by(pool, X, y, s, columns):
+    """How much exact conjugates exceed their bounds, relatively."""
+    bounds = pool.conjugate(s)[0]
+    assert np.isfinite(bounds).all()
+    n, out = pool.n_clients, []
+    for A, t, slopes, bound in zip(
+        np.split(columns, n), np.split(y, n), s, bounds.tolist(), strict=True
+    ):
+        value = conjugate(A, t, slopes, pool.model.decay)
+        assert bound - float(value) <= 1e-3 * (1.0 + abs(bound))
+        out.append(float(value - Fraction(bound)))
+    return np.array(out)
+
+
+def test_free_slopes_that_are_not_met_to_the_last_digit_are_paid_for():
+    """Features that hardly differ: models of 1e5, and constraints of them that rounding misses."""
+    rng = np.random.RandomState(0)
+    n, m = 40, 8
+    X = rng.standard_normal((n * m, 1)) @ np.ones((1, 2))
+    X[:, 1] += 1e-5 * rng.standard_normal(n * m)
+    y = rng.standard_normal(n * m)
+    pool = least_squares(X, y, n, 0.0, False)
+    s = pool.gradients(1e5 * rng.standard_normal((n, 1)) * [1.0, -1.0])
+    assert (short_by(pool, X, y, s, X) <= 0.0).all()
+
+
+def test_small_free_slopes_that_are_taken_for_zero_are_paid_for():
+    """What cancels of large flows is no zero: an intercept of 1e8 makes much of it."""
+    y = np.repeat([1e8, 0.0], 4)
+    X = np.ones((8, 1))
+    pool = least_squares(X, y, 2, 1.0, True)
+    s = np.array([[0.0, 1e-13], [0.0, 1.0]])
+    columns = np.column_stack([X, np.ones(8)])
+    assert (short_by(pool, X, y, s, columns) <= 0.0).all()
+
+
+def test_sums_over_rows_are_rounded_up():
+    """At slopes where the best model is zero all of the conjugate is a sum over rows."""
+    rng = np.random.RandomState(0)
+    n, m = 30, 64
+    X, y = rng.standard_normal((n * m, 1)), rng.standard_normal(n * m)
+    pool = least_squares(X, y, n, 1.0, False)
+    s = pool.gradients(np.zeros((n, 1)))
+    assert (short_by(pool, X, y, s, X) <= 0.0).all()
