@@ -39,7 +39,8 @@ class _FPFCCV(LamCV, _FPFC):
             every client out in turn (:class:`skcfl.model_selection.ClientKFold`, shuffled by
             ``random_state``). A splitter gets the features without ids, the targets, and the
             clients' positions in ``groups_`` as groups; an iterable yields positions of training
-            and test rows.""",
+            and test rows. The same rows in another order are dealt to other folds, and may give
+            another ``lam``.""",
         "scoring": """\
             str, callable or None
             What is to be large on the test rows with ``criterion="cv"``: None is minus the mean

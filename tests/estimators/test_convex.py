@@ -163,10 +163,13 @@ def test_squared_penalty_is_a_linear_system():
 # ------------------------------------------------------------------------- choice of lam
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_auto_finds_separated_clusters_of_ragged_clients(seed):
+@pytest.mark.parametrize(
+    ("criterion", "seed"), [*(("bic", s) for s in range(20)), *(("held_out", s) for s in range(2))]
+)
+def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     data = make_clustered_regression(random_state=seed)  # 24 clients of 20 to 60 rows
-    model = fit(ConvexClusteredFLRegressor(graph="knn", refit=True, alpha=1e-4), data)
+    options = {"graph": "knn", "refit": True, "alpha": 1e-4, "criterion": criterion}
+    model = fit(ConvexClusteredFLRegressor(**options), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.partition_certified_
     oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4), data)
