@@ -27,10 +27,11 @@ class LamChoiceMixin:
             inside the clients, five folds (fewer of many clients): the models that are returned
             are the ones that were judged. Of those within half a standard error of the best the
             one with fewest models is taken. Folds are dealt by the places of rows: the same rows
-            in another order are other folds, and may give another ``lam``. "bic" is a Bayesian information criterion of the
-            partitions, refitted (the notes of :class:`ConvexClusteredFL` have the formula), and
-            the refitted models are returned: for crisp clusters, whose number is what one wants
-            to know. Not used with a number for ``lam``.""",
+            in another order are other folds, and may give another ``lam``. "bic" is a Bayesian
+            information criterion of the partitions, refitted (the notes of
+            :class:`ConvexClusteredFL` have the formula), and the refitted models are returned:
+            for crisp clusters, whose number is what one wants to know. Not used with a number
+            for ``lam``.""",
         "alphas": """\
             array-like or None
             Local penalties to try with ``lam="auto"``, under ``criterion="held_out"``: at the best
