@@ -853,6 +853,9 @@ class ClientPool:
     def deal_folds(self, n_folds, random_state=None):
         """Deal each client's rows to folds, to judge on each what was fitted to the others.
 
+        Each class of a classifier is dealt evenly, as by :class:`ClientKFold`: otherwise a class
+        that is frequent in a client's held-out rows is rare in those its model was fitted to.
+
         Parameters
         ----------
         n_folds : int
@@ -872,14 +875,17 @@ class ClientPool:
         codes = rows[3]
         # Clients of few rows begin at different folds.
         first = rng.randint(n_folds, size=self.n_clients)
-        fold = (self._shuffle(codes, rng) + first[codes]) % n_folds
+        classes = None
+        if self.model.estimator_type == "classifier":
+            classes = np.unique(rows[1], axis=0, return_inverse=True)[1].ravel()
+        fold = (self._shuffle(codes, rng, classes) + first[codes]) % n_folds
         fold[(self.client_sizes == 1)[codes]] = -1
         return [(self._part(rows, fold != k), self._part(rows, fold == k)) for k in range(n_folds)]
 
-    def _shuffle(self, codes, random_state):
-        """Place of each row in a random order of its client's rows."""
+    def _shuffle(self, codes, random_state, classes=None):
+        """Place of each row in a random order of its client's rows, by class if given."""
         key = check_random_state(random_state).uniform(size=len(codes))
-        order = np.lexsort((key, codes))
+        order = np.lexsort((key, codes) if classes is None else (key, classes, codes))
         first = np.concatenate([[0], np.cumsum(self.client_sizes)])
         rank = np.empty(len(codes), dtype=np.intp)
         rank[order] = np.arange(len(codes)) - first[codes[order]]

@@ -26,11 +26,14 @@ class Loss:
     coupled : bool
         Whether the outputs of a row depend on each other; then a vector added to all of
         them changes nothing.
+    grounded : bool
+        Whether 0 is the least value, whatever the target.
     """
 
     classifier = False
     quadratic = False
     coupled = False
+    grounded = True
     max_curvature = np.inf
 
     def n_outputs(self, n_classes):
@@ -200,6 +203,8 @@ class Huber(Loss):
 
 class Poisson(Loss):
     """``exp(z) - y z``, the half deviance of counts up to a constant; log link."""
+
+    grounded = False
 
     def check_target(self, y):
         if y.size and y.min() < 0:

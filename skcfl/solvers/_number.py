@@ -3,24 +3,38 @@
 Every client deals its rows to `N_FOLDS` folds; to `FEW_FOLDS` where all clients together have few
 rows, so that the models that are judged have seen most of them.  For K = 1, 2, ... fit on all
 folds but one, and judge by the mean loss of each client's model on the rows of that one,
-``h_i(K)``, averaged over the folds.  K replaces a smaller number B if
+``h_i(K)``, averaged over the folds.  Models of few rows are worth more once they have all: as in
+Burman's corrected cross-validation, what the clusters of a fold gain on all rows by being fitted
+to all of them is added, for exact local models.  K replaces a smaller number B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
 clients weighted by their rows.  After `PATIENCE` numbers without a replacement one model a client
-competes under the same rule: where it loses, the search is over; where it wins, the clients are a
-continuum, the steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last,
-the numbers that were stepped over next to the best are tried.
+competes: where it loses, the search is over; where it wins, the clients may be a continuum, the
+steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last, the numbers
+that were stepped over next to the best are tried.
+
+One model a client replaces one model for all by `ONE_EACH` standard errors: it takes part
+without a search, and where nobody differs it is clearly worse.  Clusters it replaces unless they,
+or one model for all, are better by a standard error: those of a continuum are hardly better than
+none, while clusters that exist save their clients the noise of a model each, nearly all of them.
 
 What does not depend on K is done once: the clients' own models, which are the last candidate, are
 also what clusters are added from.  K starts from the models of the next smaller number tried; each
 model to add is the client's whose model lowers the other clients' losses most.  Where rows are few
 the method's own starts compete.  The silhouette of loss vectors, which knows no single cluster, is
 not used.
+
+References
+----------
+P. Burman. "A comparative study of ordinary cross-validation, v-fold cross-validation and the
+repeated learning-testing methods". Biometrika 76, 1989.
 """
 
 import numpy as np
 
+from ._path import numbered
+from ._pooled import solve_pooled
 from ._starts import Candidates, sample
 
 # Folds, and their number where all clients together have fewer rows than FEW_ROWS.
@@ -29,6 +43,8 @@ N_FOLDS, FEW_FOLDS, FEW_ROWS = 4, 10, 500
 PATIENCE = 2
 # Least relative gain that makes another cluster worth its models.
 MIN_GAIN = 0.01
+# Standard errors by which one model a client has to be better than one model for all.
+ONE_EACH = 0.5
 # Steps of the number, relative to it (at least one), in clear clusters and on a continuum.
 STEP, LONG_STEP = 0.25, 0.5
 # Clients whose models may become those of new clusters.
@@ -86,16 +102,22 @@ class _Search:
         self.grow, self.rng, self.verbose = grow, rng, verbose
         self.unit = pool.alpha_unit if pool.automatic_alpha else None
         part = sample(pool, rng)
-        self.n = part.n_clients
+        self.n, self.part = part.n_clients, part
         #: Whether rows are so few that nothing should be left to chance.
         self.few = pool.second_order and pool.n_samples < FEW_ROWS
         n_folds = FEW_FOLDS if self.few else N_FOLDS
+        # Losses that have no least value, as those of counts, have no fractions.
+        kernel = getattr(pool.model, "kernel", None)
+        self.min_gain = MIN_GAIN if kernel is None or kernel.grounded else 0.0
+        #: Whether models are minimisers, of which the loss with more rows can be told.
+        self.corrects = pool.second_order
         # Of one client there is nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         self.folds = [_Fold(self, train, held) for train, held in dealt]
         self.rows = sum((fold.held.client_weights for fold in self.folds), np.zeros(self.n))
         self.share = self.rows / max(self.rows.sum(), 1e-300)
         self.losses, self.histories = {}, []
+        self.whole = {}
         self.record = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
 
     def penalised(self, pool, n_models):
@@ -118,7 +140,7 @@ class _Search:
         if self.local is not None and self.n > 1:
             if self.n not in self.losses:
                 self._try(self.n, best)
-            if self._better(self.n, best)[0]:
+            if self._one_each(best):
                 return self.n
         return best if continuum else self._refine(best)
 
@@ -145,12 +167,15 @@ class _Search:
         losses, found = np.zeros(self.n), []
         for fold in self.folds:
             result = fold.fit(K)
-            losses += fold.held.client_weights * _held_losses(fold.held, result)
+            held = fold.held.client_weights
+            losses += held * (_held_losses(fold.held, result) + self._change(K, result))
             found.append(len(np.unique(result.labels)))
             self.histories.append((K, result.history))
         with np.errstate(invalid="ignore"):
             self.losses[K] = losses / np.maximum(self.rows, 1e-300)
         accepted, gain, error = (True, np.nan, np.nan) if best is None else self._better(K, best)
+        if best is not None and self.local is not None and K == self.n:
+            accepted = self._one_each(best)
         loss = self.share @ self.losses[K]
         row = (
             K,
@@ -168,18 +193,50 @@ class _Search:
             print(f"{K} clusters: held-out loss {loss:.6g}{', better' if accepted else ''}")
         return accepted
 
+    def _change(self, K, result):
+        """What the models of a fold's clusters gain on all rows by being fitted to all of them."""
+        if not self.corrects:
+            return 0.0
+        pool, labels = self.penalised(self.part, K), numbered(result.labels)
+        theta = np.zeros((labels.max() + 1, pool.n_params))
+        theta[labels] = result.cluster_params[result.labels]
+        key = K, labels.tobytes()
+        if key not in self.whole:
+            models = solve_pooled(pool, labels, theta)[0]
+            self.whole[key] = _mean_losses(pool, models, labels)
+        before = _mean_losses(pool, theta, labels)
+        with np.errstate(invalid="ignore"):
+            return np.nan_to_num(self.whole[key] - before, nan=0.0, neginf=0.0)
+
     def _better(self, K, before):
-        """Whether K clusters gain enough over fewer; the mean gain and its standard error."""
+        """Whether K clusters gain enough over others; the mean gain and its standard error."""
+        gain, error = self._gain(K, before)
+        least = self.min_gain * abs(self.share @ self.losses[before])
+        return gain == np.inf or gain > max(error, least), gain, error
+
+    def _one_each(self, best):
+        """Whether one model a client is to be preferred to the best of fewer."""
+        gain, error = self._gain(self.n, best)
+        if best == 1:
+            least = self.min_gain * abs(self.share @ self.losses[1])
+            return gain == np.inf or gain > max(ONE_EACH * error, least)
+        if sum(self._gain(self.n, 1)) < 0.0:
+            return False
+        # What it may gain is something next to the loss, and next to what the clusters brought.
+        loss, brought = abs(self.share @ self.losses[best]), max(self._gain(best, 1)[0], 0.0)
+        return gain + error > MIN_GAIN * np.nan_to_num(min(loss, brought), posinf=0.0)
+
+    def _gain(self, K, before):
+        """Mean gain of K clusters over others, and its standard error."""
         before, losses = self.losses[before], self.losses[K]
         judges = self.share > 0
         with np.errstate(invalid="ignore"):
             gain = np.where(judges, before - losses, 0.0)
         if not np.isfinite(gain).all():
-            finite = bool(np.isfinite(losses[judges]).all())
-            return finite, np.inf if finite else -np.inf, 0.0
+            return np.inf if np.isfinite(losses[judges]).all() else -np.inf, 0.0
         mean, n = float(self.share @ gain), max(np.count_nonzero(judges), 2)
         error = float(np.sqrt(n / (n - 1) * np.sum((self.share * (gain - mean)) ** 2)))
-        return mean > max(error, MIN_GAIN * abs(self.share @ before)), mean, error
+        return mean, error
 
     def final(self, K):
         """The fit on all rows."""
@@ -256,10 +313,14 @@ class _Fold:
 
 def _held_losses(held, result):
     """Mean loss of each client's model on its rows that were held out."""
-    theta, labels = result.cluster_params, result.labels
-    losses = held.objectives(theta[labels]) - held.penalties(theta)[labels]
+    return _mean_losses(held, result.cluster_params, result.labels)
+
+
+def _mean_losses(pool, theta, labels):
+    """Mean loss of each client's rows under the model of its cluster, 0 without rows."""
+    losses = pool.objectives(theta[labels]) - pool.penalties(theta)[labels]
     losses = np.nan_to_num(np.asarray(losses, dtype=float), nan=np.inf)
-    return np.where(held.client_weights > 0, losses, 0.0)
+    return np.where(pool.client_weights > 0, losses, 0.0)
 
 
 def _join(histories):

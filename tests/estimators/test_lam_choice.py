@@ -190,6 +190,22 @@ def test_rows_are_dealt(sizes):
     assert_array_equal(first, again)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes_are_dealt_evenly(n_classes):
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(4), 12)
+    y = rng.randint(n_classes, size=48)
+    model = LinearModel(loss="log_loss", alpha=0.1, fit_intercept=False).bind(n_classes, n_classes)
+    # One feature a class: gradients at 0 count the rows of each.
+    pool = ClientPool(model, np.eye(n_classes)[y], y, codes, 4)
+    W = np.zeros((4, model.n_params))
+    count = np.stack([np.bincount(y[codes == c], minlength=n_classes) for c in range(4)])
+    for _, held in pool.deal_folds(4, 0):
+        slopes = held.gradients(W) * held.client_weights[:, None]
+        found = np.abs(slopes).reshape(4, n_classes, -1).max(axis=2) / (1 - 1 / n_classes)
+        assert (found > count // 4 - 0.5).all() and (found < -(-count // 4) + 0.5).all()
+
+
 def test_the_grid_holds_both_ends_and_grows():
     """The best of a parabola beyond the first grid, below and above it."""
     for best_at in (1e-3, 1e4):

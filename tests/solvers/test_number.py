@@ -10,8 +10,10 @@ from skcfl import (
     IFCARegressor,
     LocalModelsRegressor,
 )
+from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_regression
-from skcfl.solvers import _starts
+from skcfl.models import LinearModel
+from skcfl.solvers import _starts, find_n_clusters, solve_local
 
 METHODS = [IFCARegressor, CLoVERegressor]
 
@@ -50,6 +52,76 @@ def test_one_model_wins_where_nobody_differs(Method):
     np.testing.assert_allclose(model.coef_, fed.coef_, rtol=1e-9)
     np.testing.assert_array_equal(model.search_["n_clusters"], [1, 2, 3, 12])
     assert model.alpha_ == pytest.approx(fed.alpha_)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("n_clusters", [1, 3])
+def test_five_rows_a_client_tell_clusters(n_clusters, seed):
+    options = {"n_clients": 20, "n_samples": 5, "noise": 1.0 if n_clusters == 1 else 0.1}
+    data = regression(seed, n_clusters=n_clusters, **options)
+    model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert model.n_clusters_ == n_clusters
+
+
+@pytest.mark.parametrize("Method", METHODS)
+def test_five_rows_a_client_without_clusters(Method):
+    """Folds leave four rows to fit four parameters to."""
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(20), 5)
+    X, slopes = rng.standard_normal((100, 3)), rng.standard_normal((20, 3))
+    y = np.einsum("rd,rd->r", X, slopes[codes]) + rng.standard_normal(100)
+    new = rng.standard_normal((2000, 3))
+    groups = rng.randint(20, size=2000)
+    target = np.einsum("rd,rd->r", new, slopes[groups])
+
+    def error(model):
+        model.fit(X, y, groups=codes)
+        return np.mean((model.predict(new, groups=groups) - target) ** 2)
+
+    ends = error(FedAvgRegressor()), error(LocalModelsRegressor())
+    assert error(Method(random_state=0)) <= 1.02 * min(ends)
+
+
+def test_losses_are_those_of_models_of_all_rows():
+    """Burman's correction, by hand for one model a client."""
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(6), 4)
+    X = rng.standard_normal((24, 1))
+    y = X[:, 0] * codes + rng.standard_normal(24)
+    model = LinearModel(alpha=0.05).bind(1, dtype=float)
+
+    def make():
+        return ClientPool(model, X, y, codes, 6)
+
+    def fit(pool, n_clusters, start, candidates, drawn):
+        result = solve_local(pool)
+        result.cluster_params = result.params = pool.solve()[0]
+        return result
+
+    def losses(pool, W):
+        return pool.client_weights @ (pool.objectives(W) - pool.penalties(W))
+
+    found = find_n_clusters(make(), fit, np.random.RandomState(3), local=solve_local, grow=False)
+    search = found.extra["search"]
+    pool, total = make(), 0.0
+    all_rows = pool.solve()[0]
+    for train, held in pool.deal_folds(10, np.random.RandomState(3)):
+        W = train.solve()[0]
+        change = pool.objectives(all_rows) - pool.penalties(all_rows)
+        change -= pool.objectives(W) - pool.penalties(W)
+        total += losses(held, W) + held.client_weights @ change
+    last = search["held_out_loss"][search["n_clusters"] == 6]
+    np.testing.assert_allclose(last, total / 24)
+
+
+def test_counts_have_no_fractions_of_a_loss():
+    """Means of 200: what clusters gain is next to nothing of a loss whose zero means nothing."""
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(8), 30)
+    X = rng.standard_normal((240, 1))
+    y = rng.poisson(200 * np.exp(0.05 * (-1.0) ** codes)).astype(float)
+    model = IFCARegressor(loss="poisson", random_state=0).fit(X, y, groups=codes)
+    np.testing.assert_array_equal(model.labels_, codes[::30] % 2)
 
 
 def test_each_number_has_its_prior():
