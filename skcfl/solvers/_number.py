@@ -5,7 +5,8 @@ rows, so that the models that are judged have seen most of them.  For K = 1, 2, 
 folds but one, and judge by the mean loss of each client's model on the rows of that one,
 ``h_i(K)``, averaged over the folds.  Models of few rows are worth more once they have all: as in
 Burman's corrected cross-validation, what the clusters of a fold gain on all rows by being fitted
-to all of them is added, for exact local models.  K replaces a smaller number B if
+to all of them is added, for exact local models but those of counts.  K replaces a smaller number
+B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
@@ -106,11 +107,13 @@ class _Search:
         #: Whether rows are so few that nothing should be left to chance.
         self.few = pool.second_order and pool.n_samples < FEW_ROWS
         n_folds = FEW_FOLDS if self.few else N_FOLDS
-        # Losses that have no least value, as those of counts, have no fractions.
         kernel = getattr(pool.model, "kernel", None)
-        self.min_gain = MIN_GAIN if kernel is None or kernel.grounded else 0.0
-        #: Whether models are minimisers, of which the loss with more rows can be told.
-        self.corrects = pool.second_order
+        grounded = kernel is None or kernel.grounded
+        # Losses without a least value, as those of counts, have no fractions.
+        self.min_gain = MIN_GAIN if grounded else 0.0
+        #: Whether models are minimisers, of which the loss with more rows can be told: not of
+        #: losses that explode, where single rows decide.
+        self.corrects = pool.second_order and grounded
         # Of one client there is nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         self.folds = [_Fold(self, train, held) for train, held in dealt]
