@@ -53,6 +53,8 @@ N_LAMS, BEYOND = 10, 1.01
 MAX_COMPLETE = 1_000_000
 # Rows that shrinkage is worth, a parameter, where the neighbours of a client are looked for.
 SHRINKAGE = 0.3
+# Parameters of all clients from which a search makes partitions on sparse graphs exact.
+LARGE_PROBLEM = 5000
 # Nodes of a sparse graph beyond which messages along its edges are cheaper than the linear systems
 # of the ADMM, by the figures of benchmarks/gtv.py.
 LARGE_GRAPH = 1500
@@ -440,8 +442,13 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             "max_iter": min(self.max_iter, SEARCH_ITERATIONS),
             "verbose": 0,
         }
-        # Partitions need no proof before one is chosen.
-        rough.update({name: False for name in ("contraction", "certify") if name in known})
+        # Partitions need no proof before one is chosen, but where clients are many it saves
+        # iterations: along a path the next is proved at once.
+        if "contraction" in known:
+            large = problem.n * problem.d > LARGE_PROBLEM and not problem.graph.is_complete
+            rough["contraction"] = large and run.keywords.get("contraction", True)
+        if "certify" in known:
+            rough["certify"] = False
         return run(problem, lam, state=state, **rough)
 
     def _problem(self, pool, groups, graph=None, penalty=None):

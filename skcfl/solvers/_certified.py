@@ -139,7 +139,7 @@ class CertifiedLoop:
         if self.best["labels"] is None and self._try_apart(k, X):
             return
         if last:
-            worth = K < problem.n or K * problem.d <= MAX_LAST
+            worth = K * problem.d <= MAX_LAST or (self.certify and K < problem.n)
             if worth and self.best["labels"] is None:
                 proved = self._try_partition(labels, X, MAX_SPLITS)
                 if self.certify and not proved:

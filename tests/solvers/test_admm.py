@@ -221,7 +221,7 @@ def test_conjugate_gradients_on_large_graphs(monkeypatch):
     problem = make_problem("squared_error", 30, "knn")
     lam = 0.3 * lam_max_bounds(problem)[1]
     a, _ = admm(problem, lam, tol=1e-8, contraction=False)
-    monkeypatch.setattr("skcfl.solvers._admm.MAX_FACTOR", 5)
+    monkeypatch.setattr("skcfl.solvers._admm.MAX_INVERSE", 5)
     b, _ = admm(problem, lam, tol=1e-8, contraction=False)
     assert a.objective == pytest.approx(b.objective, rel=1e-7)
     assert abs(a.n_iter - b.n_iter) <= 10
