@@ -48,7 +48,7 @@ PERSISTENCE, MAX_SPLITS = 30, 30
 SMALL = 300
 # Iterations of a search for flows beside a solver, on small and on large edge arrays: a solver
 # that goes on is then the better use of the time.
-FLOW_STEPS, LARGE = (60, 20), 1_000_000
+FLOW_STEPS, LARGE = (60, 30), 1_000_000
 # Parameters up to which clients send second derivatives.
 MAX_DENSE = 256
 # Multiplications that may go into the eigenvalues of clusters' Hessians, and numbers of those of

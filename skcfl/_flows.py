@@ -49,6 +49,8 @@ MAX_STORED = 10_000_000
 LOOK_EVERY = 5
 # Where to aim between the bounds, on a logarithmic scale.
 AIM = 0.65
+# Part of the room between a bound from below and a level that is kept free, and most of it.
+ROOM, MOST_ROOM = 0.1, 1e-3
 # Relative distance of bounds that rest on one cut and one flow: all but rounding.
 EXACT = 1e-9
 # Share of the tolerance by which a flow has to be better to be looked at closely.
@@ -160,7 +162,9 @@ def flow_values(
             low = np.maximum(search.lower, 1e-6 * search.upper)
             search.radius = low ** (1.0 - AIM) * search.upper**AIM
         elif stored:
-            search.radius = np.full(len(todo), level * (1.0 - 1e-9))
+            # Short of the level, where there is room: on the very edge flows are found slowly.
+            room = np.maximum(1.0 - search.lower / level, 0.0)
+            search.radius = level * (1.0 - np.clip(ROOM * room, 1e-9, MOST_ROOM))
         else:
             # The flows found saturate their edges: aim below the level to end below it.
             search.radius = np.where(search.lower > 0.97 * level, 0.998, 0.98) * level

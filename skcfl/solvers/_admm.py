@@ -113,7 +113,7 @@ def admm(
         The last iterate.
     """
     loop = _ADMM(problem, lam, tol, max_iter, state, contraction, verbose)
-    loop.certify = certify
+    loop.certify, loop.thrifty = certify, not certify
     result = loop.run()
     return result, loop.state
 

@@ -34,6 +34,8 @@ class CertifiedLoop:
     """Base of the solvers; they have ``state.W``, `_edge_duals` and their own ``run``."""
 
     certify = False
+    # Whether partitions mostly of single clients are left at that where the gap is small enough.
+    thrifty = False
     COLUMNS = (
         "round",
         "objective",
@@ -139,7 +141,9 @@ class CertifiedLoop:
         if self.best["labels"] is None and self._try_apart(k, X):
             return
         if last:
-            worth = K * problem.d <= MAX_LAST or (self.certify and K < problem.n)
+            worth = K < problem.n or K * problem.d <= MAX_LAST
+            if self.thrifty:
+                worth = 2 * K <= problem.n and K * problem.d <= MAX_LAST
             if worth and self.best["labels"] is None:
                 proved = self._try_partition(labels, X, MAX_SPLITS)
                 if self.certify and not proved:
