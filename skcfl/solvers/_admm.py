@@ -183,10 +183,19 @@ class _ADMM(CertifiedLoop):
                     k, candidates, edges.divergence, edges.conjugate, edges.zeros, len(W)
                 ):
                     break
-                self._balance(k, V_old, edges)
-                check_at = k + (CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY)
+                # The second look comes early for those who are nearly there; balances have to settle.
+                if k != 2 * FIRST_CHECK:
+                    self._balance(k, V_old, edges)
+                check_at = k + self._spacing(k)
         self.state.labels = self.best["labels"]
         return self._result(k)
+
+    @staticmethod
+    def _spacing(k):
+        """Iterations from a check to the next."""
+        if k < 3 * FIRST_CHECK:
+            return FIRST_CHECK
+        return CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY
 
     def _try_last_partition(self):
         """Whether the partition of the solution started from leads to this one."""

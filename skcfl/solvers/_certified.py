@@ -28,6 +28,8 @@ EFFORT = 100.0
 PATIENT_STEPS, PATIENT_WORK = 1000, 2e7
 # Parameters of all clients up to which models that are all unlike are made exact.
 MAX_LAST = 600
+# Unknowns up to which a partition mostly of single clients is tried in any case.
+FEW = 100
 
 
 class CertifiedLoop:
@@ -143,7 +145,7 @@ class CertifiedLoop:
         if last:
             worth = K < problem.n or K * problem.d <= MAX_LAST
             if self.thrifty:
-                worth = 2 * K <= problem.n and K * problem.d <= MAX_LAST
+                worth = K * problem.d <= (MAX_LAST if 2 * K <= problem.n else FEW)
             if worth and self.best["labels"] is None:
                 proved = self._try_partition(labels, X, MAX_SPLITS)
                 if self.certify and not proved:
