@@ -2,7 +2,7 @@
 
 Sum-of-norms fusion of linear models on the complete graph, from where hardly anything fuses to
 where everything does, every solution to a relative duality gap of 1e-6, one BLAS thread. "path" is
-the CPU time of ``lam_path``'s solver for all values, "slowest" the longest cold solve of one of them,
+the CPU time of ``lam_path``'s solver for all values, "slowest" the longest cold solve of one,
 "cold" all cold solves together; the models start from what clients train on their own in both.
 "ratio" is path over slowest. "rows" is the number of rows a client: with many the clusters are
 solutions and can be proved, with few they are none.

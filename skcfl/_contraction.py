@@ -54,6 +54,8 @@ MAX_DENSE = 256
 # Multiplications that may go into the eigenvalues of clusters' Hessians, and numbers of those of
 # single clients at once; with more, bounds of least curvatures are numbers from the start.
 MAX_EIGEN, MAX_AT_ONCE = 2e10, 5_000_000
+# Numbers of the differences between models that are made at once.
+MAX_DIFFERENCES = 100_000
 # Pairs of clients at lam = 0 that are looked at one by one.
 MAX_NEAR = 3000
 
@@ -727,10 +729,10 @@ def _turns(graph, labels, theta, radius):
     K, n = len(theta), graph.n_nodes
     if graph.is_complete:
         sizes, turn = np.bincount(labels, minlength=K).astype(float), np.empty(K)
-        for k in range(K):
-            away = np.linalg.norm(theta[k] - theta, axis=1)
-            away[k] = np.inf
-            turn[k] = _turn(away, radius[k] + radius) @ sizes
+        for some in _row_blocks(K, theta.shape[1]):
+            away = np.linalg.norm(theta[some, None] - theta, axis=2)
+            away[np.arange(len(away)), np.arange(K)[some]] = np.inf
+            turn[some] = _turn(away, radius[some, None] + radius) @ sizes
         return graph.weight * turn[labels]
     k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
     across = k != l
@@ -1070,17 +1072,23 @@ class _ReducedOracle:
         return np.array([self._value((self.x + t[:, None] * step).reshape(self.K, -1))[0]])
 
 
+def _row_blocks(K, d):
+    """Slices of K models whose differences from all K, of d numbers, stay in cache."""
+    size = max(int(MAX_DIFFERENCES // max(K * d, 1)), 1)
+    return [slice(k, min(k + size, K)) for k in range(0, K, size)]
+
+
 def _pull_between(graph, labels, theta):
     """``sum_{j not in C_k} w_ij (w_k - w_l) / |w_k - w_l|`` of every node, (n_nodes, d)."""
     K, d = theta.shape
     if graph.is_complete:
         sizes = np.bincount(labels, minlength=K).astype(float)
         pull = np.empty((K, d))
-        for k in range(K):
-            delta = theta[k] - theta
-            distance = np.linalg.norm(delta, axis=1)
-            share = np.divide(sizes, distance, out=np.zeros(K), where=distance > 0)
-            pull[k] = share @ delta
+        for some in _row_blocks(K, d):
+            delta = theta[some, None] - theta
+            distance = np.linalg.norm(delta, axis=2)
+            share = np.divide(sizes, distance, out=np.zeros_like(distance), where=distance > 0)
+            pull[some] = np.matmul(share[:, None, :], delta)[:, 0]
         return graph.weight * pull[labels]
     k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
     delta = theta[k] - theta[l]

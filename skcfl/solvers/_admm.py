@@ -183,7 +183,7 @@ class _ADMM(CertifiedLoop):
                     k, candidates, edges.divergence, edges.conjugate, edges.zeros, len(W)
                 ):
                     break
-                # The second look comes early for those who are nearly there; balances have to settle.
+                # The second look comes early for what is nearly there; balances have to settle.
                 if k != 2 * FIRST_CHECK:
                     self._balance(k, V_old, edges)
                 check_at = k + self._spacing(k)
