@@ -1,0 +1,89 @@
+"""CPU seconds of whole fits with nothing chosen: many small clients, and a table of schools.
+
+"knn" are least squares of clients in three clusters, 20 rows of 10 features each, fitted by
+``ConvexClusteredFL(graph="knn", refit=True)``.  "schools" is a made table in the shape of the
+school data of multi-task learning: 139 clients, 15,362 rows, 27 features of which 24 are binary,
+and coefficients that differ a little from client to client.  "sparse" are 20 clients of 40
+rows with a few of 50,000 columns each.  One BLAS thread::
+
+    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse]
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from skcfl import IFCA, CLoVE, ConvexClusteredFL, ConvexClusteredFLRegressorCV
+
+
+def make_three(n, seed=0):
+    """Rows, targets and clients of `n` clients in three clusters."""
+    rng = np.random.RandomState(seed)
+    codes = np.repeat(np.arange(n), 20)
+    W = 2.0 * rng.standard_normal((3, 10))
+    X = rng.standard_normal((len(codes), 10))
+    return X, (X * W[codes % 3]).sum(axis=1) + rng.standard_normal(len(codes)), codes
+
+
+def make_schools(n=139, n_rows=15362, seed=0):
+    """Rows, targets and clients in the shape of the school data."""
+    rng = np.random.RandomState(seed)
+    sizes = np.exp(rng.normal(4.55, 0.55, n))
+    sizes = np.maximum((sizes * n_rows / sizes.sum()).round().astype(int), 20)
+    sizes[0] += n_rows - sizes.sum()
+    codes = np.repeat(np.arange(n), sizes)
+    binary = rng.uniform(size=(n_rows, 24)) < rng.beta(0.6, 1.5, (n, 24))[codes]
+    X = np.hstack([binary, rng.standard_normal((n_rows, 3)) * [10, 1, 3] + [25, 0, 5]])
+    size = np.append(np.full(24, 2.0), [0.1, 1.0, 0.2])
+    W = size * (rng.standard_normal(27) + 0.3 * rng.standard_normal((n, 27)))
+    noise = 3.0 * rng.standard_normal(n)[codes] + 10.0 * rng.standard_normal(n_rows)
+    return X, (X * W[codes]).sum(axis=1) + noise, codes
+
+
+def make_wide(n=20, n_rows=40, d=50_000, seed=0):
+    """Sparse rows, targets and clients, in two clusters."""
+    rng = np.random.RandomState(seed)
+    codes = np.repeat(np.arange(n), n_rows)
+    X = sparse.random_array((len(codes), d), density=1e-3, format="csr", rng=rng)
+    W = rng.standard_normal((2, d))
+    y = np.where(codes % 2, X @ W[1], X @ W[0])
+    return X, y + 0.1 * rng.standard_normal(len(y)), codes
+
+
+def line(name, estimator, rows):
+    """Fit and print."""
+    X, y, groups = rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.process_time()
+        estimator.fit(X, y, groups=groups)
+        seconds = time.process_time() - start
+    print(f"{name:34} {seconds:8.2f} s {estimator.n_clusters_:6} clusters", flush=True)
+
+
+def main():
+    """One line a fit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 3000])
+    kinds = ["knn", "schools", "sparse"]
+    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds)
+    args = parser.parse_args()
+    with threadpool_limits(1):
+        for n in args.clients if "knn" in args.only else ():
+            line(f"knn, {n} clients", ConvexClusteredFL(graph="knn", refit=True), make_three(n))
+        if "schools" in args.only:
+            rows = make_schools()
+            line("schools, IFCA", IFCA(random_state=0), rows)
+            line("schools, CLoVE", CLoVE(random_state=0), rows)
+            line("schools, ConvexClusteredFL", ConvexClusteredFL(), rows)
+            line("schools, its CV", ConvexClusteredFLRegressorCV(), rows)
+        if "sparse" in args.only:
+            line("sparse, ConvexClusteredFL", ConvexClusteredFL(), make_wide())
+
+
+if __name__ == "__main__":
+    main()
