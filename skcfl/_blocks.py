@@ -19,6 +19,8 @@ from ._memory import require
 BLOCK_BYTES = 4 * 2**20
 # A client at least this fraction of the longest one of its block may share the block.
 MIN_FILL = 0.8
+# Bytes of padding that cost less than another block: calls on small arrays are mostly overhead.
+FREE_PADDING = 64 * 2**10
 # The dense working copies that second-order methods make of a sparse block.
 MAX_DENSE_COLUMNS = 256
 
@@ -353,7 +355,12 @@ def _cuts(lengths, row_bytes, block_bytes):
         rows = max(lengths[start], 1)
         most = max(int(block_bytes // (rows * row_bytes)), 1)
         # Lengths decrease, so the first client that is too short ends the block.
-        short = start + np.searchsorted(-lengths[start:], -MIN_FILL * rows, side="right")
+        rest = lengths[start : start + most]
+        padding = np.cumsum(rows - rest) * row_bytes
+        short = start + max(
+            np.searchsorted(-rest, -MIN_FILL * rows, side="right"),
+            np.searchsorted(padding, FREE_PADDING, side="right"),
+        )
         start = int(min(start + most, max(short, start + 1)))
         cuts.append(start)
     return cuts

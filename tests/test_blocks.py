@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skcfl._blocks import MIN_FILL, Block, SparseBlock, make_blocks
+from skcfl._blocks import FREE_PADDING, MIN_FILL, Block, SparseBlock, _cuts, make_blocks
 
 seeds = st.integers(0, 2**32 - 1)
 # Ragged on purpose: empty clients, clients of one row, a few long ones.
@@ -77,7 +77,15 @@ def test_blocks_are_small_and_full(sizes, seed, size):
         c, n, d = block.shape
         assert c == 1 or block.dense().nbytes <= size
         assert n == max(block.lengths.max(), 1)
-        assert c == 1 or (block.lengths >= MIN_FILL * n).all()
+        full = (block.lengths >= MIN_FILL * n).all()
+        assert c == 1 or full or 8 * d * (n - block.lengths).sum() <= FREE_PADDING
+
+
+def test_small_blocks_are_padded_large_ones_are_full():
+    assert _cuts(np.array([100, 80, 50, 3, 0]), 80, 2**22) == [0, 5]
+    assert _cuts(np.array([4000, 3000, 2990, 10, 0]), 80, 2**22) == [0, 1, 3, 5]
+    assert _cuts(np.array([4000, 3900, 3300, 3190]), 80, 2**30) == [0, 3, 4]
+    assert _cuts(np.array([100, 80, 50]), 80, 16000) == [0, 2, 3]
 
 
 @forms
