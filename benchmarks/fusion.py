@@ -21,12 +21,13 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from skcfl._contraction import FusionProblem
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.admm import admm
+from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import complete_graph, knn_graph
 from skcfl.models import LinearModel
 from skcfl.penalties import L2
-from skcfl.solvers import admm, solve_pooled
+from skcfl.rounds.polish import solve_pooled
 
 ALPHA = 1e-2
 

@@ -17,7 +17,8 @@ import numpy as np
 from fusion import make_problem, make_rows
 from threadpoolctl import threadpool_limits
 
-from skcfl.solvers import admm, fusion_path, lam_grid
+from skcfl.fusion.admm import admm
+from skcfl.fusion.path import fusion_path, lam_grid
 
 N_LAMS, TOL = 30, 1e-6
 

@@ -26,15 +26,15 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from skcfl._contraction import FusionProblem
-from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_regression
-from skcfl.estimators._fusion import fastest
+from skcfl.estimators._base_fusion import fastest
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.admm import admm
+from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
+from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import knn_graph, stochastic_block_model
 from skcfl.models import LinearModel
 from skcfl.penalties import L2
-from skcfl.solvers import admm
-from skcfl.solvers._primal_dual import PrimalDualState, primal_dual
 
 TOL = 1e-6
 # Iterations of the authors, and what one took them, in seconds.

@@ -29,13 +29,13 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from skcfl import FedAvgRegressor, GTVRegressor, IFCARegressor, OracleClustersRegressor
-from skcfl._contraction import FusionProblem
-from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_regression
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
+from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import chain_graph, stochastic_block_model
 from skcfl.models import LinearModel
 from skcfl.penalties import L2
-from skcfl.solvers._primal_dual import PrimalDualState, primal_dual
 
 LAM = 1e-2
 PLAIN = {"alpha": 0.0, "fit_intercept": False, "standardize": False}

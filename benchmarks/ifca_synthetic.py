@@ -25,10 +25,11 @@ import time
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_regression
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import LinearModel
-from skcfl.solvers import Options, alternate, loss_plus_plus
+from skcfl.rounds.loop import Options, alternate
+from skcfl.rounds.starts import loss_plus_plus
 
 PANELS = {2: (100, (0.01, 0.1, 1.0)), 4: (400, (0.5, 1.0, 2.0))}
 SEPARATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)

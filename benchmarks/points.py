@@ -29,12 +29,13 @@ from sklearn.datasets import make_blobs, make_moons
 from threadpoolctl import threadpool_limits
 
 from skcfl import ConvexClustering
-from skcfl._contraction import FusionProblem
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.admm import admm
+from skcfl.fusion.ama import ama
+from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import complete_graph, knn_graph
 from skcfl.models import Location
 from skcfl.penalties import L2
-from skcfl.solvers import admm, ama
 
 try:
     from ccmmpy import _ccmmpy

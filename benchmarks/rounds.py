@@ -18,9 +18,9 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import MLP, LinearModel
-from skcfl.solvers import Options, alternate
+from skcfl.rounds.loop import Options, alternate
 
 JOBS = [
     # clients, rows a client, features, models, target of the ratio

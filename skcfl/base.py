@@ -30,11 +30,11 @@ from sklearn.utils.validation import (
 )
 
 from ._checks import LEAST, about, check_size, is_missing, refuse_masked
-from ._folds import Folds
 from ._groups import check_ids, column_position, describe_unseen, encode, locate
-from ._scaling import Scaling
-from .clients import ClientPool
 from .exceptions import SingleClientWarning
+from .federation.folds import Folds
+from .federation.inprocess import ClientPool
+from .federation.scaling import Scaling
 
 __all__ = ["BaseFederated"]
 

@@ -2,7 +2,7 @@ r"""Proofs about fitted fusion methods: partitions, recovery, duality gaps.
 
 For the problem ``sum_i f_i(x_i) + lam sum_{i<j} w_ij |x_i - x_j|`` a partition is that of a
 solution iff flows inside its clusters can carry the clients' gradients away without
-exceeding ``lam`` times the weight of an edge; see :mod:`skcfl._contraction` for the
+exceeding ``lam`` times the weight of an edge; see :mod:`skcfl.fusion.reduced` for the
 mathematics.  The functions here take a fitted estimator and the rows of its fit, solve the
 reduced problem of the fitted clusters anew, and say what can be proved.
 """
@@ -15,7 +15,11 @@ from scipy.sparse.csgraph import breadth_first_order
 from sklearn.utils.validation import check_is_fitted
 
 from ._checks import LEAST, MOST, about, real_array
-from ._contraction import (
+from ._groups import check_ids, encode
+from .exceptions import SingleClientWarning
+from .federation.inprocess import ClientPool
+from .fusion.flows import Inside
+from .fusion.reduced import (
     FusionProblem,
     compare_own_models,
     examine,
@@ -24,12 +28,8 @@ from ._contraction import (
     solve_reduced,
     split_torn,
 )
-from ._cuts import carry
-from ._flows import Inside
-from ._groups import check_ids, encode
-from .clients import ClientPool
-from .exceptions import SingleClientWarning
 from .graphs import Graph, from_adjacency
+from .numerics.maxflow import carry
 from .penalties import make_penalty
 
 __all__ = [

@@ -16,29 +16,17 @@ import skcfl
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "skcfl"
 
-# The layers of the package, from the top to the bottom; imports go downwards only. A unit is a
-# module or a subpackage of skcfl. Units of one layer may use each other, but never in a circle.
+# The rooms of the package by floors, from the top to the bottom; imports go downwards only. A room
+# is a folder or a module of skcfl. Rooms of one floor may use each other, but never in a circle.
 LAYERS = (
     {"estimators"},
-    {"base", "_points"},
-    {"solvers", "certificates"},
-    {"_contraction", "_flows"},
-    {"clients", "_folds"},
-    {"models", "penalties", "graphs", "ledger", "_blocks", "_optimizers"},
-    {
-        "exceptions",
-        "_checks",
-        "_cuts",
-        "_divergence",
-        "_docs",
-        "_edges",
-        "_groups",
-        "_links",
-        "_memory",
-        "_flows",
-        "_newton",
-        "_scaling",
-    },
+    {"base", "_base_points", "certificates"},
+    {"fusion"},
+    {"rounds"},
+    {"models"},
+    {"federation", "penalties", "graphs"},
+    {"numerics"},
+    {"exceptions", "_checks", "_docs", "_groups", "_memory"},
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
@@ -55,14 +43,12 @@ BESIDE = {
         "penalties",
     },
 }
-# Units of one layer that must not know each other, although neither is above the other.
-STRANGERS = [{"solvers", "certificates"}]
-# Units of the server: they hold parameters and messages, never rows.
-SERVER_SIDE = {"estimators", "solvers", "_contraction", "penalties", "graphs", "ledger"}
+# Rooms of the server: they hold parameters and messages, never rows.
+SERVER_SIDE = {"estimators", "fusion", "rounds", "penalties", "graphs", "numerics"}
 # What users call on rows before a fit, where they have them all: solvers never do.
-BEFORE_FIT = {("graphs", "kl_graph")}
+BEFORE_FIT = {("graphs", "kl_graph"), ("graphs", "kl_divergences")}
 # Units whose methods users do not call themselves.
-DEVELOPERS = {"models", "clients", "ledger", "solvers", "penalties", "graphs"}
+DEVELOPERS = {"models", "federation", "rounds", "fusion", "penalties", "graphs"}
 # Slow to import and not needed to fit: only what draws or tests may import them, when it does.
 OPTIONAL = {"matplotlib", "pandas", "cvxpy", "networkx", "torch", "sphinx", "pytest"}
 
@@ -112,10 +98,15 @@ def relative(path):
     return str(path.relative_to(ROOT))
 
 
-def test_every_unit_has_a_layer():
+def test_every_room_has_a_floor():
     known = set().union(*LAYERS) | set(BESIDE)
     unknown = {unit_of(path) for path in MODULES} - known - {None}
     assert not unknown, f"give {sorted(unknown)} a layer in LAYERS or BESIDE of this file"
+
+
+def test_no_two_files_share_a_name():
+    names = [path.stem.strip("_") for path in MODULES if path.stem != "__init__"]
+    assert sorted(names) == sorted(set(names))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -130,8 +121,8 @@ def test_imports_go_downwards(path):
         allowed = set().union(*LAYERS[depth:])
         # The top may use what stands beside: a *CV class needs the splitter.
         allowed |= set(BESIDE) - {"inspection"} if unit == "estimators" else set()
-        for pair in STRANGERS:
-            allowed -= pair - {unit} if unit in pair else set()
+        # What servers hold of the clients is a pool; models and kernels are none of theirs.
+        allowed -= {"models"} if unit in {"fusion", "rounds", "certificates"} else set()
     wrong = [
         f"line {line}: {unit} may not import {'skcfl itself' if target is None else target}"
         for line, target in internal_imports(path)
@@ -140,7 +131,7 @@ def test_imports_go_downwards(path):
     assert not wrong, "\n".join(wrong)
 
 
-def test_units_do_not_import_each_other_in_circles():
+def test_rooms_do_not_import_each_other_in_circles():
     graph = {}
     for path in MODULES:
         if unit_of(path) is not None:
@@ -155,11 +146,11 @@ def test_units_do_not_import_each_other_in_circles():
 def test_rows_never_leave_the_client_side(path):
     """Server-side code names no rows, and gets at none through the pool.
 
-    In solvers of fusion problems ``X`` may be the papers' matrix of the clients' models x_i;
+    In fusion problems ``X`` may be the papers' matrix of the clients' models x_i;
     elsewhere the letter means rows, and ``y``, their weights and ids always do.
     """
     rows = {"y", "X_train", "y_train", "sample_weight"}
-    if unit_of(path) not in {"solvers", "_contraction"}:
+    if unit_of(path) not in {"fusion", "numerics"}:
         rows.add("X")
     wrong = []
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -181,12 +172,11 @@ def test_rows_never_leave_the_client_side(path):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    "path", modules_of({"solvers", "certificates", "_contraction"}), ids=relative
-)
-def test_solvers_know_the_pool_only(path):
-    inner = {"_blocks", "_optimizers", "models"}
-    wrong = [f"line {line}: {unit}" for line, unit in internal_imports(path) if unit in inner]
+@pytest.mark.parametrize("path", modules_of({"fusion", "rounds", "certificates"}), ids=relative)
+def test_servers_know_the_pool_only(path):
+    """Of the clients' side a server may use what a pool is made of, never blocks or folds."""
+    inner = tuple(f"skcfl.federation.{name}." for name in ("blocks", "folds", "scaling"))
+    wrong = [f"line {line}: {name}" for line, name in imports_of(path) if name.startswith(inner)]
     assert not wrong, "\n".join(wrong)
 
 

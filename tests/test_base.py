@@ -19,8 +19,8 @@ from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from skcfl.base import BaseFederated, _canonical
 from skcfl.estimators._flavours import GenericMixin
 from skcfl.exceptions import SingleClientWarning
+from skcfl.federation.result import Result
 from skcfl.models import LinearModel, Location
-from skcfl.solvers import Result
 
 # ------------------------------------------------------------------ data and a small method
 

@@ -16,7 +16,6 @@ from skcfl import (
     GTVRegressor,
     IFCARegressor,
 )
-from skcfl._contraction import contract, lam_max_bounds
 from skcfl.certificates import (
     RecoveryInterval,
     certify,
@@ -31,6 +30,7 @@ from skcfl.certificates import (
     well_connected,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.fusion.reduced import contract, lam_max_bounds
 from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L1, SquaredL2
@@ -271,7 +271,7 @@ def test_gap_bounds_the_excess_of_any_models():
 
 
 def gap_free_optimum(problem, lam):
-    from skcfl.solvers import admm
+    from skcfl.fusion.admm import admm
 
     return admm(problem, lam, tol=1e-10)[0].objective
 

@@ -2,6 +2,8 @@
 
 import decimal
 from collections import defaultdict
+from importlib import import_module
+from pkgutil import iter_modules
 
 import malformed
 import numpy as np
@@ -10,14 +12,21 @@ import pytest
 from scipy import sparse
 
 import skcfl
-from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
+from skcfl import (
+    LocalModels,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+    OracleClustersRegressor,
+    fusion,
+    rounds,
+)
 from skcfl.base import BaseFederated
-from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_regression
+from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.result import Result
 from skcfl.graphs import complete_graph, from_adjacency, knn_graph
 from skcfl.model_selection import lam_path
 from skcfl.models import MLP, LinearModel
-from skcfl.solvers import Result
 
 DATA = make_clustered_regression(6, 2, 3, n_samples=10, random_state=0)
 X, Y, GROUPS = DATA.X, DATA.y, DATA.groups
@@ -255,14 +264,17 @@ DEVELOPERS = {
 def test_every_public_name_is_called():
     modules = (
         *(malformed.graphs, malformed.datasets, malformed.certificates, malformed.inspection),
-        *(malformed.model_selection, malformed.penalties, malformed.solver_functions),
-        *(skcfl.models, skcfl),
+        *(malformed.model_selection, malformed.penalties, skcfl.models, skcfl),
+        *(import_module(f"skcfl.fusion.{info.name}") for info in iter_modules(fusion.__path__)),
+        *(import_module(f"skcfl.rounds.{info.name}") for info in iter_modules(rounds.__path__)),
     )
     called = defaultdict(int)
     for name in malformed.targets():
         called[name.split(".")[0].split("{")[0].split(" ")[0]] += 1
     for module in modules:
-        names = {n for n in module.__all__ if not n.endswith("Warning")} - DEVELOPERS
+        names = {
+            n for n in getattr(module, "__all__", ()) if not n.endswith("Warning")
+        } - DEVELOPERS
         assert not names - called.keys(), f"{module.__name__}: {names - called.keys()}"
 
 

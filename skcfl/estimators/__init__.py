@@ -1,21 +1,21 @@
 """The estimators; all import from ``skcfl``."""
 
 from ._clove import CLoVE, CLoVEClassifier, CLoVERegressor
-from ._convex import (
+from ._convex_clustered_fl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
 )
-from ._convex_cv import ConvexClusteredFLClassifierCV, ConvexClusteredFLRegressorCV
+from ._convex_clustered_fl_cv import ConvexClusteredFLClassifierCV, ConvexClusteredFLRegressorCV
+from ._convex_clustering import ConvexClustering
 from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
 from ._fpfc import FPFC, FPFCClassifier, FPFCRegressor
 from ._fpfc_cv import FPFCClassifierCV, FPFCRegressorCV
 from ._gtv import GTV, GTVClassifier, GTVRegressor
 from ._gtv_cv import GTVClassifierCV, GTVRegressorCV
 from ._ifca import IFCA, IFCAClassifier, IFCARegressor
-from ._local import LocalModels, LocalModelsClassifier, LocalModelsRegressor
+from ._local_models import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
-from ._points import ConvexClustering
 
 __all__ = [
     "FPFC",

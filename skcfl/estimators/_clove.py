@@ -3,10 +3,9 @@
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._docs import document
-from ..solvers import LossClusters
-from ..solvers._clove import EMBEDDINGS, MATCHINGS
+from ..rounds.choice import EMBEDDINGS, MATCHINGS, LossClusters
+from ._base_rounds import AlternatingClustering
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._rounds import AlternatingClustering
 
 __all__ = ["CLoVE", "CLoVEClassifier", "CLoVERegressor"]
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from .._docs import document
 from ..base import BaseFederated
-from ..solvers import alternate
+from ..rounds.loop import alternate
+from ._base_rounds import ROUND_CONSTRAINTS, make_options
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._rounds import ROUND_CONSTRAINTS, make_options
 
 __all__ = ["FedAvg", "FedAvgClassifier", "FedAvgRegressor"]
 

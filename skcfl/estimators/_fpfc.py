@@ -11,20 +11,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST, MOST_STEPS, NOT_NEGATIVE, POSITIVE, Count, about, real_array
 from .._docs import document
-from .._optimizers import OPTIMIZERS
 from ..base import BaseFederated
+from ..federation.optimizers import OPTIMIZERS
+from ..fusion.concave import FPFCOptions, FPFCState, fpfc
+from ..fusion.concave_path import FPFCSearch
+from ..fusion.concave_problem import FPFCProblem
+from ..fusion.path import FusionPath
+from ..fusion.search import Family, Judge, ModelSearch
 from ..penalties import CONCAVE, PENALTIES
-from ..solvers import (
-    Family,
-    FPFCOptions,
-    FPFCSearch,
-    FusionPath,
-    Judge,
-    ModelSearch,
-    fpfc,
-)
-from ..solvers._fpfc import FPFCState
-from ..solvers._fpfc_problem import FPFCProblem
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._lam_choice import LamChoiceMixin, warn_no_rows
 

@@ -4,7 +4,8 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._docs import document
-from ..solvers import FPFCRefits, ModelSearch
+from ..fusion.concave_path import FPFCRefits
+from ..fusion.search import ModelSearch
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
 from ._fpfc import _FPFC, FPFCClassifier, FPFCRegressor
 from ._lam_cv import LamCV, cv_constructor

@@ -4,8 +4,8 @@ import numpy as np
 
 from .._docs import document
 from .._groups import check_ids, encode, locate
+from ._base_fusion import Fusion, is_network
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._fusion import Fusion, is_network
 from ._network_fusion import NetworkFusionMixin
 
 __all__ = ["GTV", "GTVClassifier", "GTVRegressor", "NodesMixin"]
@@ -160,7 +160,7 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
     :math:`\|z\|^2 / 2`, or :math:`z'Qz / 2` with ``SquaredL2(Q)``.
 
     ``solver="primal_dual"`` is the paper's Algorithm 1 as message passing, with steps whose ratio
-    adapts; ``solver="auto"`` chooses, see :func:`skcfl.solvers.primal_dual`.
+    adapts; ``solver="auto"`` chooses, see :func:`skcfl.fusion.primal_dual.primal_dual`.
 
     A node without rows may have many best models, such as all those between its two
     neighbours' on a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster
@@ -169,15 +169,15 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
     **Networks**, and all local models without second derivatives, are trained by the same
     messages, with steps of Adam in place of the node updates, from one random start for all
     (differences of networks from unlike starts mean nothing):
-    :func:`skcfl.solvers.primal_dual_inexact`.  The problem is not convex, so there is no dual gap
-    (``dual_gap_`` is infinite) and no proof; the residual in ``history_`` says how far models and
-    flows are from a stationary point, relative to the first gradients and to the size of the
-    models.  The fit ends at ``tol``, and also once clusters did not change in 30 iterations,
-    models fit the flows to .01, and gradients are as small or fall no more.  Models of a cluster
-    then still differ a little, in ``params_`` and ``fusion_params_``; clusters are the components
-    of the edges whose flow is below :math:`\lambda A_{ij}`, which at a stationary point makes
-    models equal.  ``refit=True`` trains each cluster's network further, by rounds of model
-    averaging on its clients' rows.
+    :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.  The problem is not convex, so
+    there is no dual gap (``dual_gap_`` is infinite) and no proof; the residual in ``history_``
+    says how far models and flows are from a stationary point, relative to the first gradients
+    and to the size of the models.  The fit ends at ``tol``, and also once clusters did not change
+    in 30 iterations, models fit the flows to .01, and gradients are as small or fall no more.
+    Models of a cluster then still differ a little, in ``params_`` and ``fusion_params_``; clusters
+    are the components of the edges whose flow is below :math:`\lambda A_{ij}`, which at a
+    stationary point makes models equal.  ``refit=True`` trains each cluster's network further, by
+    rounds of model averaging on its clients' rows.
 
     References
     ----------

@@ -5,9 +5,9 @@ from numbers import Integral
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._docs import document
-from ..solvers import LeastLoss
+from ..rounds.loop import LeastLoss
+from ._base_rounds import AlternatingClustering
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._rounds import AlternatingClustering
 
 __all__ = ["IFCA", "IFCAClassifier", "IFCARegressor"]
 

@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST, real_array
-from ..solvers import Judge
+from ..fusion.search import Judge
 
 __all__ = ["LamChoiceMixin", "warn_no_rows"]
 

@@ -8,10 +8,10 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from .._checks import Count, about
+from ..fusion.search import FoldsJudge, ModelSearch
 from ..model_selection import ClientKFold
-from ..model_selection._path import check_lams
-from ..solvers import FoldsJudge, ModelSearch
-from ._fusion import Fusion
+from ..model_selection._lam_path import check_lams
+from ._base_fusion import Fusion
 
 __all__ = ["FusionCV", "LamCV", "cv_constructor"]
 

@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from ..solvers import fusion_path, primal_dual_inexact
-from ..solvers._primal_dual_inexact import N_LAMS, NetworkProblem
+from ..fusion.path import fusion_path
+from ..fusion.primal_dual_inexact import N_LAMS, NetworkProblem, primal_dual_inexact
 
 __all__ = ["NetworkFusionMixin"]
 
@@ -37,9 +37,9 @@ class NetworkFusionMixin:
         "solver_options": """\
             dict or None
             Further arguments of the solver by name, as ``{"participation": 0.4}`` for "pdmm":
-            see :func:`skcfl.solvers.admm`, :func:`skcfl.solvers.primal_dual`,
-            :func:`skcfl.solvers.pdmm`, and :func:`skcfl.solvers.primal_dual_inexact` for
-            networks.""",
+            see :func:`skcfl.fusion.admm.admm`, :func:`skcfl.fusion.primal_dual.primal_dual`,
+            :func:`skcfl.fusion.pdmm.pdmm`, and for networks
+            :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.""",
         "tol": """\
             float
             Relative duality gap to reach: the objective exceeds its minimum by less than

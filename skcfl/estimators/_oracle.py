@@ -4,9 +4,9 @@ import numpy as np
 
 from .._docs import document
 from ..base import BaseFederated
-from ..solvers import alternate
+from ..rounds.loop import alternate
+from ._base_rounds import ROUND_CONSTRAINTS, labels_of, make_options
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._rounds import ROUND_CONSTRAINTS, labels_of, make_options
 
 __all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegressor"]
 

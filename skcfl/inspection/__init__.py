@@ -4,10 +4,10 @@ Displays in the style of scikit-learn: a ``from_...`` method computes what is dr
 it, ``plot`` draws it again.  They need matplotlib (the extra ``plot``).
 """
 
+from ._cluster_path import ClusterPathDisplay
 from ._convergence import ConvergenceDisplay
-from ._graph import EmpiricalGraphDisplay
-from ._losses import LossMatrixDisplay, RoundsDisplay
-from ._path import ClusterPathDisplay
+from ._empirical_graph import EmpiricalGraphDisplay
+from ._loss_matrix import LossMatrixDisplay, RoundsDisplay
 
 __all__ = [
     "ClusterPathDisplay",

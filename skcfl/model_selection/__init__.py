@@ -4,7 +4,7 @@ What a clustered method is good for shows on new rows of clients it knows, so ev
 be in every training fold, and the groups have to reach the prediction that is scored.
 """
 
-from ._path import LamPath, lam_max, lam_path
+from ._lam_path import LamPath, lam_max, lam_path
 from ._scoring import grouped_scorer, per_client_scores
 from ._split import ClientKFold
 

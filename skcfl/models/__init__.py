@@ -1,8 +1,8 @@
 """Local models: what a client trains."""
 
 from ._autoencoder import Autoencoder
-from ._base import LocalModel
 from ._linear import LinearModel
+from ._local_model import LocalModel
 from ._location import Location
 from ._mlp import MLP
 

@@ -4,8 +4,8 @@ from abc import abstractmethod
 
 import numpy as np
 
-from .._newton import conjugate_gradients, newton, solve_scaled
-from ._base import LocalModel
+from ..numerics.newton import conjugate_gradients, newton, solve_scaled
+from ._local_model import LocalModel
 
 # Above this number of parameters Newton directions come from conjugate gradients.
 MAX_DENSE = 256

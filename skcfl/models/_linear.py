@@ -10,10 +10,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE, POSITIVE
-from .._newton import invert_scaled
-from ._base import check_class_weight, choose
+from ..numerics.newton import invert_scaled
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Wide
+from ._local_model import check_class_weight, choose
 from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
 from ._plain import plain_linear
 
@@ -53,7 +53,7 @@ class LinearModel(ConvexModel):
     alpha : "auto" or float, default="auto"
         L2 penalty of the coefficients; the intercept is free.  "auto" leaves it to the
         estimator, which sets a standard normal prior once a model (see
-        :meth:`skcfl.clients.ClientPool.penalised`); a model that is bound outside of an
+        :meth:`skcfl.federation.ClientPool.penalised`); a model that is bound outside of an
         estimator has none until then.
     fit_intercept : bool, default=True
         Whether to fit an intercept.

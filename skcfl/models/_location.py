@@ -5,9 +5,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE
-from .._newton import solve_scaled
-from ._base import choose
+from ..numerics.newton import solve_scaled
 from ._convex import ConvexModel
+from ._local_model import choose
 
 EPS = np.finfo(float).eps
 

@@ -3,7 +3,7 @@
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE, POSITIVE
-from ._base import check_class_weight
+from ._local_model import check_class_weight
 from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
 from ._network import NETWORK_CONSTRAINTS, Network
 

@@ -24,9 +24,9 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._blocks import one_client
-from .._optimizers import cache_slices
-from ._base import LocalModel, choose
+from ..federation.blocks import one_client
+from ..federation.optimizers import cache_slices
+from ._local_model import LocalModel, choose
 from ._plain import plain_network
 
 # Parameters of a network: beyond, a few copies of it do not fit into memory.

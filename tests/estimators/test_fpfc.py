@@ -22,18 +22,18 @@ from skcfl import (
     OracleClustersClassifier,
     OracleClustersRegressor,
 )
-from skcfl.clients import ClientPool
 from skcfl.datasets import (
     make_clustered_classification,
     make_clustered_regression,
     make_fedprox_classification,
     partition_label_swaps,
 )
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.concave_path import FPFCRefits
+from skcfl.fusion.concave_problem import FPFCProblem
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.penalties import SCAD
-from skcfl.solvers._fpfc_path import FPFCRefits
-from skcfl.solvers._fpfc_problem import FPFCProblem
 
 
 def regression(seed=0, **options):

@@ -460,7 +460,7 @@ def test_solvers_agree(penalty):
 
 
 def test_auto_passes_messages_on_large_sparse_graphs(monkeypatch):
-    import skcfl.estimators._fusion as fusion
+    import skcfl.estimators._base_fusion as fusion
 
     X, y, groups = sensors()
     gtv = GTVRegressor(0.05, **PLAIN, graph=CHAIN, nodes=NAMES)

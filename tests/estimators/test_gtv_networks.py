@@ -19,13 +19,12 @@ from skcfl import (
 )
 from skcfl.certificates import certify_partition, duality_gap
 from skcfl.datasets import make_rotated_digits
+from skcfl.fusion.primal_dual_inexact import NetworkProblem, primal_dual_inexact
 from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.inspection import EmpiricalGraphDisplay
 from skcfl.model_selection import lam_max, lam_path
 from skcfl.models import MLP, Autoencoder, LinearModel
 from skcfl.penalties import L1, L2, SquaredL2
-from skcfl.solvers import primal_dual_inexact
-from skcfl.solvers._primal_dual_inexact import NetworkProblem
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from skcfl import (
     LocalModelsClassifier,
     LocalModelsRegressor,
 )
-from skcfl.clients import ClientPool
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.result import Result
+from skcfl.fusion.search import Family, Judge, ModelSearch
 from skcfl.models import LinearModel, Location
-from skcfl.solvers import Family, Judge, ModelSearch
-from skcfl.solvers._result import Result
 
 
 def clusters(seed=0, **options):
@@ -286,7 +286,7 @@ def test_options_hold_in_the_search():
 
 
 def test_large_complete_graphs_do_not_compete(monkeypatch):
-    monkeypatch.setattr("skcfl.estimators._fusion.MAX_COMPLETE", 10)
+    monkeypatch.setattr("skcfl.estimators._base_fusion.MAX_COMPLETE", 10)
     data = clusters()
     model = ConvexClusteredFLRegressor().fit(data.X, data.y, groups=data.groups)
     search = model.lam_search_

@@ -6,7 +6,6 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import IFCA, CLoVE, CLoVEClassifier, IFCAClassifier
-from skcfl.clients import ClientPool
 from skcfl.datasets import (
     partition_dominant_class,
     partition_label_skew,
@@ -14,8 +13,9 @@ from skcfl.datasets import (
     partition_missing_class,
     partition_rotations,
 )
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import MLP, Autoencoder, LinearModel
-from skcfl.solvers import _starts
+from skcfl.rounds import starts as _starts
 
 SHIFTS = {
     "two classes": partition_label_skew,

@@ -21,10 +21,11 @@ from skcfl import (
     LocalModelsRegressor,
     OracleClustersClassifier,
 )
-from skcfl.clients import ClientPool
 from skcfl.datasets import make_rotated_digits
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import MLP, LinearModel
-from skcfl.solvers import Options, alternate, solve_local
+from skcfl.rounds.alone import solve_local
+from skcfl.rounds.loop import Options, alternate
 
 CLASSIFIERS = [
     FedAvgClassifier,

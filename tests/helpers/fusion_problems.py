@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import currently_in_test_context, reject
 
-from skcfl._contraction import FusionProblem
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import Graph, complete_graph, from_adjacency, knn_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L2

@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 
 import skcfl
 from skcfl import certificates, datasets, graphs, inspection, model_selection, penalties
-from skcfl import solvers as solver_functions
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
 
@@ -714,8 +713,13 @@ def model_targets():
 
 
 def solver_targets():
-    from skcfl._contraction import FusionProblem
-    from skcfl.clients import ClientPool
+    from skcfl.federation.inprocess import ClientPool
+    from skcfl.fusion.admm import admm
+    from skcfl.fusion.ama import ama
+    from skcfl.fusion.mean_regularised import mean_regularised
+    from skcfl.fusion.pdmm import pdmm
+    from skcfl.fusion.primal_dual import primal_dual
+    from skcfl.fusion.reduced import FusionProblem
 
     X, y, groups = rows("regressor")
     codes = np.unique(groups, return_inverse=True)[1]
@@ -725,8 +729,8 @@ def solver_targets():
         return ClientPool(model, X, y, codes, N_CLIENTS, random_state=0)
 
     skip = {"problem", "state", "verbose", "rng", "contraction", "certify"}
-    for name in ("admm", "ama", "primal_dual", "pdmm", "mean_regularised"):
-        function = getattr(solver_functions, name)
+    for function in (admm, ama, primal_dual, pdmm, mean_regularised):
+        name = function.__name__
         parameters = {
             n: p.default
             for n, p in inspect.signature(function).parameters.items()

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import skcfl.models._network
 from skcfl import IFCA, FedAvg
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import MLP, Autoencoder
 from skcfl.models._network import ACTIVATIONS
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 import skcfl.models._convex
 import skcfl.models._linear
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import LinearModel
 
 seeds = st.integers(0, 2**32 - 1)

@@ -9,9 +9,9 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-import skcfl.clients
+import skcfl.federation.inprocess
 import skcfl.models._network
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import MLP, LinearModel
 from skcfl.models._network import ACTIVATIONS
 
@@ -367,7 +367,7 @@ def test_threads_change_nothing(form, monkeypatch):
     w = problem.models(problem.m)
     pools = [problem.pool(form, block_bytes=200, n_jobs=k) for k in (1, 2)]
     assert len(pools[1]._blocks) > 8
-    monkeypatch.setattr(skcfl.clients, "PARALLEL_WORK", 0)
+    monkeypatch.setattr(skcfl.federation.inprocess, "PARALLEL_WORK", 0)
     one, two = (everything(pool, w) for pool in pools)
     for name, a in one.items():
         assert_array_equal(two[name], a, err_msg=name)

@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 
 from skcfl import ConvexClusteredFLClassifier
-from skcfl._blocks import SparseBlock, make_blocks
-from skcfl.clients import ClientPool
+from skcfl.federation.blocks import SparseBlock, make_blocks
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import LinearModel, _convex, _linear
 
 # Least squares are factorised.

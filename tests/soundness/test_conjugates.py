@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import LinearModel
 
 

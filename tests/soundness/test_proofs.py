@@ -14,8 +14,6 @@ from exact_fusion import ExactLine, exact_flow_value
 from fusion_problems import LOSSES, groups_of, make_points, make_problem, make_rows, optimum
 
 from skcfl import ConvexClusteredFL
-from skcfl._contraction import FusionProblem, contract, lam_max_bounds
-from skcfl._flows import flow_values
 from skcfl.certificates import (
     certify,
     certify_partition,
@@ -23,11 +21,15 @@ from skcfl.certificates import (
     theorem_bounds,
     well_connected,
 )
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.admm import admm
+from skcfl.fusion.flows import flow_values
+from skcfl.fusion.pdmm import pdmm
+from skcfl.fusion.primal_dual import primal_dual
+from skcfl.fusion.reduced import FusionProblem, contract, lam_max_bounds
 from skcfl.graphs import Graph, complete_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L1, L2
-from skcfl.solvers import admm, pdmm, primal_dual
 
 CLEAN, EXTREME = ("plain",), ("scales", "ties", "light", "mixed", "near", "huge")
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import LinearModel
-from skcfl.solvers import LossClusters, Options, alternate
-from skcfl.solvers._clove import embed
+from skcfl.rounds.choice import LossClusters, embed
+from skcfl.rounds.loop import Options, alternate
 
 sizes = {
     "d": st.integers(2, 12),

@@ -11,11 +11,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.concave import FPFCOptions, fpfc
+from skcfl.fusion.concave_problem import FPFCProblem
 from skcfl.models import LinearModel
 from skcfl.penalties import SCAD
-from skcfl.solvers import FPFCOptions, fpfc
-from skcfl.solvers._fpfc_problem import FPFCProblem
 
 ROUNDS = 30
 

@@ -12,7 +12,6 @@ from fusion_problems import LOSSES, make_graph, make_points, make_problem, optim
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from skcfl._contraction import contract, lam_max_bounds
 from skcfl.certificates import (
     certify,
     clustering_error_bound,
@@ -20,10 +19,11 @@ from skcfl.certificates import (
     gap_of,
     well_connected,
 )
+from skcfl.fusion.admm import admm
+from skcfl.fusion.primal_dual import primal_dual
+from skcfl.fusion.reduced import contract, lam_max_bounds
 from skcfl.graphs import Graph, from_adjacency, knn_graph
 from skcfl.penalties import L1, L2, SquaredL2
-from skcfl.solvers import admm
-from skcfl.solvers._primal_dual import primal_dual
 
 SOLVERS = {"admm": admm, "primal_dual": primal_dual}
 PENALTIES = (L2(), L1(), SquaredL2(), SquaredL2(Q=[[2.0, 0.3], [0.3, 1.0]]))

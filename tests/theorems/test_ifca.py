@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from skcfl.clients import ClientPool
+from skcfl.federation.inprocess import ClientPool
 from skcfl.models import LinearModel
-from skcfl.solvers import Options, alternate
+from skcfl.rounds.loop import Options, alternate
 
 # Constants of Theorem 1: step gamma = C1 / p, floor C2 sigma / p sqrt(d / (m n')).  Its third
 # term, exp(-c n'), is below rounding under the premise on n' that `meets_premises` asks.

@@ -1,0 +1,129 @@
+"""The base of clusterers of points, where every row is a client of its own.
+
+Like ``base.py`` the only place above the pool of clients that sees rows: ``fit`` checks them and
+builds the pool, a subclass solves.
+"""
+
+import copy
+import warnings
+from abc import ABCMeta, abstractmethod
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ._checks import about, check_size, refuse_masked
+from .base import Task, _canonical
+from .federation.inprocess import ClientPool
+
+__all__ = ["BasePoints"]
+
+
+class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
+    """Base of the clusterers of points; a subclass has ``_local_model`` and ``_solve``.
+
+    Points are moved so that their mean is the origin, and centres back: where the origin of the
+    features lies means nothing to a method that only knows distances, but far from it squares
+    cost digits.
+    """
+
+    @abstractmethod
+    def _local_model(self):
+        """The local model of a point, not bound."""
+
+    @abstractmethod
+    def _solve(self, pool):
+        """Cluster the points of `pool`, one a client; return a Result."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Cluster points.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The points.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the solver stopped before it reached its tolerance.
+        """
+        task = self._task(X)
+        header, result = task.header, self._solve(task.pool)
+        centres = np.asarray(result.cluster_params, dtype=np.float64) + task.options["shift"]
+        order, labels = _canonical(np.asarray(result.labels), len(centres))
+        fitted = {
+            "n_features_in_": header.n_features_in_,
+            "labels_": labels,
+            "n_clusters_": len(order),
+            "cluster_sizes_": np.bincount(labels, minlength=len(order)),
+            "cluster_centers_": centres[order].astype(task.pool.dtype, copy=False),
+            "objective_": float(result.objective),
+            "n_iter_": int(result.n_iter),
+            "history_": dict(result.history),
+        }
+        if hasattr(header, "feature_names_in_"):
+            fitted["feature_names_in_"] = header.feature_names_in_
+        fitted.update({f"{k}_": v for k, v in result.extra.items()})
+        fitted["_solution"] = fitted["cluster_centers_"][labels], fitted.get("dual_coef_")
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # what an earlier fit of another kind may have left
+        vars(self).update(fitted)
+        if not result.converged:
+            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _task(self, X, y=None, groups=None, sample_weight=None):
+        """Check the points and make clients of them: what a fit is about."""
+        for name, value in {"groups": groups, "sample_weight": sample_weight}.items():
+            if value is not None:
+                raise ValueError(
+                    f"{type(self).__name__} takes no {name}: every point is a client of its own, "
+                    "and every client counts once."
+                )
+        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
+        X = header._check_points(X)
+        (n, d), shift = X.shape, X.mean(axis=0, dtype=np.float64)
+        model = self._local_model().bind(d, dtype=X.dtype)
+        centred = (X - shift).astype(X.dtype, copy=False)
+        pool = ClientPool(model, centred, None, np.arange(n), n)
+        return Task(header, pool, np.arange(n), None, {"shift": shift}, None)
+
+    def _check_points(self, X, reset=True, dtype=(np.float64, np.float32)):
+        """Points as an array of numbers that arithmetic can bear."""
+        refuse_masked(X, "X")
+        with about("X"):
+            if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+                raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
+            dtype = list(dtype) if isinstance(dtype, tuple) else dtype
+            X = validate_data(self, X, reset=reset, dtype=dtype)
+        check_size(X, "X")
+        return X
+
+    def predict(self, X):
+        """Cluster of the nearest centre.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            New points.  For those of fit see ``labels_``: clusters need not be the regions
+            nearest to their centres.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Number of the cluster of each point.
+        """
+        check_is_fitted(self)
+        X = self._check_points(X, reset=False, dtype=self.cluster_centers_.dtype)
+        return pairwise_distances_argmin(X, self.cluster_centers_)

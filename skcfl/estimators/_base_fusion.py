@@ -1,0 +1,634 @@
+r"""Fusion methods: what convex clustering, GTV minimisation and others share.
+
+All of them solve one problem,
+
+    minimise  sum_i f_i(x_i) + lam sum_{i<j} w_ij phi(x_i - x_j),
+
+and differ in the graph ``w`` and the penalty ``phi``; a method is a subclass of :class:`Fusion`
+and three classes with its defaults.
+"""
+
+import inspect
+import warnings
+from functools import partial
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+
+from .._checks import NOT_NEGATIVE
+from ..base import BaseFederated
+from ..certificates import gap_of, proved_apart
+from ..federation.result import Result
+from ..fusion.admm import admm
+from ..fusion.bic_search import LamSearch
+from ..fusion.mean_regularised import is_mean_regularised, mean_regularised
+from ..fusion.path import fusion_path, lam_grid
+from ..fusion.pdmm import pdmm
+from ..fusion.primal_dual import primal_dual
+from ..fusion.reduced import FusionProblem, compare_own_models, lam_max_bounds
+from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, Family, Judge, ModelSearch
+from ..graphs import Graph, complete_graph, knn_graph
+from ..graphs.graph import graph_of_matrix
+from ..penalties import PENALTIES, Penalty, make_penalty
+from ..rounds.alone import solve_local
+from ..rounds.polish import solve_pooled
+from ._lam_choice import LamChoiceMixin, warn_no_rows
+
+__all__ = ["Fusion", "FusionMixin"]
+
+SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
+# What a solver is told by the parameters of the estimator.
+_TOLD = {"problem", "lam", "tol", "max_iter", "state", "verbose", "rng", "certify"}
+# Values of lam that a search begins with, and how far beyond the bound everything is fused.
+N_LAMS, BEYOND = 10, 1.01
+# Numbers of an edge array of the complete graph beyond which "auto" compares neighbours only, but
+# for the squared penalty, which needs no such arrays.
+MAX_COMPLETE = 1_000_000
+# Rows that shrinkage is worth, a parameter, where the neighbours of a client are looked for.
+SHRINKAGE = 0.3
+# Parameters of all clients from which a search makes partitions on sparse graphs exact.
+LARGE_PROBLEM = 5000
+# Nodes of a sparse graph beyond which messages along its edges are cheaper than the linear systems
+# of the ADMM, by the figures of benchmarks/gtv.py.
+LARGE_GRAPH = 1500
+# Parameters up to which models are compared by what their difference does to the predictions.
+MAX_METRIC = 256
+
+_SHARED_GRAPH = """\
+            - a matrix of weights, dense or sparse, symmetric, one row and column a client *in the
+              order of the sorted ids* (``np.unique(groups)``); a :class:`~skcfl.graphs.Graph` with
+              its nodes in that order; or a networkx graph whose nodes are the ids."""
+
+
+class FusionMixin:
+    """What clustering clients and clustering points have in common: the path of lam.
+
+    A subclass has ``_solver(problem)``, which returns the solver with its options.
+    """
+
+    _parameter_constraints = {
+        "lam": [StrOptions({"auto"}), NOT_NEGATIVE],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "warm_start": ["boolean"],
+    }
+
+    _doc_parameters = {
+        "lam": """\
+            "auto" or float
+            Weight of the penalty, not negative: 0 gives every client its own model, a large value
+            one model to all (of each component of the graph). No number suits all data, so "auto"
+            looks for one: it goes up a path of values, refits the clusters of every partition met
+            on their pooled rows, and takes the partition of the least Bayesian information
+            criterion, at the least value where it was met (the notes of
+            :class:`ConvexClusteredFL` have the formula).""",
+        "max_iter": """\
+            int
+            Most iterations; a ``ConvergenceWarning`` says what was missing when they were not
+            enough.""",
+        "tol": """\
+            float
+            Relative duality gap to reach: the objective exceeds its minimum by less than
+            ``tol`` times its value.""",
+        "warm_start": """\
+            bool
+            Whether to start from the solution of the last fit, at whatever ``lam`` it was. An
+            earlier fit with other clients, another graph or other parameters is no start and not
+            used. Saves time on a path of ``lam``, and changes nothing beyond ``tol``.""",
+    }
+
+    _doc_attributes = {
+        "lam_": """\
+            float
+            The ``lam`` of the fit.""",
+        "lam_search_": """\
+            dict of str to ndarray
+            With ``lam="auto"``: the values tried, "lam", ascending, and "n_clusters" and
+            "criterion" at each.""",
+        "graph_": """\
+            Graph
+            The graph of the fit, its nodes in the order of ``groups_``.""",
+        "dual_gap_": """\
+            float
+            Bound of how much ``objective_`` exceeds the minimum, from a dual solution, the
+            rounding of its own arithmetic included.""",
+        "dual_coef_": """\
+            ndarray of shape (n_clients, n_params)
+            Force of the penalty on each client, the net outflow of the dual solution: minus the
+            gradient of the client's objective at the solution.""",
+        "partition_certified_": """\
+            bool
+            Whether ``labels_`` are proved to be the clusters of an exact solution, in exact
+            arithmetic. False only says that no proof was found, or that rounding decides: then
+            ``labels_`` are the equal models of the iterate that reached ``tol``, and another start
+            or a smaller ``tol`` may show others.""",
+        "objective_": """\
+            float
+            Value of the penalised objective at ``fusion_params_``.""",
+        "n_iter_": """\
+            int
+            Number of iterations at ``lam_``.""",
+        "history_": """\
+            dict of str to ndarray
+            What happened at ``lam_`` from check to check: objective, duality gap, number of
+            clusters, numbers sent to and by the server.""",
+    }
+
+    def _minimise(self, problem, lam, groups=None):
+        """Solve at a lam, from the last solution if that is asked for."""
+        run = self._solver(problem)
+        state = None
+        if lam == 0.0 or problem.n == 1:
+            # Nothing to compare: with one client any lam gives it its own model.
+            result = self._solve_apart(problem)
+        else:
+            warm = getattr(self, "warm_start", False)
+            key = (run.func, groups, problem.d, problem.graph)
+            state = self._state_of(key) if warm else None
+            result, state = run(problem, lam, state=state)
+            if warm:
+                self._warm = key, state
+        result.extra["lam"] = float(lam)
+        return result
+
+    def _best_partition(self, problem):
+        """The lam of the best partition by the information criterion, and the search."""
+        if not problem.penalty.norm:
+            raise ValueError(
+                "criterion='bic' compares the clusters that different lam give, but the penalty "
+                f"{problem.penalty!r} forms none."
+            )
+        solve, max_iter = self._searcher(problem)
+        search = LamSearch(problem, partial(solve, problem), self.verbose, max_iter)
+        lam, result, state = search.run()
+        if lam == 0.0:
+            result = self._solve_apart(problem)
+        else:
+            run = self._solver(problem)
+            if solve.func is not run.func:
+                result, state = run(problem, lam)  # a state means nothing to another solver
+            elif not (result.converged and result.extra["partition_certified"]):
+                result, state = run(problem, lam, state=state)
+        result.extra.update(lam=float(lam), lam_search=search.record())
+        return search.criteria[search.best[0]], result
+
+    def _searcher(self, problem):
+        """The fastest solver, which goes along the path, and its iterations for a lam."""
+        solve = fastest(problem)
+        iterations = 300 if solve is admm else 600
+        return partial(solve, tol=self.tol), min(iterations, self.max_iter)
+
+    def _state_of(self, key):
+        """State of the last fit if it was of such a problem, else None."""
+        old, state = getattr(self, "_warm", (None, None))
+        if old is None or state is None or old[0] != key[0] or old[2] != key[2]:
+            return None
+        same = np.array_equal(old[1], key[1]) and _same_graph(old[3], key[3])
+        return state if same else None
+
+    def _path(self, problem, lams):
+        """FusionPath over ascending `lams`, as fits at them would give it."""
+        run = self._solver(problem)
+
+        def solve(lam, state):
+            if lam == 0.0 or problem.n == 1:
+                return self._solve_apart(problem), None
+            return run(problem, lam, state=state)
+
+        refit = partial(self._refit, problem) if getattr(self, "refit", False) is True else None
+        return fusion_path(problem, lams, solve, refit)
+
+    def _solve_apart(self, problem):
+        """Each client's own model, the solution at lam = 0."""
+        return _solve_apart(problem)
+
+    def _refit(self, problem, labels, theta):
+        """Each cluster's model on the pooled rows of its clients."""
+        return solve_pooled(problem.pool, labels, theta)[0]
+
+    def _solve_at(self, problem, lam):
+        """Result at a given lam."""
+        if lam == 0.0 or problem.n == 1:
+            return self._solve_apart(problem)
+        return self._solver(problem)(problem, lam)[0]
+
+    def _lam_grid(self, problem, n_lams, ratio=None, rough=False):
+        """Values of lam for a path."""
+        return lam_grid(problem, n_lams, ratio, rough)
+
+    def _lam_bounds(self, problem):
+        """Bounds of the lam where everything fuses."""
+        return lam_max_bounds(problem)
+
+
+class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
+    """Base of the fusion methods of clients."""
+
+    _parameter_constraints = {
+        "graph": [
+            StrOptions({"auto", "complete", "knn"}),
+            "array-like",
+            "sparse matrix",
+            Graph,
+            HasMethods(["neighbors"]),
+        ],
+        "penalty": [StrOptions({"auto", *PENALTIES}), Penalty],
+        "solver": [StrOptions({"auto", *SOLVERS})],
+        "solver_options": [dict, None],
+        "refit": [StrOptions({"auto"}), "boolean"],
+    }
+
+    _doc_parameters = {
+        "lam": """\
+            "auto" or float
+            Weight of the penalty, not negative: 0 gives every client its own model, a large value
+            one model to all (of each component of the graph). No number suits all data, so "auto"
+            looks for one by ``criterion``, and chooses what else is left open with it: ``graph``,
+            ``penalty``, ``refit`` and ``alpha`` of "auto". The values tried go from 0 to where
+            everything fuses, and others are tried around the best one.""",
+        "graph": f"""\
+            {{"auto", "complete", "knn"}}, array-like, sparse matrix, Graph or networkx graph
+            Whose models are compared, and the weights ``w_ij``:
+
+            - "auto": with ``lam="auto"`` the next two compete, "complete" as long as its pairs
+              are few (a million numbers: some hundred clients) or the penalty is "squared_l2",
+              which needs none; with a number for ``lam`` it is "complete";
+            - "complete": all pairs, with weight 1;
+            - "knn": every client with the 5 that have the most similar local models, with weights
+              between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`.
+              Best where clients have few rows;
+{_SHARED_GRAPH}""",
+        "penalty": """\
+            {"auto", "l2", "l1", "squared_l2"} or Penalty
+            The function ``phi`` of the difference of two clients' parameters. "l2", the Euclidean
+            norm, makes whole models equal and so forms clusters; "l1", the sum of absolute
+            values, makes single parameters equal; "squared_l2", half the squared norm, only draws
+            models towards each other and forms no clusters, which suits clients that differ
+            without being in clusters. "auto": with ``lam="auto"`` "l2" and "squared_l2" compete;
+            with a number for ``lam`` it is "l2".""",
+        "solver": """\
+            {"auto", "admm", "primal_dual", "pdmm"}
+            Algorithm; all give the same solution. "admm" is the alternating direction method of
+            multipliers with an automatic step and exact partitions, which needs fewest iterations.
+            "primal_dual" passes messages along the edges, with exact partitions too; its
+            iterations solve no linear system and are cheaper on large graphs. "auto" is
+            "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm";
+            "squared_l2" on the complete graph is solved as a smooth problem in the mean model.
+            "pdmm" is the parallel direction method of multipliers, in which some of the clients
+            may take part in a round.""",
+        "solver_options": """\
+            dict or None
+            Further arguments of the solver by name, as ``{"participation": 0.4}`` for "pdmm":
+            see :func:`skcfl.fusion.admm.admm`, :func:`skcfl.fusion.primal_dual.primal_dual` and
+            :func:`skcfl.fusion.pdmm.pdmm`.""",
+        "refit": """\
+            "auto" or bool
+            Whether to fit each cluster's model anew on the pooled rows of its clients, once the
+            clusters are known. The penalty also draws the models of different clusters to each
+            other; refitting takes that away, which is right where there are clusters and wrong
+            where clients differ without them. "auto": with ``lam="auto"`` both compete; with a
+            number for ``lam`` it is False. The penalised models are kept in
+            ``fusion_params_``.""",
+    }
+
+    _doc_attributes = {
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            Cluster of each client, in the order of ``groups_``: clients whose models are equal,
+            not nearly so. Clusters are numbered from 0 by decreasing number of clients, equal
+            ones by their first client. ``sample_labels`` gives one label a row.""",
+        "fusion_params_": """\
+            ndarray of shape (n_clients, n_params)
+            Solution of the penalised problem, before any refit.""",
+        "penalty_": """\
+            str
+            The penalty of the fit.""",
+        "floats_up_": """\
+            int
+            Numbers sent by the clients to the server in the whole fit, the search of ``lam``
+            and the refit included.""",
+    }
+
+    # ------------------------------------------------------------------------------ solve
+
+    def _solve_options(self, groups):
+        return {"groups": groups}
+
+    def _solve(self, pool, groups):
+        if self.lam == "auto" and pool.n_clients > 1:
+            return self._choose(pool, groups)
+        problem = self._problem(pool, groups)
+        lam = 0.0 if self.lam == "auto" else self.lam
+        return self._finish(problem, self._minimise(problem, lam, groups), self.refit is True)
+
+    def _choose(self, pool, groups):
+        """Fit at the lam, and with the rest of what is left open, that the criterion chooses."""
+        if self.criterion == "bic":
+            return self._choose_partition(pool, groups)
+        if not Judge.can_judge(pool):
+            warn_no_rows()
+            return self._choose_partition(pool, groups)
+        families, problems = self._families(pool, groups, N_LAMS)
+        judge = self._held_out(pool)
+        search = ModelSearch(
+            families, judge, self._alphas(pool), pool.second_order, self.n_jobs, self.verbose
+        )
+        search.run(pool.ledger)
+        return self._fit_best(pool, groups, problems, search)
+
+    def _fit_best(self, pool, groups, problems, search):
+        """Fit what a search has chosen to all rows."""
+        if search.warning:
+            warnings.warn(search.warning, UserWarning, stacklevel=7)
+        best, lam = search.best, search.best.lam
+        family, problem = search.families[best.family], problems[best.family]
+        if best.alpha is not None and best.alpha != pool.model.alpha_:
+            pool = pool.penalised(best.alpha)
+            problem = family.problem(pool)
+            if lam >= family.fused:
+                lam = max(lam, BEYOND * lam_max_bounds(problem, tol=1e9)[1])
+        result = self._minimise(problem, float(lam), groups)
+        result.model = pool.model
+        result.extra["lam_search"] = search.record()
+        return self._finish(problem, result, best.refit)
+
+    def _choose_partition(self, pool, groups):
+        """Fit the partition of the least information criterion, refitted."""
+        if self.refit is False:
+            raise ValueError(
+                "criterion='bic' judges refitted models, which is what it returns: refit must be "
+                "'auto' or True, got False."
+            )
+        best = None
+        for graph, penalty in self._kinds(pool, partitions=True):
+            problem = self._problem(pool, groups, graph, penalty)
+            criterion, result = self._best_partition(problem)
+            if best is None or criterion < best[0]:
+                best = criterion, problem, result
+        return self._finish(*best[1:], True)
+
+    def _kinds(self, pool, partitions=False):
+        """Graphs and penalties that compete."""
+        graphs = ["complete", "knn"] if self._is("graph", "auto") else [self.graph]
+        penalties = [self.penalty]
+        if self._is("penalty", "auto"):
+            forms = partitions or self.refit is True
+            penalties = ["l2"] if forms else ["l2", "squared_l2"]
+        kinds = [(graph, penalty) for graph in graphs for penalty in penalties]
+        if len(graphs) == 1:
+            return kinds
+        n, d = pool.n_clients, pool.n_params
+        too_many = n * (n - 1) // 2 * d > MAX_COMPLETE
+        return [
+            (graph, penalty)
+            for graph, penalty in kinds
+            if not (graph == "complete" and penalty != "squared_l2" and too_many)
+            and not (graph == "knn" and penalty == "squared_l2" and len(penalties) > 1)
+        ]
+
+    def _is(self, name, value):
+        """Whether a parameter is this string."""
+        parameter = getattr(self, name)
+        return isinstance(parameter, str) and parameter == value
+
+    def _families(self, pool, groups, n_lams, ratio=None, lams=None):
+        """What competes, and the problem of each on all rows."""
+        families, problems = [], []
+        for graph, penalty in self._kinds(pool):
+            make = partial(self._problem, groups=groups, graph=graph, penalty=penalty)
+            problem = make(pool)
+            norm = problem.penalty.norm
+            refits = (False, True) if self.refit == "auto" else (self.refit is True,)
+            given = (
+                lams if lams is not None else self._lam_grid(problem, n_lams, ratio, rough=True)
+            )
+            families.append(
+                Family(
+                    name={"graph": _named(graph), "penalty": _named(penalty)},
+                    problem=make,
+                    solve=self._roughly,
+                    refit=self._refit,
+                    refits=refits if norm else refits[:1],
+                    lams=given,
+                    fused=self._fused_from(problem, given) if lams is None else np.inf,
+                    grows=lams is None,
+                    refines=pool.second_order,
+                )
+            )
+            problems.append(problem)
+        return families, problems
+
+    def _fused_from(self, problem, lams):
+        """The value of a grid from which on everything is fused."""
+        return float(lams[-1]) if problem.penalty.norm and lams[-1] > 0.0 else np.inf
+
+    def _roughly(self, problem, lam, state):
+        """Result and state at a lam, as accurate as a search needs; infinity fuses everything."""
+        if lam == 0.0:
+            return self._solve_apart(problem), None
+        if np.isinf(lam):
+            return _solve_fused(problem), None
+        run = self._solver(problem)
+        known = inspect.signature(run.func).parameters
+        rough = {
+            "tol": max(self.tol, SEARCH_TOL),
+            "max_iter": min(self.max_iter, SEARCH_ITERATIONS),
+            "verbose": 0,
+        }
+        # Partitions need no proof before one is chosen, but where clients are many it saves
+        # iterations: along a path the next is proved at once.
+        if "contraction" in known:
+            large = problem.n * problem.d > LARGE_PROBLEM and not problem.graph.is_complete
+            rough["contraction"] = large and run.keywords.get("contraction", True)
+        if "certify" in known:
+            rough["certify"] = False
+        return run(problem, lam, state=state, **rough)
+
+    def _problem(self, pool, groups, graph=None, penalty=None):
+        """The fusion problem of these clients."""
+        if not pool.second_order:
+            raise ValueError(
+                f"{type(self).__name__} needs a local model with a convex objective and exact "
+                f"proximal points, got {pool.model_name}. Use a linear model, or another method: "
+                "GTV with graph='complete' has the same penalty and takes networks."
+            )
+        graph = self._make_graph(pool, groups, graph)
+        return FusionProblem(pool, graph, self._make_penalty(penalty))
+
+    def _make_penalty(self, penalty=None):
+        """The penalty, "l2" where it is left open and nothing competes."""
+        penalty = self.penalty if penalty is None else penalty
+        return make_penalty("l2" if isinstance(penalty, str) and penalty == "auto" else penalty)
+
+    def _finish(self, problem, result, refit):
+        """Refit the clusters if that is asked for, and keep what the fit publishes."""
+        result.extra.update(
+            graph=problem.graph,
+            penalty=_named(problem.penalty),
+            refit=bool(refit),
+            fusion_params=result.params,
+        )
+        if refit:
+            theta = self._refit(problem, result.labels, result.cluster_params)
+            result.cluster_params, result.params = theta, None
+        return result
+
+    def _solver(self, problem):
+        """The solver with all its options, to be called with the problem and lam."""
+        solve = self._algorithm(problem)
+        name, options = solve.__name__, self.solver_options or {}
+        known = inspect.signature(solve).parameters
+        unknown = set(options) - (set(known) - _TOLD)
+        if unknown:
+            raise ValueError(
+                f"solver_options has {sorted(unknown)}, which solver={name!r} does not know; its "
+                f"options are {sorted(set(known) - _TOLD)}."
+            )
+        told = {"tol": self.tol, "max_iter": self.max_iter, "verbose": self.verbose}
+        if "certify" in known:
+            told["certify"] = True
+        if "rng" in known:
+            told["rng"] = problem.pool.random_state
+        return partial(solve, **told, **options)
+
+    def _algorithm(self, problem):
+        """The solver that is asked for."""
+        return fastest(problem) if self.solver == "auto" else SOLVERS[self.solver]
+
+    # ------------------------------------------------------------------------------ graph
+
+    def _neighbourhood(self, pool):
+        """Where clients lie, for the graph of nearest neighbours."""
+        return _neighbourhood(pool)
+
+    def _make_graph(self, pool, groups, graph=None):
+        """The graph of the clients, in the order of their sorted ids."""
+        graph, n = self.graph if graph is None else graph, pool.n_clients
+        if isinstance(graph, str):
+            if graph in ("auto", "complete") or n == 1:
+                return complete_graph(n)
+            return knn_graph(self._neighbourhood(pool), connected=True)
+        if is_network(graph):
+            graph = _aligned(graph, groups)
+        graph = as_graph(graph)
+        if graph.n_nodes != n:
+            raise ValueError(
+                f"graph has {graph.n_nodes} nodes, but there {_clients(n)}. It must have one node "
+                "a client, in the order of the sorted ids, np.unique(groups)."
+            )
+        return graph
+
+
+def fastest(problem):
+    """The solver for such a problem, by what was measured."""
+    if is_mean_regularised(problem):
+        return mean_regularised
+    graph = problem.graph
+    return primal_dual if graph.n_nodes > LARGE_GRAPH and not graph.is_complete else admm
+
+
+def is_network(graph):
+    """Whether this is a networkx graph."""
+    return hasattr(graph, "nodes") and hasattr(graph, "edges")
+
+
+def as_graph(graph):
+    """Graph of a matrix of weights; a Graph is returned as it is."""
+    return graph if isinstance(graph, Graph) else graph_of_matrix(graph, "graph")
+
+
+def _clients(n):
+    return f"are {n} clients" if n > 1 else "is 1 client"
+
+
+def _aligned(network, groups):
+    """Matrix of weights of a networkx graph, its nodes in the order of the clients."""
+    import networkx
+
+    ids = [0] if groups is None else groups.tolist()
+    nodes = set(network.nodes)
+    if nodes == set(ids):
+        order = ids
+    elif nodes == set(range(len(ids))):
+        order = range(len(ids))
+    else:
+        odd = sorted(map(repr, nodes.difference(ids)))
+        raise ValueError(
+            f"The nodes of graph must be the ids of the clients (or 0 to {len(ids) - 1}, in the "
+            f"order of the sorted ids). It has {len(nodes)} nodes, there {_clients(len(ids))}"
+            f"{f', and {odd[0]} is none of them' if odd else ''}."
+        )
+    return networkx.to_scipy_sparse_array(network, nodelist=list(order), dtype=float)
+
+
+def _neighbourhood(pool):
+    """Where clients lie, for the graph of nearest neighbours: (n_clients, n_params).
+
+    Their local models, drawn to the common one as if by some rows more, because with few rows
+    they are mostly noise; in coordinates in which the length of a difference is what it does to
+    the predictions, so that the units of the features do not matter.
+    """
+    n, p = pool.n_clients, pool.n_params
+    together = np.zeros(n, dtype=np.intp)
+    common, _, _ = solve_pooled(pool, together, np.zeros((1, p)))
+    curvature = np.maximum(pool.spectrum()[2], 1e-12)
+    typical = np.exp(np.log(curvature).mean())
+    rows = np.maximum(pool.client_weights, 1e-12)
+    W = pool.prox(np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
+    W = pool.centre(W)
+    if p > MAX_METRIC:
+        return W
+    values, vectors = np.linalg.eigh(pool.hessians(common, together)[0])
+    return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _same_graph(a, b):
+    if a is b:
+        return True
+    if a.is_complete or b.is_complete:
+        return a.is_complete and b.is_complete and (a.n_nodes, a.weight) == (b.n_nodes, b.weight)
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name))
+        for name in ("heads", "tails", "weights")
+    )
+
+
+def _named(value):
+    """What graphs and penalties are called where they are published."""
+    names = {kind: name for name, kind in PENALTIES.items()}
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Penalty):
+        plain = type(value) in names and not any(
+            v is not None for v in value.get_params().values()
+        )
+        return names[type(value)] if plain else repr(value)
+    return "given"
+
+
+def _solve_fused(problem):
+    """One model for all that paths of edges join, every client counting once."""
+    labels, ones = problem.graph.components(), np.ones(problem.n)
+    theta = np.zeros((int(labels.max()) + 1, problem.d))
+    np.add.at(theta, labels, problem.local_models())
+    theta /= np.bincount(labels)[:, None]
+    theta = solve_pooled(problem.pool, labels, theta, ones)[0]
+    return Result(cluster_params=theta, labels=labels, params=theta[labels])
+
+
+def _solve_apart(problem):
+    """Each client's own model, the solution at lam = 0."""
+    result = solve_local(problem.pool)
+    W = problem.extend(result.cluster_params)
+    own = compare_own_models(problem, W)
+    labels, certified = own.labels, bool(own.decided and proved_apart(problem, own.labels))
+    theta = W[np.unique(labels, return_index=True)[1]]
+    W = theta[labels]
+    result.cluster_params, result.labels, result.params = theta, labels, W
+    result.objective = problem.primal(W, 0.0)
+    outflow = np.zeros_like(W)
+    gap = gap_of(problem, 0.0, W, outflow)
+    result.history = {"objective": np.array([result.objective]), "gap": np.array([gap])}
+    result.extra = {"dual_gap": gap, "dual_coef": outflow, "partition_certified": certified}
+    return result

@@ -1,0 +1,316 @@
+"""What the alternating methods share: parameters, their automatic values, starts and restarts."""
+
+from abc import abstractmethod
+from dataclasses import replace
+from functools import partial
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
+from .._groups import check_ids, encode
+from ..base import BaseFederated
+from ..federation.optimizers import OPTIMIZERS
+from ..rounds.alone import solve_local
+from ..rounds.loop import Options, alternate
+from ..rounds.number import find_n_clusters
+from ..rounds.starts import NETWORK_STEP, STARTS, Candidates, sample
+
+# Automatic values, found by trial (second-order models, others).
+MAX_ITER = (300, 50)
+# Rounds of a fit that starts near its end, before it is polished.
+BRIEF = 5
+
+ROUND_CONSTRAINTS = {
+    "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    "averaging": [StrOptions({"auto", "gradient", "model"})],
+    "local_steps": [Count(1, MOST_STEPS)],
+    "optimizer": [StrOptions({"auto", *OPTIMIZERS})],
+    "step_size": [POSITIVE, StrOptions({"auto"})],
+    "batch_size": [Count(1, MOST_STEPS), None],
+    "participation": [Interval(Real, 0, 1, closed="right")],
+    "weights": [StrOptions({"n_samples", "uniform"})],
+    "tol": [Interval(Real, 0, None, closed="left")],
+    "polish": ["boolean", StrOptions({"auto"})],
+}
+
+CHOICE_CONSTRAINTS = {
+    "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    "init": [StrOptions(set(STARTS)), "array-like"],
+    "n_init": [Count(1, 10**6), StrOptions({"auto"})],
+    "first_assignment": [StrOptions({"loss", "random"})],
+    "shared_layers": [Interval(Integral, 0, None, closed="left"), str, "array-like", None],
+    "hold_out": [Interval(Real, 0, 1, closed="left")],
+    "true_labels": [dict, "array-like", None],
+    "keep_rounds": ["boolean"],
+}
+
+
+class AlternatingClustering(BaseFederated):
+    """Base of the methods that look for clusters by rounds, from one or several starts.
+
+    What differs between them is :meth:`_rule`: who gets which model.
+    """
+
+    _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
+
+    _doc_attributes = {
+        "search_": """\
+            dict of str to ndarray
+            With ``n_clusters="auto"``, one entry for each number tried, that of all clients for a
+            model each: "n_clusters", "found" (those with clients), "held_out_loss", "gain" and
+            "standard_error" against the best number before, "accepted", "floats_up" and
+            "floats_down". ``history_`` then has the rounds of all fits, with the number tried in
+            "searched" (0: the final fit).""",
+        "round_params_": """\
+            ndarray of shape (n_rounds, n_clusters, n_params)
+            Cluster models after each round, with ``keep_rounds=True``. Clusters have the numbers
+            that they had in the rounds, not those of ``labels_``.""",
+        "round_labels_": """\
+            ndarray of shape (n_rounds, n_clients)
+            Clusters of the clients in each round, likewise; -1 for clients not heard yet.""",
+    }
+
+    @abstractmethod
+    def _rule(self, n_clients, n_clusters, rng):
+        """The choice of clusters in a round, fresh for every start."""
+
+    def _automatic_n_init(self, pool):
+        """Number of starts."""
+        return 1 if not pool.second_order else 3 if self.init == "loss++" else 10
+
+    def _solve_options(self, groups):
+        given = self.true_labels is not None
+        return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
+
+    def _n_priors(self, pool, options):
+        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_clients)
+
+    def _solve(self, pool, truth):
+        shared = shared_mask(self.shared_layers, pool.layer_slices, pool.n_params)
+        options = replace(make_options(self, pool, shared), truth=truth)
+        if self.n_clusters != "auto":
+            return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
+        if not isinstance(self.init, str):
+            raise ValueError(
+                "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
+                "an array. Give n_clusters, or the name of an init."
+            )
+        # What a fit that is polished needs before that is a partition to begin with.
+        brief = options
+        if options.polish:
+            brief = replace(options, max_iter=min(options.max_iter, BRIEF), settled=1)
+
+        def fit(part, n_clusters, start, candidates, drawn):
+            how = options if candidates is None else brief
+            if part.n_clients < pool.n_clients:
+                how = replace(how, truth=None)
+            return self._fit(part, n_clusters, how, start, candidates, drawn)
+
+        def local(part):
+            return solve_local(part, options)
+
+        return find_n_clusters(
+            pool,
+            fit,
+            pool.random_state,
+            local=None if shared is not None else local,
+            grow=pool.second_order and self.init == "loss++",
+            verbose=self.verbose,
+        )
+
+    def _fit(self, pool, n_clusters, options, start=None, candidates=None, drawn=True):
+        """Fit a given number of clusters: from some models, from drawn ones, or the better."""
+        if not isinstance(self.init, str):
+            theta = _check_init(self.init, n_clusters, pool.n_params)
+            return self._best(pool, [pool.from_user(theta)], options)
+        if n_clusters == 1:
+            # One cluster is FedAvg, from the same start: there is nothing to choose.
+            labels = np.zeros(pool.n_clients, dtype=np.intp)
+            result = alternate(pool, pool.start()[None], options, pool.random_state, labels)
+            result.extra.pop("loss")
+            return result
+        given = [] if start is None else [start]
+        if not drawn:
+            return self._best(pool, given, options)
+        n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
+        part = sample(pool, pool.random_state) if self.init == "loss++" else pool
+        candidates = Candidates(part) if candidates is None else candidates
+
+        def draw(restart):
+            return STARTS[self.init](part, n_clusters, pool.random_state, restart, candidates)
+
+        drawn = (partial(draw, restart) for restart in range(n_init))
+        if part is pool or n_init == 1:
+            return self._best(pool, [*given, *drawn], options)
+        # Some of very many clients find out which start is best, and all go on from its end.
+        first = self._best(part, [*given, *drawn], replace(options, truth=None, keep_rounds=False))
+        return self._best(pool, [first.cluster_params], options)
+
+    def _best(self, pool, starts, options):
+        """The fit of least loss from some starts: models, or functions that draw them."""
+        rng, n_clients = pool.random_state, pool.n_clients
+        best, seen = None, set()
+        for k, theta in enumerate(starts):
+            pool.ledger.since_mark()
+            if self.verbose and len(starts) > 1:
+                print(f"start {k + 1} of {len(starts)}")
+            theta = theta() if callable(theta) else theta
+            rule = self._rule(n_clients, len(theta), rng)
+            result = alternate(pool, theta, options, rng, seen=seen, rule=rule)
+            if result is None:
+                continue
+            loss = result.extra.pop("loss")
+            if best is None or loss < best[0] or not np.isfinite(best[0]):
+                best = loss, result
+        return best[1]
+
+
+def _check_init(init, n_clusters, n_params):
+    theta = real_array(init, "init", finite=False)
+    if theta.shape != (n_clusters, n_params) or not np.isfinite(theta).all():
+        raise ValueError(
+            f"init must be one of {sorted(STARTS)} or a finite array of shape (n_clusters, "
+            f"n_params) = ({n_clusters}, {n_params}), got an array of shape {theta.shape}"
+            f"{'' if np.isfinite(theta).all() else ' with values that are not finite'}."
+        )
+    return theta
+
+
+def labels_of(labels, groups, name="labels"):
+    """Labels of the clients as codes 0..K-1, aligned with the sorted ids."""
+    if groups is None or labels is None:
+        n_clients = 1 if groups is None else len(groups)
+        return np.zeros(n_clients, dtype=np.intp)
+    if isinstance(labels, dict):
+        missing = [g for g in groups.tolist() if g not in labels]
+        if missing:
+            raise ValueError(
+                f"{name} has no entry for {len(missing)} of {len(groups)} clients: "
+                f"{missing[:5]}. Give the label of every id in groups."
+            )
+        labels = [labels[g] for g in groups.tolist()]
+    with about(name):
+        shape = np.shape(labels)
+    if shape != groups.shape:
+        raise ValueError(
+            f"{name} must have one entry a client, {len(groups)} in the order of the sorted "
+            f"ids, got an array of shape {shape}."
+        )
+    return encode(check_ids(labels, name=name))[1]
+
+
+def shared_mask(layers, slices, n_params):
+    """Mask of the parameters of some layers, None if there are none.
+
+    Raises
+    ------
+    ValueError
+        If the local model has no such layers, or no others.
+    """
+    names = list(slices)
+    if layers is None or (isinstance(layers, Integral) and layers == 0):
+        return None
+    if isinstance(layers, str):
+        layers = [layers]
+    with about("shared_layers"):
+        layers = layers if isinstance(layers, Integral) else list(layers)
+    wanted = names[:layers] if isinstance(layers, Integral) else [str(name) for name in layers]
+    unknown = [name for name in wanted if name not in names]
+    if unknown or len(set(wanted)) >= len(names):
+        raise ValueError(
+            "shared_layers must be a number of layers, fewer than all, or names of some of them; "
+            f"the layers of the local model are {names}, got {layers!r}."
+        )
+    mask = np.zeros(n_params, dtype=bool)
+    for name in wanted:
+        mask[slices[name]] = True
+    return mask if mask.any() else None
+
+
+def automatic_step(step_size, optimizer, pool):
+    """The step as a number, or None for steps from the curvature.
+
+    Raises
+    ------
+    ValueError
+        If nothing tells how long a step should be.
+    """
+    if step_size != "auto":
+        return step_size
+    if optimizer == "adam":
+        return NETWORK_STEP
+    if not pool.second_order:
+        raise ValueError(
+            f"step_size='auto' takes gradient steps from the curvature, of which "
+            f"{pool.model_name} knows no bound: give step_size a number, or set "
+            "optimizer='adam' with averaging='model'."
+        )
+    return None
+
+
+def make_options(estimator, pool, shared=None):
+    """Options of the server loop from an estimator's parameters, none of them automatic.
+
+    Raises
+    ------
+    ValueError
+        If the local model has no second derivatives to polish with, or if the optimiser has
+        nothing to do.
+    """
+    exact = pool.second_order
+    averaging = estimator.averaging
+    if averaging == "auto":
+        averaging = "gradient" if exact else "model"
+    optimizer = estimator.optimizer
+    if averaging == "gradient" and optimizer not in ("auto", "sgd"):
+        raise ValueError(
+            f"optimizer={optimizer!r} is a rule of local steps and needs averaging='model'; with "
+            "averaging='gradient' the server takes plain gradient steps."
+        )
+    if optimizer == "auto":
+        optimizer = "sgd" if exact or averaging == "gradient" else "adam"
+    step_size = automatic_step(estimator.step_size, optimizer, pool)
+    polish = estimator.polish
+    if polish == "auto":
+        polish = exact and shared is None
+    elif polish and shared is not None:
+        raise ValueError(
+            "polish=True fits each cluster by itself and cannot keep shared_layers equal; set "
+            "polish=False or 'auto'."
+        )
+    elif polish and not exact:
+        raise ValueError(
+            f"polish=True needs a local model with second derivatives, got {pool.model_name}; "
+            "set polish=False or 'auto'."
+        )
+    max_iter, budget = estimator.max_iter, False
+    if max_iter == "auto":
+        # Networks never stop moving under Adam: what is automatic is how long they train.
+        max_iter, budget = (MAX_ITER[0] if exact else MAX_ITER[1]), not exact
+    names = (
+        "division",
+        "empty_cluster",
+        "hold_out",
+        "stable_rounds",
+        "first_assignment",
+        "keep_rounds",
+    )
+    more = {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
+    return Options(
+        max_iter=max_iter,
+        budget=budget,
+        averaging=averaging,
+        local_steps=estimator.local_steps,
+        optimizer=optimizer,
+        step_size=step_size,
+        batch_size=estimator.batch_size,
+        participation=float(estimator.participation),
+        weights=estimator.weights,
+        tol=estimator.tol,
+        polish=bool(polish),
+        verbose=estimator.verbose,
+        shared=shared,
+        **more,
+    )

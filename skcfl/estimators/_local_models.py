@@ -1,0 +1,285 @@
+"""A model for each client, nothing shared: the baseline without federation."""
+
+import numpy as np
+
+from .._docs import document
+from ..base import BaseFederated
+from ..rounds.alone import solve_local
+from ..rounds.loop import Options
+from ._base_rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+__all__ = ["LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"]
+
+
+class _LocalModels(BaseFederated):
+    _parameter_constraints = {
+        name: ROUND_CONSTRAINTS[name]
+        for name in ("max_iter", "local_steps", "optimizer", "step_size", "batch_size", "tol")
+    }
+
+    _doc_attributes = {
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.""",
+    }
+    _doc_parameters = {
+        "unseen": """\
+            {"error", "average", "largest"}
+            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+            uses the mean of the clients' models, weighted by their rows; "largest" is refused
+            here, as all clusters have one client. :meth:`adapt` fits a model from labelled rows
+            of a new client.""",
+        "max_iter": """\
+            "auto" or int
+            Networks only, as the next five: linear models are solved exactly, by Newton's
+            method. Largest number of rounds of ``local_steps`` steps that every client trains its
+            own network for; "auto" is 50, as in the methods these models are compared with. A
+            ``ConvergenceWarning`` says so when a number given was not enough.""",
+        "local_steps": """\
+            int
+            Steps of a round. The state of the optimizer starts anew in every round.""",
+        "optimizer": """\
+            {"auto", "sgd", "momentum", "adam"}
+            Rule of the steps; "auto" is "adam".""",
+        "step_size": """\
+            "auto" or float
+            Length of a step. "auto" is .005 under Adam; other rules need a number.""",
+        "batch_size": """\
+            int or None
+            Rows a client draws for a step. None uses all of them, which is deterministic.""",
+        "tol": """\
+            float
+            Training stops when no model moved by more than ``tol`` of its norm in a round. 0
+            runs all ``max_iter`` rounds.""",
+    }
+
+    def _n_priors(self, pool, options):
+        return pool.n_clients
+
+    def _models_of(self, pool):
+        """Models of new clients: their own ones."""
+        result = self._solve(pool)
+        return None, np.asarray(result.cluster_params)
+
+    def _solve(self, pool):
+        if pool.second_order:
+            return solve_local(pool)
+        optimizer = "adam" if self.optimizer == "auto" else self.optimizer
+        options = Options(
+            max_iter=MAX_ITER[1] if self.max_iter == "auto" else self.max_iter,
+            budget=self.max_iter == "auto",
+            local_steps=self.local_steps,
+            optimizer=optimizer,
+            step_size=automatic_step(self.step_size, optimizer, pool),
+            batch_size=self.batch_size,
+            tol=self.tol,
+            verbose=self.verbose,
+        )
+        return solve_local(pool, options)
+
+
+@document
+class LocalModels(GenericMixin, _LocalModels):
+    """A model for each client, fitted on its own rows only.
+
+    The baseline without any federation: each client's model is the exact minimiser of its
+    mean loss plus the local penalty; a network, which has none, is trained from a start that all
+    clients have in common. It is the best to do with many rows a client, and what
+    clustered methods must beat where rows are few.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    LocalModelsClassifier : The same with a linear classifier or a network.
+    LocalModelsRegressor : The same with a linear regressor or a network.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import LocalModels
+    >>> from skcfl.models import LinearModel
+    >>> X = np.array([[0.0], [1.0], [2.0], [0.0], [1.0], [2.0]])
+    >>> y = np.array([0.0, 1.0, 2.0, 5.0, 4.0, 3.0])
+    >>> site = ["a", "a", "a", "b", "b", "b"]
+    >>> model = LocalModels(LinearModel(alpha=0.0)).fit(X, y, groups=site)
+    >>> model.groups_.tolist()
+    ['a', 'b']
+    >>> model.coef_.round(6)
+    array([[ 1.],
+           [-1.]])
+    >>> model.predict([[3.0], [3.0]], groups=["a", "b"]).round(6)
+    array([3., 2.])
+    """
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        tol=1e-4,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
+    """A classifier for each client, fitted on its own rows only.
+
+    The baseline without any federation. A client may have seen some of the classes only: its
+    probabilities still have a column for each of ``classes_``.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    LocalModels : The same with any local model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import LocalModelsClassifier
+    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 2)
+    >>> y = np.array(["no", "no", "yes", "yes", "yes", "yes", "no", "no"])
+    >>> site = np.repeat([1, 2], 4)
+    >>> model = LocalModelsClassifier(alpha=0.1).fit(X, y, groups=site)
+    >>> model.predict([[3.0], [3.0]], groups=[1, 2])
+    array(['yes', 'no'], dtype='<U3')
+    """
+
+    def __init__(
+        self,
+        loss="log_loss",
+        *,
+        alpha="auto",
+        fit_intercept=True,
+        standardize=True,
+        class_weight=None,
+        hidden_layer_sizes=(),
+        activation="relu",
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        tol=1e-4,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class LocalModelsRegressor(NeuralMixin, RegressorMixin, _LocalModels):
+    """A regressor for each client, fitted on its own rows only.
+
+    The baseline without any federation; with squared error each client's model is the ridge
+    regression of its rows.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    LocalModels : The same with any local model.
+
+    Examples
+    --------
+    The ids may be a column of X, which then is not a feature.
+
+    >>> import numpy as np
+    >>> from skcfl import LocalModelsRegressor
+    >>> X = np.array([[0.0, 7], [1.0, 7], [2.0, 7], [0.0, 8], [1.0, 8], [2.0, 8]])
+    >>> y = np.array([0.0, 1.0, 2.0, 5.0, 4.0, 3.0])
+    >>> model = LocalModelsRegressor(alpha=0.0, group_col=-1).fit(X, y)
+    >>> model.coef_.round(6)
+    array([[ 1.],
+           [-1.]])
+    >>> round(model.score(X, y), 6)
+    1.0
+    """
+
+    def __init__(
+        self,
+        loss="squared_error",
+        *,
+        alpha="auto",
+        fit_intercept=True,
+        standardize=True,
+        hidden_layer_sizes=(),
+        activation="relu",
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        tol=1e-4,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

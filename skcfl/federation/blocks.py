@@ -1,0 +1,440 @@
+"""Blocks: the rows of several clients, padded to one length, and their matrix products.
+
+A federation's rows are stored once, in blocks of about ``BLOCK_BYTES``.  A block holds
+whole clients of similar size; shorter clients are padded with rows of zeros that weigh
+nothing, so that every product over a block is one batched BLAS call and no code loops
+over clients.  Blocks are small enough to stay in cache between the product that gives
+the predictions and the one that gives the gradient.
+
+Shapes, everywhere in the client side: ``c`` clients in the block, ``n`` rows a client
+(with padding), ``d`` columns of the design matrix, ``C`` outputs a model, ``K`` models.
+Rows come last, outputs before them: predictions are ``(c, C, n)`` or ``(c, K, C, n)``.
+"""
+
+import numpy as np
+from scipy import sparse
+
+from .._memory import require
+
+BLOCK_BYTES = 4 * 2**20
+# A client at least this fraction of the longest one of its block may share the block.
+MIN_FILL = 0.8
+# Bytes of padding that cost less than another block: calls on small arrays are mostly overhead.
+FREE_PADDING = 64 * 2**10
+# The dense working copies that second-order methods make of a sparse block.
+MAX_DENSE_COLUMNS = 256
+
+
+class Block:
+    """Dense block.
+
+    Parameters
+    ----------
+    X : ndarray of shape (c, n, d)
+        Design matrices; rows of padding are zero.
+    y : ndarray of shape (c, q, n)
+        Encoded targets, ``q`` of them a row (0 without targets).
+    weights : ndarray of shape (c, n)
+        Row weights, divided by the client's total: a client's row sums to 1, or to 0
+        where the client has no rows.
+    clients : ndarray of shape (c,)
+        Positions of the clients in the federation.
+    lengths : ndarray of shape (c,)
+        Number of true rows of each client.
+    exact : tuple of ndarray, default=None
+        Targets and weights in double precision, where the block's own are not: second-order
+        methods and proofs are about the objective that has these.
+    """
+
+    def __init__(self, X, y, weights, clients, lengths, exact=None):
+        self.X = X
+        self.y = y
+        self.weights = weights
+        self.clients = clients
+        self.lengths = lengths
+        self.exact = (y, weights) if exact is None else exact
+        self.cache = {}
+
+    @property
+    def shape(self):
+        """Clients, rows a client (with padding) and columns."""
+        return self.X.shape
+
+    @property
+    def dtype(self):
+        """Type of the design matrix."""
+        return self.X.dtype
+
+    def forward_all(self, theta):
+        """Predictions of every model on every client: (M, d) -> (c, M, n)."""
+        return np.matmul(theta, self.X.transpose(0, 2, 1))
+
+    def forward(self, w):
+        """Predictions of each client's own models: (c, C, d) -> (c, C, n)."""
+        return np.matmul(w, self.X.transpose(0, 2, 1))
+
+    def backward(self, r):
+        """Row values back to the columns: (c, C, n) -> (c, C, d)."""
+        return np.matmul(r, self.X)
+
+    def times(self, w, out):
+        """``X_i w_i`` of each client, written into `out`: (c, d, h) -> (c, n, h)."""
+        np.matmul(self.X, w, out=out)
+
+    def transposed_times(self, r, out):
+        """``X_i' r_i`` of each client, written into `out`: (c, n, h) -> (c, d, h)."""
+        np.matmul(self.X.transpose(0, 2, 1), r, out=out)
+
+    def gram(self, h):
+        """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
+        return np.matmul((self.X * h[:, :, None]).transpose(0, 2, 1), self.X)
+
+    def squares(self):
+        """Weighted sums of the squares of each column, (c, d)."""
+        return np.matmul(self.weights[:, None, :], self.X**2)[:, 0]
+
+    def row_gram(self, scale):
+        """``X diag(scale) X'`` of each client: (c, d) -> (c, n, n)."""
+        return np.matmul(self.X * scale[:, None, :], self.X.transpose(0, 2, 1))
+
+    def dense(self):
+        """Design matrices as an array of shape (c, n, d)."""
+        return self.X
+
+    def take(self, index):
+        """Block of some of the clients, by their places in this block."""
+        part = Block(
+            self.X[index],
+            self.y[index],
+            self.weights[index],
+            self.clients[index],
+            self.lengths[index],
+            self._exact_part(index),
+        )
+        return self._hand_on(part, index)
+
+    def _exact_part(self, index):
+        if self.exact[1] is self.weights:
+            return None
+        return tuple(values[index] for values in self.exact)
+
+    def _hand_on(self, part, index=...):
+        """`part` with the factors of its clients, if this block has been factored."""
+        if "factors" in self.cache:
+            part.cache["factors"] = self.cache["factors"].take(index)
+        return part
+
+    def columns(self, index):
+        """Block with some of the columns of the design matrix."""
+        return Block(self.X[:, :, index], self.y, self.weights, self.clients, self.lengths)
+
+    def row_parts(self, size):
+        """Rows of all clients, padding included, as blocks of one client of at most `size` rows.
+
+        Yields the places of the rows, a slice of 0..c n, and the block.
+        """
+        c, n, d = self.shape
+        X = self.X.reshape(c * n, d)
+        y = self.y.transpose(1, 0, 2).reshape(self.y.shape[1], c * n)
+        for start in range(0, c * n, size):
+            some = slice(start, min(start + size, c * n))
+            yield some, one_client(X[some], y[:, some])
+
+    def batch(self, rows, weights, room=None):
+        """Block of some rows of every client: rows (c, b), weights (c, b).
+
+        `room` may be the design matrix of an earlier batch, which is overwritten.
+        """
+        c, n, d = self.shape
+        here = np.arange(c)[:, None]
+        y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
+        # Without the mode numpy would write to an array of its own first.
+        X = np.take(self.X.reshape(c * n, d), here * n + rows, axis=0, out=room, mode="clip")
+        return Block(X, y, weights, self.clients, self.lengths)
+
+    def row_sizes(self):
+        """Euclidean lengths of the rows, (c, n)."""
+        if "row sizes" not in self.cache:
+            X = self.dense()
+            self.cache["row sizes"] = np.sqrt(np.einsum("cnd,cnd->cn", X, X))
+        return self.cache["row sizes"]
+
+    def column_sizes(self):
+        """Weighted root mean squares of the columns, (c, d)."""
+        if "column sizes" not in self.cache:
+            squares = np.matmul(self.weights[:, None, :], self.X**2)[:, 0]
+            self.cache["column sizes"] = np.sqrt(squares)
+        return self.cache["column sizes"]
+
+    def magnitudes(self):
+        """Block with the absolute values of the design matrices."""
+        return Block(np.abs(self.X), self.y, self.weights, self.clients, self.lengths)
+
+    def reweighted(self, weights):
+        """Block of the same rows with other weights."""
+        return Block(self.X, self.y, weights, self.clients, self.lengths)
+
+    def astype(self, dtype):
+        """Same block in another floating type (itself if nothing changes)."""
+        if self.dtype == dtype:
+            return self
+        y, weights = _rounded(self.exact, dtype)
+        return self._hand_on(
+            Block(self.X.astype(dtype), y, weights, self.clients, self.lengths, self.exact)
+        )
+
+
+class SparseBlock(Block):
+    """Block whose design matrix is a CSR matrix of shape (c * n, d).
+
+    The products of each client with its own model are one product with the block
+    diagonal matrix that has the same data, its column indices shifted by client.
+    """
+
+    def __init__(self, X, n, y, weights, clients, lengths, exact=None):
+        super().__init__(X, y, weights, clients, lengths, exact)
+        self.n = n
+
+    @property
+    def shape(self):
+        """Clients, rows a client (with padding) and columns."""
+        return len(self.clients), self.n, self.X.shape[1]
+
+    def _diagonal(self):
+        if "diagonal" not in self.cache:
+            c, n, d = self.shape
+            owner = np.repeat(np.arange(c * n) // n, np.diff(self.X.indptr))
+            indices = self.X.indices + owner.astype(np.int64) * d
+            self.cache["diagonal"] = sparse.csr_array(
+                (self.X.data, indices, self.X.indptr), shape=(c * n, c * d)
+            )
+        return self.cache["diagonal"]
+
+    def forward_all(self, theta):
+        """Predictions of every model on every client: (M, d) -> (c, M, n)."""
+        c, n, _ = self.shape
+        return (self.X @ theta.T).reshape(c, n, len(theta)).transpose(0, 2, 1)
+
+    def forward(self, w):
+        """Predictions of each client's own models: (c, C, d) -> (c, C, n)."""
+        c, n, d = self.shape
+        outputs = w.shape[1]
+        columns = w.transpose(0, 2, 1).reshape(c * d, outputs)
+        return (self._diagonal() @ columns).reshape(c, n, outputs).transpose(0, 2, 1)
+
+    def backward(self, r):
+        """Row values back to the columns: (c, C, n) -> (c, C, d)."""
+        c, n, d = self.shape
+        outputs = r.shape[1]
+        rows = r.transpose(0, 2, 1).reshape(c * n, outputs)
+        return (self._diagonal().T @ rows).reshape(c, d, outputs).transpose(0, 2, 1)
+
+    def times(self, w, out):
+        """``X_i w_i`` of each client, written into `out`: (c, d, h) -> (c, n, h)."""
+        c, n, d = self.shape
+        out[...] = (self._diagonal() @ w.reshape(c * d, -1)).reshape(out.shape)
+
+    def transposed_times(self, r, out):
+        """``X_i' r_i`` of each client, written into `out`: (c, n, h) -> (c, d, h)."""
+        c, n, d = self.shape
+        out[...] = (self._diagonal().T @ r.reshape(c * n, -1)).reshape(out.shape)
+
+    def gram(self, h):
+        """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
+        X = self.dense()
+        return np.matmul((X * h[:, :, None]).transpose(0, 2, 1), X)
+
+    def squares(self):
+        """Weighted sums of the squares of each column, (c, d)."""
+        c, _, d = self.shape
+        X = self._diagonal()
+        squared = sparse.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape)
+        return (squared.T @ self.weights.ravel()).reshape(c, d)
+
+    def row_gram(self, scale):
+        """``X diag(scale) X'`` of each client: (c, d) -> (c, n, n)."""
+        c, n, _ = self.shape
+        X = self._diagonal()
+        scaled = X.data * scale.ravel()[X.indices]
+        products = sparse.csr_array((scaled, X.indices, X.indptr), shape=X.shape) @ X.T
+        products = sparse.coo_array(products)
+        out = np.zeros((c, n, n), dtype=products.dtype)
+        i, j = products.coords
+        out[i // n, i % n, j % n] = products.data
+        return out
+
+    def dense(self):
+        """Design matrices as an array of shape (c, n, d)."""
+        c, n, d = self.shape
+        require(
+            c * n * d * self.dtype.itemsize,
+            f"Dense copies of {c * n} sparse rows of {d} columns",
+            "Methods of first order, as IFCA, FedAvg or CLoVE, leave rows sparse; or take fewer "
+            "columns (feature selection, hashing or a projection).",
+        )
+        return self.X.toarray().reshape(self.shape)
+
+    def row_sizes(self):
+        """Euclidean lengths of the rows, (c, n)."""
+        if "row sizes" not in self.cache:
+            squares = np.asarray(self.X.multiply(self.X).sum(axis=1)).ravel()
+            self.cache["row sizes"] = np.sqrt(squares).reshape(self.shape[:2])
+        return self.cache["row sizes"]
+
+    def column_sizes(self):
+        """Weighted root mean squares of the columns, (c, d)."""
+        if "column sizes" not in self.cache:
+            squares = sparse.csr_array(self.X.multiply(self.X))
+            about = self.y, self.weights, self.clients, self.lengths
+            part = SparseBlock(squares, self.n, *about)
+            self.cache["column sizes"] = np.sqrt(part.backward(self.weights[:, None, :])[:, 0])
+        return self.cache["column sizes"]
+
+    def magnitudes(self):
+        """Block with the absolute values of the design matrices."""
+        return SparseBlock(abs(self.X), self.n, self.y, self.weights, self.clients, self.lengths)
+
+    def reweighted(self, weights):
+        """Block of the same rows with other weights."""
+        return SparseBlock(self.X, self.n, self.y, weights, self.clients, self.lengths)
+
+    def _rows(self, rows):
+        return sparse.csr_array(self.X[rows.ravel()])
+
+    def take(self, index):
+        """Block of some of the clients, by their places in this block."""
+        index = np.arange(len(self.clients))[index]
+        X = self._rows(index[:, None] * self.n + np.arange(self.n))
+        part = SparseBlock(
+            X,
+            self.n,
+            self.y[index],
+            self.weights[index],
+            self.clients[index],
+            self.lengths[index],
+            self._exact_part(index),
+        )
+        return self._hand_on(part, index)
+
+    def columns(self, index):
+        """Block with some of the columns of the design matrix."""
+        X = sparse.csr_array(self.X[:, np.flatnonzero(index)])
+        return SparseBlock(X, self.n, self.y, self.weights, self.clients, self.lengths)
+
+    def batch(self, rows, weights, room=None):
+        """Block of some rows of every client: rows (c, b), weights (c, b)."""
+        here = np.arange(len(rows))[:, None]
+        y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
+        X = self._rows(here * self.n + rows)
+        return SparseBlock(X, rows.shape[1], y, weights, self.clients, self.lengths)
+
+    def astype(self, dtype):
+        """Same block in another floating type (itself if nothing changes)."""
+        if self.dtype == dtype:
+            return self
+        y, weights = _rounded(self.exact, dtype)
+        part = SparseBlock(
+            self.X.astype(dtype), self.n, y, weights, self.clients, self.lengths, self.exact
+        )
+        return self._hand_on(part)
+
+
+def one_client(X, y=None):
+    """Block of one client with rows `X` (n, d), dense or CSR, and encoded targets (q, n)."""
+    n = X.shape[0]
+    y = np.empty((0, n), X.dtype) if y is None else y
+    weights = np.full((1, n), 1.0 / n, X.dtype)
+    about = y[None], weights, np.zeros(1, dtype=np.intp), np.array([n])
+    return SparseBlock(X, n, *about) if sparse.issparse(X) else Block(X[None], *about)
+
+
+def _cuts(lengths, row_bytes, block_bytes):
+    """Places where to cut the clients, sorted by decreasing length, into blocks."""
+    cuts, start, n = [0], 0, len(lengths)
+    while start < n:
+        rows = max(lengths[start], 1)
+        most = max(int(block_bytes // (rows * row_bytes)), 1)
+        # Lengths decrease, so the first client that is too short ends the block.
+        rest = lengths[start : start + most]
+        padding = np.cumsum(rows - rest) * row_bytes
+        short = start + max(
+            np.searchsorted(-rest, -MIN_FILL * rows, side="right"),
+            np.searchsorted(padding, FREE_PADDING, side="right"),
+        )
+        start = int(min(start + most, max(short, start + 1)))
+        cuts.append(start)
+    return cuts
+
+
+def _rounded(exact, dtype):
+    """Targets, but class codes, and weights in a floating type."""
+    y, weights = exact
+    y = y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
+    return y, weights.astype(dtype, copy=False)
+
+
+def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
+    """Sort rows by client and store them in blocks.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_rows, d)
+        Design matrix.
+    y : ndarray of shape (n_rows, q)
+        Encoded targets.
+    weights : ndarray of shape (n_rows,)
+        Positive row weights.
+    codes : ndarray of shape (n_rows,)
+        Position of the client that owns each row.
+    n_clients : int
+        Number of clients; some may own no row.
+    block_bytes : int
+        Size of the design matrix of a block.
+
+    Returns
+    -------
+    blocks : list of Block
+        Every client is in exactly one of them.
+    """
+    counts = np.bincount(codes, minlength=n_clients)
+    totals = np.bincount(codes, weights=weights, minlength=n_clients)
+    order = np.argsort(codes, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)])
+    by_length = np.argsort(-counts, kind="stable")
+    is_sparse = sparse.issparse(X)
+    n_columns = X.shape[1]
+    if is_sparse:
+        # Values and indices, or the dense copy that second-order methods would make.
+        per_row = 12.0 * X.nnz / max(X.shape[0], 1)
+        row_bytes = max(per_row, 8.0 * min(n_columns, MAX_DENSE_COLUMNS), 16.0)
+    else:
+        row_bytes = max(n_columns, 1) * X.dtype.itemsize
+    share = weights / totals[codes] if len(codes) else weights
+    cuts = _cuts(counts[by_length], row_bytes, block_bytes)
+    blocks = []
+    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+        clients = by_length[start:stop]
+        lengths = counts[clients]
+        n = max(int(lengths.max()), 1)
+        real = np.arange(n) < lengths[:, None]
+        source = order[(first[clients][:, None] + np.arange(n))[real]]
+        w = np.zeros((len(clients), n))
+        w[real] = share[source]
+        yb = np.zeros((len(clients), y.shape[1], n), dtype=y.dtype)
+        yb.transpose(0, 2, 1)[real] = y[source]
+        about = *_rounded((yb, w), X.dtype), clients, lengths
+        about += () if X.dtype == np.float64 else ((yb, w),)
+        if is_sparse:
+            place = np.flatnonzero(real)
+            size = np.zeros(real.size, dtype=np.int64)
+            rows = X[source]
+            rows.sum_duplicates()
+            size[place] = np.diff(rows.indptr)
+            indptr = np.concatenate([[0], np.cumsum(size)])
+            Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))
+            blocks.append(SparseBlock(Xb, n, *about))
+        else:
+            Xb = np.zeros((len(clients), n, n_columns), dtype=X.dtype)
+            Xb[real] = X[source]
+            blocks.append(Block(Xb, *about))
+    return blocks

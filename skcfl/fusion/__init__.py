@@ -1,0 +1,1 @@
+"""Methods that fuse models: the server holds a ClientPool and messages, never rows."""

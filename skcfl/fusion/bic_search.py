@@ -1,0 +1,263 @@
+r"""Over lam: where the path of a fusion problem begins and ends, and the choice of one lam.
+
+Fusion shrinks the models of different clusters towards each other, so that the loss of the
+penalised models always asks for a smaller lam.  What a lam is good for is its *partition*, and
+every partition met on an ascending path is judged by its refitted models, each cluster's own
+minimiser on the pooled rows of its clients.  The criterion is minus twice the logarithm of the
+partition's posterior probability, approximated as in the Bayesian information criterion:
+
+    deviance(sum_k (n_k L_k + L_k^0) / (n_k + 1))
+        + sum_k p_k log(1 + n_k) + p log(sum_k n_k / (1 + n_k)) + 2 log S(N, K) + 2 log K
+
+The prior of a cluster's model has the information of one row about a common model (Kass and
+Wasserman, 1995), whose prior is flat.  With n_k the weight of the cluster's rows, L_k their total
+loss under its model and L_k^0 under that of all, the first three terms follow (exactly in least
+squares, but for where the common model lies).  p_k is the number p of parameters, or of the
+cluster's rows where that is less: a cluster that interpolates its few rows gains nothing by it,
+which BIC as it stands gets wrong.  The others say that all S(N, K) partitions of N clients into K
+clusters have the same prior probability, and K itself one that falls like 1 / K: who looks through
+so many must ask for more than chance finds.  The deviance is twice the loss where that is minus
+a log-likelihood, and ``(n - p) log(loss)`` where the size of the noise is unknown (squared error,
+Huber).  Clients send their losses only.
+"""
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import brentq
+from scipy.special import gammaln
+
+from ..numerics.by_cluster import numbered
+from ..rounds.polish import solve_pooled
+from .reduced import lam_max_bounds
+
+__all__ = ["LamSearch"]
+
+# A path takes about so many steps, of a factor between these two, longer where nothing changes.
+N_STEPS, LEAST_STEP, STEP = 10, 1.15, 1.5
+ACCELERATION, MAX_STEP = 1.3, 4.0
+# Lams tried where the number of clusters falls by more than this factor from one to the next,
+# unless they are as near as this.
+MAX_FILLS, LARGE_DROP, NARROW = 6, 2.5, 1.02
+# Lams tried between two neighbours of the best one whose partitions are unlike.
+MAX_REFINEMENTS = 8
+# A path begins where about this share of the neighbours could fuse, and not below this fraction of
+# its upper end.
+NEAREST, LEAST_START = 0.05, 1e-9
+# Losses below this fraction of that of zero models are rounding.
+LEAST_LOSS = 1e-10
+
+
+def path_start(problem, upper):
+    """A lam at which little fuses: about what pulls the nearest neighbours together."""
+    WT = np.ascontiguousarray(problem.local_models().T)
+    least = np.inf
+    for block in problem.blocks:
+        distance = problem.penalty.value(block.difference(WT))
+        reach = (distance / block.weights)[distance > 0]
+        if reach.size:
+            least = min(least, np.quantile(reach, NEAREST))
+    degree = max(float(problem.graph.degrees(weighted=False).mean()), 1.0)
+    start = 0.25 * problem.curvature() * least / degree
+    return float(np.clip(start, LEAST_START * upper, upper))
+
+
+class Refits:
+    """Refitted models of partitions and their criterion, each computed once.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    """
+
+    def __init__(self, problem):
+        self.problem, self.pool = problem, problem.pool
+        self.known = {}
+        self.share = self.pool.client_weights
+        # What clients lose at their own models; all there is to know where they are isotropic.
+        self.least = None
+        if self.pool.model.isotropic:
+            self.least = problem.objectives(problem.local_models())
+        self.zero = float(self.share @ self.losses(np.zeros((problem.n, problem.d))))
+        together = np.zeros(problem.n, dtype=np.intp)
+        self.common = self.share * self.losses(self.models(together)[together])
+
+    def losses(self, W):
+        """Losses of the clients at their models, without the local penalty."""
+        if self.least is not None:
+            away = W - self.problem.local_models()
+            return self.least + 0.5 * np.einsum("nd,nd->n", away, away)
+        return self.problem.objectives(W) - self.pool.penalties(W)
+
+    def models(self, labels):
+        """Each cluster's minimiser on its clients' pooled rows, (K, d)."""
+        # A cluster of clients that weigh nothing has any model.
+        share = np.where(self.share > 0.0, self.share, 1e-300)
+        share = share / np.bincount(labels, share)[labels]
+        shape = int(labels.max()) + 1, len(labels)
+        means = sparse.csr_array((share, (labels, np.arange(len(labels)))), shape=shape)
+        theta = means @ self.problem.local_models()
+        if len(theta) == self.problem.n or self.least is not None:
+            return theta
+        return solve_pooled(self.pool, labels, theta)[0]
+
+    def criterion(self, labels):
+        """The criterion of a partition, least where it is best."""
+        labels = numbered(labels)
+        key = labels.tobytes()
+        if key not in self.known:
+            self.known[key] = self._evaluate(labels)
+        return self.known[key]
+
+    def _evaluate(self, labels):
+        model = self.pool.model
+        # Where clients without rows belong is no question that the rows can answer.
+        asked = labels[~self.pool.without_rows]
+        N, K = len(asked), len(np.unique(asked))
+        loss = np.bincount(labels, self.share * self.losses(self.models(labels)[labels]))
+        loss0 = np.bincount(labels, self.common)
+        rows = np.bincount(labels, self.share)
+        total = float(((rows * loss + loss0) / (rows + 1.0)).sum())
+        p = model.n_free
+        if model.unknown_scale:
+            size = max(rows.sum() * model.n_outputs - p, 0.0)
+            deviance = size * np.log(max(total, LEAST_LOSS * self.zero, 1e-300))
+        else:
+            deviance = 2.0 * total
+        models = float(np.minimum(p, rows * model.n_outputs) @ np.log1p(rows))
+        common = p * np.log(max((rows / (1.0 + rows)).sum(), 1e-300))
+        return deviance + models + common + 2.0 * (log_partitions(N, K) + np.log(K))
+
+
+def log_partitions(N, K):
+    """Logarithm of the number of partitions of N things into K parts.
+
+    Stirling numbers of the second kind by Temme's approximation (1993), right to some per cent.
+    """
+    if K in (1, N):
+        return 0.0
+    ratio = N / K
+    # x = ratio (1 - exp(-x)), a contraction on the right of its fixed point.
+    x = brentq(lambda x: x + ratio * np.expm1(-x), 1e-12 + 0.5 * (ratio - 1.0) / ratio, ratio)
+    t = ratio - 1.0
+    log_binomial = gammaln(N + 1) - gammaln(K + 1) - gammaln(N - K + 1)
+    exponent = -N * np.log(x) + K * (x + np.log1p(-np.exp(-x))) - K * t + (N - K) * np.log(t)
+    return 0.5 * np.log(t / ((1.0 + t) * (x - t))) + exponent + (N - K) * np.log(K) + log_binomial
+
+
+class LamSearch:
+    """Choice of lam by the criterion of its partition.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        With a penalty that fuses.
+    solve : callable
+        ``solve(lam, state=state, max_iter=max_iter)`` returns a Result and a state to go on from.
+    verbose : int
+        Whether to print a line a lam.
+    max_iter : int
+        Iterations for a lam.
+    """
+
+    def __init__(self, problem, solve, verbose=0, max_iter=300):
+        self.problem, self.solve, self.verbose = problem, solve, verbose
+        self.max_iter = max_iter
+        self.refits = Refits(problem)
+        self.fused = numbered(problem.graph.components())
+        self.lams, self.labels, self.criteria = [0.0], [np.arange(problem.n)], []
+        self.criteria.append(self.refits.criterion(self.labels[0]))
+        self.best = 0, None, None
+
+    def run(self):
+        """Walk up the path, then look closer around the best.
+
+        Returns
+        -------
+        lam : float
+            The least lam met whose partition has the least criterion; 0 where the clients'
+            own models are best.
+        result, state
+            Of the solver there; None at 0.
+        """
+        # The first bounds will do: the last lam need not be the least where everything fuses.
+        upper = 1.01 * lam_max_bounds(self.problem, tol=1e9)[1]
+        if upper == 0.0 and self.problem.graph.n_edges:
+            upper = 1.0  # The local models agree, so that any lam fuses them.
+        lam, state = path_start(self.problem, upper), None
+        usual = step = np.clip((upper / max(lam, 1e-300)) ** (1.0 / N_STEPS), LEAST_STEP, STEP)
+        while upper > 0.0:
+            state = self._try(lam, state, fused=lam >= upper)
+            labels = self.labels[-1]
+            if lam >= upper or np.array_equal(labels, self.fused):
+                break
+            # Nothing is skipped before the first models meet.
+            same = np.array_equal(labels, self.labels[-2]) and labels.max() + 1 < self.problem.n
+            step = min(step * ACCELERATION, MAX_STEP) if same else usual
+            lam = min(lam * step, upper)
+        for _ in range(MAX_FILLS):
+            lam = self._largest_drop()
+            if lam is None:
+                break
+            self._try(lam, self.best[2])
+        for _ in range(MAX_REFINEMENTS // 2):
+            between = self._gaps()
+            if not between:
+                break
+            for lam in between:
+                self._try(lam, self.best[2])
+        best, result, state = self.best
+        return self.lams[best], result, state
+
+    def _try(self, lam, state, fused=False):
+        result, state = self.solve(lam, state=state, max_iter=self.max_iter)
+        # At the upper end the partition is known, however far the solver came.
+        labels = self.fused if fused else numbered(result.labels)
+        value = self.refits.criterion(labels)
+        best = self.best[0]
+        before = (self.criteria[best], self.lams[best])
+        self.lams.append(lam)
+        self.labels.append(labels)
+        self.criteria.append(value)
+        if (value, lam) < before:
+            self.best = len(self.lams) - 1, result, state
+        if self.verbose:
+            print(f"lam {lam:.4g}: {labels.max() + 1} clusters, criterion {value:.6g}")
+        return state
+
+    def _largest_drop(self):
+        """A lam where many models fused in one step, by the ratio of their numbers."""
+        order = np.argsort(self.lams)[1:]  # no lam above zero is the first
+        if len(order) < 2:
+            return None
+        lams = np.array(self.lams)[order]
+        numbers = np.array([self.labels[i].max() + 1.0 for i in order])
+        drop = numbers[:-1] / numbers[1:]
+        # Nothing lies between lams that are nearly equal, and partitions much finer than the
+        # best are not better.
+        drop[(lams[1:] < NARROW * lams[:-1]) | (np.diff(numbers) >= -1)] = 0.0
+        drop[numbers[1:] > self.labels[self.best[0]].max() + 1] = 0.0
+        k = int(drop.argmax())
+        return float(np.sqrt(lams[k] * lams[k + 1])) if drop[k] > LARGE_DROP else None
+
+    def _gaps(self):
+        """Lams halfway to the neighbours of the best whose partitions are more than a step off."""
+        order = np.argsort(self.lams)
+        place = int(np.flatnonzero(order == self.best[0])[0])
+        between = []
+        for a, b in ((place - 1, place), (place, place + 1)):
+            if a < 0 or b >= len(order) or self.lams[order[a]] == 0.0:
+                continue
+            i, j = order[a], order[b]
+            if abs(int(self.labels[i].max()) - int(self.labels[j].max())) > 1:
+                between.append(float(np.sqrt(self.lams[i] * self.lams[j])))
+        return between
+
+    def record(self):
+        """What was tried, by ascending lam: arrays ``lam``, ``n_clusters``, ``criterion``."""
+        order = np.argsort(self.lams, kind="stable")
+        return {
+            "lam": np.array(self.lams)[order],
+            "n_clusters": np.array([int(self.labels[i].max()) + 1 for i in order]),
+            "criterion": np.array(self.criteria)[order],
+        }

@@ -1,0 +1,255 @@
+"""What the solvers of fusion problems share: checks, exact partitions, history, result.
+
+At a check a solver hands over primal points and a feasible dual.  The best of both are kept,
+so that the duality gap never grows; from zeros that persist the exact partition is tried
+(:func:`skcfl.fusion.reduced.contract`), and its dual closes the gap.
+
+A gap has the rounding of its own arithmetic in it: of the objective, the conjugates and the sums
+of the dual.  An exact partition closes it where a flow is found; proved it is only if that holds
+for all that rounding leaves open.
+"""
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from ..federation.result import Result
+from .reduced import MAX_UNKNOWNS, contract, contract_apart
+
+# Iterations of the first check, and from one check to the next (five times that after SETTLED).
+FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
+# Iterations after which partitions that change are tried too, and splits of their clusters.
+PATIENCE, MAX_SPLITS = 25, 10
+# Share of the tolerance from which on rounding is looked at more closely.
+FINE = 0.1
+# What one attempt may spend on reduced problems.
+EFFORT = 100.0
+# Steps of a patient search for flows, and numbers of edges they may go through.
+PATIENT_STEPS, PATIENT_WORK = 1000, 2e7
+# Parameters of all clients up to which models that are all unlike are made exact.
+MAX_LAST = 600
+# Unknowns up to which a partition mostly of single clients is tried in any case.
+FEW = 100
+
+
+class CertifiedLoop:
+    """Base of the solvers; they have ``state.W``, `_edge_duals` and their own ``run``."""
+
+    certify = False
+    # Whether partitions mostly of single clients are left at that where the gap is small enough.
+    thrifty = False
+    COLUMNS = (
+        "round",
+        "objective",
+        "gap",
+        "n_clusters",
+        "participants",
+        "floats_up",
+        "floats_down",
+    )
+
+    def __init__(self, problem, lam, tol, max_iter, contraction, verbose):
+        self.problem, self.lam, self.tol, self.max_iter = problem, float(lam), tol, max_iter
+        self.verbose = verbose
+        self.contraction = contraction and problem.penalty.fuses
+        # Norms make models equal, also those whose partitions cannot be proved.
+        self.watches = problem.penalty.norm
+        self.history = {name: [] for name in self.COLUMNS}
+        self.best = None
+        self.labels = None
+        self.wait, self.spacing = 0, 1
+        self.apart_at = FIRST_CHECK + 1
+        # Partitions refuted, too hard, or tried twice: another try would tell the same.
+        self.refuted, self.undecided = set(), set()
+
+    def _edge_duals(self):
+        """Feasible edge duals of the present iterate, block by block."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------- checks
+
+    def _check(self, k, candidates, divergence, conjugate, zeros, participants):
+        """Gap of the present iterate, exact partition if it can be had; whether to stop."""
+        problem, lam = self.problem, self.lam
+        values = [problem.primal(c, lam) for c in candidates]
+        which = int(np.argmin(values))
+        primal = values[which]
+        left = 0.0
+        if problem.pool.without_rows.any():
+            divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
+        bounds, _ = problem.pool.conjugate(-divergence, x0=self.state.W)
+        dual = -float(bounds.sum()) - conjugate
+        X = candidates[which]
+        # Edges seldom carry what they can: what they do is counted if it matters.
+        crossing = lambda: problem.crossing(self._edge_duals())  # noqa: E731
+        enough = FINE * problem.tolerance(primal, self.tol)
+        rounding = problem.rounding(X, lam, crossing, enough=enough)
+        rounding += float(np.sum(left * np.linalg.norm(X, axis=1)))
+        self._keep(primal, dual, X, divergence, rounding=rounding)
+        n_clusters = problem.n
+        if self.watches:
+            labels = _components(zeros, problem.n)
+            n_clusters = int(labels.max()) + 1
+            if self.contraction:
+                self._contract(k, labels, candidates[0], self._reached())
+            else:
+                self.labels = labels
+        best = self.best
+        self._record(k, best["primal"], best["gap"], n_clusters, participants)
+        if self.verbose:
+            print(
+                f"iteration {k}: objective {best['primal']:.9g}, gap {best['gap']:.3g}, "
+                f"{n_clusters} clusters"
+            )
+        return self._reached()
+
+    def _reached(self):
+        """Whether the gap is small enough."""
+        return self.best["gap"] <= self.problem.tolerance(self.best["primal"], self.tol)
+
+    def _nearly_there(self):
+        """Whether the gap will do at the next check, if it falls as it did since the last."""
+        best, gaps = self.best, self.history["gap"]
+        if not gaps or not np.isfinite(gaps[-1]):
+            return False
+        forecast = best["gap"] * (best["gap"] / max(gaps[-1], 1e-300))
+        return forecast <= self.problem.tolerance(best["primal"], self.tol)
+
+    def _keep(self, primal, dual, W, divergence, rounding=0.0, labels=None, certified=False):
+        """Remember the best primal point and the best dual bound; `labels` of exact partitions."""
+        best = self.best
+        if best is None:
+            best = self.best = {"primal": np.inf, "dual": -np.inf}
+            best.update(labels=None, certified=False)
+        # An exact solution is left only for another.
+        exact = labels is not None
+        if exact or (primal < best["primal"] and best["labels"] is None):
+            best.update(primal=primal, rounding=rounding, W=np.array(W))
+            best.update(labels=labels, certified=certified)
+        if dual > best["dual"] or "divergence" not in best:
+            best.update(dual=dual, divergence=divergence)
+        best["gap"] = max(best["primal"] - best["dual"] + best["rounding"], 0.0)
+
+    def _contract(self, k, labels, X, last):
+        """Try the partition seen, at growing intervals while it fails.
+
+        At first only a partition that was there at the last check too; later, where the
+        iteration is slow, any, and clusters that are refuted are split.  At the last check
+        one that is cheap to try.
+        """
+        problem, K = self.problem, int(labels.max()) + 1
+        settled = self.labels is not None and np.array_equal(labels, self.labels)
+        self.labels = labels
+        if self.best["labels"] is None and self._try_apart(k, X):
+            return
+        if last:
+            worth = K < problem.n or K * problem.d <= MAX_LAST
+            if self.thrifty:
+                worth = K * problem.d <= (MAX_LAST if 2 * K <= problem.n else FEW)
+            if worth and self.best["labels"] is None:
+                proved = self._try_partition(labels, X, MAX_SPLITS)
+                if self.certify and not proved:
+                    self._try_patiently(labels, X)
+            return
+        self.wait -= 1
+        slow = k >= PATIENCE and K * problem.d <= MAX_UNKNOWNS
+        if self.wait > 0 or not (settled and K < problem.n or slow) or self._nearly_there():
+            return
+        if not self._try_partition(labels, X, MAX_SPLITS if slow else 0):
+            self.wait = self.spacing = min(2 * self.spacing, 16)
+
+    def _try_apart(self, k, X):
+        """Whether all models are unlike and proved to be, where that is found out in no time."""
+        problem = self.problem
+        if k < self.apart_at or problem.n * problem.d > MAX_LAST:
+            return False
+        outcome = contract_apart(problem, self.lam, X)
+        if outcome is not None and outcome.carried:
+            self._keep_contraction(outcome)
+            return True
+        self.apart_at = 4 * k
+        return False
+
+    def _try_partition(self, labels, X, max_splits):
+        """Whether the partition, or one that it leads to, is a solution's; then it is kept."""
+        problem, key = self.problem, (labels.tobytes(), max_splits > 0)
+        if key in self.refuted:
+            return False
+        outcome = contract(problem, self.lam, labels, X, self._edge_duals, max_splits, EFFORT)
+        if outcome is None or not outcome.carried:
+            if outcome is None or outcome.refuted or key in self.undecided:
+                self.refuted.add(key)
+            self.undecided.add(key)
+            return False
+        self._keep_contraction(outcome)
+        return True
+
+    def _try_patiently(self, labels, X):
+        """Try a partition once more, with more steps of the search for flows."""
+        problem = self.problem
+        steps = min(int(PATIENT_WORK / max(problem.graph.n_edges * problem.d, 1)), PATIENT_STEPS)
+        duals = self._edge_duals
+        outcome = contract(problem, self.lam, labels, X, duals, MAX_SPLITS, EFFORT, steps)
+        if outcome is not None and outcome.carried:
+            self._keep_contraction(outcome)
+
+    def _keep_contraction(self, outcome):
+        """Remember an exact partition's models and its dual."""
+        problem, lam, W = self.problem, self.lam, outcome.theta[outcome.labels]
+        bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=W)
+        rounding = problem.rounding(W, lam, outcome.crossing)
+        known = outcome.labels, outcome.certified
+        dual = -float(bounds.sum())
+        self._keep(problem.primal(W, lam), dual, W, outcome.divergence, rounding, *known)
+
+    def _record(self, k, objective, gap, n_clusters, participants):
+        up, down = self.problem.pool.ledger.since_mark()
+        row = (k, objective, gap, n_clusters, participants, up, down)
+        for column, value in zip(self.history.values(), row, strict=True):
+            column.append(value)
+
+    # -------------------------------------------------------------------------- result
+
+    def _result(self, n_iter):
+        best, problem = self.best, self.problem
+        limit = problem.tolerance(best["primal"], self.tol)
+        labels, W, exact = best["labels"], best["W"], best["labels"] is not None
+        if not exact:
+            labels = self.labels if self.watches else np.arange(problem.n)
+        K = int(labels.max()) + 1
+        if exact:
+            theta = W[np.unique(labels, return_index=True)[1]]
+        else:
+            theta = np.zeros((K, problem.d))
+            np.add.at(theta, labels, W)
+            theta /= np.bincount(labels, minlength=K)[:, None]
+        converged = best["gap"] <= limit
+        return Result(
+            cluster_params=theta,
+            labels=labels,
+            params=W,
+            objective=best["primal"],
+            n_iter=n_iter,
+            history={name: np.array(column) for name, column in self.history.items()},
+            converged=converged,
+            shortfall="" if converged else self._shortfall(best["gap"], limit),
+            extra={
+                "dual_gap": best["gap"],
+                "dual_coef": best["divergence"],
+                "partition_certified": best["certified"],
+            },
+        )
+
+    def _shortfall(self, gap, limit):
+        return (
+            f"The duality gap is {gap:.2g} after max_iter={self.max_iter} iterations, "
+            f"more than tol={self.tol:g} allows ({limit:.2g}). Increase max_iter or tol."
+        )
+
+
+def _components(zeros, n):
+    """Components of the pairs whose difference is exactly zero, numbered from 0."""
+    heads = np.concatenate([pair[0] for pair in zeros])
+    tails = np.concatenate([pair[1] for pair in zeros])
+    A = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))
+    return connected_components(sparse.csr_array(A), directed=False)[1]

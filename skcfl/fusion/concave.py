@@ -1,0 +1,485 @@
+r"""FPFC: fusion of all pairs of models with a concave penalty, by inexact, sampled clients.
+
+    minimise  F(w) = sum_i f_i(w_i) + (s / m) sum_{i<j} g(|w_i - w_j|)
+
+(Yu et al., 2023, Algorithm 1; there ``s = 1`` and g is the smoothed SCAD).  Splitting
+``theta_ij = w_i - w_j``, with the factor 1/m before the penalty, its multipliers and the augmented
+term alike,
+
+    L(w, theta, v) = sum_i f_i(w_i) + (1 / m) sum_{i<j} [ s g(|theta_ij|)
+                     + <v_ij, w_i - w_j - theta_ij> + rho / 2 |w_i - w_j - theta_ij|^2 ].
+
+One round, over the participants A_k:
+
+    zeta_i   <- (1 / m) sum_j (w_j + theta_ij - v_ij / rho)           server, last line
+    w_i      <- T_i steps on f_i(w) + rho / 2 |w - zeta_i|^2          clients, line 3
+    delta_ij <- w_i - w_j + v_ij / rho                                server, line 5
+    theta_ij <- argmin s g(|theta|) + rho / 2 |delta_ij - theta|^2
+    v_ij     <- rho (delta_ij - theta_ij)
+
+The sum in zeta_i includes j = i: a proximal term, with which the clients' problems together are
+an upper bound of L, so that all may move at once.  Pairs with exactly one participant are
+undefined in the paper; ``pairs="either"`` updates them with the server's last copy of the other
+model, ``pairs="both"`` leaves them.  With a fraction q of the clients a pair is updated in a share
+``2 q - q^2`` or ``q^2`` of the rounds: at q = .1 every 5 or every 100.
+
+===============  =====================================  ==========================
+paper            here                                   parameter
+===============  =====================================  ==========================
+m                ``problem.n``
+omega_i          ``state.W[i]``                         ``init``
+theta_ij         ``state.theta``, by tiles
+v_ij / rho       ``state.U``, by tiles
+zeta_i           ``state.zeta[i]``
+A_k              ``members``                            ``participation``
+T_i              ``options.local_steps``                ``local_steps``
+alpha            ``rates``                              ``step_size``
+rho              ``rho``                                ``rho``
+nu               ``threshold``                          ``nu``
+K                ``options.max_iter``                   ``max_iter``
+lambda, a, xi    the penalty's parameters               ``lam``, ``a``, ``xi``
+===============  =====================================  ==========================
+
+Convex penalties, of weight lam, fit in the same frame: the paper's baseline FPFC-l1.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from .._checks import LARGEST
+from ..federation.result import Result
+from ..numerics.by_cluster import numbered
+from .concave_problem import cluster_means, rms
+
+__all__ = ["FPFCOptions", "fpfc"]
+
+# Rounds between two checks at full participation; sampled clients are checked less often, because
+# a check asks all of them.
+CHECK_EVERY = 5
+# A settled partition ends the rounds where theta differs from the models' differences by less
+# than this fraction of the distances of the local models; the other one where samples of the
+# clients, or networks under Adam, never rest.
+SETTLED, NOISY_SETTLED = 1e-3, 1e-2
+# Where differences are told from zero under a norm, as a fraction of their median at the start,
+# and what the fraction above then is: well below.
+FLOOR, NORM_SETTLED = 1e-3, 1e-4
+
+
+@dataclass
+class FPFCOptions:
+    """How the rounds go; the estimators' parameters.
+
+    Attributes
+    ----------
+    local_steps : int, ndarray of shape (n_clients,) or None
+        Local steps ``T_i``; None solves the clients' problems exactly.
+    step_size : float or None
+        None is ``1 / (L_i + rho)``, with safeguards.
+    rho, nu : float or None
+        None is automatic.
+    n_iter_no_change : int or None
+        Rounds with the same partition, each client having taken part about that often, after
+        which the rounds end.
+    """
+
+    local_steps: object = 10
+    step_size: float | None = None
+    optimizer: str = "sgd"
+    batch_size: int | None = None
+    participation: float = 1.0
+    pairs: str = "either"
+    rho: float | None = None
+    nu: float | None = None
+    max_iter: int = 500
+    tol: float = 1e-5
+    n_iter_no_change: int | None = 20
+    verbose: int = 0
+
+
+@dataclass
+class FPFCState:
+    """Where the rounds stand."""
+
+    W: np.ndarray
+    U: list
+    theta: list
+    zeta: np.ndarray
+    rho: float
+    key: tuple
+
+
+@dataclass
+class _Check:
+    """What the server knows at a check."""
+
+    objective: float
+    lagrangian: float
+    residual: float
+    theta_residual: float
+    slope: float
+    labels: np.ndarray = field(repr=False)
+    nu: float = 0.0
+
+
+def fpfc(problem, lam, options, rng, state=None):
+    """Run the rounds at one lam.
+
+    Parameters
+    ----------
+    problem : FPFCProblem
+        The clients and the kind of penalty.
+    lam : float
+        The paper's lambda; at 0, and with a single client, the answer is the local models.
+    options : FPFCOptions
+        How to run.
+    rng : RandomState
+        Source of the participants.
+    state : FPFCState, default=None
+        Where an earlier run stands: its models are the start, not those of the problem, and with
+        the same penalty and rho its multipliers are taken too.
+
+    Returns
+    -------
+    result : Result
+        ``params`` are the clients' own models ``w_i``, ``cluster_params`` their means in each
+        cluster, weighted by the clients' rows.
+    state : FPFCState or None
+        To go on from; None where no rounds were run.
+
+    Raises
+    ------
+    ValueError
+        If the penalty's parameters are not valid, or rho is too small for it.
+    """
+    if lam == 0.0 or problem.n == 1:
+        return _solve_apart(problem), None
+    loop = _Rounds(problem, lam, options, rng, state)
+    loop.run()
+    return loop.result(), loop.state
+
+
+class _Rounds:
+    """State of the server between rounds."""
+
+    COLUMNS = (
+        "round",
+        "objective",
+        "lagrangian",
+        "residual",
+        "theta_residual",
+        "n_clusters",
+        "participants",
+        "floats_up",
+        "floats_down",
+    )
+
+    def __init__(self, problem, lam, options, rng, state):
+        self.problem, self.pool, self.lam = problem, problem.pool, lam
+        self.options, self.rng = options, rng
+        self.penalty, self.strength = problem.at(lam)
+        self.rho = problem.rho(self.penalty, self.strength) if options.rho is None else options.rho
+        self._check_rho()
+        self.rates = self._rates()
+        self.history = {name: [] for name in self.COLUMNS}
+        self.settled = 0
+        self.participants = 0
+        self.converged = False
+        key = (repr(self.penalty), self.strength, self.rho)
+        W = problem.start() if state is None else state.W
+        if state is not None and state.key == key:
+            U, theta = ([a.copy() for a in part] for part in (state.U, state.theta))
+            self.state = FPFCState(W.copy(), U, theta, state.zeta, self.rho, key)
+        else:
+            # multipliers zero, and the first update of theta and v at the start
+            shapes = [(problem.d, *block.shape) for block in problem.blocks]
+            U = [np.zeros(shape) for shape in shapes]
+            theta = [np.zeros(shape) for shape in shapes]
+            self.state = FPFCState(W.copy(), U, theta, None, self.rho, key)
+            self._update_pairs(None)
+
+    def _check_rho(self):
+        if self.penalty.convex:
+            return
+        least = self.strength * self.penalty.concavity
+        if not self.rho > least:
+            raise ValueError(
+                f"rho must be larger than {least:.4g}, the concavity of {self.penalty!r} times "
+                f"its factor {self.strength:.4g}: the update of a pair has no minimiser "
+                f"otherwise. Got rho={self.rho!r}; rho='auto' is three times that at least."
+            )
+
+    def _rates(self):
+        """Local steps of every client."""
+        options = self.options
+        if options.local_steps is None:
+            return None
+        if options.step_size is not None:
+            return np.full(self.problem.n, float(options.step_size))
+        return 1.0 / (self.problem.lipschitz() + self.rho)
+
+    # ----------------------------------------------------------------------------- rounds
+
+    def run(self):
+        """Rounds until the models are stationary or the partition is settled."""
+        options = self.options
+        every = int(np.ceil(min(CHECK_EVERY / options.participation, options.max_iter)))
+        next_check, last = 1, 0
+        self.pool.ledger.since_mark()
+        for k in range(1, options.max_iter + 1):
+            members = self._draw()
+            self._train(members)
+            self._check_size(k)
+            check = k >= next_check or k == options.max_iter
+            self._update_pairs(members, check)
+            if check:
+                self._record(k, k - last)
+                last, next_check = k, (0 if k == 1 else k) + every
+                if self.converged:
+                    return
+
+    def _draw(self):
+        """Participants of a round, None for all."""
+        n, share = self.problem.n, self.options.participation
+        count = max(1, int(round(share * n)))
+        self.participants += count
+        if count == n:
+            return None
+        return np.sort(self.rng.choice(n, size=count, replace=False))
+
+    def _train(self, members):
+        """Line 3: local updates of the participants, all at once."""
+        options, state = self.options, self.state
+        some = slice(None) if members is None else members
+        pool = self.pool if members is None else self.pool.subset(members)
+        W, zeta = state.W[some], state.zeta[some]
+        if options.local_steps is None:
+            state.W[some] = pool.prox(zeta, self.rho, x0=W)
+            return
+        steps = options.local_steps
+        state.W[some] = pool.local_update(
+            W,
+            steps if np.ndim(steps) == 0 else np.asarray(steps)[some],
+            self.rates[some],
+            options.optimizer,
+            options.batch_size,
+            center=zeta,
+            rho=self.rho,
+            monotone=options.step_size is None
+            and options.optimizer == "sgd"
+            and options.batch_size is None,
+            kept=True,
+        )
+
+    def _check_size(self, k):
+        """Stop where the models diverge: nothing that follows would mean anything."""
+        W = self.state.W
+        if np.abs(W).max(initial=0.0) <= LARGEST[self.pool.dtype]:  # false of NaN
+            return
+        step = self.options.step_size
+        cause = (
+            "X, y or a parameter (alpha, lam, rho, penalty_scale) is too large"
+            if step is None
+            else f"step_size={step:g} is too long for these X, y, alpha and rho: lower it"
+        )
+        raise ValueError(f"FPFC diverged: models are no numbers after n_iter={k} rounds. {cause}.")
+
+    def _update_pairs(self, members, check=False):
+        """Line 5 for the pairs of the participants, tile by tile, and zeta of all clients."""
+        state, problem = self.state, self.problem
+        WT = np.ascontiguousarray(state.W.T)
+        outflow = np.zeros_like(WT)
+        self.dual = np.zeros_like(WT) if check else None
+        self.pairs = np.zeros(3)
+        for k, block in enumerate(problem.blocks):
+            mask = self._updated(members, block)
+            if check or mask is None or mask.any():
+                D = block.difference(WT)
+            if mask is None or mask.any():
+                delta = D + state.U[k]
+                theta = self.penalty.prox(delta, self.strength / self.rho)
+                delta -= theta
+                if mask is None:
+                    state.U[k], state.theta[k] = delta, theta
+                else:
+                    np.copyto(state.U[k], delta, where=mask)
+                    np.copyto(state.theta[k], theta, where=mask)
+            U, theta = state.U[k], state.theta[k]
+            block.add_divergence(theta - U, outflow)
+            if check:
+                block.add_divergence(U, self.dual)
+                self.pairs += self._measure(block, D, theta, U)
+        state.zeta = state.W.mean(axis=0) + outflow.T / problem.n
+
+    def _updated(self, members, block):
+        """Mask of the pairs of a tile that are updated, None for all."""
+        if members is None:
+            return None
+        takes_part = np.zeros(self.problem.n, dtype=bool)
+        takes_part[members] = True
+        rows, columns = takes_part[block.rows, None], takes_part[None, block.columns]
+        return rows | columns if self.options.pairs == "either" else rows & columns
+
+    def _measure(self, block, D, theta, U):
+        """Sums over the pairs: penalty, augmented terms, squared residual of theta."""
+        # on the diagonal a tile has each client with itself, where the penalty is not zero
+        own = 0.0
+        if block.diagonal:
+            own = 0.5 * block.shape[0] * float(self.penalty.value(np.zeros((1, 1)))[0])
+        gap = D - theta
+        gap2 = block.total(np.einsum("d...,d...->...", gap, gap))
+        penalty = self.strength * (block.total(self.penalty.value(D)) - own)
+        split = self.strength * (block.total(self.penalty.value(theta)) - own)
+        split += (
+            self.rho * block.total(np.einsum("d...,d...->...", U, gap)) + 0.5 * self.rho * gap2
+        )
+        return np.array([penalty, split, gap2])
+
+    # ----------------------------------------------------------------------------- checks
+
+    def _record(self, k, rounds):
+        """Ask all clients for their objectives, write the history, decide whether to stop."""
+        check, options = self._look(), self.options
+        old = self.last.labels if k > 1 else None
+        same = old is not None and np.array_equal(old, check.labels)
+        self.settled = self.settled + rounds if same else 0
+        self.last = check
+        up, down = self.pool.ledger.since_mark()
+        row = (
+            k,
+            check.objective,
+            check.lagrangian,
+            check.residual,
+            check.theta_residual,
+            check.labels.max() + 1,
+            self.participants,
+            up,
+            down,
+        )
+        for name, value in zip(self.COLUMNS, row, strict=True):
+            self.history[name].append(value)
+        self.participants = 0
+        if options.verbose:
+            print(
+                f"round {k}: objective {check.objective:.6g}, residual {check.residual:.3g}, "
+                f"{check.labels.max() + 1} clusters"
+            )
+        wait = options.n_iter_no_change
+        settled = (
+            wait is not None
+            and self.settled * options.participation >= wait
+            and check.theta_residual <= self._near()
+        )
+        self.converged = options.tol > 0 and (check.residual <= options.tol or settled)
+
+    def _near(self):
+        """Residual of theta at which a settled partition ends the rounds."""
+        if self.options.participation < 1.0 or not self.pool.second_order:
+            return NOISY_SETTLED
+        return SETTLED if self.problem.concave else NORM_SETTLED
+
+    def _look(self):
+        """Objective, residuals and clusters of the present models."""
+        problem, state, n = self.problem, self.state, self.problem.n
+        value, g = self.pool.objectives_gradients(state.W, dtype=np.float64)
+        penalty, split, gap2 = self.pairs / n
+        slope = g + self.rho / n * self.dual.T
+        theta_residual = np.sqrt(gap2 / (0.5 * (n - 1))) / problem.typical_distance()
+        lengths = problem.matrix(lambda k, block: state.theta[k])
+        labels, nu = self._clusters(lengths)
+        return _Check(
+            objective=float(value.sum() + penalty),
+            lagrangian=float(value.sum() + split),
+            residual=max(rms(slope) / problem.typical_slope(), float(theta_residual)),
+            theta_residual=float(theta_residual),
+            slope=rms(slope),
+            labels=labels,
+            nu=nu,
+        )
+
+    def _clusters(self, lengths):
+        """Connected components of the pairs whose theta is not longer than the threshold."""
+        problem, nu = self.problem, self.options.nu
+        tree = linkage(squareform(lengths, checks=False), "single")
+        if nu is None:
+            floor = FLOOR * float(np.median(problem.distances()))
+            low, high = floor, np.inf
+            if problem.concave:
+                low, high = self.penalty.smoothing, float(self.penalty.lam)
+            nu = gap_threshold(tree[:, 2], low, high)
+        return numbered(fcluster(tree, nu, "distance")), nu
+
+    def result(self):
+        """Clusters, their models, and what the rounds came to."""
+        W, check, options = self.state.W, self.last, self.options
+        labels = check.labels
+        n_rounds = self.history["round"][-1]
+        shortfall = ""
+        if not self.converged and options.tol > 0:
+            shortfall = (
+                f"After max_iter={options.max_iter} rounds the stationarity residual is "
+                f"{check.residual:.2g} (tol={options.tol:g}), that of theta "
+                f"{check.theta_residual:.2g}, and the partition has been the same for "
+                f"{self.settled} rounds. Increase max_iter, tol or local_steps."
+            )
+        return Result(
+            cluster_params=cluster_means(W, labels, self.pool.client_weights),
+            labels=labels,
+            params=W.copy(),
+            objective=check.objective,
+            n_iter=int(n_rounds),
+            history={name: np.array(column) for name, column in self.history.items()},
+            converged=not shortfall,
+            shortfall=shortfall,
+            extra={
+                "residual": check.residual,
+                "nu": float(check.nu),
+                "rho": float(self.rho),
+            },
+        )
+
+
+def _solve_apart(problem):
+    """Each client's own model, the solution at lam = 0 and with a single client."""
+    W = problem.local_models()
+    value, g = problem.pool.objectives_gradients(W, dtype=np.float64)
+    _, first, labels = np.unique(W, axis=0, return_index=True, return_inverse=True)
+    objective, residual = float(value.sum()), rms(g) / problem.typical_slope()
+    up, down = problem.pool.ledger.since_mark()
+    row = (1, objective, objective, residual, 0.0, len(first), problem.n, up, down)
+    return Result(
+        cluster_params=W[first],
+        labels=labels,
+        params=W.copy(),
+        objective=objective,
+        n_iter=1,
+        history={n: np.array([v]) for n, v in zip(_Rounds.COLUMNS, row, strict=True)},
+        extra={"residual": residual, "nu": 0.0, "rho": np.nan},
+    )
+
+
+def gap_threshold(heights, low, high):
+    """A threshold in the widest gap between distances, on a logarithmic scale.
+
+    Only the heights at which clusters merge matter, and only thresholds from `low` to `high` make
+    sense: where no distance lies between, the threshold is in their middle.
+
+    Parameters
+    ----------
+    heights : ndarray
+        Distances at which single linkage merges.
+    low, high : float
+        Range of the threshold; an infinite `high` is the largest distance.
+
+    Returns
+    -------
+    threshold : float
+    """
+    high = max(float(heights.max()), low) if np.isinf(high) else high
+    inner = np.clip(np.sort(heights), low, high)
+    ladder = np.log(np.concatenate([[low], inner, [high]]))
+    steps = np.diff(ladder)
+    k = int(steps.argmax())
+    return float(np.exp(0.5 * (ladder[k] + ladder[k + 1])))

@@ -1,0 +1,260 @@
+"""What FPFC is about: all pairs of clients, a kind of penalty, where the rounds start.
+
+Everything here is the same for every lam, and computed once.
+"""
+
+import numpy as np
+from sklearn.base import clone
+
+from ..federation.result import Result
+from ..graphs import complete_graph
+from ..graphs.edges import require_edges, square_tiles
+from ..penalties import L2
+from ..rounds.loop import Options, alternate
+from ..rounds.polish import solve_pooled
+from .reduced import FusionProblem, lam_max_bounds
+
+# Strength of the penalty in units of the clients' curvature; where clients have fewer rows than
+# parameters, in units of what is left of it on the way from the common model.
+STRENGTH, STRENGTH_FEW_ROWS = 5.0, 25.0
+# Weight of the augmented term over the concavity of the penalty.  The difference of a pair in the
+# concave part changes by a factor of minus 1 over this less 1 a round: at 2 it goes to and fro.
+AUGMENTED = 3.0
+# Rows that the common model is worth to a shrunken local one, a parameter.
+SHRINKAGE = 0.3
+# Local training of models without second derivatives: steps, and the rule of the steps.
+TRAINING = {"steps": 300, "step_size": 0.005, "optimizer": "adam"}
+# Pooled training of a cluster of such models.
+ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": 0.005}
+# The grid of lam: its ends in units of the least and the largest distance over a; for norms, in
+# units of where all models are equal.
+GRID, NORM_GRID = (0.3, 1.05), (0.01, 1.01)
+
+
+class FPFCProblem(FusionProblem):
+    """All pairs of clients, and the kind of penalty.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    penalty : Penalty
+        A concave penalty, whose lam is set by :meth:`at`, or a convex one, of weight lam.
+    strength : float or None, default=None
+        Factor s of the penalty; 1 is the paper's. None is some times the curvature of the
+        clients' objectives, which makes the fit independent of the units of the features.
+    init : {"auto", "local", "common"} or ndarray of shape (n_clients, n_params)
+        The models that every lam starts from, :meth:`start`.
+    """
+
+    def __init__(self, pool, penalty, strength=None, init="auto"):
+        super().__init__(pool, complete_graph(pool.n_clients), penalty)
+        # Differences and duals.
+        require_edges(self.graph, self.d, 2)
+        self.init = init
+        self._common, self._curvature = None, None
+        if pool.n_clients > 1:
+            self.blocks = square_tiles(0, self.n, self.d, 1.0)
+        self._spectrum = None
+        self._start = None
+        self._distances = None
+        self._slope = None
+        if strength is None:
+            strength = 1.0 if penalty.convex else self._automatic_strength()
+        self.strength = float(strength)
+
+    @property
+    def concave(self):
+        """Whether the penalty is concave beyond zero."""
+        return not self.penalty.convex
+
+    def at(self, lam):
+        """The penalty at a lam, and its factor."""
+        if self.concave:
+            return clone(self.penalty).set_params(lam=lam), self.strength
+        return self.penalty, self.strength * lam
+
+    def curvature(self):
+        """Typical curvature of the clients' objectives, 1 where clients do not know it.
+
+        The geometric mean over the directions, unless that between the common model and the
+        clients' own is larger: parameters that no row depends on, as of pixels that are always
+        dark, have no curvature and no say.
+        """
+        if not self.pool.second_order:
+            return 1.0
+        if self._curvature is None:
+            self._curvature = max(super().curvature(), self._secant(self.local_models()))
+        return self._curvature
+
+    def _automatic_strength(self):
+        """Strength that suffices to move the models of the start.
+
+        With fewer rows than parameters that is more than the curvature at the clients' own models
+        says, of which hardly any is left there: what counts is the way from the common model.
+        """
+        strength = STRENGTH * self.curvature()
+        if not self.pool.second_order or self.n == 1:
+            return strength
+        few = self.pool.typical_size < self.pool.model.n_free
+        factor = STRENGTH_FEW_ROWS if few else STRENGTH
+        return max(strength, factor * self._secant(self.start()))
+
+    def _secant(self, W):
+        """Gradients at the common model over the distances of models `W` from it."""
+        common = np.tile(self.common_model(), (self.n, 1))
+        way, size = rms(W - common), rms(W)
+        return rms(self.pool.gradients(common)) / way if way > 1e-6 * size else 0.0
+
+    def common_model(self):
+        """The model of all clients' pooled rows, (d,), computed once."""
+        if self._common is None:
+            together = np.zeros(self.n, dtype=np.intp)
+            self._common = solve_pooled(self.pool, together, np.zeros((1, self.d)))[0][0]
+        return self._common
+
+    def lipschitz(self):
+        """Largest curvatures of the clients' objectives."""
+        if self._spectrum is None:
+            self._spectrum = self.pool.spectrum()[0]
+        return self._spectrum
+
+    def local_models(self):
+        """Each client's own minimiser; without second derivatives what training finds."""
+        if self._local is None and not self.pool.second_order:
+            start = np.tile(self.pool.start(), (self.n, 1))
+            self._local = self.pool.local_update(start, **TRAINING).astype(float)
+        return super().local_models()
+
+    def start(self):
+        """The models that every lam starts from, computed once."""
+        if self._start is None:
+            if not isinstance(self.init, str):
+                self._start = np.array(self.init, dtype=float)
+            elif self.init == "common":
+                self._start = np.tile(self.pool.start().astype(float), (self.n, 1))
+            elif self.init == "auto" and self.pool.second_order and self.n > 1:
+                self._start = self.shrunken_models()
+            else:
+                self._start = self.local_models()
+        return self._start
+
+    def shrunken_models(self):
+        """Local models drawn to the common one as if that were worth some rows more.
+
+        With many rows the same as local models; with few, those are mostly noise.
+        """
+        pool, n, p = self.pool, self.n, self.d
+        rows = np.maximum(pool.client_weights, 1e-12)
+        pull = SHRINKAGE * self.curvature() * p / rows
+        return pool.centre(pool.prox(np.tile(self.common_model(), (n, 1)), pull))
+
+    def distances(self):
+        """Distances of the local models, (n, n), drawn together as the start may be."""
+        if self._distances is None:
+            models = self.local_models() if self._common_start() else self.start()
+            WT = np.ascontiguousarray(models.T)
+            self._distances = self.matrix(lambda k, block: block.difference(WT))
+        return self._distances
+
+    def _common_start(self):
+        """Whether the distances of the start say nothing."""
+        W = self.start()
+        return bool((W == W[0]).all())
+
+    def typical_distance(self):
+        """Root mean square of these distances, the unit of differences."""
+        n = self.n
+        return max(float(np.sqrt((self.distances() ** 2).sum() / (n * (n - 1)))), 1e-300)
+
+    def typical_slope(self):
+        """Root mean square of the clients' gradients before any training, their unit."""
+        if self._slope is None:
+            start = np.tile(self.pool.start(), (self.n, 1))
+            g = self.pool.objectives_gradients(start, dtype=np.float64)[1]
+            self._slope = max(rms(g), 1e-300)
+        return self._slope
+
+    def matrix(self, differences):
+        """Lengths (n, n) of what ``differences(k, block)`` gives for every tile."""
+        out = np.empty((self.n, self.n))
+        for k, block in enumerate(self.blocks):
+            length = L2().value(differences(k, block))
+            out[block.rows, block.columns] = length
+            out[block.columns, block.rows] = length.T
+        return out
+
+    def rho(self, penalty, strength):
+        """Automatic weight of the augmented term: the curvature, and the prox must be unique."""
+        least = 0.0 if penalty.convex else AUGMENTED * strength * penalty.concavity
+        return max(self.curvature(), least)
+
+    def bounds(self):
+        """Bounds of the lam from which equal models of all clients are a stationary point.
+
+        Near zero a concave penalty of slope lam is the norm: the bounds are those of the norm, in
+        units of the factor s / m. Such a point need not be where a fit from local models ends.
+        """
+        if self.n == 1:
+            return 0.0, 0.0
+        norm = L2() if self.concave else self.penalty
+        lower, upper = lam_max_bounds(FusionProblem(self.pool, self.graph, norm))
+        factor = self.n / self.strength
+        return factor * lower, factor * upper
+
+    def grid(self, n_lams, ratio=None):
+        """Values of lam around the useful window, ascending; a single 0 with one client.
+
+        A concave penalty levels off at ``a lam``, so that the window is where ``a lam`` lies
+        between the distances of local models within clusters and those between clusters: the
+        grid goes from .3 times the least to 1.05 times the largest.  For a norm it ends where
+        all are equal.
+        """
+        if self.n == 1:
+            return np.zeros(1)
+        if self.concave:
+            d = self.distances()[np.triu_indices(self.n, 1)] / float(self.penalty.a)
+            d = d[d > 1e-12 * d.max()] if d.max() > 0.0 else np.ones(1)
+            lower, upper = GRID[0] * float(d.min()), GRID[1] * float(d.max())
+        else:
+            upper = NORM_GRID[1] * self.bounds()[1]
+            if not upper > 0.0:
+                return np.zeros(1)
+            lower = NORM_GRID[0] * upper
+        lower = lower if ratio is None else ratio * upper
+        return np.array([upper]) if n_lams == 1 else np.geomspace(lower, upper, n_lams)
+
+    def fused(self):
+        """Equal models of all clients, a stationary point where lam is large, as a Result."""
+        labels = np.zeros(self.n, dtype=np.intp)
+        theta = self.local_models().mean(axis=0, keepdims=True)
+        if self.pool.second_order:
+            theta = solve_pooled(self.pool, labels, theta, np.ones(self.n))[0]
+        return Result(cluster_params=theta, labels=labels, params=np.tile(theta, (self.n, 1)))
+
+    def refit(self, labels, theta, rng):
+        """Each cluster's model fitted to its clients' pooled rows, from given ones.
+
+        Newton's method on the pooled problems where the model has second derivatives, else
+        rounds of model averaging within the clusters.
+        """
+        if self.pool.second_order:
+            return solve_pooled(self.pool, labels, theta)[0]
+        options = Options(**ROUNDS, polish=False)
+        return alternate(self.pool, theta, options, rng, labels=labels).cluster_params
+
+
+def cluster_means(W, labels, weights):
+    """Means of the clients' models in each cluster, weighted by their rows."""
+    K = int(labels.max()) + 1
+    # a cluster of clients that weigh nothing counts them alike
+    empty = np.bincount(labels, weights, minlength=K) == 0.0
+    weights = np.where(empty[labels], 1.0, weights)
+    share = np.zeros((K, len(W)))
+    share[labels, np.arange(len(W))] = weights / np.bincount(labels, weights, minlength=K)[labels]
+    return share @ W
+
+
+def rms(M):
+    """Root mean square length of the rows."""
+    return float(np.sqrt((M**2).sum() / len(M)))

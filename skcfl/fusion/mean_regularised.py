@@ -1,0 +1,166 @@
+r"""Squared penalty on the complete graph: clients are drawn to their mean.
+
+    minimise  sum_i f_i(x_i) + lam w / 2 sum_{i<j} |x_i - x_j|^2
+
+With ``c = lam w N`` the penalty is ``c / 2 sum_i |x_i - m|^2`` at its best m, the mean: mean
+regularised multi-task learning (Evgeniou and Pontil, 2004).  What is left is one smooth problem
+in m,
+
+    minimise over m  F(m) = sum_i min_x [ f_i(x) + c / 2 |x - m|^2 ],
+                     grad F = c sum_i (m - x_i(m)),
+
+solved by L-BFGS: every evaluation sends m to the clients, who answer with their proximal points
+and their objectives.  No array has one entry a pair.  For outflows s of sum zero the best edge
+dual is ``u_ij = (s_i - s_j) / N``, which gives the bound
+
+    D(s) = -sum_i f_i^*(-s_i) - sum_i |s_i|^2 / (2 c).
+"""
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.utils._param_validation import validate_params
+
+from ..federation.result import Result
+from ..penalties import SquaredL2
+from .options import LOOP
+
+__all__ = ["mean_regularised"]
+
+# Evaluations between two looks at the duality gap, at most and at first.
+CHUNK = 15
+
+
+def is_mean_regularised(problem):
+    """Whether all pairs of a fusion problem have the same plain squared penalty."""
+    penalty = problem.penalty
+    plain = isinstance(penalty, SquaredL2) and penalty.Q is None
+    return plain and problem.graph.is_complete and problem.n > 1
+
+
+@validate_params(LOOP, prefer_skip_nested_validation=True)
+def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, verbose=0):
+    """Solve a fusion problem with a squared penalty on the complete graph.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    lam : float
+        Positive weight of the penalty.
+    tol : float
+        Relative duality gap to reach.
+    max_iter : int
+        Most evaluations of F, in each of which every client solves a proximal problem.
+    state : tuple of ndarray, default=None
+        The mean and the models of an earlier solution, to start from.
+    verbose : int
+        Whether to print the gap at every check.
+
+    Returns
+    -------
+    result : Result
+        ``extra`` has ``dual_gap``, ``dual_coef`` (the clients' net outflows) and
+        ``partition_certified``.
+    state : tuple of ndarray
+        To go on from.
+    """
+    loop = _MeanRegularised(problem, lam, state, verbose)
+    return loop.run(tol, max_iter)
+
+
+class _MeanRegularised:
+    COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
+
+    def __init__(self, problem, lam, state, verbose):
+        self.problem, self.pool, self.lam, self.verbose = problem, problem.pool, lam, verbose
+        self.c = lam * problem.graph.weight * problem.n
+        self.rows = ~self.pool.without_rows
+        if state is None:
+            self.x = problem.local_models().copy()
+            self.mean = self.x[self.rows].mean(axis=0)
+        else:
+            self.mean, self.x = state[0].copy(), state[1].copy()
+        self.n_evaluations = 0
+        self.history = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
+        self.best = {"primal": np.inf, "dual": -np.inf}
+
+    def run(self, tol, max_iter):
+        """Chunks of L-BFGS with growing accuracy until the gap is small enough."""
+        problem, memory, chunk = self.problem, 20, CHUNK
+        while True:
+            budget = min(chunk, max_iter - self.n_evaluations)
+            before = self.n_evaluations
+            found = minimize(
+                self._value,
+                self.mean,
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxfun": budget, "maxcor": memory, "ftol": 0.0, "gtol": 0.0},
+            )
+            self.mean = found.x
+            gap = self._check()
+            limit = problem.tolerance(self.best["primal"], tol)
+            stuck = self.n_evaluations - before <= 2
+            if gap <= limit or self.n_evaluations >= max_iter or stuck:
+                break
+            chunk *= 2
+        return self._result(limit, max_iter), (self.mean, self.x)
+
+    def _value(self, mean):
+        """F and its gradient; clients keep their proximal points as starts of the next."""
+        self.n_evaluations += 1
+        centre = np.tile(mean, (self.problem.n, 1))
+        self.x = self.pool.prox(centre, self.c, x0=self.x)
+        move = centre - self.x
+        value = self.problem.objectives(self.x).sum() + 0.5 * self.c * (move**2).sum()
+        return float(value), self.c * move.sum(axis=0)
+
+    def _check(self):
+        """The gap at the present mean."""
+        problem, n = self.problem, self.problem.n
+        self.x = self.pool.prox(np.tile(self.mean, (n, 1)), self.c, x0=self.x)
+        x = self.x
+        primal = float(problem.objectives(x).sum())
+        primal += 0.5 * self.c * float(((x - x.mean(axis=0)) ** 2).sum())
+        outflow = np.zeros_like(x)
+        outflow[self.rows] = self.c * (x[self.rows] - x[self.rows].mean(axis=0))
+        bounds, _ = self.pool.conjugate(-outflow, x0=x)
+        dual = -float(bounds.sum()) - float((outflow**2).sum()) / (2.0 * self.c)
+        best = self.best
+        if primal < best["primal"]:
+            best.update(primal=primal, W=x.copy())
+        if dual > best["dual"] or "outflow" not in best:
+            best.update(dual=dual, outflow=outflow)
+        gap = best["gap"] = max(best["primal"] - best["dual"], 0.0)
+        up, down = self.pool.ledger.since_mark()
+        row = (self.n_evaluations, best["primal"], gap, n, n, up, down)
+        for column, entry in zip(self.history.values(), row, strict=True):
+            column.append(entry)
+        if self.verbose:
+            print(
+                f"evaluation {self.n_evaluations}: objective {best['primal']:.9g}, gap {gap:.3g}"
+            )
+        return gap
+
+    def _result(self, limit, max_iter):
+        best, n = self.best, self.problem.n
+        converged = best["gap"] <= limit
+        return Result(
+            cluster_params=best["W"],
+            labels=np.arange(n),
+            params=best["W"],
+            objective=best["primal"],
+            n_iter=self.n_evaluations,
+            history={name: np.array(column) for name, column in self.history.items()},
+            converged=converged,
+            shortfall=""
+            if converged
+            else f"The duality gap is {best['gap']:.2g} after {self.n_evaluations} iterations "
+            f"(max_iter={max_iter}), more than the tolerance allows ({limit:.2g}). Increase "
+            "max_iter or tol.",
+            extra={
+                "dual_gap": best["gap"],
+                "dual_coef": best["outflow"],
+                "partition_certified": False,
+            },
+        )

@@ -1,0 +1,137 @@
+"""Solutions of a fusion problem over lam, each from the one before."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .bic_search import path_start
+from .reduced import lam_max_bounds
+
+__all__ = ["FusionPath", "fusion_path", "lam_grid"]
+
+# A path ends a little beyond the bound where everything fuses: there it is easily proved.
+BEYOND = 1.01
+
+
+# A penalty that fuses nothing is tried from where it is this much weaker than the clients' own
+# objectives to where it is this much stronger.
+WEAKER, STRONGER = 1e-4, 1e2
+
+
+def lam_grid(problem, n_lams, ratio=None, rough=False):
+    """Values of lam from where hardly anything fuses to where everything does.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    n_lams : int
+        How many, in equal steps of their logarithm.
+    ratio : float, default=None
+        The first over the last; None begins where the nearest neighbours hardly fuse.
+    rough : bool, default=False
+        Whether the first bound of where everything fuses will do.
+
+    Returns
+    -------
+    lams : ndarray
+        Ascending; a single 0 where no lam changes anything. A penalty that fuses nothing has
+        no last value: the grid then begins where it is far weaker than the clients' own
+        objectives, by the largest curvature of each, and ends where it is far stronger.
+    """
+    if not problem.penalty.norm:
+        degree = float(problem.graph.degrees().mean())
+        curvature = problem.pool.spectrum()[0][~problem.pool.without_rows].mean()
+        upper = STRONGER * float(curvature) / degree if degree > 0.0 else 0.0
+        lower = WEAKER / STRONGER * upper
+    else:
+        bounds = lam_max_bounds(problem, tol=1e9) if rough else lam_max_bounds(problem)
+        upper = BEYOND * bounds[1]
+        if rough and upper == 0.0 and problem.graph.n_edges:
+            upper = 1.0  # The local models agree: any lam fuses them.
+        lower = path_start(problem, upper) if ratio is None and upper > 0.0 else 0.0
+    if not upper > 0.0 or problem.n == 1:
+        return np.zeros(1)
+    if ratio is not None:
+        lower = ratio * upper
+    if n_lams == 1 or lower >= upper:
+        return np.array([upper])
+    return np.geomspace(lower, upper, n_lams)
+
+
+@dataclass
+class FusionPath:
+    """Solutions over lam.
+
+    Attributes
+    ----------
+    lams : ndarray of shape (n_lams,)
+        Ascending.
+    params : ndarray of shape (n_lams, n_clients, n_params)
+        The clients' models, refitted if that was asked for.
+    fusion_params : ndarray of shape (n_lams, n_clients, n_params)
+        Solutions of the penalised problems.
+    labels : ndarray of shape (n_lams, n_clients)
+        Clusters, not canonical.
+    objectives, gaps : ndarray of shape (n_lams,)
+        Objectives and bounds of their excess.
+    certified, converged : ndarray of shape (n_lams,) of bool
+        Whether the partition is proved, the gap small enough.
+    n_iter : ndarray of shape (n_lams,)
+        Iterations.
+    """
+
+    lams: np.ndarray
+    params: np.ndarray
+    fusion_params: np.ndarray
+    labels: np.ndarray
+    objectives: np.ndarray
+    gaps: np.ndarray
+    certified: np.ndarray
+    converged: np.ndarray
+    n_iter: np.ndarray
+
+
+def fusion_path(problem, lams, solve, refit=None):
+    """Solve at ascending lams, each from the solution before.
+
+    No cluster is frozen: at every lam the solver starts from all clients' models, finds the
+    partition anew and proves it, so that fused clients can part again.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    lams : ndarray of shape (n_lams,)
+        Ascending.
+    solve : callable
+        ``solve(lam, state)`` returns a Result and a state to go on from.
+    refit : callable, default=None
+        ``refit(labels, cluster_params)`` returns each cluster's model fitted anew on its pooled
+        rows.
+
+    Returns
+    -------
+    path : FusionPath
+    """
+    state, results, models = None, [], []
+    for lam in lams:
+        result, state = solve(float(lam), state)
+        if refit is None:
+            models.append(result.params)
+        elif results and np.array_equal(result.labels, results[-1].labels):
+            models.append(models[-1])
+        else:
+            models.append(refit(result.labels, result.cluster_params)[result.labels])
+        results.append(result)
+    return FusionPath(
+        lams=np.asarray(lams, dtype=float),
+        params=np.array(models),
+        fusion_params=np.array([r.params for r in results]),
+        labels=np.array([r.labels for r in results]),
+        objectives=np.array([r.objective for r in results]),
+        gaps=np.array([r.extra["dual_gap"] for r in results]),
+        certified=np.array([r.extra["partition_certified"] for r in results]),
+        converged=np.array([r.converged for r in results]),
+        n_iter=np.array([r.n_iter for r in results]),
+    )

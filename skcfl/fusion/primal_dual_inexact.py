@@ -1,0 +1,308 @@
+r"""Primal-dual message passing with inexact updates: GTV minimisation of networks.
+
+Algorithm 1 of SarcheshmehPour et al. (2023) where clients cannot solve (32) to the end: the
+iteration of ``_primal_dual.py``, with the update of a node replaced by some steps of Adam on
+
+    f_i(w) + deg_i / (2 s) |w - (w_i - tau_i (D'u)_i)|^2                              (32)
+
+from its present model.  The length of these steps falls like ``1 / (1 + k / DELAY)`` with the
+iterations k, without which the models would go on by a step of Adam for ever.
+
+=============  ==================  ==========================================================
+here           symbol              what it is
+=============  ==================  ==========================================================
+``W``, ``V``   w, hat w            models, their proposals; start at one random model for all
+``U``, ``P``   u, hat u            scaled flows and proposals, as in ``_primal_dual.py``
+``ratio``      s                   primal over dual step
+``steps``                          steps of Adam for an update (32)
+=============  ==================  ==========================================================
+
+Objectives of networks are not convex, so that there is no dual problem, no gap and no proof.
+What remains are the conditions of stationary points,
+
+    grad f_i(w_i) + (D'u)_i = 0   at nodes,     u_e in lam A_e dphi(w_i - w_j)   on edges,
+
+the optimality conditions (26)-(28) without the claim of optimality.  The residual is the larger
+of two root mean squares: of the left side over the nodes, relative to that of the gradients at the
+start; and of the change ``U - P`` over the edges, which is by how much models and flow do not fit,
+in units of models, relative to their norms.  Adam, which starts anew in every iteration, leaves
+gradients that are noise, more so where rows are interpolated; so the iteration also ends where
+clusters have settled, flows fit the models to .01, and gradients are as small or fall no more.
+
+Clusters: models trained inexactly are never equal to the last digit, but flows are clipped
+exactly.  A flow below its capacity, ``|u_e| < lam A_e``, makes models equal wherever the
+conditions hold; so clusters are the components of the edges whose flow is not clipped, as in the
+exact solver.
+"""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, validate_params
+
+from .._checks import MOST, POSITIVE, Count
+from ..federation.result import Result
+from ..graphs import Graph
+from ..penalties import L2
+from ..rounds.loop import Options, alternate
+from ..rounds.starts import NETWORK_STEP
+from .certified import _components
+from .options import LOOP
+from .primal_dual import _PrimalDual
+from .reduced import FusionProblem
+
+__all__ = ["primal_dual_inexact"]
+
+# Steps of Adam in an update of a node; iterations after which their length is halved.
+STEPS, DELAY = 30, 10.0
+# First strength of the pull of (32), deg_i / s, at a node of mean degree.
+STRENGTH = 0.3
+# Residual at which partitions that do not change are taken, and for how many iterations; by how
+# much gradients have to fall in that time where they are larger.
+RESIDUAL, PATIENCE, FALL = 0.01, 30, 0.95
+# Training of a cluster's network on its clients' rows.
+ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": NETWORK_STEP}
+# The grid of lam: decades and values.  Share of the rows that judge.
+DECADES, N_LAMS = 3.0, 7
+
+
+class NetworkProblem(FusionProblem):
+    """Fusion problem of models without second derivatives.
+
+    Parameters
+    ----------
+    pool, graph, penalty
+        As for the convex problem.
+    start : ndarray of shape (n_params,), default=None
+        The model that all clients start from, drawn if not given.  Networks have many minimisers
+        of equal value; differences of two say nothing unless both come from one start.
+    """
+
+    def __init__(self, pool, graph, penalty, start=None):
+        super().__init__(pool, graph, penalty)
+        self.common = pool.start().astype(float) if start is None else start
+        gradients = pool.objectives_gradients(np.tile(self.common, (self.n, 1)))[1]
+        #: Lengths of the clients' gradients at the start.
+        self.slopes = np.linalg.norm(gradients.astype(float), axis=1)
+
+    def start(self):
+        """The common start of all clients, (n, d)."""
+        return np.tile(self.common, (self.n, 1))
+
+    def apart(self):
+        """The problem without edges, of which lam = 0 leaves nothing."""
+        return NetworkProblem(self.pool, Graph(self.n, [], []), L2(), self.common)
+
+    def grid(self, n_lams=N_LAMS, ratio=None):
+        """Values of lam, ascending; a single 0 with one client.
+
+        At the largest the flows along the edges of a typical node can outweigh its gradient at
+        the start, so that hardly anything keeps its model from its neighbours'.
+        """
+        degrees = self.graph.degrees()
+        if self.n == 1 or not degrees.any():
+            return np.zeros(1)
+        with_rows = self.slopes[~self.pool.without_rows]
+        upper = float(np.median(with_rows) / np.median(degrees[degrees > 0]))
+        lower = upper * (10.0**-DECADES if ratio is None else ratio)
+        return np.array([upper]) if n_lams == 1 else np.geomspace(lower, upper, n_lams)
+
+    def refit(self, labels, theta):
+        """Each cluster's network, trained further in rounds of model averaging.
+
+        A cluster of clients without rows keeps its model.
+        """
+        keep = np.flatnonzero(~self.pool.without_rows)
+        used, place = np.unique(labels[keep], return_inverse=True)
+        pool = self.pool.subset(keep)
+        options = Options(**ROUNDS, polish=False)
+        out = np.array(theta, dtype=float)
+        rng = self.pool.random_state
+        out[used] = alternate(pool, out[used], options, rng, labels=place).cluster_params
+        return out
+
+
+@validate_params(
+    {
+        **LOOP,
+        "lam": [Interval(Real, 0, MOST, closed="both")],
+        "ratio": [POSITIVE, None],
+        "relaxation": [Interval(Real, 0, 2, closed="neither")],
+        "local_steps": [Count()],
+        "step_size": [POSITIVE],
+        "n_iter_no_change": [Count(), None],
+    },
+    prefer_skip_nested_validation=True,
+)
+def primal_dual_inexact(
+    problem,
+    lam,
+    *,
+    tol=1e-6,
+    max_iter=2000,
+    ratio=None,
+    relaxation=1.0,
+    local_steps=STEPS,
+    step_size=NETWORK_STEP,
+    n_iter_no_change=PATIENCE,
+    state=None,
+    verbose=0,
+):
+    """Solve a fusion problem of networks by primal-dual message passing.
+
+    Parameters
+    ----------
+    problem : NetworkProblem
+        The problem.
+    lam : float
+        Weight of the penalty, not negative.
+    tol : float
+        Residual at which the iteration ends.
+    max_iter : int
+        Most iterations.
+    ratio : float, default=None
+        Primal over dual step, kept as it is; None starts at a pull of `STRENGTH` and adapts.
+    relaxation : float
+        Factor by which proposals are overshot, in (0, 2); 1 is as printed.
+    local_steps : int
+        Steps of Adam of a node in an iteration.
+    step_size : float
+        Their length in the first iterations.
+    n_iter_no_change : int or None
+        The iteration also ends when the partition has been the same for so many iterations, the
+        residual of the edges is at most .01, and that of the nodes too, or it has not fallen in
+        as many: models settle long after clusters. None waits for `tol`.
+    state : PrimalDualState, default=None
+        Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew.
+    verbose : int
+        Whether to print the residual at every check.
+
+    Returns
+    -------
+    result : Result
+        ``extra`` has ``dual_gap``, which is infinite, ``dual_coef`` (the sums ``(D'u)_i``) and
+        ``partition_certified``, which is False; ``history`` has the residual.
+    state : PrimalDualState
+        The last iterate.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+    """
+    split = problem if lam > 0.0 else problem.apart()
+    training = local_steps, step_size, n_iter_no_change
+    loop = _InexactPrimalDual(
+        split, lam, tol, max_iter, ratio, relaxation, state, training, verbose
+    )
+    result = loop.run()
+    if lam == 0.0:
+        result.params = problem.extend(result.params)
+        result.cluster_params = result.params[result.labels.argsort()]
+    return result, loop.state
+
+
+class _InexactPrimalDual(_PrimalDual):
+    def __init__(self, problem, lam, tol, max_iter, ratio, relaxation, state, training, verbose):
+        self.local_steps, self.step_size, self.patience = training
+        super().__init__(problem, lam, tol, max_iter, ratio, relaxation, state, False, verbose)
+        self.extras["residual"] = []
+        self.scale = max(_rms(problem.slopes), 1e-300)
+        self.labels, self.since = None, 0
+        self.least, self.least_at, self.settled = np.inf, 0, False
+
+    def _first_models(self):
+        """One random model for all."""
+        return self.problem.start()
+
+    def _first_ratio(self):
+        return float(self.degree.mean()) / STRENGTH
+
+    def _node_pass(self, k, centres):
+        """Inexact proposals of all models (32): steps of Adam from the present models."""
+        rate = self.step_size / (1.0 + k / DELAY)
+        pull = self.degree / self.state.ratio
+        pull[self.alone] = 0.0  # no neighbour, no step: they train freely
+        V = self.problem.pool.local_update(
+            self.state.W, self.local_steps, rate, "adam", center=centres, rho=pull, kept=True
+        )
+        return V.astype(float)
+
+    def _examine(self, k, V, flows):
+        """Whether the conditions hold, or clusters have settled."""
+        problem, n = self.problem, self.problem.n
+        divergence = flows["outflow"] * (0.5 / self.state.ratio)
+        values, gradients = problem.pool.objectives_gradients(V)
+        objective = float(values.sum(dtype=float)) + self.lam * problem.fusion(V)
+        # What flows into clients without rows is what they stand for.
+        node = _rms(np.linalg.norm(gradients + divergence, axis=1)) / self.scale
+        edge = np.sqrt(flows["move2"] / max(problem.graph.n_edges, 1))
+        edge /= max(_rms(np.linalg.norm(V, axis=1)), 1e-300)
+        self.residual = float(max(node, edge))
+        labels = _components(flows["zeros"], n) if self.watches else np.arange(n)
+        if self.labels is None or not np.array_equal(labels, self.labels):
+            self.since = k
+        if node < FALL * self.least:
+            self.least, self.least_at = node, k
+        self.labels = labels
+        self.best = {"W": V, "divergence": divergence, "objective": objective}
+        self.extras["residual"].append(self.residual)
+        self.extras["messages"].append(self.sent)
+        self.extras["message_floats"].append(self.sent * problem.d)
+        self.sent = 0
+        n_clusters = int(labels.max()) + 1
+        self._record(k, objective, np.inf, n_clusters, n)
+        if self.verbose:
+            print(
+                f"iteration {k}: objective {objective:.6g}, residual {self.residual:.3g}, "
+                f"{n_clusters} clusters"
+            )
+        if self.patience is not None:
+            rest = node <= RESIDUAL or k - self.least_at >= self.patience
+            self.settled = k - self.since >= self.patience and edge <= RESIDUAL and rest
+        return self.residual <= self.tol or self.settled
+
+    def _balance(self, move, move2, outflow):
+        """Bring the moves of models and flows to one size, where anything flows."""
+        if not move2 > 0.0:
+            self.extras["ratio"].append(self.state.ratio)
+            return outflow
+        return super()._balance(move, move2, outflow)
+
+    def _result(self, n_iter):
+        best, labels = self.best, self.labels
+        if len(self.extras["ratio"]) < len(self.extras["messages"]):
+            self.extras["ratio"].append(self.state.ratio)
+        K = int(labels.max()) + 1
+        theta = np.zeros((K, self.problem.d))
+        np.add.at(theta, labels, best["W"])
+        theta /= np.bincount(labels, minlength=K)[:, None]
+        converged = self.residual <= self.tol or self.settled
+        history = {**self.history, **self.extras}
+        return Result(
+            cluster_params=theta,
+            labels=labels,
+            params=best["W"],
+            objective=best["objective"],
+            n_iter=n_iter,
+            history={name: np.array(column) for name, column in history.items()},
+            converged=converged,
+            shortfall="" if converged else self._shortfall(),
+            extra={
+                "dual_gap": np.inf,
+                "dual_coef": best["divergence"],
+                "partition_certified": False,
+            },
+        )
+
+    def _shortfall(self):
+        wait = ", and clusters or models have not settled" if self.patience else ""
+        return (
+            f"The residual is {self.residual:.2g} after max_iter={self.max_iter} iterations, more "
+            f"than tol={self.tol:g}{wait}. Increase max_iter or tol."
+        )
+
+
+def _rms(values):
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))

@@ -1,0 +1,1242 @@
+r"""Exact partitions of fusion problems: the reduced problem, and the flow that proves it.
+
+For a partition C_1..C_K the reduced problem (Armacki et al., (5), under our convention) is
+
+    minimise  sum_k sum_{i in C_k} f_i(w_k) + lam sum_{k<l} W_kl |w_k - w_l|,
+
+smooth where the w_k are distinct.  Its solution, repeated within clusters, solves the fusion
+problem iff, with ``q_i = grad f_i(w_k) + lam sum_{j not in C_k} w_ij (w_k - w_l) / |w_k - w_l|``,
+there are flows u_e on the edges within clusters of net outflow ``-q_i`` at every node and
+``|u_e| <= lam w_e``: iff the flow value of every cluster (:mod:`skcfl.fusion.flows`) is at most
+lam.
+A flow that shows it proves the partition, a potential that shows the contrary refutes it.
+
+Models and ``q_i`` are computed with rounding, the models as solutions of the reduced problem.  How
+far both may be from exact is bounded (:func:`enclose`), and a proof holds for all that they may
+be: flows within capacities with that to spare, and models of different clusters so far apart.
+"""
+
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg.lapack import dposv
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
+from scipy.spatial import cKDTree
+
+from ..graphs import Graph
+from ..graphs.edges import EdgeList, edge_blocks
+from ..numerics.newton import conjugate_gradients, newton, solve_scaled
+from .flows import EPS, flow_values, membership
+
+# Unknowns of the reduced problem up to which Newton's directions are exact.
+MAX_UNKNOWNS = 1500
+# Numbers of the blocks of its Hessian up to which it is solved at all, on sparse graphs.
+MAX_BLOCKS = 10_000_000
+# Newton steps between two looks for models that meet, and looks in vain before giving up.
+NEWTON_STEPS, MAX_STALLS = 5, 4
+# Most looks: where a fall is rounding of a huge objective, none of them is in vain.
+MAX_LOOKS = 100
+# Part of the decrement that a step leaves at most where Newton's method converges fast, and where
+# it converges at all: else models meet.
+FAST, STALL = 0.06, 0.2
+# The same where a reduced problem has to be solved, and times that joined clusters are then
+# taken apart again.
+PERSISTENCE, MAX_SPLITS = 30, 30
+# Unknowns of a small reduced problem, whose Newton steps cost little more than its gradients.
+SMALL = 300
+# Iterations of a search for flows beside a solver, on small and on large edge arrays: a solver
+# that goes on is then the better use of the time.
+FLOW_STEPS, LARGE = (60, 30), 1_000_000
+# Parameters up to which clients send second derivatives.
+MAX_DENSE = 256
+# Multiplications that may go into the eigenvalues of clusters' Hessians, and numbers of those of
+# single clients at once; with more, bounds of least curvatures are numbers from the start.
+MAX_EIGEN, MAX_AT_ONCE = 2e10, 5_000_000
+# Numbers of the differences between models that are made at once.
+MAX_DIFFERENCES = 100_000
+# Pairs of clients at lam = 0 that are looked at one by one.
+MAX_NEAR = 3000
+
+
+class FusionProblem:
+    """A pool, a graph and a penalty: what all solvers of fusion problems share.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    graph : Graph
+        Whose models are compared.
+    penalty : Penalty
+        How.
+    """
+
+    def __init__(self, pool, graph, penalty):
+        self.pool, self.graph, self.penalty = pool, graph, penalty
+        self.n, self.d = pool.n_clients, pool.n_params
+        self.blocks = edge_blocks(graph, self.d)
+        self.at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
+        self._local, self._idle = None, None
+        self._curvatures = self._mean_curvature = None
+
+    def objectives(self, X):
+        """Clients' objectives at their models, in double precision."""
+        return self.pool.objectives_gradients(X, dtype=np.float64)[0]
+
+    def local_models(self):
+        """Each client's own minimiser, computed once."""
+        if self._local is None:
+            self._local = self.extend(self.pool.solve()[0])
+        return self._local
+
+    def extend(self, W):
+        """Models of clients without rows: the weighted means of their neighbours' models."""
+        if self.pool.without_rows.any():
+            W[self.pool.without_rows] = 0.0
+            idle, solve = self._idle_laplacian()
+            if self.graph.is_complete:
+                W[idle] = solve(np.tile(self.graph.weight * W.sum(axis=0), (len(idle), 1)))
+            else:
+                W[idle] = solve(self.graph.adjacency()[idle] @ W)
+        return W
+
+    def _idle_laplacian(self):
+        """Clients without rows that paths join to others, inverse of their Laplacian block."""
+        if self._idle is None:
+            graph, without = self.graph, self.pool.without_rows
+            parts = graph.components()
+            anchored = np.bincount(parts, ~without)[parts] > 0
+            idle = np.flatnonzero(without & anchored)
+            n, m = self.n, len(idle)
+            if not m:
+                self._idle = idle, np.copy
+            elif graph.is_complete:
+                self._idle = idle, lambda b: (b + b.sum(axis=0) / (n - m)) / (graph.weight * n)
+            else:
+                L = sparse.csc_array(graph.laplacian()[idle][:, idle])
+                factor = splu(L)
+
+                def solve(b):
+                    x = factor.solve(b)
+                    return x + factor.solve(b - L @ x)
+
+                self._idle = idle, solve
+        return self._idle
+
+    def conserved(self, U, lam):
+        """Feasible flows near `U` that clients without rows only pass on.
+
+        The conjugate of a client without rows is finite at zero alone: what flows into it has
+        to flow out.  A potential on these clients takes the excess away, along the edges in
+        proportion to their weights; then all flows are scaled back to what edges can carry.
+
+        Parameters
+        ----------
+        U : list of ndarray
+            Flows, block by block.
+        lam : float
+            Weight of the penalty.
+
+        Returns
+        -------
+        divergence : ndarray of shape (n, d)
+            Net outflows of the nodes.
+        conjugate : float
+            Of the penalty, zero for norms.
+        left : ndarray of shape (n,)
+            What rounding leaves of the outflows of clients without rows, given as zero.
+        """
+        penalty = self.penalty
+        outflow, potential = np.zeros((2, self.d, self.n))
+        for block, u in zip(self.blocks, U, strict=True):
+            block.add_divergence(u, outflow)
+        idle, solve = self._idle_laplacian()
+        potential[:, idle] = solve(outflow.T[idle]).T
+        flows, load = [], 1.0
+        for block, u in zip(self.blocks, U, strict=True):
+            u = u - block.weights * block.difference(potential)
+            flows.append(u)
+            if penalty.norm and u.size:
+                load = max(load, float((penalty.dual_norm(u) / (lam * block.weights)).max()))
+        outflow, conjugate = np.zeros((self.d, self.n)), 0.0
+        for block, u in zip(self.blocks, flows, strict=True):
+            block.add_divergence(u / load, outflow)
+            if not penalty.norm:
+                conjugate += block.total(penalty.conjugate(u, lam * block.weights))
+        left = np.zeros(self.n)
+        left[idle] = np.linalg.norm(outflow[:, idle], axis=0)
+        outflow[:, idle] = 0.0
+        return outflow.T, conjugate, left
+
+    def curvatures(self):
+        """Curvature of the clients' objectives, as the pool's, asked for once."""
+        if self._curvatures is None:
+            self._curvatures = self.pool.spectrum()
+        return self._curvatures
+
+    def curvature(self):
+        """Geometric mean over clients of their mean curvatures: the scale of rho.
+
+        Clients without any, as those without rows, follow the others and have no say.
+        """
+        if self._mean_curvature is None:
+            mean = self.curvatures()[2]
+            largest = mean.max(initial=0.0)
+            mean = mean[mean > 1e-12 * largest] if largest > 0.0 else np.ones(1)
+            self._mean_curvature = float(np.exp(np.log(mean).mean()))
+        return self._mean_curvature
+
+    def fusion(self, X):
+        """``sum_e w_e phi(x_i - x_j)``, block by block."""
+        XT = np.ascontiguousarray(np.asarray(X, dtype=float).T)
+        return sum(
+            block.total(block.weights * self.penalty.value(block.difference(XT)))
+            for block in self.blocks
+        )
+
+    def primal(self, X, lam):
+        """The objective.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Models of the clients.
+        lam : float
+            Weight of the penalty.
+
+        Returns
+        -------
+        value : float
+        """
+        value = float(self.objectives(X).sum())
+        return value + (lam * self.fusion(X) if lam else 0.0)
+
+    def rounding(self, X, lam, crossing=None, *, origin=0.0, enough=0.0):
+        """Bound of the rounding of a gap at models `X`, but for that of the conjugates.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Models of the clients.
+        lam : float
+            Weight of the penalty.
+        crossing : ndarray of shape (n,) or callable, default=None
+            Sums of the lengths of the flows at every node, of which the outflows are sums: these
+            are not those of any flow exactly.  By default what the edges can carry.
+        origin : ndarray of shape (d,), default=0
+            From where the dual objective measures the models.
+        enough : float
+            Below this a bound by what the edges can carry will do.
+
+        Returns
+        -------
+        rounding : float
+        """
+        graph = self.graph
+        total = float(self.pool.rounding(X).sum())
+        if not lam or not graph.n_edges:
+            return total
+        # Of the sum, and of flows that are too large by as much.
+        total += EPS * (2.0 * self.d + 80.0 + np.log2(graph.n_edges)) * lam * self.fusion(X)
+        away = np.linalg.norm(X - origin, axis=1)
+        away *= EPS * (graph.degrees(weighted=False) + 8.0)
+        most = total + float(away @ (lam * graph.degrees()))
+        if crossing is None or most <= enough:
+            return most
+        return min(most, total + float(away @ (crossing() if callable(crossing) else crossing)))
+
+    def crossing(self, U):
+        """Sums of the lengths of flows at every node, block by block, (n,)."""
+        total = np.zeros((1, self.n))
+        for block, u in zip(self.blocks, U, strict=True):
+            size = np.linalg.norm(u, axis=0)
+            if isinstance(block, EdgeList):
+                total[0] += np.bincount(block.heads, size, self.n)
+                total[0] += np.bincount(block.tails, size, self.n)
+            else:
+                total[0, block.rows] += size.sum(axis=1)
+                if not block.diagonal:
+                    total[0, block.columns] += size.sum(axis=0)
+        return total[0]
+
+    def tolerance(self, value, tol):
+        """Largest duality gap that a relative tolerance allows.
+
+        Parameters
+        ----------
+        value : float
+            The objective.
+        tol : float
+            The tolerance, relative to it.
+
+        Returns
+        -------
+        gap : float
+        """
+        return tol * max(abs(value), 1e-6 * self.at_zero)
+
+
+@dataclass
+class Contraction:
+    """A partition, its reduced solution, and what is known of its flow.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n_nodes,)
+        Cluster of each node; coarser than the partition asked for where models met.
+    theta : ndarray of shape (K, d)
+        Models of the clusters.
+    ratios : ndarray of shape (K,)
+        Upper bounds of the clusters' flow values over lam.
+    lowers : ndarray of shape (K,)
+        Lower bounds of the same.
+    divergence : ndarray of shape (n_nodes, d)
+        ``(D'u)_i`` of the whole edge dual, between and within clusters.
+    residual : ndarray of shape (n_nodes, d)
+        ``q_i``, the outflow that the edges within clusters have to take away.
+    potential : ndarray of shape (n_nodes, d)
+        What gives the lower bounds: where one exceeds 1, moving the nodes of its cluster
+        along it lowers the objective.
+    carried : bool
+        Whether flows were found: models and duals are a solution's but for rounding, and close
+        the gap.
+    crossing : ndarray of shape (n_nodes,)
+        Size of the terms of `divergence`.
+    enclosure : Enclosure or None
+        How far models and forces may be from exact; the bounds hold for all that they may be.
+        None where there was nothing to prove: the bounds are then those of the models as they are.
+    """
+
+    labels: np.ndarray
+    theta: np.ndarray
+    ratios: np.ndarray
+    lowers: np.ndarray
+    divergence: np.ndarray
+    residual: np.ndarray
+    potential: np.ndarray
+    carried: bool
+    crossing: np.ndarray
+    enclosure: "Enclosure | None" = None
+
+    @property
+    def ratio(self):
+        """Upper bound of the flow value over lam: the partition is proved where it is <= 1."""
+        return float(self.ratios.max(initial=0.0))
+
+    @property
+    def lower(self):
+        """Lower bound of the same: the partition is refuted where it is > 1."""
+        return float(self.lowers.max(initial=0.0))
+
+    @property
+    def certified(self):
+        """Whether the partition is proved to be a solution's."""
+        return self.enclosure is not None and self.ratio <= 1.0 and self.enclosure.apart
+
+    @property
+    def refuted(self):
+        """Whether the partition is no solution's."""
+        return self.lower > 1.0
+
+
+def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf, max_iter=None):
+    """Solve the reduced problem of a partition and look for the flow that proves it.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        With the Euclidean norm as its penalty.
+    lam : float
+        Weight of the penalty.
+    labels : ndarray of shape (n_nodes,)
+        The partition, 0..K-1.
+    X : ndarray of shape (n_nodes, d)
+        Models near the solution; starts are their means.
+    duals : callable, default=None
+        Returns a solver's edge duals, block by block, from which a flow is sought.
+    max_splits : int
+        How often clusters that are refuted may be split, after which the new partition is
+        tried: each time the objective falls.
+    effort : float
+        What may be spent on reduced problems.  A few Newton steps on a small one cost 1, on
+        larger ones more.
+    max_iter : int, default=None
+        Most iterations of a search for flows; None takes fewer for many edges.
+
+    Returns
+    -------
+    outcome : Contraction or None
+        None if a reduced problem is too large or was not solved.  Its partition is coarser
+        than `labels` where models met, and finer where a cluster was not connected by its own
+        edges, which nothing holds together.
+    """
+    labels = split_torn(problem.graph, labels)
+    if max_iter is None:
+        max_iter = FLOW_STEPS[problem.graph.n_edges * problem.d > LARGE]
+    for k in range(max_splits + 1):
+        labels, theta, spent = _descend(problem, lam, labels, X, effort)
+        effort -= spent
+        if theta is None:
+            return None
+        outcome = examine(problem, lam, labels, theta, duals, max_iter=max_iter)
+        if k == max_splits or not outcome.refuted:
+            return outcome
+        new = _split(problem, lam, outcome)
+        if new is None:
+            return outcome
+        labels, X = new
+
+
+def contract_apart(problem, lam, X):
+    """The contraction where no two models are equal, if Newton's method converges there fast.
+
+    Parameters
+    ----------
+    problem, lam, X
+        As for :func:`contract`.
+
+    Returns
+    -------
+    outcome : Contraction or None
+        None where models have yet to meet: that shows after two steps.
+    """
+    labels, theta = np.arange(problem.n), np.asarray(X, dtype=float)
+    pairs = _pairs(problem.graph, labels, problem.n, problem.n)
+    scale = np.array([max(problem.at_zero, 1e-30)])
+    oracle = _ReducedOracle(problem, lam, labels, problem.n, pairs, theta.size)
+    x, _, converged = newton(oracle, theta.reshape(1, -1), scale, stall=FAST)
+    theta = x.reshape(theta.shape)
+    if not converged.all() or _meeting(oracle, theta, None, True) is not None:
+        return None
+    return examine(problem, lam, labels, theta)
+
+
+def _split(problem, lam, outcome, whole=None):
+    """Take refuted clusters apart along their potential: labels and models of less objective.
+
+    A potential that refutes is a direction in which the objective falls.  Parts that their own
+    edges do not connect are clusters of their own, unless they belong to one of `whole`.
+    """
+    labels, X = outcome.labels, outcome.theta[outcome.labels]
+    p = np.where((outcome.lowers > 1.0)[labels, None], outcome.potential, 0.0)
+    length = np.linalg.norm(_centred(p, labels), axis=1)
+    # Potentials of different clusters have no common scale.
+    largest = np.zeros(len(outcome.theta))
+    np.maximum.at(largest, labels, length)
+    p = np.divide(p, largest[labels, None], out=np.zeros_like(p), where=length[:, None] > 0)
+    value = problem.primal(X, lam)
+    fall = float(np.maximum(outcome.lowers - 1.0, 0.0).max())
+    for coarse in (0.1, 0.01):
+        cells = np.column_stack([labels, np.round(p / coarse)])
+        new = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
+        new = split_torn(problem.graph, new) if whole is None else new
+        move = node_means(p, new)[new]
+        step = fall * float(np.linalg.norm(X - X.mean(axis=0), axis=1).max() + 1e-3)
+        best = None
+        for _ in range(40):
+            trial = problem.primal(X + step * move, lam)
+            if trial < value and (best is None or trial < best[0]):
+                best = trial, step
+            elif best is not None:
+                break
+            step *= 0.5
+        if best is not None:
+            return new, X + best[1] * move
+    return None
+
+
+def split_torn(graph, labels):
+    """Partition into the parts of each cluster that its own edges connect."""
+    return labels if graph.is_complete else graph.inside(labels).components()
+
+
+def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter=60):
+    """Look for the flow that proves a partition with models `theta` (K, d).
+
+    Parameters
+    ----------
+    problem, lam, labels, duals
+        As for :func:`contract`.
+    theta : ndarray of shape (K, d)
+        Solution of the reduced problem.
+    thorough : bool
+        Whether to decide every cluster, not only until one refutes the partition, and for all that
+        the models may be, not only if the partition is found to be a solution's.
+    max_iter : int
+        Most iterations of the search for flows.
+
+    Returns
+    -------
+    outcome : Contraction
+    """
+    forces = _forces(problem, lam, labels, theta)
+    q, start, enclosure = forces.q, None, None
+
+    def spread():
+        nonlocal enclosure
+        enclosure = enclose(problem, lam, labels, theta, forces)
+        # Of what is not known at all flows and cuts say as much as of the models as they are.
+        return np.nan_to_num(enclosure.spread, posinf=0.0)
+
+    if duals is not None:
+        start = lambda inside: inside.restrict(duals(), problem.blocks)  # noqa: E731
+    upper, lower, potential = flow_values(
+        problem.graph,
+        problem.penalty,
+        labels,
+        -q,
+        spread=spread() if thorough else spread,
+        level=lam,
+        start=start,
+        first_refusal=not thorough,
+        max_iter=max_iter,
+    )
+    # Unless thoroughness asks for it, it takes flows to ask what is certain.
+    carried = bool((upper <= lam).all()) if thorough else enclosure is not None
+    if enclosure is not None and not np.isfinite(enclosure.spread).all():
+        unknown = np.zeros(len(theta), dtype=bool)
+        unknown[labels[~np.isfinite(enclosure.spread)]] = True
+        single = np.bincount(labels) == 1
+        upper = np.where(unknown & ~single, np.inf, upper)
+        lower = np.where(unknown & ~single, 0.0, lower)
+    return Contraction(
+        labels,
+        theta,
+        upper / lam,
+        lower / lam,
+        forces.between - q,
+        q,
+        potential,
+        carried,
+        forces.strength + np.linalg.norm(q, axis=1),
+        enclosure,
+    )
+
+
+@dataclass
+class _Forces:
+    """What acts on the clients at the models of a partition.
+
+    Attributes
+    ----------
+    between : ndarray of shape (n, d)
+        Pull of the clients of other clusters.
+    strength : ndarray of shape (n,)
+        Sum of the lengths of its terms.
+    q : ndarray of shape (n, d)
+        Gradient plus pull, less what a cluster as a whole has of them.
+    left : ndarray of shape (K, d)
+        That: the gradient of the reduced problem.
+    share : ndarray of shape (n,)
+        The part of it that `q` of a client lacks.
+    """
+
+    between: np.ndarray
+    strength: np.ndarray
+    q: np.ndarray
+    left: np.ndarray
+    share: np.ndarray
+
+
+def _forces(problem, lam, labels, theta):
+    K, graph = len(theta), problem.graph
+    _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
+    if lam:
+        between = lam * _pull_between(graph, labels, theta)
+        strength = lam * _outer_degrees(graph, labels)
+    else:
+        between, strength = np.zeros_like(gradient), np.zeros(len(gradient))
+    q = gradient + between
+    # Flows conserve: what the reduced problem left unsolved cannot be taken away.  None of it
+    # belongs to clients without rows, whose conjugate is finite at zero alone.
+    own = ~problem.pool.without_rows
+    own |= (np.bincount(labels, own, K) == 0)[labels]
+    share = own / np.bincount(labels, own, K)[labels]
+    left = _sums(q, labels, K)
+    return _Forces(between, strength, q - share[:, None] * left[labels], left, share)
+
+
+def _outer_degrees(graph, labels):
+    """Sums of the weights between every node and other clusters, (n_nodes,)."""
+    if graph.is_complete:
+        return graph.weight * (graph.n_nodes - np.bincount(labels)[labels])
+    across = labels[graph.heads] != labels[graph.tails]
+    ends = np.concatenate([graph.heads[across], graph.tails[across]])
+    return np.bincount(ends, np.tile(graph.weights[across], 2), graph.n_nodes).astype(float)
+
+
+# ------------------------------------------------------------------ what rounding leaves open
+
+
+@dataclass
+class Enclosure:
+    """Where the exact models of a partition and its forces are.
+
+    Attributes
+    ----------
+    radius : ndarray of shape (K,)
+        Distances within which the exact models are from those computed; infinite where nothing
+        is known.
+    spread : ndarray of shape (n,)
+        The same of the forces ``q_i``.
+    rounding : ndarray of shape (n,)
+        The part of `spread` that is no matter of the models: sums, and what Newton's method left.
+    apart : bool
+        Whether the models of different clusters are proved to differ.
+    """
+
+    radius: np.ndarray
+    spread: np.ndarray
+    rounding: np.ndarray
+    apart: bool
+
+
+def enclose(problem, lam, labels, theta, forces=None):
+    """Bound how far the solution of a reduced problem, and its forces, are from computed ones.
+
+    With H a matrix below the Hessians of the objective in a box about the models, and g its
+    gradient there, ``|x - theta|_H <= |g|_(H^-1)`` for the solution x, if that is within the box.
+    Here H leaves out the penalty, so that it has a block for each cluster, and g is what Newton's
+    method left plus the rounding of its sums.  Clusters that no path of edges joins have nothing
+    to do with each other.
+
+    Parameters
+    ----------
+    problem, lam, labels
+        As for :func:`contract`; ``lam = 0`` takes all edges away.
+    theta : ndarray of shape (K, d)
+        Models of the clusters.
+    forces : _Forces, default=None
+        At these models.
+
+    Returns
+    -------
+    enclosure : Enclosure
+    """
+    pool, graph = problem.pool, problem.graph
+    K, d = theta.shape
+    forces = _forces(problem, lam, labels, theta) if forces is None else forces
+    sizes = np.bincount(labels, minlength=K)
+    parts = np.arange(K)
+    if lam and graph.is_complete:
+        parts = np.zeros(K, dtype=np.intp)
+    elif lam:
+        ends = labels[graph.heads], labels[graph.tails]
+        links = sparse.coo_array((np.ones(graph.n_edges), ends), shape=(K, K))
+        parts = connected_components(sparse.csr_array(links), directed=False)[1]
+    dense = d <= MAX_DENSE and K * d**3 <= MAX_EIGEN
+    around = _Surroundings(pool, labels, theta, dense)
+    around.look(np.zeros_like(theta))
+    steps = graph.degrees(weighted=False) if not graph.is_complete else float(K)
+    pull = EPS * (steps + d + 12.0) * forces.strength
+    error = _sums(around.rounding + pull[:, None], labels, K) + np.abs(forces.left)
+    error += EPS * (sizes + 4.0)[:, None] * _sums(np.abs(forces.q), labels, K)
+    box = around.reach(error, parts)
+    if not pool.quadratic and (box[np.isfinite(box)] > 0.0).any():
+        # Curvature may fall on the way: look at twice the box.
+        wide = 2.0 * np.nan_to_num(box, posinf=0.0)
+        around.look(wide)
+        box = around.reach(error, parts)
+        box[(box > wide).any(axis=1)] = np.inf
+        drift = around.drift
+        # A model that is not enclosed leaves all open that it draws.
+        lost = np.zeros(parts.max() + 1, dtype=bool)
+        lost[parts[~np.isfinite(box).all(axis=1)]] = True
+        box[lost[parts]] = np.inf
+        drift[lost[parts[labels]]] = np.inf
+    else:
+        # |H_i z| <= |H_i|^(1/2) |z|_H
+        with np.errstate(invalid="ignore"):
+            drift = np.sqrt(problem.curvatures()[0]) * around.length[parts[labels]]
+        drift = np.where(pool.without_rows, 0.0, np.nan_to_num(drift, nan=0.0, posinf=np.inf))
+    radius = np.linalg.norm(box, axis=1)
+    radius *= 1.0 + EPS * (d + 8.0)
+    rounding = np.linalg.norm(around.rounding, axis=1) + pull
+    rounding += forces.share * np.linalg.norm(forces.left, axis=1)[labels]
+    rounding += EPS * (sizes[labels] + 4.0) * forces.share * np.linalg.norm(forces.q, axis=1)
+    spread = rounding + drift
+    if lam:
+        spread = spread + lam * _turns(graph, labels, theta, radius)
+    # Clusters that nothing determines have no place: some solution has them anywhere.
+    idle = (np.bincount(labels, pool.without_rows, K) == sizes) & (
+        np.bincount(labels, forces.strength, K) == 0
+    )
+    return Enclosure(radius, spread, rounding, _are_apart(theta[~idle], radius[~idle]))
+
+
+class _Surroundings:
+    """What clients say of their objectives in boxes about the models of their clusters."""
+
+    def __init__(self, pool, labels, theta, dense):
+        self.pool, self.labels, self.theta, self.dense = pool, labels, theta, dense
+
+    def look(self, box):
+        """Ask for it."""
+        pool, theta, dense = self.pool, self.theta, self.dense
+        K, d = theta.shape
+        if not dense or K * d**2 <= MAX_AT_ONCE:
+            self.rounding, self.drift, floor = pool.enclosure(theta, self.labels, box, dense)
+            self.least, self.diagonal = self._curvatures(floor)
+            return
+        # Some clusters at a time: all their matrices would take too much room.
+        self.rounding, self.drift = np.zeros((pool.n_clients, d)), np.zeros(pool.n_clients)
+        self.least, self.diagonal = np.zeros(K), np.zeros((K, d))
+        size = max(MAX_AT_ONCE // d**2, 1)
+        for first in range(0, K, size):
+            here = slice(first, min(first + size, K))
+            some = np.flatnonzero((self.labels >= here.start) & (self.labels < here.stop))
+            answers = pool.subset(some).enclosure(
+                theta[here], self.labels[some] - first, box[here], dense
+            )
+            self.rounding[some], self.drift[some] = answers[:2]
+            self.least[here], self.diagonal[here] = self._curvatures(answers[2])
+
+    def _curvatures(self, floor):
+        """Diagonals D of matrices below the Hessians, and c with ``H >= c D``, of each."""
+        K, d = len(floor), self.theta.shape[1]
+        if not self.dense:
+            return np.ones(K), np.tile(floor[:, None], d)
+        floor = self.pool.pin(floor)
+        diagonal = np.maximum(np.einsum("kii->ki", floor), 0.0)
+        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        values = np.linalg.eigvalsh(floor / scale[:, :, None] / scale[:, None, :])
+        rows = self.pool.client_sizes.max(initial=1) + self.pool.n_clients + 8.0 * d
+        return np.maximum(values[:, 0] - EPS * d * rows, 0.0), diagonal
+
+    def reach(self, error, parts):
+        """Boxes that hold the solution if their curvature is that looked at, (K, d).
+
+        Parameters
+        ----------
+        error : ndarray of shape (K, d)
+            Bounds of the gradient of the reduced problem at the models.
+        parts : ndarray of shape (K,)
+            Clusters that have to do with each other.
+        """
+        curvature = self.least[:, None] * self.diagonal
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # Where nothing pulls nothing has to hold.
+            energy = np.where(error > 0, error**2 / curvature, 0.0).sum(axis=1)
+            self.length = np.sqrt(np.bincount(parts, energy))
+            box = self.length[parts][:, None] / np.sqrt(curvature)
+        return np.where(self.length[parts][:, None] > 0, box, 0.0)
+
+
+def _turns(graph, labels, theta, radius):
+    """How far the pulls between clusters may be from those of the models, over lam, (n_nodes,)."""
+    K, n = len(theta), graph.n_nodes
+    if graph.is_complete:
+        sizes, turn = np.bincount(labels, minlength=K).astype(float), np.empty(K)
+        for some in _row_blocks(K, theta.shape[1]):
+            away = np.linalg.norm(theta[some, None] - theta, axis=2)
+            away[np.arange(len(away)), np.arange(K)[some]] = np.inf
+            turn[some] = _turn(away, radius[some, None] + radius) @ sizes
+        return graph.weight * turn[labels]
+    k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
+    across = k != l
+    k, l = k[across], l[across]  # noqa: E741
+    away = np.linalg.norm(theta[k] - theta[l], axis=1)
+    turn = graph.weights[across] * _turn(away, radius[k] + radius[l])
+    return np.bincount(graph.heads[across], turn, n) + np.bincount(graph.tails[across], turn, n)
+
+
+def _turn(away, move):
+    """How far unit vectors of differences may turn if these move."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turn = np.minimum(2.0 * move / away, 2.0)
+    return np.where(move > 0, np.where(away < np.inf, np.nan_to_num(turn, nan=2.0), 0.0), 0.0)
+
+
+def _are_apart(theta, radius):
+    """Whether no two of some models can be equal."""
+    if len(theta) < 2:
+        return True
+    if not np.isfinite(radius).all():
+        return False
+    away = cKDTree(theta).query(theta, k=2)[0][:, 1]
+    return bool((away * (1.0 - 1e-12) > radius + radius.max()).all())
+
+
+# -------------------------------------------------------------------- the reduced problem
+
+
+def solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS):
+    """Solve the reduced problem of a partition.
+
+    It is a fusion problem itself, of the clusters on the graph of their total weights: where
+    models meet, flows between the clusters prove that they do at the solution.
+
+    Parameters
+    ----------
+    problem, lam, labels, X
+        As for :func:`contract`.
+    max_unknowns : int
+        Unknowns up to which Newton's directions are exact; on the complete graph, up to which
+        the problem is solved at all.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_nodes,)
+        The partition, coarser where models of neighbouring clusters met.
+    theta : ndarray of shape (K, d) or None
+        Models of the clusters; None if the problem is too large or was not solved.
+    """
+    whole, K = labels, int(labels.max()) + 1
+    for _ in range(MAX_SPLITS):
+        labels, theta, _ = _descend(problem, lam, labels, X, np.inf, max_unknowns, PERSISTENCE)
+        if theta is None or len(theta) == K:
+            break
+        outcome = _examine_meetings(problem, lam, whole, labels, theta, max_unknowns)
+        new = _split(problem, lam, outcome, whole) if outcome.refuted else None
+        if new is None:
+            break
+        labels, X = new
+    return labels, theta
+
+
+def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
+    """Contraction of the clusters `whole`, taken as nodes, to the coarser `labels`."""
+    K = int(whole.max()) + 1
+    pairs = _pairs(problem.graph, whole, K, max_unknowns)
+    q = _forces(problem, lam, labels, theta).q
+    upper, lower, potential = flow_values(
+        Graph(K, pairs.heads, pairs.tails, pairs.weights),
+        problem.penalty,
+        labels[np.unique(whole, return_index=True)[1]],
+        -_sums(q, whole, K),
+        level=lam,
+        first_refusal=True,
+        max_iter=500,
+    )
+    carried = bool((upper <= lam).all())
+    return Contraction(
+        labels, theta, upper / lam, lower / lam, None, q, potential[whole], carried, None
+    )
+
+
+def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_stalls=MAX_STALLS):
+    """Newton's method on the reduced problem; models that run into each other are joined.
+
+    Joined clusters stay so, even if it were better to part again.  Returns labels and models as
+    `solve_reduced` does, and the effort spent.
+    """
+    theta = node_means(np.asarray(X, dtype=float), labels)
+    scale = np.array([max(problem.at_zero, 1e-30)])
+    stalled, spent, last, most = 0, 0.0, None, 0.0
+    for _ in range(MAX_LOOKS + len(theta)):  # each model can join others once
+        if stalled >= max_stalls or spent >= effort:
+            break
+        K = len(theta)
+        pairs = _pairs(problem.graph, labels, K, max_unknowns)
+        if pairs is None:
+            break
+        if not len(pairs.weights):
+            return labels, solve_apart(problem, labels, theta), spent + 1.0
+        if K * problem.d > max_unknowns and (
+            problem.graph.is_complete or max(K, len(pairs.weights)) * problem.d**2 > MAX_BLOCKS
+        ):
+            break
+        spent += max(1.0, (K * problem.d / SMALL) ** 2)
+        oracle = _ReducedOracle(problem, lam, labels, K, pairs, max_unknowns)
+        start = theta.reshape(1, -1)
+        x, decrement, converged = newton(oracle, start, scale, max_iter=NEWTON_STEPS, stall=STALL)
+        theta = x.reshape(K, problem.d)
+        value = oracle.value(theta)
+        fall = 0.0 if last is None else last - value
+        last, most = value, max(most, fall)
+        # What Newton's method promises and does not keep is the cost of a kink.
+        slack = max(float(decrement[0]), 0.0) if stalled else 0.0
+        together = _meeting(oracle, theta, value + slack, converged.all())
+        if together is not None:
+            theta = node_means(theta[labels], together[labels])
+            labels, stalled = together[labels], 0
+        elif converged.all():
+            return labels, theta, spent
+        elif not fall >= 0.1 * most or most == 0.0:
+            # Far from the kinks progress may be steady and slow, as beyond Huber's delta.
+            stalled += 1
+    return labels, None, spent
+
+
+def _meeting(oracle, theta, value, converged):
+    """Clusters of clusters whose models run into each other, (K,); None where none do.
+
+    The objective has a kink where models meet, at which Newton's method stalls: there models
+    that are near are made equal, if the objective then is at most `value`.
+    """
+    distance = np.linalg.norm(theta[oracle.heads] - theta[oracle.tails], axis=1)
+    if len(distance) == 0:
+        return None
+    size = max(float(np.linalg.norm(theta - theta.mean(axis=0), axis=1).max()), 1e-12)
+    least = distance.min()
+    if converged:
+        return oracle.join(distance <= 1e-8 * size) if least <= 1e-8 * size else None
+    best, last = None, 0
+    for reach in (1.5 * least, 10.0 * least, 1e-3 * size, 1e-2 * size, 1e-1 * size):
+        near = distance <= reach
+        count = np.count_nonzero(near)
+        if count in (0, last):
+            continue
+        last = count
+        together = oracle.join(near)
+        trial = oracle.value(node_means(theta[oracle.labels], together[oracle.labels])[together])
+        if trial <= value:
+            best, value = together, trial
+    return best
+
+
+def solve_apart(problem, labels, start):
+    """Models of clusters that nothing draws to each other; None if Newton's method failed."""
+    oracle = _ApartOracle(problem, labels, len(start))
+    at_zero = oracle.at(np.zeros_like(start))[0]
+    scale = np.maximum(np.abs(at_zero), 1e-30)
+    start = problem.pool.centre(start)
+    start = np.where((oracle.at(start)[0] <= at_zero)[:, None], start, 0.0)
+    theta, _, converged = newton(oracle, start, scale)
+    return theta if converged.all() else None
+
+
+class _ApartOracle:
+    """Total objective of each cluster, (K,) functions of (K, d)."""
+
+    def __init__(self, problem, labels, K):
+        self.pool, self.labels, self.K = problem.pool, labels, K
+        self.ones = np.ones(problem.n)
+
+    def _values(self, theta):
+        values, gradients = self.pool.objectives_gradients(theta[self.labels], dtype=np.float64)
+        return np.bincount(self.labels, values, self.K), gradients
+
+    def at(self, theta):
+        """Values and gradients."""
+        self.theta = theta.copy()
+        values, gradients = self._values(theta)
+        return values, _sums(gradients, self.labels, self.K)
+
+    def direction(self, g, damping):
+        """Newton directions."""
+        pool = self.pool
+        if pool.n_params <= MAX_DENSE:
+            return -solve_scaled(
+                pool.pin(pool.hessians(self.theta, self.labels, self.ones, damping)), g
+            )
+        return -conjugate_gradients(
+            lambda u: pool.hessian_products(self.theta, u, self.labels, self.ones, damping),
+            np.ones_like(g),
+            g,
+            200,
+        )
+
+    def along(self, step, t):
+        """Values at ``theta + t * step``."""
+        return self._values(self.theta + t[:, None] * step)[0]
+
+
+@dataclass
+class _Pairs:
+    """Pairs of clusters that edges join, each once."""
+
+    heads: np.ndarray
+    tails: np.ndarray
+    weights: np.ndarray
+
+
+def _pairs(graph, labels, K, most):
+    """Pairs of clusters with the total weights of their edges; None if there are too many."""
+    if graph.is_complete:
+        if K > most:
+            return None
+        heads, tails = np.triu_indices(K, 1)
+        sizes = np.bincount(labels, minlength=K).astype(float)
+        return _Pairs(heads, tails, graph.weight * sizes[heads] * sizes[tails])
+    k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
+    apart = k != l
+    low, high = np.minimum(k, l)[apart], np.maximum(k, l)[apart]
+    W = sparse.coo_array((graph.weights[apart], (low, high)), shape=(K, K))
+    W.sum_duplicates()
+    return _Pairs(*W.coords, W.data)
+
+
+class _ReducedOracle:
+    """Objective of the reduced problem as one function of (1, K * d)."""
+
+    def __init__(self, problem, lam, labels, K, pairs, max_exact):
+        self.problem, self.labels, self.K, self.max_exact = problem, labels, K, max_exact
+        self.heads, self.tails, self.W = pairs.heads, pairs.tails, lam * pairs.weights
+        self.ones = np.ones(problem.n)
+        P = np.arange(len(self.W))
+        ends = np.concatenate([self.heads, self.tails]), np.concatenate([P, P])
+        signs = np.repeat([1.0, -1.0], len(P))
+        self.outflow = sparse.csr_array((signs, ends), shape=(K, len(P)))
+        self.touch = abs(self.outflow)
+        self.memory = None
+
+    def join(self, near):
+        """Clusters of clusters that the pairs in the mask `near` join, (K,)."""
+        ends = self.heads[near], self.tails[near]
+        A = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.K, self.K))
+        return connected_components(A, directed=False)[1]
+
+    def value(self, theta):
+        """The objective at models (K, d)."""
+        return self._value(theta)[0]
+
+    def _value(self, theta):
+        values, gradients = self.problem.pool.objectives_gradients(
+            theta[self.labels], dtype=np.float64
+        )
+        delta = theta[self.heads] - theta[self.tails]
+        distance = np.sqrt(np.einsum("pd,pd->p", delta, delta))
+        return float(values.sum()) + float(self.W @ distance), gradients, delta, distance
+
+    def at(self, x):
+        """Value and gradient."""
+        self.x, self.theta = x.copy(), x.reshape(self.K, -1).copy()
+        value, gradients, delta, distance = self._value(self.theta)
+        apart = distance > 0
+        inverse = np.divide(1.0, distance, out=np.zeros_like(distance), where=apart)
+        self.unit, self.slope = delta * inverse[:, None], self.W * inverse
+        g = _sums(gradients, self.labels, self.K)
+        g += self.outflow @ (self.W[:, None] * self.unit)
+        return np.array([value]), g.reshape(1, -1)
+
+    def direction(self, g, damping):
+        """Newton direction."""
+        K, d, pool = self.K, self.problem.d, self.problem.pool
+        # The norms are flat along the differences: beside them no curvature may vanish.
+        damping = np.repeat(np.maximum(damping, 1e-4), K)
+        own = pool.pin(pool.hessians(self.theta, self.labels, self.ones, damping))
+        if K * d <= self.max_exact:
+            return self._exact(own, g)
+        # Conjugate gradients in coordinates in which every cluster's own block is the identity.
+        root = np.linalg.cholesky(self._diagonal_blocks(own))
+        inverse = np.linalg.inv(root)
+
+        def product(u):
+            u = np.matmul(u.reshape(K, 1, d), inverse)[:, 0]
+            difference = u[self.heads] - u[self.tails]
+            along = np.einsum("pd,pd->p", self.unit, difference)
+            pull = self.slope[:, None] * (difference - along[:, None] * self.unit)
+            u = np.matmul(own, u[:, :, None])[:, :, 0] + self.outflow @ pull
+            return np.matmul(inverse, u[:, :, None]).reshape(1, -1)
+
+        g = np.matmul(inverse, g.reshape(K, d, 1)).reshape(1, -1)
+        x = conjugate_gradients(product, np.ones_like(g), g, 200)
+        return -np.matmul(x.reshape(K, 1, d), inverse).reshape(1, -1)
+
+    def _diagonal_blocks(self, own):
+        """Blocks of the Hessian on its diagonal, (K, d, d), safely positive definite."""
+        d = own.shape[1]
+        total = self.touch @ self.slope
+        across = self.touch @ np.einsum("p,pi,pj->pij", self.slope, self.unit, self.unit).reshape(
+            len(self.slope), -1
+        )
+        blocks = own + total[:, None, None] * np.eye(d) - across.reshape(own.shape)
+        diagonal = np.einsum("kii->ki", blocks)
+        diagonal += 1e-10 * diagonal.max(axis=1, keepdims=True) + 1e-300
+        return blocks
+
+    def _exact(self, own, g):
+        """Direction from one dense system."""
+        # The lower half of H, row by row, is the upper half column by column, as LAPACK counts.
+        _, x, info = dposv(self._hessian(own).T, g[0], overwrite_a=True)
+        if info or not np.isfinite(x).all():
+            H = np.tril(self._hessian(own))
+            x = solve_scaled((H + np.tril(H, -1).T)[None], g)[0]
+        return -x[None]
+
+    def _hessian(self, own):
+        """The Hessian, (K * d, K * d), in its lower half."""
+        K, d = own.shape[:2]
+        if self.memory is None:
+            # New memory for every step would take longer than the step.
+            self.memory = np.empty((K, d, K, d)), np.empty((len(self.W), d, d))
+        H, curve = self.memory
+        # Minus the Hessians of the norms.
+        np.multiply(self.unit[:, :, None], self.unit[:, None, :], out=curve)
+        curve *= self.slope[:, None, None]
+        np.einsum("pii->pi", curve)[:] -= self.slope[:, None]
+        H.fill(0.0)
+        H[self.tails, :, self.heads, :] = curve
+        total = (self.touch @ curve.reshape(len(curve), d * d)).reshape(own.shape)
+        every = np.arange(K)
+        H[every, :, every, :] = own - total
+        H = H.reshape(K * d, K * d)
+        np.einsum("ii->i", H)[:] *= 1.0 + 1e-15 * len(H)
+        return H
+
+    def along(self, step, t):
+        """Value at ``x + t * step``."""
+        return np.array([self._value((self.x + t[:, None] * step).reshape(self.K, -1))[0]])
+
+
+def _row_blocks(K, d):
+    """Slices of K models whose differences from all K, of d numbers, stay in cache."""
+    size = max(int(MAX_DIFFERENCES // max(K * d, 1)), 1)
+    return [slice(k, min(k + size, K)) for k in range(0, K, size)]
+
+
+def _pull_between(graph, labels, theta):
+    """``sum_{j not in C_k} w_ij (w_k - w_l) / |w_k - w_l|`` of every node, (n_nodes, d)."""
+    K, d = theta.shape
+    if graph.is_complete:
+        sizes = np.bincount(labels, minlength=K).astype(float)
+        pull = np.empty((K, d))
+        for some in _row_blocks(K, d):
+            delta = theta[some, None] - theta
+            distance = np.linalg.norm(delta, axis=2)
+            share = np.divide(sizes, distance, out=np.zeros_like(distance), where=distance > 0)
+            pull[some] = np.matmul(share[:, None, :], delta)[:, 0]
+        return graph.weight * pull[labels]
+    k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
+    delta = theta[k] - theta[l]
+    distance = np.linalg.norm(delta, axis=1)
+    share = np.divide(graph.weights, distance, out=np.zeros(len(k)), where=distance > 0)
+    return graph.divergence(share[:, None] * delta)
+
+
+# --------------------------------------------------------------------------- at lam = 0
+
+
+@dataclass
+class OwnModels:
+    """Which clients have the same minimiser.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,)
+        Clusters of clients whose objectives are the same, or whose models as computed are.
+    near : ndarray of shape (m, 2) or None
+        Pairs of clients, of different objectives, whose minimisers may be equal; None where they
+        are too many to be named.
+    """
+
+    labels: np.ndarray
+    near: np.ndarray | None
+
+    @property
+    def decided(self):
+        """Whether every pair of clients is proved to be equal or to differ."""
+        return self.near is not None and not len(self.near)
+
+
+def compare_own_models(problem, W):
+    """Which clients have the same minimiser, by bounds of how far the computed ones are from it.
+
+    Clients of the same rows in any order have the same objective, and so the same minimiser.
+    Others differ if their models do by more than rounding; if not, nothing is known.  Of clients
+    without rows every model is one.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    W : ndarray of shape (n, d)
+        Minimisers as computed.
+
+    Returns
+    -------
+    own : OwnModels
+    """
+    n, none = problem.n, np.empty((0, 2), dtype=np.intp)
+    _, same = np.unique(W, axis=0, return_inverse=True)
+    same = same.ravel()
+    known = np.flatnonzero(~problem.pool.without_rows)
+    if len(known) < 2:
+        return OwnModels(same, none)
+    radius = enclose(problem, 0.0, np.arange(n), W).radius[known]
+    away = cKDTree(W[known]).query(W[known], k=2)[0][:, 1] * (1.0 - 1e-12)
+    some = np.flatnonzero(away <= radius + radius.max())
+    if not len(some):
+        return OwnModels(same, none)
+    radius, some = radius[some], known[some]
+    digests = problem.pool.subset(some).fingerprints(secrets.randbits(62))
+    _, first, alike = np.unique(digests, axis=0, return_index=True, return_inverse=True)
+    alike = alike.ravel()
+    ends = np.concatenate([np.arange(n), some]), np.concatenate([n + same, 2 * n + alike])
+    links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(3 * n, 3 * n))
+    labels = connected_components(links, directed=False)[1][:n]
+    labels = np.unique(labels, return_inverse=True)[1]
+    if len(first) > MAX_NEAR:
+        return OwnModels(labels, None)
+    heads, tails = np.triu_indices(len(first), 1)
+    heads, tails = first[heads], first[tails]
+    distance = np.linalg.norm(W[some[heads]] - W[some[tails]], axis=1) * (1.0 - 1e-12)
+    near = distance <= radius[heads] + radius[tails]
+    near &= (distance > 0) | (radius[heads] + radius[tails] > 0)
+    return OwnModels(labels, np.column_stack([some[heads[near]], some[tails[near]]]))
+
+
+# ------------------------------------------------------------------------ where all fuses
+
+
+def lam_max_bounds(problem, tol=1e-3, max_iter=200):
+    """Bounds of the least lam at and beyond which every component of the graph is fused.
+
+    At the pooled optimum of each component the clients' gradients have to be carried away along
+    its edges: lam_max is the largest of the components' flow values.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    tol : float, default=1e-3
+        Relative distance of the bounds to reach.
+    max_iter : int, default=200
+        Most iterations to that end.
+
+    Returns
+    -------
+    lower, upper : float
+        Bounds: below `lower` some component is not fused, from `upper` on all are.  They are
+        equal but for rounding on trees, for models of one parameter and for the penalty "l1"; both
+        0 where there are no edges, both infinite where the penalty fuses nothing.
+
+    Raises
+    ------
+    RuntimeError
+        If the pooled problem of a component was not solved.
+    """
+    if not problem.penalty.norm:
+        return np.inf, np.inf
+    graph = problem.graph
+    labels = graph.components()
+    theta = solve_apart(problem, labels, np.zeros((labels.max() + 1, problem.d)))
+    if theta is None:
+        raise RuntimeError(
+            "Newton's method did not find the pooled optimum, of which lam_max is made; scale the "
+            "features or raise the local penalty alpha."
+        )
+    forces = _forces(problem, 0.0, labels, theta)
+    enclosure = enclose(problem, 0.0, labels, theta, forces)
+    # Where the pooled model is not unique the bounds are those of the one found.
+    spread = np.where(np.isfinite(enclosure.spread), enclosure.spread, enclosure.rounding)
+    upper, lower, _ = flow_values(
+        graph,
+        problem.penalty,
+        labels,
+        -forces.q,
+        spread=spread,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    return float(lower.max()), float(upper.max())
+
+
+def _sums(values, labels, K):
+    """Sums of node values by cluster: (n_nodes, d) -> (K, d)."""
+    return membership(labels, K) @ values
+
+
+def node_means(values, labels):
+    """Means of node values by cluster: (n_nodes, d) -> (K, d)."""
+    sizes = np.bincount(labels)
+    return _sums(values, labels, len(sizes)) / sizes[:, None]
+
+
+def _centred(values, labels):
+    """Node values less their mean over the cluster."""
+    return values - node_means(values, labels)[labels]

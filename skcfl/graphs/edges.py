@@ -1,0 +1,110 @@
+"""Edge arrays of a solver, in blocks.
+
+Edge variables have shape ``(d, ...)``, coordinates first.  A sparse graph is one list of
+edges; the complete graph (or a dense one) is walked in square tiles of pairs, in which
+differences are broadcasts and divergences are sums along an axis, so that no index is
+stored and a block stays in cache.
+"""
+
+import numpy as np
+from scipy import sparse
+
+from .._memory import require
+
+TILE_BYTES = 2**20
+
+
+class EdgeList:
+    """Some edges of a sparse graph."""
+
+    def __init__(self, heads, tails, weights, n_nodes):
+        self.heads, self.tails, self.weights = heads, tails, weights
+        self.shape = heads.shape
+        E = len(heads)
+        rows = np.arange(E)
+        self._transpose = sparse.csr_array(
+            (
+                np.concatenate([np.ones(E), -np.ones(E)]),
+                (np.concatenate([heads, tails]), np.concatenate([rows, rows])),
+            ),
+            shape=(n_nodes, E),
+        )
+
+    def difference(self, VT):
+        """Differences along the edges: (d, n_nodes) -> (d, E)."""
+        return VT[:, self.heads] - VT[:, self.tails]
+
+    def add_divergence(self, T, out):
+        """Add the net outflows of (d, E) to (d, n_nodes)."""
+        out += (self._transpose @ T.T).T
+
+    def total(self, values):
+        """Sum of edge values (E,)."""
+        return float(values.sum())
+
+    def mark(self, mask, M):
+        """Pairs of the edges in `mask`, appended to the list `M`."""
+        M.append((self.heads[mask], self.tails[mask]))
+
+
+class Tile:
+    """All pairs of two ranges of nodes; on the diagonal every pair stands twice."""
+
+    def __init__(self, rows, columns, weights):
+        self.rows, self.columns, self.weights = rows, columns, weights
+        self.diagonal = rows == columns
+        self.shape = (rows.stop - rows.start, columns.stop - columns.start)
+
+    def difference(self, VT):
+        """Differences of the pairs: (d, n_nodes) -> (d, rows, columns)."""
+        return VT[:, self.rows, None] - VT[:, None, self.columns]
+
+    def add_divergence(self, T, out):
+        """Add the net outflows of (d, rows, columns) to (d, n_nodes)."""
+        # Products with ones: sums along short axes are slow.
+        out[:, self.rows] += T @ np.ones(self.shape[1])
+        if not self.diagonal:
+            out[:, self.columns] -= np.ones(self.shape[0]) @ T
+
+    def total(self, values):
+        """Sum over the pairs of edge values (rows, columns), each once."""
+        return float(values.sum()) * (0.5 if self.diagonal else 1.0)
+
+    def mark(self, mask, M):
+        """Pairs of the tile in `mask`, appended to the list `M`."""
+        i, j = np.nonzero(mask)
+        M.append((i + self.rows.start, j + self.columns.start))
+
+
+def edge_blocks(graph, d):
+    """Blocks of a graph's edges for variables of `d` coordinates."""
+    if not graph.is_complete:
+        return [EdgeList(graph.heads, graph.tails, graph.weights, graph.n_nodes)]
+    return square_tiles(0, graph.n_nodes, d, graph.weight)
+
+
+def require_edges(graph, d, n_arrays):
+    """Raise an error if so many arrays of edge variables of `d` numbers do not fit in memory."""
+    each = 8 * d * n_arrays
+
+    def instead(there):
+        if not graph.is_complete:
+            return "Take a graph with fewer edges, or models with fewer parameters."
+        fit = int(np.sqrt(2.0 * there / each))
+        return (
+            f"About {fit} nodes would fit with all pairs; graph='knn' "
+            "compares neighbours only, and its memory grows with the number of nodes."
+        )
+
+    what = (
+        f"The {graph.n_edges} edges of {graph.n_nodes} nodes, with {n_arrays} times {d} numbers,"
+    )
+    require(each * graph.n_edges, what, instead)
+
+
+def square_tiles(start, stop, d, weight):
+    """Tiles of all pairs of a range of nodes for variables of `d` coordinates."""
+    side = max(int(np.sqrt(TILE_BYTES / (8 * d))), 8)
+    cuts = np.linspace(start, stop, -(-(stop - start) // side) + 1).astype(int)
+    ranges = [slice(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [Tile(rows, columns, weight) for k, rows in enumerate(ranges) for columns in ranges[k:]]

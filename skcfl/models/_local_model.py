@@ -1,0 +1,181 @@
+"""What a client trains: the interface of local models."""
+
+from abc import ABCMeta, abstractmethod
+from math import isfinite
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from .._checks import Count
+
+
+class LocalModel(BaseEstimator, metaclass=ABCMeta):
+    """Base of the local models.
+
+    A local model is a scikit-learn object of parameters.  :meth:`bind` returns a copy
+    that knows the shape of the data; only bound models compute.  Parameters of a
+    model are one vector of ``n_params`` numbers, those of ``m`` models an ``(m, n_params)``
+    array.  Methods that take a `block` compute for all of its clients at once (shapes in
+    ``skcfl.federation.blocks``) and run on the client side only.
+
+    ``f_i`` is the weighted mean loss over client i's rows plus the local penalty.
+    """
+
+    #: "regressor", "classifier" or None (unsupervised).
+    estimator_type = None
+    #: Whether the model can predict probabilities.
+    has_proba = False
+    #: Whether second-order methods (exact prox, Newton) are available.
+    second_order = False
+    #: Whether clients' objectives are quadratic functions.
+    quadratic = False
+    #: Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
+    unknown_scale = False
+    #: Whether an estimator standardises the features that it trains on.
+    standardize = False
+    #: Factors of the weights of each class's rows: "balanced", a dict or None.
+    class_weight = None
+    #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
+    isotropic = False
+
+    @property
+    def supervised(self):
+        """Whether the model needs targets."""
+        return self.estimator_type is not None
+
+    @property
+    def n_free(self):
+        """Parameters that predictions depend on, of a bound model: what a criterion counts."""
+        return self.n_params
+
+    def plain(self, params, classes):
+        """Fitted estimator of scikit-learn with the parameters (n_params,) of one model.
+
+        Parameters
+        ----------
+        params : ndarray of shape (n_params,)
+            The model.
+        classes : ndarray or None
+            The classes of a classifier.
+
+        Returns
+        -------
+        estimator : estimator
+        """
+        raise ValueError(f"scikit-learn has no estimator that is a {type(self).__name__}.")
+
+    def check_target(self, y):
+        """Raise a ValueError if the targets do not suit the model."""
+
+    def bind(self, n_features, n_classes=None, dtype=float):
+        """Copy of the model that knows the shape of the data.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
+        n_classes : int or None
+            Number of classes, for classifiers.
+        dtype : dtype
+            Floating type of parameters and computations.
+
+        Returns
+        -------
+        bound : LocalModel
+            With attributes ``n_features``, ``n_outputs``, ``n_params`` and ``dtype``.
+        """
+        _check_count(n_features, "n_features", 10**8)
+        if n_classes is not None:
+            _check_count(n_classes, "n_classes", 10**6)
+        if hasattr(self, "_parameter_constraints"):
+            self._validate_params()
+        bound = clone(self)
+        bound.n_features = n_features
+        bound.n_classes = n_classes
+        bound.dtype = dtype
+        bound._bind()
+        return bound
+
+    @abstractmethod
+    def _bind(self):
+        """Set ``n_outputs``, ``n_params`` and what else depends on the shapes."""
+
+    @abstractmethod
+    def design(self, X):
+        """Design matrix that the blocks store for features `X`."""
+
+    @abstractmethod
+    def encode(self, y, n_rows):
+        """Targets as an array (n_rows, q) that the blocks store."""
+
+    @abstractmethod
+    def init_params(self, n_models, random_state):
+        """Random starts, an array (n_models, n_params)."""
+
+    def start(self, random_state=None):
+        """Start of local training, an array (n_params,), the same for all clients."""
+        return self.init_params(1, random_state)[0]
+
+    @abstractmethod
+    def losses(self, block, theta):
+        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
+
+    @abstractmethod
+    def best_response(self, block, theta, fixed=None):
+        """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
+
+    @abstractmethod
+    def value_gradient(self, block, w):
+        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+
+    def value(self, block, w):
+        """``f_i(w_i)``: (c, p) -> (c,)."""
+        return self.value_gradient(block, w)[0]
+
+    def gradient(self, block, w, work=None):
+        """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p), which the caller may overwrite.
+
+        `work` is what :meth:`workspace` made: the answer may be a part of it.
+        """
+        return self.value_gradient(block, w)[1]
+
+    def workspace(self, block, n_rows=None):
+        """Buffers for the steps of local training on `block`, or on batches of `n_rows` rows.
+
+        None if the model needs none.
+        """
+        return None
+
+    def clients_at_once(self, block):
+        """How many clients of a block to train together, one group after the other."""
+        return max(len(block.clients), 1)
+
+
+def check_class_weight(model):
+    """Raise a ValueError if a regressor weighs classes."""
+    if model.class_weight is not None and model.estimator_type != "classifier":
+        raise ValueError(
+            f"class_weight is for classifiers; loss={model.loss!r} makes a regressor. Got "
+            f"class_weight={model.class_weight!r}."
+        )
+
+
+def _check_count(value, name, most):
+    """Raise a ValueError if a number is no integer from 1 to `most`."""
+    if not Count(1, most).is_satisfied_by(value):
+        raise ValueError(
+            f"{name} must be an integer from 1 to {most}, got {type(value).__name__} {value!r}."
+        )
+
+
+def choose(losses, fixed=None):
+    """Model of least loss of every client, (c,); a loss that is no number is not chosen.
+
+    Clients whose entry of `fixed` is not negative keep that model.
+    """
+    choice = losses.argmin(axis=1)
+    if not isfinite(losses.sum()):
+        choice = np.where(np.isfinite(losses), losses, np.inf).argmin(axis=1)
+    if fixed is not None:
+        choice = np.where(fixed >= 0, fixed, choice)
+    return choice

@@ -1,0 +1,1 @@
+"""Methods by communication rounds: the server holds a ClientPool and messages, never rows."""

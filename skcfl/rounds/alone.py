@@ -1,0 +1,107 @@
+"""One model a client: no federation at all."""
+
+import numpy as np
+
+from ..federation.result import Result
+from .loop import Options
+from .starts import NETWORK_STEP
+
+__all__ = ["solve_local"]
+
+# How networks are trained where nobody says: as in the rounds of the alternating methods.
+TRAINING = Options(max_iter=50, budget=True, optimizer="adam", step_size=NETWORK_STEP)
+
+
+def solve_local(pool, options=None):
+    """Fit each client's own minimiser; train its own network where there is no exact solution.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    options : Options, default=None
+        For models without second derivatives: all clients start from one network and train for
+        `max_iter` times `local_steps` steps, or until no model moves by more than `tol` of its
+        norm in `local_steps` of them.
+
+    Returns
+    -------
+    result : Result
+        One cluster a client; what is sent are the models, to be published, and the objectives.
+    """
+    pool.ledger.since_mark()
+    if not pool.second_order:
+        return _train(pool, TRAINING if options is None else options)
+    w, converged = pool.solve()
+    missing = int((~converged).sum())
+    return _result(
+        pool,
+        w,
+        [(_objective(pool, w), np.nan, *pool.ledger.since_mark())],
+        ""
+        if not missing
+        else f"Newton's method stopped short of the minimiser for {missing} of {pool.n_clients} "
+        "clients; scale the features or raise alpha.",
+    )
+
+
+def _train(pool, options):
+    """Steps of an optimiser in rounds, as long as the models move."""
+    w = np.tile(pool.start(), (pool.n_clients, 1))
+    rounds = []
+    for t in range(options.max_iter):
+        new = pool.local_update(
+            w,
+            options.local_steps,
+            options.step_size,
+            options.optimizer,
+            options.batch_size,
+            kept=t > 0,
+        )
+        moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
+        change, w = float((moved / np.maximum(size, 1e-12)).max()), new
+        rounds.append((_objective(pool, w), change, *pool.ledger.since_mark()))
+        if options.verbose:
+            print(f"round {t + 1}: objective {rounds[-1][0]:.6g}, change {change:.3g}")
+        if change < options.tol:
+            break
+    short = options.tol > 0 and not options.budget and not change < options.tol
+    return _result(
+        pool,
+        w,
+        rounds,
+        ""
+        if not short
+        else f"After max_iter={options.max_iter} rounds of {options.local_steps} steps a model "
+        f"still changes by {change:.2g} (relative; tol={options.tol:g}). Increase max_iter or "
+        "tol, or set tol=0 to train for max_iter rounds.",
+    )
+
+
+def _objective(pool, w):
+    """Mean of the clients' objectives, weighted by their rows."""
+    return float(np.average(pool.objectives(w), weights=pool.client_weights))
+
+
+def _result(pool, w, rounds, shortfall):
+    """Models of their own, and what happened by round."""
+    n, count = pool.n_clients, len(rounds)
+    objective, change, up, down = map(np.array, zip(*rounds, strict=True))
+    history = {
+        "objective": objective,
+        "change": change,
+        "n_clusters": np.full(count, n),
+        "participants": np.full(count, n),
+        "floats_up": up,
+        "floats_down": down,
+    }
+    return Result(
+        cluster_params=w,
+        labels=np.arange(n),
+        params=w,
+        objective=objective[-1],
+        n_iter=count,
+        history=history,
+        converged=not shortfall,
+        shortfall=shortfall,
+    )

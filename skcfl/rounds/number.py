@@ -1,0 +1,342 @@
+"""How many clusters: grow their number for as long as rows that were held out gain by it.
+
+Every client deals its rows to `N_FOLDS` folds; to `FEW_FOLDS` where all clients together have few
+rows, so that the models that are judged have seen most of them.  For K = 1, 2, ... fit on all
+folds but one, and judge by the mean loss of each client's model on the rows of that one,
+``h_i(K)``, averaged over the folds.  Models of few rows are worth more once they have all: as in
+Burman's corrected cross-validation, what the clusters of a fold gain on all rows by being fitted
+to all of them is added, for exact local models but those of counts.  K replaces a smaller number
+B if
+
+    mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
+
+clients weighted by their rows.  After `PATIENCE` numbers without a replacement one model a client
+competes: where it loses, the search is over; where it wins, the clients may be a continuum, the
+steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last, the numbers
+that were stepped over next to the best are tried.
+
+One model a client replaces one model for all by `ONE_EACH` standard errors: it takes part
+without a search, and where nobody differs it is clearly worse.  Clusters it replaces unless they,
+or one model for all, are better by a standard error: those of a continuum are hardly better than
+none, while clusters that exist save their clients the noise of a model each, nearly all of them.
+
+What does not depend on K is done once: the clients' own models, which are the last candidate, are
+also what clusters are added from.  K starts from the models of the next smaller number tried; each
+model to add is the client's whose model lowers the other clients' losses most.  Where rows are few
+the method's own starts compete.  The silhouette of loss vectors, which knows no single cluster, is
+not used.
+
+References
+----------
+P. Burman. "A comparative study of ordinary cross-validation, v-fold cross-validation and the
+repeated learning-testing methods". Biometrika 76, 1989.
+"""
+
+import numpy as np
+
+from ..numerics.by_cluster import numbered
+from .polish import solve_pooled
+from .starts import Candidates, sample
+
+__all__ = ["find_n_clusters"]
+
+# Folds, and their number where all clients together have fewer rows than FEW_ROWS.
+N_FOLDS, FEW_FOLDS, FEW_ROWS = 4, 10, 500
+# Numbers of clusters in a row without a gain after which the search ends.
+PATIENCE = 2
+# Least relative gain that makes another cluster worth its models.
+MIN_GAIN = 0.01
+# Standard errors by which one model a client has to be better than one model for all.
+ONE_EACH = 0.5
+# Steps of the number, relative to it (at least one), in clear clusters and on a continuum.
+STEP, LONG_STEP = 0.25, 0.5
+# Clients whose models may become those of new clusters.
+MAX_CANDIDATES = 256
+
+
+def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0):
+    """Choose the number of clusters by held-out loss, then fit on all rows.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.  A sample of its clients searches where they are many.
+    fit : callable
+        ``fit(pool, n_clusters, start, candidates, drawn)`` returns a Result: from the models
+        `start` (n_clusters, n_params) if that is not None; if `drawn` (also) from starts of its
+        own, drawn among `candidates`, which are the same for all numbers.
+    rng : RandomState
+        Source of the folds.
+    local : callable, default=None
+        ``local(pool)`` returns the Result of a model for each client, the last number to try;
+        None leaves that out.
+    grow : bool, default=False
+        Whether K clusters start from the models of fewer; needs `local`.
+    verbose : int, default=0
+        Whether to print what was found.
+
+    Returns
+    -------
+    result : Result
+        Of the chosen number, on all rows.  Its history has the rounds of all fits, one after the
+        other, with the column "searched" (the K of the fit, 0 for the final one);
+        ``extra["search"]`` has one entry a number tried: "n_clusters" (asked for), "found" (not
+        empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
+        best number before), "accepted", "floats_up" and "floats_down".
+    """
+    search = _Search(pool, fit, rng, local, grow, verbose)
+    best = search.run()
+    pool.ledger.since_mark()
+    result = search.final(best)
+    search.histories.append((0, result.history))
+    result.history = _join(search.histories)
+    result.n_iter = len(result.history["searched"])
+    result.extra["search"] = {name: np.array(column) for name, column in search.record.items()}
+    return result
+
+
+class _Search:
+    """The folds, and what was tried on them."""
+
+    COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
+
+    def __init__(self, pool, fit, rng, local, grow, verbose):
+        self.pool, self.fit, self.local = pool, fit, local
+        self.grow, self.rng, self.verbose = grow, rng, verbose
+        self.unit = pool.alpha_unit if pool.automatic_alpha else None
+        part = sample(pool, rng)
+        self.n, self.part = part.n_clients, part
+        #: Whether rows are so few that nothing should be left to chance.
+        self.few = pool.second_order and pool.n_samples < FEW_ROWS
+        n_folds = FEW_FOLDS if self.few else N_FOLDS
+        kernel = getattr(pool.model, "kernel", None)
+        grounded = kernel is None or kernel.grounded
+        # Losses without a least value, as those of counts, have no fractions.
+        self.min_gain = MIN_GAIN if grounded else 0.0
+        #: Whether models are minimisers, of which the loss with more rows can be told: not of
+        #: losses that explode, where single rows decide.
+        self.corrects = pool.second_order and grounded
+        # Of one client there is nothing to choose.
+        dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
+        self.folds = [_Fold(self, train, held) for train, held in dealt]
+        self.rows = sum((fold.held.client_weights for fold in self.folds), np.zeros(self.n))
+        self.share = self.rows / max(self.rows.sum(), 1e-300)
+        self.losses, self.histories = {}, []
+        self.whole = {}
+        self.record = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
+
+    def penalised(self, pool, n_models):
+        """The pool under the prior of so many models."""
+        return pool if self.unit is None else pool.penalised(n_models * self.unit)
+
+    def run(self):
+        """The best number; that of all clients is a model each."""
+        last = self.n if self.local is None else self.n - 1
+        self._try(1)
+        best = K = 1
+        waiting, step, continuum = 0, STEP, False
+        while K < last:
+            K = min(K + max(int(step * K), 1), last)
+            best, waiting = (K, 0) if self._try(K, best) else (best, waiting + 1)
+            if waiting >= PATIENCE:
+                if continuum or self.local is None or not self._try(self.n, best):
+                    break
+                continuum, step, waiting = True, LONG_STEP, 0
+        if self.local is not None and self.n > 1:
+            if self.n not in self.losses:
+                self._try(self.n, best)
+            if self._one_each(best):
+                return self.n
+        return best if continuum else self._refine(best)
+
+    def _refine(self, best):
+        """The best of the numbers between the neighbours that were tried."""
+        while True:
+            tried = sorted(self.losses)
+            place = tried.index(best)
+            if best - tried[max(place - 1, 0)] > 1:
+                K = (best + tried[place - 1]) // 2
+                self._try(K, tried[place - 1])
+                if not self._better(best, K)[0]:
+                    best = K
+            elif tried[min(place + 1, len(tried) - 1)] - best > 1 and tried[place + 1] < self.n:
+                K = (best + tried[place + 1]) // 2
+                best = K if self._try(K, best) else best
+            else:
+                return best
+
+    def _try(self, K, best=None):
+        """Judge a number of clusters: whether it is better than the best so far."""
+        ledger = self.pool.ledger
+        up, down = ledger.up, ledger.down
+        losses, found = np.zeros(self.n), []
+        for fold in self.folds:
+            result = fold.fit(K)
+            held = fold.held.client_weights
+            losses += held * (_held_losses(fold.held, result) + self._change(K, result))
+            found.append(len(np.unique(result.labels)))
+            self.histories.append((K, result.history))
+        with np.errstate(invalid="ignore"):
+            self.losses[K] = losses / np.maximum(self.rows, 1e-300)
+        accepted, gain, error = (True, np.nan, np.nan) if best is None else self._better(K, best)
+        if best is not None and self.local is not None and K == self.n:
+            accepted = self._one_each(best)
+        loss = self.share @ self.losses[K]
+        row = (
+            K,
+            np.mean(found) if found else K,
+            loss,
+            gain,
+            error,
+            accepted,
+            ledger.up - up,
+            ledger.down - down,
+        )
+        for name, value in zip(self.record, row, strict=True):
+            self.record[name].append(value)
+        if self.verbose:
+            print(f"{K} clusters: held-out loss {loss:.6g}{', better' if accepted else ''}")
+        return accepted
+
+    def _change(self, K, result):
+        """What the models of a fold's clusters gain on all rows by being fitted to all of them."""
+        if not self.corrects:
+            return 0.0
+        pool, labels = self.penalised(self.part, K), numbered(result.labels)
+        theta = np.zeros((labels.max() + 1, pool.n_params))
+        theta[labels] = result.cluster_params[result.labels]
+        key = K, labels.tobytes()
+        if key not in self.whole:
+            models = solve_pooled(pool, labels, theta)[0]
+            self.whole[key] = _mean_losses(pool, models, labels)
+        before = _mean_losses(pool, theta, labels)
+        with np.errstate(invalid="ignore"):
+            return np.nan_to_num(self.whole[key] - before, nan=0.0, neginf=0.0)
+
+    def _better(self, K, before):
+        """Whether K clusters gain enough over others; the mean gain and its standard error."""
+        gain, error = self._gain(K, before)
+        least = self.min_gain * abs(self.share @ self.losses[before])
+        return gain == np.inf or gain > max(error, least), gain, error
+
+    def _one_each(self, best):
+        """Whether one model a client is to be preferred to the best of fewer."""
+        gain, error = self._gain(self.n, best)
+        if best == 1:
+            least = self.min_gain * abs(self.share @ self.losses[1])
+            return gain == np.inf or gain > max(ONE_EACH * error, least)
+        if sum(self._gain(self.n, 1)) < 0.0:
+            return False
+        # What it may gain is something next to the loss, and next to what the clusters brought.
+        loss, brought = abs(self.share @ self.losses[best]), max(self._gain(best, 1)[0], 0.0)
+        return gain + error > MIN_GAIN * np.nan_to_num(min(loss, brought), posinf=0.0)
+
+    def _gain(self, K, before):
+        """Mean gain of K clusters over others, and its standard error."""
+        before, losses = self.losses[before], self.losses[K]
+        judges = self.share > 0
+        with np.errstate(invalid="ignore"):
+            gain = np.where(judges, before - losses, 0.0)
+        if not np.isfinite(gain).all():
+            return np.inf if np.isfinite(losses[judges]).all() else -np.inf, 0.0
+        mean, n = float(self.share @ gain), max(np.count_nonzero(judges), 2)
+        error = float(np.sqrt(n / (n - 1) * np.sum((self.share * (gain - mean)) ** 2)))
+        return mean, error
+
+    def final(self, K):
+        """The fit on all rows."""
+        one_each = self.local is not None and K == self.n > 1
+        pool = self.penalised(self.pool, self.pool.n_clients if one_each else K)
+        if one_each:
+            result = self.local(pool)
+        else:
+            start = self._best_models(pool, K)
+            result = self.fit(pool, K, start, None, start is None or self.few)
+        if self.unit is not None:
+            result.model = pool.model
+        return result
+
+    def _best_models(self, pool, K):
+        """The models of one of the folds, those of least loss; None without any."""
+        some = [fold.models[K] for fold in self.folds if K in fold.models]
+        if not some:
+            return None
+        losses = [pool.client_weights @ pool.losses(theta).min(axis=1) for theta in some]
+        return some[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
+
+
+class _Fold:
+    """Rows to fit and rows to judge, and what is known of the former."""
+
+    def __init__(self, search, train, held):
+        self.search, self.train, self.held = search, train, held
+        self.candidates = Candidates(train)
+        self.models = {}
+        self._own = self._table = None
+
+    def fit(self, K):
+        """Result of K clusters on the rows to fit."""
+        search = self.search
+        if search.local is not None and K == search.n > 1:
+            return self._local()
+        pool = search.penalised(self.train, K)
+        start = self._start(K) if search.grow and K > 1 else None
+        result = search.fit(pool, K, start, self.candidates, start is None or search.few)
+        if search.grow:
+            self.models[K] = result.cluster_params
+        return result
+
+    def _local(self):
+        """Result of a model for each client."""
+        if self._own is None:
+            self._own = self.search.local(self.search.penalised(self.train, self.train.n_clients))
+        return self._own
+
+    def _start(self, K):
+        """Models to start from: those of fewer clusters, and clients' that help others most."""
+        train = self.train
+        if self._table is None:
+            models = self._local().cluster_params
+            some = np.arange(len(models))
+            if len(some) > MAX_CANDIDATES:
+                some = np.sort(self.search.rng.choice(some, MAX_CANDIDATES, replace=False))
+            losses = np.nan_to_num(train.losses(models[some]), nan=np.inf)
+            # What a model is worth to its own client says nothing.
+            losses[some, np.arange(len(some))] = np.inf
+            self._table = models[some], losses
+        models, losses = self._table
+        theta = self.models[max(k for k in self.models if k < K)]
+        best = np.nan_to_num(train.losses(theta).min(axis=1), nan=np.inf, posinf=1e300)
+        weights = train.client_weights
+        while len(theta) < K:
+            gain = weights @ np.maximum(best[:, None] - losses, 0.0)
+            pick = int(gain.argmax())
+            theta = np.vstack([theta, models[pick]])
+            best = np.minimum(best, losses[:, pick])
+        return theta
+
+
+def _held_losses(held, result):
+    """Mean loss of each client's model on its rows that were held out."""
+    return _mean_losses(held, result.cluster_params, result.labels)
+
+
+def _mean_losses(pool, theta, labels):
+    """Mean loss of each client's rows under the model of its cluster, 0 without rows."""
+    losses = pool.objectives(theta[labels]) - pool.penalties(theta)[labels]
+    losses = np.nan_to_num(np.asarray(losses, dtype=float), nan=np.inf)
+    return np.where(pool.client_weights > 0, losses, 0.0)
+
+
+def _join(histories):
+    """Histories of several fits, one after the other, with the K that each tried."""
+    lengths = [len(history["objective"]) for _, history in histories]
+    joined = {}
+    for name in dict.fromkeys(name for _, history in histories for name in history):
+        # A model a client has no clusters to compare.
+        parts = [
+            h.get(name, np.full(n, np.nan)) for (_, h), n in zip(histories, lengths, strict=True)
+        ]
+        joined[name] = np.concatenate(parts)
+    tried = np.repeat([K for K, _ in histories], lengths)
+    return joined | {"searched": tried}

@@ -1,0 +1,119 @@
+"""Pooled problem of each cluster: Newton's method on summed messages.
+
+    minimise over theta_k:  sum_{i in C_k} u_i f_i(theta_k),   k = 0..K-1
+
+Every iteration the clients send gradients and Hessians (or, for models of many
+parameters, products of Hessians with a vector), summed by cluster.
+"""
+
+import numpy as np
+
+from ..federation.inprocess import sum_by_cluster
+from ..numerics.newton import conjugate_gradients, newton, solve_scaled
+
+__all__ = ["solve_pooled"]
+
+# Above this many parameters directions come from Hessian products: fewer numbers to send,
+# and less to compute, than Hessians.
+MAX_DENSE = 256
+
+
+def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
+    """Minimise the pooled objective of every cluster.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client, in 0..K-1.
+    theta : ndarray of shape (K, n_params)
+        Starts; the model of a cluster whose clients have no rows, or that has no clients, is
+        returned as it is.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+    max_iter : int
+        Most Newton steps.
+    record : callable, default=None
+        Called after every Newton step with the mean objective before it and the relative
+        size of the step.
+
+    Returns
+    -------
+    theta : ndarray of shape (K, n_params)
+        Minimisers.
+    converged : bool
+        Whether all clusters reached working precision.
+    decrement : float
+        Largest squared Newton decrement of a cluster, relative to its objective.
+    """
+    weights = pool.client_weights if weights is None else weights
+    if pool.without_rows.any():
+        keep = np.flatnonzero(~pool.without_rows)
+        pool, labels, weights = pool.subset(keep), labels[keep], weights[keep]
+    used = np.unique(labels)
+    place = np.full(len(theta), -1)
+    place[used] = np.arange(len(used))
+    oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
+    start = pool.centre(np.asarray(theta, dtype=float)[used])
+    at_zero = oracle.at(np.zeros_like(start))[0]
+    scale = np.maximum(np.abs(at_zero), 1e-30)
+    # A model that diverged is a worse start than none.
+    start[~(oracle.at(start)[0] <= at_zero)] = 0.0
+    x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter)
+    out = np.array(theta, dtype=float)
+    out[used] = pool.centre(x)
+    return out, bool(converged.all()), float((decrement / scale).max())
+
+
+class _PooledOracle:
+    """Mean objective of each cluster; messages go through the pool."""
+
+    def __init__(self, pool, labels, n_clusters, weights, record):
+        self.pool, self.labels, self.K, self.record = pool, labels, n_clusters, record
+        total = np.bincount(labels, weights=weights, minlength=n_clusters)
+        # A cluster of clients that weigh nothing has its penalty only.
+        weights = np.where(total[labels] > 0, weights, 1.0)
+        total = np.bincount(labels, weights=weights, minlength=n_clusters)
+        self.share = weights / total[labels]
+        self.mass = total / total.sum()
+        self.cached = None
+
+    def at(self, x):
+        """Values and gradients."""
+        if self.cached is None or not np.array_equal(self.cached[0], x):
+            self.cached = x.copy(), *self._evaluate(x)
+        self.x, self.value, gradient = self.cached
+        return self.value, gradient
+
+    def _evaluate(self, x):
+        value, gradient = self.pool.objectives_gradients(x[self.labels], dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            value = np.bincount(self.labels, weights=self.share * value, minlength=self.K)
+            return value, sum_by_cluster(gradient, self.labels, self.K, self.share)
+
+    def direction(self, g, damping):
+        """Newton directions."""
+        pool = self.pool
+        if pool.n_params <= MAX_DENSE:
+            H = pool.hessians(self.x, self.labels, self.share, damping)
+            step = -solve_scaled(pool.pin(H), g)
+        else:
+            step = -conjugate_gradients(
+                lambda u: pool.hessian_products(self.x, u, self.labels, self.share, damping),
+                np.ones_like(g),
+                g,
+                200,
+            )
+        if self.record is not None:
+            length = np.linalg.norm(step, axis=1) / np.maximum(
+                np.linalg.norm(self.x, axis=1), 1e-12
+            )
+            self.record(float(self.mass @ self.value), float(length.max()))
+        return step
+
+    def along(self, step, t):
+        """Values at ``x + t * step``, kept for the next iteration."""
+        x = self.x + np.where(t[:, None] > 0, t[:, None] * step, 0.0)
+        self.cached = x, *self._evaluate(x)
+        return self.cached[1]

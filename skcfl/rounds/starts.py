@@ -1,0 +1,158 @@
+"""Starts of the alternating methods."""
+
+import numpy as np
+
+__all__ = ["loss_plus_plus", "random_starts"]
+
+# Local steps before the starts are drawn, by restart.  Models trained for long tell many
+# clusters apart; models trained for few steps are less bound to the client they come from.
+# Restarts that differ in this find what equal ones all miss.
+LOCAL_STEPS = (30, 5, 100)
+# The same of networks, which soon know their own rows by heart: after 30 steps of Adam the losses
+# of two clients of a cluster that misses one of ten classes differ by that more than by the class.
+NETWORK_LOCAL_STEPS = (5, 30, 100)
+# Step of Adam for networks: found by trial, and good for most.
+NETWORK_STEP = 0.005
+# Candidates of each draw beyond ``log K``: linear models have three starts and scikit-learn's two,
+# networks one start and enough candidates for it.
+CANDIDATES, NETWORK_CANDIDATES = 2, 10
+# Clients that look for starts, and for the number of clusters, where there are more than twice
+# as many: clusters of one client in a hundred have ten of them.
+SAMPLE = 1000
+
+
+def sample(pool, rng):
+    """The clients of a federation, or some of them where there are very many."""
+    if pool.n_clients <= 2 * SAMPLE:
+        return pool
+    return pool.subset(np.sort(rng.choice(pool.n_clients, SAMPLE, replace=False)))
+
+
+def random_starts(pool, n_clusters, rng, restart=0, candidates=None):
+    """Random models of the local model's own initialisation, as in the papers."""
+    return pool.init_params(n_clusters, rng)
+
+
+def same_starts(pool, n_clusters, rng, restart=0, candidates=None):
+    """One random model for all clusters, the CLoVE paper's "same"."""
+    return np.repeat(pool.init_params(1, rng), n_clusters, axis=0)
+
+
+class Candidates:
+    """Local models that starts are drawn among, trained once however many draws there are.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    """
+
+    def __init__(self, pool):
+        self.pool = pool
+        self.trained = {}
+
+    def at(self, steps):
+        """Local models after some steps from one common start, and a table of their losses.
+
+        Returns
+        -------
+        models : ndarray of shape (n_clients, n_params)
+        own : ndarray of shape (n_clients,)
+            Each client's loss under its own model.
+        losses : ndarray of shape (n_clients, n_clients)
+            Losses of the clients (rows) under each other's models, NaN where nobody asked yet.
+        """
+        if steps not in self.trained:
+            pool = self.pool
+            w = train_locally(pool, pool.start(), steps)
+            own = np.nan_to_num(pool.objectives(w) - pool.penalties(w), nan=np.inf)
+            self.trained[steps] = w, own, {}
+        return self.trained[steps]
+
+    def losses(self, steps, which):
+        """Losses of all clients under the models of some, (n_clients, len(which))."""
+        w, _, known = self.at(steps)
+        new = [j for j in dict.fromkeys(np.asarray(which).tolist()) if j not in known]
+        if new:
+            columns = np.nan_to_num(self.pool.losses(w[new]), nan=np.inf)
+            known.update(zip(new, columns.T, strict=True))
+        return np.stack([known[j] for j in which], axis=1)
+
+
+def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None):
+    """Models drawn among local models by k-means++ on losses.
+
+    Every client trains some `LOCAL_STEPS` from one common start.  Then models are drawn
+    one after the other with a probability proportional to how much each client would
+    gain, ``n_i (min_j loss_i(theta_j) - loss_i(w_i))+``; each draw keeps the best of
+    ``2 + log K`` candidates, as scikit-learn's k-means++ does.  Networks train fewer steps
+    and have more candidates.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    n_clusters : int
+        Number of models, K.
+    rng : RandomState
+        Source of the draws.
+    restart : int
+        Number of the restart, from 0.
+    candidates : Candidates, default=None
+        Local models of these clients from earlier draws.
+
+    Returns
+    -------
+    theta : ndarray of shape (K, n_params)
+    """
+    n = pool.n_clients
+    candidates = Candidates(pool) if candidates is None else candidates
+    steps = LOCAL_STEPS if pool.second_order else NETWORK_LOCAL_STEPS
+    steps = steps[restart % len(steps)]
+    w, own, _ = candidates.at(steps)
+    n_candidates = CANDIDATES if pool.second_order else NETWORK_CANDIDATES
+    n_candidates += int(np.log(n_clusters))
+    weights = pool.client_weights
+    best = np.full(n, np.inf)
+    picks = []
+    for k in range(n_clusters):
+        gain = weights.copy()
+        if k:
+            with np.errstate(invalid="ignore"):
+                gain *= np.nan_to_num(np.maximum(best - own, 0.0), nan=0.0)
+            gain = np.where(np.isinf(gain), weights, gain)
+        gain[picks] = 0.0
+        if gain.sum() <= 0:
+            # Every client is served as well as by its own model: any other client will do.
+            gain = np.ones(n)
+            gain[picks if len(picks) < n else []] = 0.0
+        drawn = rng.choice(n, size=n_candidates, p=gain / gain.sum())
+        reach = np.minimum(best[:, None], candidates.losses(steps, drawn))
+        with np.errstate(invalid="ignore"):
+            excess = weights[:, None] * np.maximum(reach - own[:, None], 0.0)
+        total = np.nan_to_num(excess, nan=np.inf).sum(axis=0)
+        winner = int(total.argmin())
+        picks.append(drawn[winner])
+        best = reach[:, winner]
+    return w[picks]
+
+
+def train_locally(pool, start, steps):
+    """Local models after some safeguarded steps of gradient descent at ``1 / L_i``.
+
+    Networks, whose curvature has no bound, take steps of Adam.
+    """
+    if not pool.second_order:
+        return pool.local_update(start, steps, NETWORK_STEP, "adam")
+    lipschitz, _, _ = pool.spectrum()
+    rates = 1.0 / np.maximum(lipschitz, 1e-12)
+    return pool.local_update(start, steps, rates, monotone=True)
+
+
+#: Starts by the names that users give them; "different" is the CLoVE paper's word for "random".
+STARTS = {
+    "loss++": loss_plus_plus,
+    "random": random_starts,
+    "different": random_starts,
+    "same": same_starts,
+}

@@ -1,0 +1,569 @@
+"""Convex clustering of clients: limits, choice of lam, invariances, options, refusals."""
+
+import pickle
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skcfl import (
+    ConvexClusteredFL,
+    ConvexClusteredFLClassifier,
+    ConvexClusteredFLRegressor,
+    LocalModels,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+    OracleClustersClassifier,
+    OracleClustersRegressor,
+    SingleClientWarning,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.admm import admm
+from skcfl.fusion.bic_search import LamSearch, log_partitions
+from skcfl.fusion.reduced import FusionProblem
+from skcfl.graphs import Graph, chain_graph, complete_graph
+from skcfl.model_selection import ClientKFold
+from skcfl.models import LinearModel, Location
+from skcfl.penalties import L2, SquaredL2
+
+
+def regression(seed=0, **options):
+    options = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)} | options
+    return make_clustered_regression(random_state=seed, **options)
+
+
+def classification(seed=0, **options):
+    options = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)} | options
+    return make_clustered_classification(random_state=seed, **options)
+
+
+def fit(estimator, data, **options):
+    return estimator.fit(data.X, data.y, groups=data.groups, **options)
+
+
+def row_shares(groups):
+    """1 / n_i for every row: rows so weighted count each client once."""
+    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return 1.0 / sizes[codes]
+
+
+# -------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    ("fused", "local", "data"),
+    [
+        (ConvexClusteredFLRegressor, LocalModelsRegressor, regression()),
+        (ConvexClusteredFLClassifier, LocalModelsClassifier, classification()),
+    ],
+)
+def test_lam_zero_is_a_model_a_client(fused, local, data):
+    model, alone = fit(fused(lam=0.0, alpha=0.01), data), fit(local(alpha=0.01), data)
+    np.testing.assert_array_equal(model.params_, alone.params_)
+    assert model.n_clusters_ == 12
+    assert model.lam_ == 0.0
+    assert 0.0 <= model.dual_gap_ <= 1e-10
+    np.testing.assert_array_equal(model.dual_coef_, 0.0)
+
+
+def test_equal_models_are_a_cluster_at_lam_zero():
+    data = regression(n_clients=2, n_clusters=1)
+    mine = data.groups == data.groups[0]
+    X, y = np.tile(data.X[mine], (3, 1)), np.tile(data.y[mine], 3)
+    y[-mine.sum() :] += 1.0
+    groups = np.repeat(["a", "b", "c"], mine.sum())
+    labels = ConvexClusteredFLRegressor(lam=0.0).fit(X, y, groups=groups).labels_
+    np.testing.assert_array_equal(labels, [0, 0, 1])
+
+
+@pytest.mark.parametrize("graph", ["complete", "knn", chain_graph(12)])
+def test_large_lam_is_one_model_and_every_client_counts_once(graph):
+    data = regression()
+    model = fit(
+        ConvexClusteredFLRegressor(lam=1e4, alpha=0.01, graph=graph, standardize=False), data
+    )
+    pooled = Ridge(alpha=12 * 0.01).fit(data.X, data.y, sample_weight=row_shares(data.groups))
+    assert model.n_clusters_ == 1
+    assert model.partition_certified_
+    np.testing.assert_allclose(model.coef_, np.tile(pooled.coef_, (12, 1)), rtol=1e-9)
+    np.testing.assert_allclose(model.intercept_, pooled.intercept_, rtol=1e-9)
+
+
+def test_large_lam_classifier():
+    data = classification()
+    model = fit(ConvexClusteredFLClassifier(lam=100.0, alpha=0.01, standardize=False), data)
+    pooled = LogisticRegression(C=1 / (12 * 0.01), solver="newton-cholesky", tol=1e-10)
+    pooled.fit(data.X, data.y, sample_weight=row_shares(data.groups))
+    assert model.n_clusters_ == 1
+    np.testing.assert_allclose(model.cluster_coef_, pooled.coef_, rtol=1e-6)
+
+
+def test_large_lam_by_l1_is_one_model():
+    data = regression()
+    model = ConvexClusteredFLRegressor(
+        lam=1e3, alpha=0.01, penalty="l1", tol=1e-10, standardize=False
+    )
+    model = fit(model, data)
+    pooled = Ridge(alpha=12 * 0.01).fit(data.X, data.y, sample_weight=row_shares(data.groups))
+    assert model.n_clusters_ == 1
+    np.testing.assert_allclose(model.cluster_coef_[0], pooled.coef_, atol=1e-4)
+
+
+def test_one_client_is_scikit_learns_model():
+    data = regression(n_clients=1, n_clusters=1)
+    with pytest.warns(SingleClientWarning):
+        model = ConvexClusteredFLRegressor(alpha=0.1, standardize=False)
+        model.fit(data.X, data.y)
+    ridge = Ridge(alpha=0.1 * len(data.y)).fit(data.X, data.y)
+    np.testing.assert_allclose(model.coef_[0], ridge.coef_, rtol=1e-10)
+    np.testing.assert_allclose(model.predict(data.X), ridge.predict(data.X), rtol=1e-10)
+    assert model.n_clusters_ == 1
+    data = classification(n_clients=1, n_clusters=1)
+    logistic = LogisticRegression(C=1 / (0.1 * len(data.y)), solver="newton-cholesky", tol=1e-10)
+    model = fit(ConvexClusteredFLClassifier(lam=0.3, alpha=0.1, standardize=False), data)
+    np.testing.assert_allclose(model.coef_, logistic.fit(data.X, data.y).coef_, rtol=1e-6)
+    assert model.lam_ == 0.3
+
+
+def test_squared_penalty_is_a_linear_system():
+    """``squared_l2`` is half the squared norm: the paper's (4) with gamma = lam / (4 N)."""
+    data, lam, alpha, N, d = regression(), 0.3, 0.01, 12, 5
+    gamma = lam / (4 * N)
+    groups, codes = np.unique(data.groups, return_inverse=True)
+    H, b = np.zeros((N, d, N, d)), np.zeros((N, d))
+    for i in range(N):
+        X = np.column_stack([data.X[codes == i], np.ones((codes == i).sum())])
+        # (1/N) f_i, and gamma |x_i - x_j|^2 for both orders of each pair.
+        H[i, :, i] += (X.T @ X / len(X) + alpha * np.diag([1.0] * 4 + [0.0])) / N
+        b[i] = X.T @ data.y[codes == i] / len(X) / N
+        for j in set(range(N)) - {i}:
+            H[i, :, i] += 4 * gamma * np.eye(d)
+            H[i, :, j] -= 4 * gamma * np.eye(d)
+    expected = np.linalg.solve(H.reshape(N * d, N * d), b.ravel()).reshape(N, d)
+    for penalty in ("squared_l2", SquaredL2()):
+        model = ConvexClusteredFLRegressor(
+            lam=lam, penalty=penalty, alpha=alpha, tol=1e-12, standardize=False
+        )
+        np.testing.assert_allclose(fit(model, data).params_, expected, atol=1e-6)
+        assert model.n_clusters_ == N
+        assert not model.partition_certified_
+
+
+# ------------------------------------------------------------------------- choice of lam
+
+
+@pytest.mark.parametrize(
+    ("criterion", "seed"), [*(("bic", s) for s in range(20)), *(("held_out", s) for s in range(2))]
+)
+def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
+    data = make_clustered_regression(random_state=seed)  # 24 clients of 20 to 60 rows
+    options = {"graph": "knn", "refit": True, "alpha": 1e-4, "criterion": criterion}
+    model = fit(ConvexClusteredFLRegressor(**options), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert model.partition_certified_
+    oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4), data)
+    np.testing.assert_allclose(model.coef_, oracle.coef_, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_auto_finds_clusters_of_classifiers(seed):
+    data = make_clustered_classification(random_state=seed, n_features=5, n_clients=18)
+    model = fit(ConvexClusteredFLClassifier(graph="knn", refit=True), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_auto_finds_clusters_of_several_classes():
+    data = make_clustered_classification(
+        n_clients=9, n_classes=3, n_features=3, n_samples=60, random_state=0
+    )
+    model = fit(ConvexClusteredFLClassifier(graph="knn", refit=True), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("loss", ["huber", "poisson"])
+def test_auto_finds_clusters_under_other_losses(loss):
+    data = regression(n_samples=60, separation=2.0, noise=0.3)
+    y = data.y
+    if loss == "poisson":
+        y = np.random.RandomState(0).poisson(np.exp(np.clip(0.5 * y, -3, 3)))
+    model = ConvexClusteredFLRegressor(loss=loss, graph="knn", refit=True)
+    model.fit(data.X, y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("n_samples", [5, 12])
+def test_auto_says_one_cluster_where_there_is_one(n_samples):
+    """Also where clients have as many rows as parameters and interpolate them."""
+    for seed in range(4):
+        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=20)
+        for graph in ("knn", "complete"):
+            assert fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ == 1
+
+
+@pytest.mark.parametrize("graph", ["knn", "complete", np.zeros((12, 12))])
+def test_auto_where_all_clients_agree(graph):
+    data = regression()
+    for y in (np.ones(len(data.y)), np.zeros(len(data.y))):
+        model = ConvexClusteredFLRegressor(graph=graph).fit(data.X, y, groups=data.groups)
+        np.testing.assert_allclose(model.predict(data.X, groups=data.groups), y, atol=1e-12)
+        if isinstance(graph, str):
+            assert model.n_clusters_ == 1
+
+
+def test_partitions_of_the_complete_graph():
+    """With many rows the clusters, with few what the data can tell: here local models."""
+    options = {"n_clients": 24, "n_features": 5, "noise": 1.0}
+    data = regression(n_samples=100, **options)
+    model = ConvexClusteredFLRegressor(graph="complete", criterion="bic")
+    fit(model, data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert model.partition_certified_ and model.refit_
+    data = regression(n_samples=12, **options)
+    model = fit(model, data)
+    assert model.lam_ == 0.0
+    local = fit(LocalModelsRegressor(alpha=model.alpha_), data)
+    np.testing.assert_allclose(model.params_, local.params_, atol=1e-8)
+
+
+def test_auto_does_not_depend_on_the_units_of_the_features():
+    data = make_clustered_regression(random_state=3, n_features=6)
+    data.X *= np.geomspace(0.1, 10, data.X.shape[1])
+    model = fit(ConvexClusteredFLRegressor(graph="knn", alpha=1e-8), data)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_partitions_tell_what_was_tried():
+    data = regression()
+    model = fit(ConvexClusteredFLRegressor(graph="knn", criterion="bic"), data)
+    search = model.lam_search_
+    assert (np.diff(search["lam"]) > 0).all()
+    assert search["lam"][0] == 0.0 and search["n_clusters"][0] == 12
+    assert search["n_clusters"][-1] == 1
+    best = search["criterion"].argmin()
+    assert search["lam"][best] == model.lam_
+    assert search["n_clusters"][best] == model.n_clusters_
+    assert not hasattr(fit(model.set_params(lam=0.1), data), "lam_search_")
+
+
+def test_partitions_need_a_penalty_that_fuses_and_are_refitted():
+    model = ConvexClusteredFLRegressor(penalty="squared_l2", criterion="bic")
+    with pytest.raises(ValueError, match="compares the clusters"):
+        fit(model, regression())
+    with pytest.raises(ValueError, match="refit must be 'auto' or True, got False"):
+        fit(ConvexClusteredFLRegressor(criterion="bic", refit=False), regression())
+
+
+def test_criterion_is_sent_as_losses(monkeypatch):
+    """Judging a partition takes one model down and one loss up, and Newton steps for refits."""
+    data = regression()
+    booked = []
+    evaluate = LamSearch.run
+
+    def run(self):
+        refits = self.refits
+        labels = np.zeros(self.problem.n, dtype=int)
+        refits.known.clear()
+        theta = refits.models(labels)
+        monkeypatch.setattr(type(refits), "models", lambda self, labels: theta)
+        ledger = self.problem.pool.ledger
+        before = ledger.up
+        refits.criterion(labels)
+        booked.append(ledger.up - before)
+        monkeypatch.undo()
+        return evaluate(self)
+
+    monkeypatch.setattr(LamSearch, "run", run)
+    fit(ConvexClusteredFLRegressor(graph="knn", criterion="bic"), data)
+    assert booked[0] <= 12 * 6  # a value and a gradient a client
+
+
+def test_number_of_partitions():
+    exact = {(4, 2): 7, (5, 3): 25, (10, 4): 34105, (24, 3): 47063200806, (6, 6): 1, (6, 1): 1}
+    for (n, k), number in exact.items():
+        assert log_partitions(n, k) == pytest.approx(np.log(number), abs=0.02)
+
+
+# ------------------------------------------------------------------------ refit, path
+
+
+@pytest.mark.parametrize("graph", ["complete", "knn"])
+def test_refit_is_the_pooled_fit_of_each_cluster(graph):
+    data = regression(n_samples=(40, 80))
+    model = fit(ConvexClusteredFLRegressor(lam=0.1, graph=graph, refit=True), data)
+    plain = fit(ConvexClusteredFLRegressor(lam=0.1, graph=graph), data)
+    oracle = fit(OracleClustersRegressor(model.labels_, alpha=model.alpha_), data)
+    assert 1 < model.n_clusters_ < 12
+    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-9)
+    np.testing.assert_array_equal(model.fusion_params_, plain.params_)
+    np.testing.assert_array_equal(plain.fusion_params_, plain.params_)
+    assert model.objective_ == plain.objective_
+
+
+def test_refit_classifier():
+    data = classification()
+    model = fit(ConvexClusteredFLClassifier(lam=0.05, graph="knn", refit=True, alpha=0.01), data)
+    oracle = fit(OracleClustersClassifier(model.labels_, alpha=0.01), data)
+    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-6)
+
+
+def test_warm_start_changes_the_work_only():
+    data = regression()
+    cold = fit(ConvexClusteredFLRegressor(lam=0.03, tol=1e-8), data)
+    warm = ConvexClusteredFLRegressor(lam=0.02, tol=1e-8, warm_start=True)
+    fit(warm, data)
+    fit(warm.set_params(lam=0.03), data)
+    assert warm.n_iter_ <= cold.n_iter_
+    assert abs(warm.objective_ - cold.objective_) <= 2e-8 * cold.objective_
+    np.testing.assert_allclose(warm.params_, cold.params_, atol=1e-3)
+    np.testing.assert_array_equal(warm.labels_, cold.labels_)
+    again = fit(pickle.loads(pickle.dumps(warm)), data)
+    np.testing.assert_allclose(again.params_, warm.params_, atol=1e-3)
+
+
+def test_warm_start_from_other_clients_is_cold():
+    warm = ConvexClusteredFLRegressor(lam=0.03, warm_start=True)
+    fit(warm, regression())
+    for data in (regression(1, n_clients=9), regression(2, n_features=3)):
+        fit(warm, data)
+        np.testing.assert_array_equal(
+            warm.params_, fit(ConvexClusteredFLRegressor(lam=0.03), data).params_
+        )
+
+
+def test_a_short_fit_warns_with_the_number():
+    model = ConvexClusteredFLRegressor(lam=0.02, tol=1e-12, max_iter=3)
+    with pytest.warns(ConvergenceWarning, match=r"duality gap is .* after max_iter=3"):
+        fit(model, regression(n_clients=40, n_samples=(5, 12), noise=2.0))
+    assert model.dual_gap_ > 0
+
+
+# -------------------------------------------------------------------------- invariances
+
+ESTIMATORS = [
+    ConvexClusteredFLRegressor(lam=0.05, tol=1e-10),
+    ConvexClusteredFLRegressor(lam=0.3, graph="knn", tol=1e-10),
+    ConvexClusteredFLRegressor(graph="knn", criterion="bic"),
+    ConvexClusteredFL(LinearModel(loss="huber"), lam=0.05, tol=1e-10),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@settings(max_examples=3)
+@given(seed=st.integers(0, 10**6))
+def test_order_of_rows_and_names_of_clients_do_not_matter(estimator, seed):
+    rng = np.random.RandomState(seed)
+    data = regression(seed, n_samples=(20, 40))
+    model = fit(estimator, data)
+    labels, params, groups = model.labels_, model.params_, model.groups_
+    rows = rng.permutation(len(data.y))
+    estimator.fit(data.X[rows], data.y[rows], groups=data.groups[rows])
+    np.testing.assert_array_equal(labels, model.labels_)
+    np.testing.assert_allclose(params, model.params_, atol=1e-8)
+    order = rng.permutation(len(groups))
+    names = dict(zip(groups, order, strict=True))
+    estimator.fit(data.X, data.y, groups=[names[g] for g in data.groups])
+    assert adjusted_rand_score(labels, model.labels_[order]) == 1.0
+    np.testing.assert_allclose(params, model.params_[order], atol=1e-8)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@settings(max_examples=3)
+@given(seed=st.integers(0, 10**6))
+def test_weights_are_repetitions(estimator, seed):
+    data = regression(seed, n_samples=(20, 40))
+    weights = np.random.RandomState(seed).randint(0, 4, len(data.y))
+    fit(estimator, data, sample_weight=weights)
+    labels, params = estimator.labels_, estimator.params_
+    estimator.fit(
+        *(np.repeat(a, weights, axis=0) for a in (data.X, data.y)),
+        groups=np.repeat(data.groups, weights),
+    )
+    np.testing.assert_array_equal(labels, estimator.labels_)
+    np.testing.assert_allclose(params, estimator.params_, atol=1e-8)
+
+
+def test_float32_is_kept():
+    data = regression()
+    data.X = data.X.astype(np.float32)
+    model = fit(ConvexClusteredFLRegressor(graph="knn", refit=True), data)
+    assert model.coef_.dtype == np.float32
+    assert model.predict(data.X, groups=data.groups).dtype == np.float32
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+
+
+def test_pickled_models_predict_the_same():
+    data = classification()
+    model = fit(ConvexClusteredFLClassifier(lam=0.01, graph="knn"), data)
+    copy = pickle.loads(pickle.dumps(model))
+    expected = model.predict_proba(data.X, groups=data.groups)
+    np.testing.assert_array_equal(copy.predict_proba(data.X, groups=data.groups), expected)
+    assert copy.graph_.n_nodes == 12
+
+
+def test_any_convex_local_model():
+    data = classification()
+    hinge = fit(ConvexClusteredFL(LinearModel(loss="squared_hinge"), lam=0.05), data)
+    assert set(hinge.predict(data.X, groups=data.groups)) <= set(data.y)
+    rng = np.random.RandomState(0)
+    centres = np.repeat([[0.0, 0.0], [5.0, 5.0]], 30, axis=0)
+    groups = np.repeat(np.arange(12), 5)
+    model = ConvexClusteredFL(Location(), graph="knn", refit=True)
+    model.fit(centres + rng.standard_normal((60, 2)), groups=groups)
+    np.testing.assert_array_equal(model.labels_, np.repeat([0, 1], 6))
+    local = fit(LocalModels(Location()), data)
+    np.testing.assert_array_equal(
+        fit(ConvexClusteredFL(Location(), lam=0.0), data).params_, local.params_
+    )
+
+
+# ------------------------------------------------------------------------ graphs, solvers
+
+
+def test_graphs_of_all_kinds():
+    data = regression()
+    groups = np.unique(data.groups)
+    A = np.zeros((12, 12))
+    for i in range(11):
+        A[i, i + 1] = A[i + 1, i] = 2.0
+    by_id = nx.relabel_nodes(nx.from_numpy_array(A), dict(enumerate(groups)))
+    shuffled = nx.Graph()
+    shuffled.add_nodes_from(np.random.RandomState(0).permutation(groups))
+    shuffled.add_edges_from(by_id.edges(data=True))
+    graphs = [A, A.tolist(), nx.from_numpy_array(A), by_id, shuffled]
+    graphs += [Graph(12, np.arange(11), np.arange(1, 12), 2.0)]
+    models = [fit(ConvexClusteredFLRegressor(lam=0.1, graph=graph), data) for graph in graphs]
+    for model in models:
+        np.testing.assert_array_equal(model.graph_.adjacency().toarray(), A)
+        np.testing.assert_array_equal(model.params_, models[0].params_)
+    model = fit(ConvexClusteredFLRegressor(lam=0.01, graph=complete_graph(12, weight=2.0)), data)
+    twice = fit(ConvexClusteredFLRegressor(lam=0.02), data)
+    assert model.objective_ == pytest.approx(twice.objective_, rel=2e-6)
+
+
+def test_clients_without_neighbours_are_alone():
+    data = regression()
+    A = np.ones((12, 12))
+    A[3, :] = A[:, 3] = 0.0
+    model = fit(ConvexClusteredFLRegressor(lam=50.0, graph=A, alpha=1e-4), data)
+    alone = fit(LocalModelsRegressor(alpha=1e-4), data)
+    np.testing.assert_allclose(model.params_[3], alone.params_[3], atol=1e-6)
+    np.testing.assert_array_equal(model.cluster_sizes_, [11, 1])
+
+
+def test_pdmm_solves_the_same_problem():
+    data = regression()
+    exact = fit(ConvexClusteredFLRegressor(lam=0.05, graph="knn"), data)
+    sampled = ConvexClusteredFLRegressor(
+        lam=0.05,
+        graph="knn",
+        solver="pdmm",
+        solver_options={"participation": 0.5},
+        max_iter=5000,
+        random_state=0,
+    )
+    fit(sampled, data)
+    assert sampled.objective_ == pytest.approx(exact.objective_, rel=3e-6)
+    auto = fit(sampled.set_params(lam="auto"), data)
+    assert adjusted_rand_score(data.labels, auto.labels_) == 1.0
+
+
+def bad_network():
+    return nx.relabel_nodes(nx.path_graph(12), {0: "nobody"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"graph": np.ones((3, 3))}, r"graph has 3 nodes, but there are 12 clients"),
+        ({"graph": complete_graph(11)}, r"graph has 11 nodes, but there are 12 clients"),
+        ({"graph": np.triu(np.ones((12, 12)))}, "must be symmetric"),
+        ({"graph": -np.ones((12, 12))}, "non-negative"),
+        ({"graph": np.ones((12, 11))}, "square"),
+        ({"graph": bad_network()}, "nodes of graph must be the ids .* 'nobody' is none"),
+        ({"graph": "star"}, "The 'graph' parameter"),
+        ({"lam": -1.0}, "The 'lam' parameter"),
+        ({"lam": "best"}, "The 'lam' parameter"),
+        ({"lam": np.inf}, "The 'lam' parameter"),
+        ({"penalty": "l0"}, "The 'penalty' parameter"),
+        ({"penalty": SquaredL2(np.eye(3)), "lam": 0.1}, r"Q must be .* of shape \(5, 5\)"),
+        ({"solver": "newton"}, "The 'solver' parameter"),
+        ({"solver_options": {"participation": 0.5}}, r"\['participation'\], which solver='admm'"),
+        ({"solver": "pdmm", "lam": 0.1, "solver_options": {"nu": 7.0}}, "nu"),
+        ({"max_iter": 0}, "The 'max_iter' parameter"),
+        ({"tol": -1.0}, "The 'tol' parameter"),
+    ],
+)
+def test_bad_parameters_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(ConvexClusteredFLRegressor(**options), regression())
+
+
+def test_a_graph_without_groups_is_refused():
+    data = regression()
+    with (
+        pytest.warns(SingleClientWarning),
+        pytest.raises(ValueError, match="12 nodes, but there is 1 client"),
+    ):
+        ConvexClusteredFLRegressor(graph=chain_graph(12)).fit(data.X, data.y)
+
+
+# --------------------------------------------------------------------------- the tools
+
+
+def test_grid_search_over_lam_in_a_pipeline():
+    data = regression(n_samples=(20, 40))
+    frame = pd.DataFrame(data.X, columns=[f"x{j}" for j in range(4)])
+    frame["site"] = data.groups
+    fusion = ConvexClusteredFLRegressor(graph="knn", refit=True, group_col=-1)
+    scaler = StandardScaler().set_output(transform="pandas")
+    columns = [f"x{j}" for j in range(4)]
+    prepare = ColumnTransformer(
+        [("scale", scaler, columns)], remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    pipe = make_pipeline(prepare, fusion)
+    search = GridSearchCV(
+        pipe,
+        {"convexclusteredflregressor__lam": [0.0, 0.3, 1e4]},
+        cv=ClientKFold(3, group_col="site", random_state=0),
+        scoring="r2",
+    )
+    search.fit(frame, data.y)
+    assert search.best_params_ == {"convexclusteredflregressor__lam": 0.3}
+    assert search.score(frame, data.y) > 0.9
+
+
+def test_unseen_clients_get_the_largest_cluster():
+    data = regression(cluster_sizes=[6, 3, 3])
+    model = fit(ConvexClusteredFLRegressor(graph="knn", refit=True, unseen="largest"), data)
+    new = model.predict(data.X[:5], groups=["new"] * 5)
+    np.testing.assert_array_equal(new, model.predict_cluster(data.X[:5], 0))
+
+
+def test_search_of_lam_by_hand():
+    """LamSearch works on any solver that returns a result and a state."""
+    data = regression(n_samples=100)
+    _, codes = np.unique(data.groups, return_inverse=True)
+    pool = ClientPool(LinearModel().bind(4), data.X, data.y, codes, 12)
+    problem = FusionProblem(pool, complete_graph(12), L2())
+    lams = []
+
+    def solve(lam, state, max_iter):
+        lams.append(lam)
+        return admm(problem, lam, state=state, max_iter=max_iter)
+
+    search = LamSearch(problem, solve)
+    lam, result, _ = search.run()
+    assert set(lams) == set(search.lams) - {0.0}
+    assert lam in lams
+    assert adjusted_rand_score(data.labels, result.labels) == 1.0

@@ -1,0 +1,345 @@
+"""Convex clustering of points: recovery, limits, invariances, options, refusals."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.datasets import make_blobs, make_moons
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skcfl import ConvexClusteredFL, ConvexClustering
+from skcfl.federation.inprocess import ClientPool
+from skcfl.graphs import Graph, complete_graph, knn_graph
+from skcfl.inspection import ClusterPathDisplay
+from skcfl.model_selection import lam_max, lam_path
+from skcfl.models import Location
+
+
+def blobs(seed=0, n=90, **options):
+    options = {"centers": [[0, 0], [6, 0], [0, 6]], "cluster_std": 0.8} | options
+    return make_blobs(n, random_state=seed, **options)
+
+
+# ------------------------------------------------------------------------------ recovery
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+def test_auto_finds_separated_blobs(seed, loss):
+    X, y = blobs(seed)
+    model = ConvexClustering(loss=loss).fit(X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    assert model.partition_certified_
+    assert model.dual_gap_ <= 1e-6 * model.objective_
+
+
+def test_auto_finds_many_clusters_in_many_dimensions():
+    X, y = make_blobs(600, n_features=10, centers=12, random_state=0)
+    assert adjusted_rand_score(y, ConvexClustering().fit_predict(X)) == 1.0
+
+
+@pytest.mark.parametrize("d", [1, 2, 10])
+def test_auto_says_one_cluster_where_there_is_one(d):
+    for seed in range(3):
+        X = np.random.RandomState(seed).standard_normal((80, d))
+        assert ConvexClustering().fit(X).n_clusters_ == 1
+
+
+def test_neighbours_find_moons():
+    X, y = make_moons(200, noise=0.05, random_state=0)
+    model = ConvexClustering(lam=300.0).fit(X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+def test_complete_graph_recovers_far_blobs(loss):
+    X, y = blobs(n=60, cluster_std=0.3)
+    model = ConvexClustering(graph="complete", loss=loss).fit(X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    assert model.partition_certified_
+
+
+# ------------------------------------------------------------------------ limits, references
+
+
+@pytest.mark.parametrize("graph", ["knn", "complete"])
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+def test_limits(graph, loss):
+    X, _ = blobs(n=30)
+    model = ConvexClustering(0.0, graph=graph, loss=loss).fit(X)
+    assert model.n_clusters_ == 30
+    np.testing.assert_allclose(model.cluster_centers_, X, atol=1e-12)
+    model = ConvexClustering(1e6, graph=graph, loss=loss).fit(X)
+    assert model.n_clusters_ == 1
+    if loss == "squared_error":
+        np.testing.assert_allclose(model.cluster_centers_[0], X.mean(axis=0))
+
+
+def test_duplicates_are_one_cluster_at_lam_zero():
+    X = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]])
+    np.testing.assert_array_equal(ConvexClustering(0.0).fit(X).labels_, [0, 1, 0, 2, 1])
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+@pytest.mark.parametrize("graph", ["knn", "complete"])
+def test_same_as_clients_with_one_row(loss, graph):
+    X, _ = blobs(n=40)
+    graph = knn_graph(X, 4) if graph == "knn" else complete_graph(40)
+    model = ConvexClustering(0.05, loss=loss, graph=graph, tol=1e-10).fit(X)
+    clients = ConvexClusteredFL(Location(loss=loss), lam=0.05, graph=graph, tol=1e-10)
+    clients.fit(X, groups=np.arange(40))
+    assert model.objective_ == pytest.approx(clients.objective_, rel=1e-9)
+    np.testing.assert_array_equal(model.labels_, clients.labels_)
+    np.testing.assert_allclose(model.cluster_centers_, clients.cluster_params_, atol=1e-5)
+
+
+def test_chain_in_one_dimension_is_the_fused_lasso():
+    """Against a general solver, from the smoothed problem's side."""
+    rng = np.random.RandomState(0)
+    a = np.concatenate([np.zeros(6), 2 * np.ones(6)]) + 0.3 * rng.standard_normal(12)
+    graph = Graph(12, np.arange(11), np.arange(1, 12))
+    model = ConvexClustering(0.7, graph=graph, tol=1e-12).fit(a[:, None])
+
+    def smoothed(x, eps=1e-10):
+        return 0.5 * ((x - a) ** 2).sum() + 0.7 * np.sqrt(np.diff(x) ** 2 + eps).sum()
+
+    reference = minimize(smoothed, a, method="BFGS", options={"maxiter": 5000})
+    assert model.objective_ == pytest.approx(reference.fun, abs=1e-4)
+    assert model.n_clusters_ == 2
+
+
+def test_huber_of_a_row_has_closed_forms():
+    rng = np.random.RandomState(0)
+    rows = rng.standard_normal((7, 3))
+    model = Location(loss="huber", delta=0.8).bind(3)
+    pool = ClientPool(model, rows, None, np.arange(7), 7)
+    # Two equal rows a client are one, but for the code that runs.
+    twice = ClientPool(model, np.repeat(rows, 2, axis=0), None, np.repeat(np.arange(7), 2), 7)
+    v, rho = 2.0 * rng.standard_normal((7, 3)), rng.uniform(0.1, 5.0, 7)
+    np.testing.assert_allclose(pool.prox(v, rho), twice.prox(v, rho), atol=1e-7)
+    s = rng.standard_normal((7, 3))
+    s *= 0.8 * np.linspace(0.1, 1.0, 7)[:, None] / np.linalg.norm(s, axis=1, keepdims=True)
+    bounds, x = pool.conjugate(s)
+    np.testing.assert_allclose(bounds, (s * rows).sum(axis=1) + 0.5 * (s**2).sum(axis=1))
+    np.testing.assert_allclose(pool.gradients(x), s, atol=1e-9)
+    np.testing.assert_array_equal(pool.conjugate(1.01 * s)[0][-1:], np.inf)
+
+
+# -------------------------------------------------------------------------- invariances
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+def test_order_place_and_units_do_not_matter(loss, seed):
+    rng = np.random.RandomState(seed)
+    X, _ = blobs(seed, n=45)
+    scale = 10 ** rng.uniform(-3, 3)
+    Q, _ = np.linalg.qr(rng.standard_normal((2, 2)))
+    order = rng.permutation(45)
+    model = ConvexClustering(0.4, loss=loss, tol=1e-10).fit(X)
+    moved = ConvexClustering(0.4 * scale, loss=loss, delta=scale, tol=1e-10)
+    if loss == "huber":
+        # Huber's function of scaled distances is scaled twice.
+        moved.set_params(lam=0.4 * scale)
+    moved.fit(scale * (X @ Q)[order] + 5.0 * scale)
+    assert adjusted_rand_score(model.labels_[order], moved.labels_) == 1.0
+    centres = model.cluster_centers_[model.labels_][order]
+    np.testing.assert_allclose(
+        moved.cluster_centers_[moved.labels_] / scale, centres @ Q + 5.0, atol=1e-5
+    )
+
+
+def test_auto_does_not_depend_on_units():
+    X, _ = blobs(1)
+    model = ConvexClustering().fit(X)
+    moved = ConvexClustering().fit(1e3 * X + 1e5)
+    np.testing.assert_array_equal(model.labels_, moved.labels_)
+    assert moved.lam_ == pytest.approx(1e3 * model.lam_, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+@pytest.mark.parametrize("graph", ["knn", "complete"])
+def test_auto_does_not_depend_on_the_origin(loss, graph):
+    X, _ = blobs(1, n=45)
+    model = ConvexClustering(loss=loss, graph=graph).fit(X)
+    moved = ConvexClustering(loss=loss, graph=graph).fit(X + 1e6)
+    np.testing.assert_array_equal(model.labels_, moved.labels_)
+    assert moved.partition_certified_
+    np.testing.assert_allclose(moved.cluster_centers_ - 1e6, model.cluster_centers_, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_small_and_large_coordinates(scale):
+    X, y = blobs(n=60)
+    model = ConvexClustering().fit(scale * X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    plain = ConvexClustering().fit(X)
+    assert model.lam_ == pytest.approx(scale * plain.lam_, rel=1e-6)
+    assert model.dual_gap_ <= 1e-6 * model.objective_
+
+
+def test_float32_far_from_the_origin():
+    X, y = blobs(n=60)
+    model = ConvexClustering().fit((X + 1e3).astype(np.float32))
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    means = np.array([X[y == k].mean(axis=0) for k in np.unique(y)]) + 1e3
+    distance = np.linalg.norm(model.cluster_centers_[:, None] - means, axis=2).min(axis=1)
+    assert (distance < 1.5).all()
+
+
+def test_points_that_stand_several_times():
+    X, y = blobs(n=30)
+    copies = np.repeat(np.arange(30), 4)
+    for options in ({"graph": "complete"}, {"loss": "huber"}, {}):
+        model = ConvexClustering(**options).fit(X[copies])
+        # Copies are never apart.
+        assert len(np.unique(np.stack([copies, model.labels_]), axis=1)[0]) == 30
+    assert adjusted_rand_score(y[copies], model.labels_) == 1.0
+
+
+def test_float32_is_kept():
+    X, y = blobs()
+    model = ConvexClustering().fit(X.astype(np.float32))
+    assert model.cluster_centers_.dtype == np.float32
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+
+
+# ------------------------------------------------------------------------------ the API
+
+
+def test_fit_predict_and_predict():
+    X, y = blobs()
+    model = ConvexClustering()
+    labels = model.fit_predict(X)
+    np.testing.assert_array_equal(labels, model.labels_)
+    assert model.cluster_centers_.shape == (3, 2)
+    np.testing.assert_array_equal(model.predict(model.cluster_centers_), [0, 1, 2])
+    np.testing.assert_array_equal(model.cluster_sizes_, np.bincount(labels))
+    assert (np.diff(model.cluster_sizes_) <= 0).all()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    with pytest.raises(NotFittedError):
+        ConvexClustering().predict(X)
+
+
+def test_in_a_pipeline_with_names():
+    X, y = blobs()
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    pipe = make_pipeline(StandardScaler().set_output(transform="pandas"), ConvexClustering())
+    labels = pipe.fit_predict(frame)
+    assert adjusted_rand_score(y, labels) == 1.0
+    assert silhouette_score(X, labels) > 0.5
+    assert list(pipe[-1].feature_names_in_) == ["a", "b"]
+
+
+def test_warm_start_changes_the_work_only():
+    X, _ = make_moons(200, noise=0.06, random_state=0)
+    for options in ({}, {"loss": "huber"}, {"graph": "complete", "lam": 0.01}):
+        cold = ConvexClustering(**{"lam": 1.0} | options).fit(X)
+        warm = ConvexClustering(**{"lam": 1.0} | options, warm_start=True)
+        warm.set_params(lam=0.9 * cold.lam).fit(X)
+        warm.set_params(lam=cold.lam).fit(X)
+        assert warm.objective_ == pytest.approx(cold.objective_, rel=2e-6)
+        assert warm.n_iter_ <= cold.n_iter_
+        # Other points are another graph: the last solution is not used.
+        other = X[:150] + 1.0
+        again = warm.fit(other)
+        fresh = ConvexClustering(**{"lam": 1.0} | options).fit(other)
+        assert again.objective_ == fresh.objective_
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+@pytest.mark.parametrize("graph", ["knn", "complete"])
+def test_path(loss, graph):
+    X, _ = blobs(n=40)
+    model = ConvexClustering(loss=loss, graph=graph, tol=1e-8)
+    path = lam_path(model, X + 100.0, n_lams=5)
+    assert not hasattr(model, "labels_")
+    assert path.params.shape == (5, 40, 2)
+    assert path.n_clusters[-1] == 1 and (np.diff(path.n_clusters) <= 0).all()
+    for k, lam in enumerate(path.lams):
+        fit = model.set_params(lam=lam).fit(X + 100.0)
+        assert fit.objective_ == pytest.approx(path.objectives[k], rel=1e-7)
+        if path.certified[k] and fit.partition_certified_:
+            np.testing.assert_array_equal(fit.labels_, path.labels[k])
+        centres = fit.cluster_centers_[fit.labels_]
+        np.testing.assert_allclose(centres, path.fusion_params[k], atol=1e-2)
+    lower, upper = lam_max(model, X)
+    assert lower <= upper <= 1.1 * lower
+    assert model.set_params(lam=1.001 * upper).fit(X).n_clusters_ == 1
+    assert model.set_params(lam=0.99 * lower).fit(X).n_clusters_ > 1
+
+
+def test_path_is_drawn():
+    pytest.importorskip("matplotlib")
+    X, _ = blobs(n=30)
+    model = ConvexClustering().fit(X)
+    display = ClusterPathDisplay.from_estimator(model, X, n_lams=4)
+    np.testing.assert_array_equal(display.partition_, model.labels_)
+    np.testing.assert_allclose(display.points_[0], X, atol=0.1)
+
+
+def test_paths_know_no_groups_and_weights():
+    X, _ = blobs(n=30)
+    for name in ("groups", "sample_weight"):
+        with pytest.raises(ValueError, match=f"ConvexClustering takes no {name}"):
+            lam_path(ConvexClustering(), X, **{name: np.ones(30)})
+
+
+def test_number_of_neighbours():
+    X, _ = blobs(n=30)
+    model = ConvexClustering(1.0, n_neighbors=3).fit(X)
+    assert model.graph_.n_edges < ConvexClustering(1.0, n_neighbors=8).fit(X).graph_.n_edges
+    assert model.graph_.components().max() == 0
+    assert ConvexClustering(1.0, n_neighbors=100).fit(X).graph_.n_edges == 30 * 29 // 2
+
+
+def test_a_matrix_of_weights():
+    X, _ = blobs(n=30)
+    graph = knn_graph(X, 4)
+    for weights in (graph, graph.adjacency(), graph.adjacency().toarray()):
+        model = ConvexClustering(0.5, graph=weights).fit(X)
+        np.testing.assert_array_equal(
+            model.labels_, ConvexClustering(0.5, graph=graph).fit(X).labels_
+        )
+
+
+def test_few_points():
+    assert ConvexClustering().fit([[1.0, 2.0]]).n_clusters_ == 1
+    model = ConvexClustering(lam=10.0).fit([[1.0], [2.0]])
+    assert model.n_clusters_ == 1
+    np.testing.assert_allclose(model.cluster_centers_, [[1.5]])
+    assert ConvexClustering().fit(np.ones((5, 2))).n_clusters_ == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"graph": np.ones((3, 3))}, "graph has 3 nodes, but there are 30 points"),
+        ({"graph": np.triu(np.ones((30, 30)))}, "must be symmetric"),
+        ({"graph": "chain"}, "The 'graph' parameter"),
+        ({"lam": -1.0}, "The 'lam' parameter"),
+        ({"loss": "log_loss"}, "The 'loss' parameter"),
+        ({"delta": 0.0}, "The 'delta' parameter"),
+        ({"n_neighbors": 0}, "The 'n_neighbors' parameter"),
+    ],
+)
+def test_bad_parameters_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ConvexClustering(**options).fit(blobs(n=30)[0])
+
+
+def test_a_short_fit_warns_with_the_number():
+    # So many that no proof is tried, which would make the solution exact.
+    X = np.random.RandomState(0).standard_normal((800, 2))
+    for loss in ("squared_error", "huber"):
+        model = ConvexClustering(0.01, loss=loss, max_iter=1, tol=1e-14)
+        with pytest.warns(ConvergenceWarning, match=r"duality gap is .* after max_iter=1"):
+            model.fit(X)

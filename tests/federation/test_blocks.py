@@ -1,0 +1,207 @@
+"""Blocks against a loop over clients that shares no code with them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from skcfl.federation.blocks import FREE_PADDING, MIN_FILL, Block, SparseBlock, _cuts, make_blocks
+
+seeds = st.integers(0, 2**32 - 1)
+# Ragged on purpose: empty clients, clients of one row, a few long ones.
+sizes = st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 4, 5, 9, 30]), min_size=1, max_size=12)
+block_bytes = st.sampled_from([1, 200, 3000, 2**21])
+
+
+class Rows:
+    """Rows of clients in a random order."""
+
+    def __init__(self, sizes, seed, d=3, q=2, dtype=float, as_sparse=False):
+        rng = np.random.default_rng(seed)
+        self.sizes, self.m = np.array(sizes), len(sizes)
+        self.codes = rng.permutation(np.repeat(np.arange(self.m), sizes))
+        n = len(self.codes)
+        X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < 0.6)
+        self.X, self.y = X.astype(dtype), rng.normal(size=(n, q)).astype(dtype)
+        self.weights = rng.integers(1, 4, size=n).astype(float)
+        self.design = sparse.csr_array(self.X) if as_sparse else self.X
+
+    def blocks(self, **options):
+        return make_blocks(self.design, self.y, self.weights, self.codes, self.m, **options)
+
+    def of(self, i):
+        mine = self.codes == i
+        w = self.weights[mine]
+        return self.X[mine], self.y[mine], w / w.sum() if mine.any() else w
+
+
+def forms(test):
+    return pytest.mark.parametrize("as_sparse", [False, True], ids=["dense", "csr"])(test)
+
+
+@forms
+@settings(max_examples=40)
+@given(sizes=sizes, seed=seeds, size=block_bytes)
+def test_every_row_is_stored_once_in_order(as_sparse, sizes, seed, size):
+    rows = Rows(sizes, seed, as_sparse=as_sparse)
+    blocks = rows.blocks(block_bytes=size)
+    clients = np.concatenate([b.clients for b in blocks])
+    assert_array_equal(np.sort(clients), np.arange(rows.m))
+    for block in blocks:
+        assert isinstance(block, SparseBlock if as_sparse else Block)
+        c, n, d = block.shape
+        assert block.y.shape == (c, 2, n)
+        X = block.dense()
+        assert X.shape == (c, n, d)
+        for k, i in enumerate(block.clients):
+            A, y, w = rows.of(i)
+            length = len(A)
+            assert block.lengths[k] == length
+            assert_array_equal(X[k, :length], A)
+            assert_array_equal(block.y[k].T[:length], y)
+            assert_allclose(block.weights[k, :length], w, rtol=1e-15)
+            # Padding: nothing anywhere.
+            assert not X[k, length:].any()
+            assert not block.y[k].T[length:].any()
+            assert not block.weights[k, length:].any()
+            assert_allclose(block.weights[k].sum(), float(length > 0), rtol=1e-14)
+
+
+@settings(max_examples=40)
+@given(sizes=sizes, seed=seeds, size=block_bytes)
+def test_blocks_are_small_and_full(sizes, seed, size):
+    rows = Rows(sizes, seed)
+    for block in rows.blocks(block_bytes=size):
+        c, n, d = block.shape
+        assert c == 1 or block.dense().nbytes <= size
+        assert n == max(block.lengths.max(), 1)
+        full = (block.lengths >= MIN_FILL * n).all()
+        assert c == 1 or full or 8 * d * (n - block.lengths).sum() <= FREE_PADDING
+
+
+def test_small_blocks_are_padded_large_ones_are_full():
+    assert _cuts(np.array([100, 80, 50, 3, 0]), 80, 2**22) == [0, 5]
+    assert _cuts(np.array([4000, 3000, 2990, 10, 0]), 80, 2**22) == [0, 1, 3, 5]
+    assert _cuts(np.array([4000, 3900, 3300, 3190]), 80, 2**30) == [0, 3, 4]
+    assert _cuts(np.array([100, 80, 50]), 80, 16000) == [0, 2, 3]
+
+
+@forms
+@settings(max_examples=30)
+@given(sizes=sizes, seed=seeds, size=block_bytes)
+def test_products(as_sparse, sizes, seed, size):
+    """All products of a block, client by client."""
+    rows = Rows(sizes, seed, as_sparse=as_sparse)
+    rng = np.random.default_rng(seed)
+    theta, outputs = rng.normal(size=(4, 3)), 2
+    for block in rows.blocks(block_bytes=size):
+        c, n, d = block.shape
+        w, r = rng.normal(size=(c, outputs, d)), rng.normal(size=(c, outputs, n))
+        h = rng.uniform(size=(c, n))
+        everyone, own, back = block.forward_all(theta), block.forward(w), block.backward(r)
+        gram, part = block.gram(h), block.columns(np.array([True, False, True]))
+        assert everyone.shape == (c, 4, n)
+        assert part.shape == (c, n, 2)
+        for k, i in enumerate(block.clients):
+            A = np.zeros((n, d))
+            A[: block.lengths[k]] = rows.of(i)[0]
+            assert_allclose(everyone[k], theta @ A.T, atol=1e-13)
+            assert_allclose(own[k], w[k] @ A.T, atol=1e-13)
+            assert_allclose(back[k], r[k] @ A, atol=1e-13)
+            assert_allclose(gram[k], (A.T * h[k]) @ A, atol=1e-13)
+            assert_array_equal(part.dense()[k], A[:, [0, 2]])
+
+
+@forms
+@settings(max_examples=30)
+@given(sizes=sizes, seed=seeds, data=st.data())
+def test_take_and_batch(as_sparse, sizes, seed, data):
+    rows = Rows(sizes, seed, as_sparse=as_sparse)
+    rng = np.random.default_rng(seed)
+    for block in rows.blocks():
+        c, n, _ = block.shape
+        index = np.array(data.draw(st.lists(st.integers(0, c - 1), min_size=1, unique=True)))
+        taken = block.take(index)
+        assert type(taken) is type(block)
+        assert_array_equal(taken.dense(), block.dense()[index])
+        for name in ("y", "weights", "clients", "lengths"):
+            assert_array_equal(getattr(taken, name), getattr(block, name)[index])
+        mask = np.isin(np.arange(c), index)
+        assert_array_equal(block.take(mask).dense(), block.dense()[mask])
+        # A batch may repeat rows and may be longer than the block.
+        chosen, weights = rng.integers(n, size=(c, 5)), rng.uniform(size=(c, 5))
+        batch = block.batch(chosen, weights)
+        assert batch.shape == (c, 5, 3)
+        for k in range(c):
+            assert_array_equal(batch.dense()[k], block.dense()[k, chosen[k]])
+            assert_array_equal(batch.y[k], block.y[k][:, chosen[k]])
+        assert_array_equal(batch.weights, weights)
+        assert_array_equal(batch.clients, block.clients)
+
+
+@forms
+def test_float32_is_kept_and_converted_on_request(as_sparse):
+    rows = Rows([3, 1, 0, 5], 0, dtype=np.float32, as_sparse=as_sparse)
+    for block in rows.blocks():
+        w = np.ones((len(block.clients), 1, 3), dtype=np.float32)
+        z = block.forward(w)
+        for array in (block.dense(), block.y, block.weights, z, block.backward(z)):
+            assert array.dtype == np.float32
+        assert block.forward_all(w[0]).dtype == np.float32
+        assert block.astype(np.float32) is block
+        wide = block.astype(np.float64)
+        assert type(wide) is type(block)
+        for array in (wide.dense(), wide.y, wide.weights):
+            assert array.dtype == np.float64
+        assert_array_equal(wide.dense(), block.dense())
+
+
+@forms
+def test_class_codes_stay_integers(as_sparse):
+    rows = Rows([3, 1], 0, as_sparse=as_sparse)
+    rows.y = np.array([[0], [2], [1], [2]])
+    for block in rows.blocks():
+        assert block.y.dtype == rows.y.dtype
+        assert block.astype(np.float32).y.dtype == rows.y.dtype
+
+
+def test_csr_in_any_form():
+    """Unsorted indices, explicit zeros and duplicates mean what scipy says they mean."""
+    data = np.array([1.0, 2.0, 0.0, 3.0, 4.0])
+    X = sparse.csr_array((data, np.array([2, 0, 1, 1, 1]), np.array([0, 2, 3, 5])), shape=(3, 3))
+    codes = np.array([1, 0, 1])
+    wanted = X.toarray()
+    (block,) = [
+        b for b in make_blocks(X, np.zeros((3, 1)), np.ones(3), codes, 2) if 1 in b.clients
+    ]
+    k = int(np.flatnonzero(block.clients == 1)[0])
+    assert_array_equal(block.dense()[k, :2], wanted[[0, 2]])
+    h = np.ones(block.shape[:2])
+    assert_allclose(block.gram(h)[k], wanted[[0, 2]].T @ wanted[[0, 2]])
+    r = np.ones((len(block.clients), 1, block.shape[1]))
+    assert_allclose(block.backward(r)[k, 0], wanted[[0, 2]].sum(axis=0))
+
+
+@forms
+def test_a_client_that_overflows_leaves_its_neighbours_alone(as_sparse):
+    rows = Rows([4, 4, 3], 0, as_sparse=as_sparse)
+    (block,) = make_blocks(rows.design, rows.y, rows.weights, rows.codes, 3)[:1]
+    c, n, d = block.shape
+    w = np.ones((c, 1, d))
+    r = np.ones((c, 1, n))
+    clean = block.forward(w), block.backward(r)
+    w[0], r[0] = np.nan, np.nan
+    assert_array_equal(block.forward(w)[1:], clean[0][1:])
+    assert_array_equal(block.backward(r)[1:], clean[1][1:])
+
+
+@forms
+def test_no_rows_at_all(as_sparse):
+    rows = Rows([0, 0], 0, as_sparse=as_sparse)
+    blocks = rows.blocks()
+    assert sorted(np.concatenate([b.clients for b in blocks])) == [0, 1]
+    for block in blocks:
+        assert not block.weights.any()
+        assert not block.forward(np.ones((len(block.clients), 1, 3))).any()

@@ -1,0 +1,823 @@
+"""ClientPool against a naive federation: one client after the other, formulas written out."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+import skcfl.federation.inprocess
+from skcfl.federation.inprocess import ClientPool, sum_by_cluster
+from skcfl.models import LinearModel, Location
+
+seeds = st.integers(0, 2**32 - 1)
+SIZES = [1, 0, 7, 2, 12, 3, 5, 1, 30]
+DELTA = 0.8
+
+
+def row_loss(loss, z, y, C):
+    """Loss of one row from its predictions (C,), written out."""
+    if loss == "squared_error":
+        return 0.5 * (z[0] - y) ** 2
+    if loss == "huber":
+        r = abs(z[0] - y)
+        return 0.5 * r**2 if r <= DELTA else DELTA * (r - 0.5 * DELTA)
+    if loss == "poisson":
+        return np.exp(z[0]) - y * z[0]
+    if loss == "log_loss":
+        full = np.append(0.0, z) if C == 2 else z
+        return np.log(np.exp(full - full.max()).sum()) + full.max() - full[int(y)]
+    signs = [1.0 if y > 0 else -1.0] if C == 2 else np.where(np.arange(C) == y, 1.0, -1.0)
+    return sum(max(0.0, 1.0 - s * t) ** 2 for s, t in zip(signs, z, strict=True))
+
+
+class Federation:
+    """Rows of clients in a random order, and their objectives one by one."""
+
+    def __init__(
+        self, loss, seed=0, sizes=SIZES, d=3, C=3, alpha=0.1, fit_intercept=True, weighted=False
+    ):
+        rng = np.random.default_rng(seed)
+        self.m, self.C, self.loss, self.d = len(sizes), C, loss, d
+        self.codes = rng.permutation(np.repeat(np.arange(self.m), sizes))
+        n = len(self.codes)
+        self.X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < 0.7)
+        if loss in ("log_loss", "squared_hinge"):
+            self.y = rng.integers(C, size=n).astype(float)
+        elif loss.startswith("location"):
+            self.y = None
+        else:
+            self.y = rng.poisson(1.5, size=n).astype(float)
+        self.weights = rng.integers(1, 4, size=n).astype(float) if weighted else np.ones(n)
+        if self.y is None:
+            model = Location(loss=loss.removeprefix("location_"), delta=DELTA)
+        else:
+            model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept, delta=DELTA)
+        self.model, self.alpha, self.fit_intercept = model, alpha, fit_intercept
+
+    def pool(self, form=np.asarray, dtype=float, **options):
+        C = self.C if self.loss in ("log_loss", "squared_hinge") else None
+        bound = self.model.bind(self.d, C, dtype)
+        X = form(self.X.astype(dtype))
+        weights = options.pop("sample_weight", self.weights)
+        return ClientPool(bound, X, self.y, self.codes, self.m, sample_weight=weights, **options)
+
+    def of(self, i):
+        mine = np.flatnonzero(self.codes == i)
+        return self.X[mine], None if self.y is None else self.y[mine], self.weights[mine]
+
+    def mean_loss(self, i, w):
+        X, y, weights = self.of(i)
+        if len(X) == 0:
+            return 0.0
+        if self.y is None:
+            r = np.linalg.norm(X - w, axis=1)
+            if self.loss == "location_huber":
+                losses = np.where(r <= DELTA, 0.5 * r**2, DELTA * (r - 0.5 * DELTA))
+            else:
+                losses = 0.5 * r**2
+        else:
+            W = w.reshape(-1, self.d + self.fit_intercept)
+            Z = X @ W[:, : self.d].T + (W[:, -1] if self.fit_intercept else 0.0)
+            losses = [row_loss(self.loss, z, t, self.C) for z, t in zip(Z, y, strict=True)]
+        return float(np.average(losses, weights=weights))
+
+    def penalty(self, w):
+        if self.y is None:
+            return 0.0
+        W = w.reshape(-1, self.d + self.fit_intercept)[:, : self.d]
+        return 0.5 * self.alpha * (W**2).sum()
+
+    def objective(self, i, w):
+        return self.mean_loss(i, w) + self.penalty(w) if (self.codes == i).any() else 0.0
+
+    def slope(self, i, w, h=1e-6):
+        e = h * np.eye(len(w))
+        return np.array(
+            [(self.objective(i, w + k) - self.objective(i, w - k)) / (2 * h) for k in e]
+        )
+
+
+LOSSES = [
+    "squared_error",
+    "huber",
+    "poisson",
+    "log_loss",
+    "squared_hinge",
+    "location_squared_error",
+    "location_huber",
+]
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+FORMS = {"dense": np.asarray, "csr": sparse.csr_matrix, "csc": sparse.csc_array}
+every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+
+
+def models(pool, K, seed=0):
+    return np.random.default_rng(seed).normal(scale=0.7, size=(K, pool.n_params))
+
+
+# --------------------------------------------------------------------------- first order
+
+
+@every_loss
+@every_form
+@settings(max_examples=5)
+@given(
+    seed=seeds,
+    C=st.sampled_from([2, 3]),
+    fit_intercept=st.booleans(),
+    weighted=st.booleans(),
+    size=st.sampled_from([1, 300, 2**21]),
+)
+def test_first_order_is_that_of_every_client_alone(
+    loss, form, seed, C, fit_intercept, weighted, size
+):
+    fed = Federation(loss, seed, C=C, fit_intercept=fit_intercept, weighted=weighted)
+    pool = fed.pool(form, block_bytes=size)
+    theta, w = models(pool, 3, seed), models(pool, fed.m, seed + 1)
+    wanted = np.array([[fed.mean_loss(i, t) for t in theta] for i in range(fed.m)])
+    assert_allclose(pool.losses(theta), wanted, rtol=1e-11, atol=1e-12)
+    values = np.array([fed.objective(i, w[i]) for i in range(fed.m)])
+    assert_allclose(pool.objectives(w), values, rtol=1e-11, atol=1e-12)
+    assert_allclose(pool.penalties(w), [fed.penalty(x) for x in w], rtol=1e-12)
+    both, gradients = pool.objectives_gradients(w)
+    assert_array_equal(both, pool.objectives(w))
+    assert_array_equal(gradients, pool.gradients(w))
+    slopes = np.array([fed.slope(i, w[i]) for i in range(fed.m)])
+    # Central differences cross the kink of a second derivative with an error of order h.
+    assert_allclose(gradients, slopes, rtol=1e-5, atol=2e-5)
+    losses, choice, best = pool.best_response(theta)
+    assert_allclose(losses, wanted, rtol=1e-11, atol=1e-12)
+    assert_array_equal(choice, wanted.argmin(axis=1))
+    assert_allclose(best, pool.gradients(theta[choice]), rtol=1e-11, atol=1e-13)
+    assert_allclose(
+        [pool.client_weights, pool.client_sizes],
+        [np.bincount(fed.codes, v, fed.m) for v in (fed.weights, np.ones(len(fed.codes)))],
+    )
+    assert pool.n_samples == len(fed.codes)
+
+
+@every_loss
+def test_one_model_serves_all_clients(loss):
+    """(p,) broadcasts to (n_clients, p)."""
+    fed = Federation(loss)
+    pool = fed.pool()
+    w = models(pool, 1)
+    everyone = np.repeat(w, fed.m, axis=0)
+    assert_array_equal(pool.objectives(w[0]), pool.objectives(everyone))
+    assert_array_equal(pool.gradients(w[0]), pool.gradients(everyone))
+
+
+@every_loss
+def test_fixed_clients_keep_their_model(loss):
+    fed = Federation(loss)
+    pool = fed.pool()
+    theta = models(pool, 4)
+    free = pool.best_response(theta)
+    fixed = np.array([-1, 2, 0, -1, 3, 1, -1, 2, 0])
+    losses, choice, gradients = pool.best_response(theta, fixed)
+    held = fixed >= 0
+    assert_array_equal(choice, np.where(held, fixed, free[1]))
+    assert_allclose(gradients, pool.gradients(theta[choice]), rtol=1e-11, atol=1e-13)
+    known = ~held[:, None] | (np.arange(4) == fixed[:, None])
+    assert_array_equal(losses[known], free[0][known])
+    assert np.isinf(losses[~known]).all()
+
+
+def test_a_model_that_is_no_number_is_not_chosen():
+    fed = Federation("poisson")
+    pool = fed.pool()
+    theta = models(pool, 3)
+    theta[0], theta[1] = np.nan, 1e4
+    losses, choice, gradients = pool.best_response(theta)
+    assert not np.isfinite(losses[pool.client_sizes > 0, 0]).any()
+    full = pool.client_sizes > 0
+    assert (choice[full] == 2).mean() > 0.5
+    assert np.isfinite(losses[full, choice[full]]).all()
+    assert np.isfinite(gradients[full]).all()
+
+
+# ---------------------------------------------------------------------------- invariances
+
+
+def everything(pool, seed=0, skip=()):
+    """Every answer of a pool, as a dict of arrays."""
+    rng = np.random.default_rng(seed)
+    n, p = pool.n_clients, pool.n_params
+    theta, w = rng.normal(scale=0.3, size=(3, p)), rng.normal(scale=0.3, size=(n, p))
+    rho, labels = rng.uniform(0.1, 3, size=n), rng.integers(3, size=n)
+    slopes = pool.gradients(w)
+    answers = {
+        "losses": pool.losses(theta),
+        "objectives": pool.objectives(w),
+        "gradients": slopes,
+        "best": pool.best_response(theta)[2],
+        "hessians": pool.hessians(theta, labels),
+        "products": pool.hessian_products(theta, theta[::-1], labels),
+        "prox": pool.prox(w, rho),
+        # Not the points: a client that lacks a class has no minimiser.
+        "solve": pool.objectives(pool.solve()[0]),
+        "conjugate": pool.conjugate(slopes)[0],
+        "spectrum": np.stack(pool.spectrum()),
+        "descent": pool.local_update(w, 4, 0.05),
+        "adam": pool.local_update(w, 4, 0.05, "adam"),
+        "monotone": pool.local_update(w, 4, 10.0, monotone=True),
+        "weights": pool.client_weights,
+    }
+    return {name: np.asarray(a) for name, a in answers.items() if name not in skip}
+
+
+def assert_same(found, wanted, rtol=1e-10, atol=1e-11):
+    assert found.keys() == wanted.keys()
+    for name, a in wanted.items():
+        assert_allclose(found[name], a, rtol=rtol, atol=atol, err_msg=name)
+
+
+@every_loss
+def test_block_size_changes_nothing(loss):
+    fed = Federation(loss, weighted=True)
+    wanted = everything(fed.pool())
+    for size in (1, 250, 1000):
+        assert len(fed.pool(block_bytes=1)._blocks) == fed.m - 1  # one has no rows
+        assert_same(everything(fed.pool(block_bytes=size)), wanted, rtol=1e-11, atol=1e-12)
+
+
+@every_loss
+@every_form
+def test_sparse_is_dense(loss, form):
+    fed = Federation(loss, weighted=True)
+    assert_same(everything(fed.pool(form, block_bytes=500)), everything(fed.pool()))
+
+
+@every_loss
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+def test_threads_change_nothing(loss, form, monkeypatch):
+    """Bit by bit: the same blocks, whoever works on them."""
+    fed = Federation(loss, sizes=SIZES * 3, weighted=True)
+    pools = [fed.pool(form, block_bytes=200, n_jobs=k, random_state=0) for k in (1, 2)]
+    monkeypatch.setattr(skcfl.federation.inprocess, "PARALLEL_WORK", 0)
+    used, parallel = [], skcfl.federation.inprocess.Parallel
+
+    def spy(*args, **kwargs):
+        used.append(kwargs["n_jobs"])
+        return parallel(*args, **kwargs)
+
+    monkeypatch.setattr(skcfl.federation.inprocess, "Parallel", spy)
+    one, two = (everything(pool) for pool in pools)
+    assert len(pools[1]._blocks) > 8
+    assert used
+    assert set(used) == {2}
+    for name, a in one.items():
+        assert_array_equal(two[name], a, err_msg=name)
+    w = models(pools[0], fed.m)
+    for pool in pools:
+        pool.random_state.seed(1)
+    batched = [pool.local_update(w, 7, 0.1, "adam", batch_size=2) for pool in pools]
+    assert_array_equal(*batched)
+
+
+@every_loss
+def test_integer_weights_are_repetitions(loss):
+    fed = Federation(loss, weighted=True)
+    weighted = fed.pool()
+    times = fed.weights.astype(int)
+    fed.X, fed.codes = np.repeat(fed.X, times, axis=0), np.repeat(fed.codes, times)
+    fed.y = None if fed.y is None else np.repeat(fed.y, times)
+    repeated = fed.pool(sample_weight=None)
+    # The geometric mean of the curvature is over as many directions as there are rows.
+    found, wanted = everything(weighted), everything(repeated)
+    found["spectrum"], wanted["spectrum"] = found["spectrum"][:2], wanted["spectrum"][:2]
+    assert_same(found, wanted)
+
+
+@every_loss
+def test_rows_of_weight_zero_are_not_there(loss):
+    fed = Federation(loss)
+    rng = np.random.default_rng(3)
+    weights = rng.integers(0, 3, size=len(fed.codes)).astype(float)
+    weights[fed.codes == 4] = 0.0
+    with_zeros = fed.pool(sample_weight=weights)
+    keep = weights > 0
+    # All but one, without which a client would not be there itself.
+    owner, first = np.unique(fed.codes, return_index=True)
+    keep[first[np.bincount(fed.codes, keep)[owner] == 0]] = True
+    fed.X, fed.codes = fed.X[keep], fed.codes[keep]
+    fed.y = None if fed.y is None else fed.y[keep]
+    without = fed.pool(sample_weight=weights[keep])
+    assert with_zeros.n_samples == without.n_samples == (weights > 0).sum()
+    assert with_zeros.client_weights[4] == 0
+    one, two = everything(with_zeros), everything(without)
+    for name, a in one.items():
+        assert_array_equal(two[name], a, err_msg=name)
+
+
+@every_loss
+def test_the_order_of_rows_and_the_names_of_clients_do_not_matter(loss):
+    fed = Federation(loss, weighted=True)
+    wanted = everything(fed.pool())
+    rng = np.random.default_rng(5)
+    order = rng.permutation(len(fed.codes))
+    fed.X, fed.codes, fed.weights = fed.X[order], fed.codes[order], fed.weights[order]
+    fed.y = None if fed.y is None else fed.y[order]
+    assert_same(everything(fed.pool()), wanted)
+    pool = fed.pool()
+    w = models(pool, fed.m)
+    new = rng.permutation(fed.m)
+    fed.codes = new[fed.codes]
+    renamed = fed.pool()
+    moved = np.empty_like(w)
+    moved[new] = w
+    assert_allclose(renamed.gradients(moved)[new], pool.gradients(w), rtol=1e-10, atol=1e-13)
+    assert_allclose(renamed.prox(moved, 1.0)[new], pool.prox(w, 1.0), rtol=1e-8, atol=1e-9)
+    assert_allclose(np.stack(renamed.spectrum())[:, new], np.stack(pool.spectrum()), rtol=1e-10)
+
+
+@every_loss
+def test_float32_is_kept(loss):
+    fed = Federation(loss, weighted=True)
+    single, double = fed.pool(dtype=np.float32), fed.pool()
+    a, b = everything(single), everything(double)
+    for name in ("losses", "objectives", "gradients", "best", "descent", "adam", "monotone"):
+        assert a[name].dtype == np.float32, name
+        assert_allclose(a[name], b[name], rtol=2e-3, atol=2e-4, err_msg=name)
+    for name in ("prox", "hessians"):
+        assert a[name].dtype == np.float64
+        assert_allclose(a[name], b[name], rtol=1e-3, atol=1e-4, err_msg=name)
+    value, gradient = single.objectives_gradients(models(single, fed.m), dtype=np.float64)
+    assert value.dtype == gradient.dtype == np.float64
+
+
+@every_loss
+def test_clients_of_weight_zero_have_their_penalty_only(loss):
+    fed = Federation(loss, sizes=[3, 4, 5])
+    pool = fed.pool(sample_weight=(fed.codes != 1).astype(float))
+    empty = np.flatnonzero(pool.client_sizes == 0)
+    assert empty.tolist() == [1] and not pool.without_rows.any()
+    w = models(pool, fed.m)
+    assert_array_equal(pool.losses(w[:2])[empty], 0.0)
+    assert_allclose(pool.objectives(w)[empty], pool.penalties(w)[empty])
+    assert_allclose(pool.prox(w, 2.0)[empty], 2 * w[empty] / (2 + pool.model.decay), rtol=1e-9)
+    assert np.isfinite(pool.solve()[0][empty]).all()
+    bound, _ = pool.conjugate(np.zeros_like(w))
+    assert_allclose(bound[empty], 0.0, atol=1e-12)
+    lipschitz, strong, mean = pool.spectrum()
+    top = pool.model.decay.max(initial=0.0)
+    assert_allclose([lipschitz[empty], mean[empty]], top, atol=1e-12)
+    assert_allclose(
+        pool.local_update(w, 5, 0.1)[empty], w[empty] * (1 - 0.1 * pool.model.decay) ** 5
+    )
+
+
+@every_loss
+def test_clients_without_rows_have_no_objective(loss):
+    """Not even the local penalty: any model suits them."""
+    fed = Federation(loss, sizes=[0, 4, 0, 5])
+    pool = fed.pool()
+    empty = np.flatnonzero(pool.without_rows)
+    assert empty.tolist() == [0, 2]
+    w, center = models(pool, fed.m), models(pool, fed.m, 1)
+    assert not pool.losses(w[:2])[empty].any()
+    values, gradients = pool.objectives_gradients(w)
+    assert not values[empty].any() and not pool.objectives(w)[empty].any()
+    assert not gradients[empty].any()
+    assert not pool.hessians(w[:2], np.array([0, 1, 0, 1]))[0].any()
+    assert not pool.hessian_products(w[:2], w[2:], np.array([0, 1, 0, 1]))[0].any()
+    assert_array_equal(pool.prox(w, 2.0)[empty], w[empty])
+    solved, converged = pool.solve()
+    assert converged.all() and not solved[empty].any()
+    assert_array_equal(pool.solve(w)[0][empty], w[empty])
+    slopes = pool.gradients(w)
+    assert np.isfinite(pool.conjugate(slopes)[0][[1, 3]]).all()
+    assert_array_equal(pool.conjugate(slopes)[0][empty], 0.0)
+    slopes[0, -1] = 1e-9
+    assert_array_equal(pool.conjugate(slopes)[0][empty], [np.inf, 0.0])
+    assert not np.stack(pool.spectrum())[:, empty].any()
+    assert_array_equal(pool.local_update(w, 5, 0.1)[empty], w[empty])
+    pulled = pool.local_update(w, 5, 0.1, center=center, rho=np.array([1.0, 1.0, 0.0, 1.0]))
+    assert_array_equal(pulled[empty], [center[0], w[2]])
+    choice, gradients = pool.best_response(w[:2], np.array([1, -1, -1, -1]))[1:]
+    assert choice[empty].tolist() == [1, 0] and not gradients[empty].any()
+
+
+@every_loss
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+def test_pools_of_clients_without_rows_only(loss, form):
+    fed = Federation(loss, sizes=[0, 4, 0])
+    sub = fed.pool(form).subset([2, 0])
+    w = models(sub, 2)
+    assert_array_equal(sub.prox(w, 1.0), w)
+    assert not sub.objectives(w).any() and sub.n_samples == 0
+    assert [m.shape for m in sub.map(lambda X, y, w: X)] == [(0, fed.d)] * 2
+    assert all(part.n_samples == 0 for part in sub.hold_out(0.5, random_state=0))
+
+
+# --------------------------------------------------------------------------- second order
+
+
+@every_loss
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@settings(max_examples=5)
+@given(
+    seed=seeds, C=st.sampled_from([2, 3]), weighted=st.booleans(), size=st.sampled_from([1, 2**21])
+)
+def test_hessians_are_the_derivatives_of_the_gradients(loss, form, seed, C, weighted, size):
+    fed = Federation(loss, seed, C=C, weighted=weighted)
+    pool = fed.pool(form, block_bytes=size)
+    K = 3
+    labels = np.random.default_rng(seed).integers(K, size=fed.m)
+    theta = models(pool, K, seed)
+    u = np.random.default_rng(seed + 1).uniform(size=fed.m)
+    for weights in (None, u):
+        own = pool.client_weights if weights is None else weights
+
+        def slope(t, own=own):
+            g = pool.gradients(t[labels])
+            return np.stack([own[labels == k] @ g[labels == k] for k in range(K)])
+
+        H = pool.hessians(theta, labels, weights)
+        assert_allclose(H, H.transpose(0, 2, 1), atol=1e-12)
+        direction = np.random.default_rng(seed + 2).normal(size=theta.shape)
+        products = np.einsum("kij,kj->ki", H, direction)
+        assert_allclose(
+            pool.hessian_products(theta, direction, labels, weights),
+            products,
+            rtol=1e-10,
+            atol=1e-10,
+        )
+        h = 1e-6
+        ahead = (slope(theta + h * direction) - slope(theta)) / h
+        behind = (slope(theta) - slope(theta - h * direction)) / h
+        smooth = np.isclose(ahead, behind, rtol=1e-3, atol=1e-3)
+        assert smooth.mean() > 0.5
+        middle = 0.5 * (ahead + behind)
+        assert_allclose(middle[smooth], products[smooth], rtol=1e-4, atol=1e-3)
+
+
+@every_loss
+def test_damping_only_adds_curvature(loss):
+    fed = Federation(loss)
+    pool = fed.pool()
+    theta, labels = 5 * models(pool, 2), np.arange(fed.m) % 2
+    none, half, full = (pool.hessians(theta, labels, damping=t) for t in (0.0, 0.5, np.ones(2)))
+    assert_allclose(half, 0.5 * (none + full), rtol=1e-10, atol=1e-12)
+    assert (np.linalg.eigvalsh(full - none) >= -1e-10).all()
+    u = models(pool, 2, 1)
+    assert_allclose(
+        pool.hessian_products(theta, u, labels, damping=0.5),
+        np.einsum("kij,kj->ki", half, u),
+        rtol=1e-10,
+        atol=1e-10,
+    )
+    if loss.endswith("huber"):
+        assert np.abs(full - none).max() > 1e-3
+
+
+def test_clusters_do_not_see_each_other_s_overflow():
+    """Poisson far out: infinity times the zero of another cluster must not become NaN."""
+    fed = Federation("poisson")
+    pool = fed.pool()
+    labels = np.arange(fed.m) % 2
+    theta = models(pool, 2)
+    clean = pool.hessians(theta, labels), pool.hessian_products(theta, theta, labels)
+    theta[1] *= 1e5
+    assert_allclose(pool.hessians(theta, labels)[0], clean[0][0], rtol=1e-12)
+    assert_allclose(pool.hessian_products(theta, theta, labels)[0], clean[1][0], rtol=1e-12)
+    messages = np.array([[1.0, 2.0], [np.inf, np.nan], [3.0, 4.0]])
+    summed = sum_by_cluster(messages, np.array([0, 1, 0]), 3, np.array([1.0, 2.0, 3.0]))
+    assert_array_equal(summed, [[10.0, 14.0], [np.inf, np.nan], [0.0, 0.0]])
+
+
+@settings(max_examples=20)
+@given(seed=seeds, n=st.integers(1, 12), K=st.integers(1, 4))
+def test_sums_by_cluster(seed, n, K):
+    rng = np.random.default_rng(seed)
+    messages, labels, u = rng.normal(size=(n, 3)), rng.integers(K, size=n), rng.uniform(size=n)
+    for weights in (None, u):
+        wanted = np.zeros((K, 3))
+        np.add.at(wanted, labels, messages if weights is None else u[:, None] * messages)
+        assert_allclose(sum_by_cluster(messages, labels, K, weights), wanted, atol=1e-13)
+
+
+# ------------------------------------------------------------------------- local training
+
+
+def hand_loop(pool, w, steps, rates, center=None, rho=0.0):
+    """Gradient descent of each client, one at a time."""
+    out = w.copy()
+    for i in range(pool.n_clients):
+        for _ in range(steps[i]):
+            g = pool.gradients(out)[i]
+            if center is not None:
+                g = g + rho[i] * (out[i] - center[i])
+            out[i] = out[i] - rates[i] * g
+    return out
+
+
+@every_loss
+def test_full_batches_are_gradient_descent(loss):
+    """Steps, rates and pulls of their own for every client."""
+    fed = Federation(loss, sizes=[1, 3, 7, 2, 5])
+    pool = fed.pool()
+    w, center = models(pool, fed.m), models(pool, fed.m, 1)
+    steps, rates = np.array([0, 1, 2, 5, 3]), np.linspace(0.01, 0.1, 5)
+    rho = np.array([0.0, 1.0, 2.0, 0.5, 3.0])
+    assert_allclose(
+        pool.local_update(w, steps, rates),
+        hand_loop(pool, w, steps, rates),
+        rtol=1e-12,
+        atol=1e-13,
+    )
+    assert_allclose(
+        pool.local_update(w, steps, rates, center=center, rho=rho),
+        hand_loop(pool, w, steps, rates, center, rho),
+        rtol=1e-12,
+        atol=1e-13,
+    )
+    assert_allclose(
+        pool.local_update(w, 3, 0.05),
+        hand_loop(pool, w, [3] * 5, [0.05] * 5),
+        rtol=1e-12,
+        atol=1e-13,
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_starts_are_left_alone_and_state_is_fresh(optimizer):
+    fed = Federation("log_loss")
+    pool = fed.pool()
+    w = models(pool, fed.m)
+    kept = w.copy()
+    first = pool.local_update(w, 5, 0.1, optimizer)
+    assert_array_equal(w, kept)
+    assert_array_equal(pool.local_update(w, 5, 0.1, optimizer), first)
+    assert_array_equal(pool.local_update(w, 0, 0.1, optimizer), w)
+    # Clients that stop early are not moved by what the optimiser remembers.
+    steps = np.arange(fed.m)
+    some = pool.local_update(w, steps, 0.1, optimizer)
+    for k in (0, 3, 8):
+        assert_allclose(some[k], pool.local_update(w, k, 0.1, optimizer)[k], rtol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_batches_depend_on_the_random_state_only(optimizer, size):
+    fed = Federation("log_loss", weighted=True)
+    w = models(fed.pool(), fed.m)
+
+    def train(seed, **options):
+        pool = fed.pool(random_state=seed, **options)
+        return pool.local_update(w, 9, 0.1, optimizer, batch_size=size)
+
+    wanted = train(0)
+    for block_bytes in (1, 500):
+        assert_allclose(train(0, block_bytes=block_bytes), wanted, rtol=1e-10, atol=1e-12)
+    assert_allclose(train(0, form=sparse.csr_array), wanted, rtol=1e-10, atol=1e-12)
+    if size < max(SIZES):
+        assert np.abs(train(1) - wanted).max() > 1e-6
+    else:
+        # One batch has all rows: the epoch's order is nothing but rounding.
+        assert_allclose(train(1), wanted, rtol=1e-8, atol=1e-10)
+        full = fed.pool().local_update(w, 9, 0.1, optimizer)
+        assert_allclose(wanted, full, rtol=1e-8, atol=1e-10)
+
+
+def test_calls_draw_new_batches():
+    fed = Federation("log_loss")
+    pool = fed.pool(random_state=0)
+    w = models(pool, fed.m)
+    one, two = (pool.local_update(w, 3, 0.1, batch_size=2) for _ in range(2))
+    assert np.abs(one - two).max() > 1e-6
+
+
+def test_batch_gradients_average_to_the_full_gradient():
+    """Location by squares, constant steps: an epoch of equal batches sums all rows once."""
+    fed = Federation("location_squared_error", sizes=[6, 4, 2])
+    pool = fed.pool(random_state=0)
+    w = models(pool, 3)
+    tiny = 1e-7
+    steps = np.array([3, 2, 1])
+    moved = (w - pool.local_update(w, steps, tiny, batch_size=2)) / tiny / steps[:, None]
+    assert_allclose(moved, pool.gradients(w), atol=1e-5)
+
+
+def test_the_pull_ends_at_the_proximal_point():
+    for loss in ("squared_error", "log_loss", "location_huber"):
+        fed = Federation(loss)
+        pool = fed.pool()
+        center, rho = models(pool, fed.m), np.linspace(0.5, 2, fed.m)
+        trained = pool.local_update(
+            np.zeros_like(center), 2000, 1 / (pool.spectrum()[0] + rho), center=center, rho=rho
+        )
+        assert_allclose(trained, pool.prox(center, rho), rtol=1e-7, atol=1e-8)
+
+
+@every_loss
+@settings(max_examples=6)
+@given(seed=seeds, log_rate=st.floats(-2, 4), log_units=st.floats(-2, 3), pulled=st.booleans())
+def test_monotone_training_never_raises_an_objective(loss, seed, log_rate, log_units, pulled):
+    """Steps far too long, columns in unlike units, Poisson out of range."""
+    fed = Federation(loss, seed)
+    fed.X[:, 0] *= 10.0**log_units
+    pool = fed.pool()
+    w = 2.0 * models(pool, fed.m, seed)
+    center, rho = (models(pool, fed.m, seed + 1), 1.5) if pulled else (None, 0.0)
+
+    def value(x):
+        extra = 0.0 if center is None else 0.5 * rho * ((x - center) ** 2).sum(axis=1)
+        return pool.objectives(x) + extra
+
+    before, reached = value(w), [value(w)]
+    for steps in (1, 2, 5, 12):
+        x = pool.local_update(w, steps, 10.0**log_rate, center=center, rho=rho, monotone=True)
+        reached.append(value(x))
+    finite = np.isfinite(before)
+    for earlier, later in zip(reached[:-1], reached[1:], strict=True):
+        rounding = 1e-12 * np.abs(earlier[finite])
+        assert (later[finite] <= earlier[finite] + rounding).all()
+
+
+def test_monotone_training_is_gradient_descent_where_that_descends():
+    fed = Federation("log_loss")
+    pool = fed.pool()
+    w = models(pool, fed.m)
+    rates, steps = 0.5 / np.maximum(pool.spectrum()[0], 1e-3), np.arange(fed.m)
+    assert_allclose(
+        pool.local_update(w, steps, rates, monotone=True),
+        pool.local_update(w, steps, rates),
+        rtol=1e-12,
+    )
+
+
+# --------------------------------------------------------------------------- other pools
+
+
+@every_loss
+@settings(max_examples=6)
+@given(seed=seeds, data=st.data())
+def test_subsets(loss, seed, data):
+    """Of subsets, in any order; every answer is that of the client in the whole pool."""
+    fed = Federation(loss, seed, weighted=True)
+    pool = fed.pool(block_bytes=data.draw(st.sampled_from([1, 2**21])))
+    places = np.arange(fed.m)
+    sub = pool
+    for _ in range(2):
+        chosen = data.draw(
+            st.lists(st.integers(0, sub.n_clients - 1), min_size=1, unique=True).map(np.array)
+        )
+        sub, places = sub.subset(chosen), places[chosen]
+        assert sub.n_clients == len(places)
+        assert_array_equal(sub.client_weights, pool.client_weights[places])
+        assert_array_equal(sub.client_sizes, pool.client_sizes[places])
+        assert sub.n_samples == pool.client_sizes[places].sum()
+        theta, w = models(pool, 3), models(pool, fed.m, 1)
+        close = {"rtol": 1e-11, "atol": 1e-12}
+        assert_allclose(sub.losses(theta), pool.losses(theta)[places], **close)
+        assert_allclose(sub.gradients(w[places]), pool.gradients(w)[places], **close)
+        assert_allclose(sub.prox(w[places], 0.7), pool.prox(w, 0.7)[places], rtol=1e-7, atol=1e-8)
+        assert_allclose(np.stack(sub.spectrum()), np.stack(pool.spectrum())[:, places], **close)
+        rows = sub.map(lambda X, y, w: np.column_stack([X, y, w]))
+        whole = pool.map(lambda X, y, w: np.column_stack([X, y, w]))
+        for k, i in enumerate(places):
+            assert_allclose(rows[k], whole[i], rtol=1e-15)
+
+
+def test_subsets_share_ledger_and_random_state():
+    fed = Federation("log_loss")
+    pool = fed.pool(random_state=0)
+    sub = pool.subset([4, 2])
+    assert sub.ledger is pool.ledger
+    assert sub.random_state is pool.random_state
+    assert pool.n_clients == fed.m
+
+
+def test_subsets_by_mask_and_bad_subsets():
+    fed = Federation("squared_error")
+    pool = fed.pool()
+    mask = pool.client_sizes > 3
+    w = models(pool, fed.m)
+    assert_array_equal(pool.subset(mask).objectives(w[mask]), pool.objectives(w)[mask])
+    with pytest.raises(ValueError, match="once"):
+        pool.subset([1, 1])
+    with pytest.raises(IndexError):
+        pool.subset([fed.m])
+
+
+@every_loss
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@settings(max_examples=6)
+@given(seed=seeds, fraction=st.floats(0.01, 0.99))
+def test_hold_out_splits_every_client(loss, form, seed, fraction):
+    fed = Federation(loss, seed, weighted=True)
+    pool = fed.pool(form)
+    train, held = pool.hold_out(fraction, random_state=seed)
+    assert train.ledger is held.ledger is pool.ledger
+
+    def rows(some):
+        def table(X, y, w):
+            X = X.toarray() if sparse.issparse(X) else X
+            return np.column_stack([X, y, w])
+
+        return some.map(table)
+
+    for i, (all_rows, a, b) in enumerate(zip(rows(pool), rows(train), rows(held), strict=True)):
+        n = len(all_rows)
+        assert_allclose(
+            [train.client_weights[i], held.client_weights[i]], [a[:, -1].sum(), b[:, -1].sum()]
+        )
+        if n <= 1:
+            assert_allclose(a, all_rows)
+            assert_allclose(b, all_rows)
+            continue
+        expected = np.clip(round(fraction * n), 1, n - 1)
+        assert len(b) == expected
+        both = np.vstack([a, b])
+        order, wanted = (np.lexsort(np.round(table, 9).T) for table in (both, all_rows))
+        assert_allclose(both[order], all_rows[wanted], rtol=1e-14)
+
+
+def test_hold_out_does_not_depend_on_blocks_and_works_on_subsets():
+    fed = Federation("log_loss", weighted=True)
+    theta = models(fed.pool(), 2)
+    wanted = [p.losses(theta) for p in fed.pool().hold_out(0.3, random_state=0)]
+    for size in (1, 700):
+        found = [p.losses(theta) for p in fed.pool(block_bytes=size).hold_out(0.3, random_state=0)]
+        assert_allclose(found, wanted, rtol=1e-12)
+    other = [p.losses(theta) for p in fed.pool().hold_out(0.3, random_state=1)]
+    assert np.abs(other[1] - wanted[1]).max() > 1e-3
+    sub = fed.pool().subset([8, 0, 4])
+    train, held = sub.hold_out(0.5, random_state=0)
+    assert_array_equal(train.client_sizes + held.client_sizes, [30, 2, 12])
+
+
+@every_form
+def test_map_hands_each_client_its_own_rows(form):
+    fed = Federation("squared_error", weighted=True)
+    pool = fed.pool(form, block_bytes=300)
+
+    def moments(X, y, w):
+        X = X.toarray() if sparse.issparse(X) else X
+        assert X.shape[1] == fed.d
+        assert y.shape == (len(X), 1)
+        return np.append(w @ X, w @ y)
+
+    messages = pool.map(moments)
+    for i, message in enumerate(messages):
+        X, y, w = fed.of(i)
+        assert_allclose(message, np.append(w @ X, w @ y), rtol=1e-13, atol=1e-13)
+
+
+# --------------------------------------------------------------------------------- ledger
+
+
+def test_what_every_call_sends():
+    """Floats (up, down): n clients, p parameters a model, K models."""
+    fed = Federation("log_loss")
+    pool = fed.pool()
+    n, p, K = fed.m, pool.n_params, 4
+    theta, w = models(pool, K), models(pool, n)
+    labels = np.arange(n) % K
+    fixed = np.where(np.arange(n) < 3, 1, -1)
+
+    def sent(call):
+        pool.ledger.since_mark()
+        call()
+        return pool.ledger.since_mark()
+
+    triangle = p * (p + 1) // 2
+    calls = {
+        "losses": (lambda: pool.losses(theta), (n * K, n * K * p)),
+        "best response": (
+            lambda: pool.best_response(theta),
+            (n * K + n + n * p, n * K * p),
+        ),
+        "fixed clients get one model and send one loss": (
+            lambda: pool.best_response(theta, fixed),
+            ((n - 3) * (K + 1) + 3 + n * p, (n - 3) * K * p + 3 * p),
+        ),
+        "shared parameters are sent once": (
+            lambda: pool.best_response(theta, shared=2),
+            (n * K + n + n * p, n * (K * (p - 2) + 2)),
+        ),
+        "objectives": (lambda: pool.objectives(w), (n, n * p)),
+        "gradients": (lambda: pool.gradients(w), (n + n * p, n * p)),
+        "both": (lambda: pool.objectives_gradients(w), (n + n * p, n * p)),
+        "penalties": (lambda: pool.penalties(w), (0, 0)),
+        "hessians": (lambda: pool.hessians(theta, labels), (n * triangle, n * p)),
+        "products": (lambda: pool.hessian_products(theta, theta, labels), (n * p, 2 * n * p)),
+        "training": (lambda: pool.local_update(w, 5, 0.1), (n * p, n * p)),
+        "pulled": (lambda: pool.local_update(w, 5, 0.1, center=w, rho=1.0), (n * p, 2 * n * p)),
+        "prox": (lambda: pool.prox(w, 1.0, x0=w), (n * p, n * p)),
+        "solve": (lambda: pool.solve(), (n * p, 0)),
+        "conjugate": (lambda: pool.conjugate(w), (n, n * p)),
+        "spectrum": (lambda: pool.spectrum(), (3 * n, 0)),
+        "map": (lambda: pool.map(lambda X, y, w: X.mean(axis=0) if len(X) else 0.0), None),
+        "start": (lambda: pool.start(), (0, 0)),
+        "subset": (lambda: pool.subset([0, 1]), (0, 0)),
+        "hold out": (lambda: pool.hold_out(0.5), (0, 0)),
+        "losses of a subset": (lambda: pool.subset([0, 1]).losses(theta), (2 * K, 2 * K * p)),
+    }
+    for name, (call, wanted) in calls.items():
+        if name == "map":
+            wanted = ((n - 1) * fed.d + 1, 0)
+        assert sent(call) == wanted, name

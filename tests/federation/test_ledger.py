@@ -1,0 +1,37 @@
+"""The ledger counts; what every call of a pool books is tested with the pool."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skcfl.federation.ledger import Ledger
+
+amounts = st.integers(0, 10**12)
+
+
+def test_a_new_ledger_is_empty():
+    ledger = Ledger()
+    assert (ledger.up, ledger.down, ledger.since_mark()) == (0, 0, (0, 0))
+
+
+@settings(max_examples=50)
+@given(rounds=st.lists(st.lists(st.tuples(amounts, amounts), max_size=4), max_size=5))
+def test_rounds_add_up_to_the_totals(rounds):
+    ledger, marks = Ledger(), []
+    for calls in rounds:
+        for up, down in calls:
+            ledger.book(up=up, down=down)
+        marks.append(ledger.since_mark())
+    assert marks == [(sum(u for u, _ in c), sum(d for _, d in c)) for c in rounds]
+    assert (ledger.up, ledger.down) == tuple(map(sum, zip(*marks, strict=True))) or not marks
+    assert ledger.since_mark() == (0, 0)
+
+
+def test_counts_are_plain_integers():
+    """They end up in attributes and pickles: no numpy scalars, and no overflow."""
+    import numpy as np
+
+    ledger = Ledger()
+    ledger.book(up=np.int32(2**31 - 1), down=np.float64(3.0))
+    ledger.book(up=np.int32(2**31 - 1))
+    assert (ledger.up, ledger.down) == (2**32 - 2, 3)
+    assert type(ledger.up) is type(ledger.down) is int

@@ -1,0 +1,150 @@
+"""Optimisers against the textbook, batches against their promises."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl.federation.blocks import Block
+from skcfl.federation.optimizers import OPTIMIZERS, Batches, make_optimizer
+
+seeds = st.integers(0, 2**32 - 1)
+SHAPE = (3, 4)
+
+
+def textbook_sgd(w, gradients, rate, momentum=0.0):
+    velocity = np.zeros_like(w)
+    for g in gradients:
+        velocity = momentum * velocity + g
+        w = w - rate * velocity
+    return w
+
+
+def textbook_adam(w, gradients, rate):
+    """Algorithm 1 of Kingma and Ba (2015), letter by letter."""
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t, g in enumerate(gradients, start=1):
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g**2
+        m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.999**t)
+        w = w - rate * m_hat / (np.sqrt(v_hat) + 1e-8)
+    return w
+
+
+TEXTBOOK = {
+    "sgd": textbook_sgd,
+    "momentum": lambda *args: textbook_sgd(*args, momentum=0.9),
+    "adam": textbook_adam,
+}
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+@settings(max_examples=15)
+@given(seed=seeds, steps=st.integers(1, 40), size=st.sampled_from([1e-6, 1.0, 1e6]))
+def test_updates_are_the_textbook_s(name, seed, steps, size):
+    rng = np.random.default_rng(seed)
+    w, gradients = rng.normal(size=SHAPE), rng.normal(size=(steps, *SHAPE)) * size
+    rates = rng.uniform(0.01, 0.1, size=(3, 1))
+    wanted = TEXTBOOK[name](w, gradients, rates)
+    optimizer, found = make_optimizer(name, SHAPE, float), w.copy()
+    for g in gradients:
+        optimizer.step(found, g.copy(), rates)
+    assert_allclose(found, wanted, rtol=1e-12, atol=1e-12 * max(size, 1.0))
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_float32_is_kept_and_w_changed_in_place(name):
+    w = np.ones(SHAPE, dtype=np.float32)
+    same = w
+    optimizer = make_optimizer(name, SHAPE, np.float32)
+    for _ in range(3):
+        optimizer.step(w, np.ones(SHAPE, dtype=np.float32), np.full((3, 1), 0.1, np.float32))
+    assert w is same
+    assert w.dtype == np.float32
+    assert (w < 1).all()
+
+
+def test_a_name_that_is_not_known_is_refused():
+    with pytest.raises(KeyError):
+        make_optimizer("sdg", SHAPE, float)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+def block_of(lengths, padded, seed=0, first=0):
+    """Block whose rows carry their own number in the design and the target."""
+    rng = np.random.default_rng(seed)
+    lengths, c = np.array(lengths), len(lengths)
+    X = np.broadcast_to(np.arange(padded, dtype=float)[None, :, None], (c, padded, 1)).copy()
+    weights = rng.uniform(1, 2, size=(c, padded)) * (np.arange(padded) < lengths[:, None])
+    weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+    return Block(X, X.transpose(0, 2, 1).copy(), weights, first + np.arange(c), lengths)
+
+
+lengths = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+
+
+@settings(max_examples=40)
+@given(lengths=lengths, size=st.integers(1, 12), seed=seeds)
+def test_an_epoch_visits_every_row_once(lengths, size, seed):
+    block = block_of(lengths, max(*lengths, 1))
+    seeds = np.random.default_rng(seed).integers(2**63, size=len(lengths)).astype(np.uint64)
+    batches = Batches(block, size, seeds)
+    visits = [[] for _ in lengths]
+    for _ in range(3 * 9):
+        batch = batches.next()
+        assert batch.shape[1] <= size
+        for k, n in enumerate(lengths):
+            real = batch.weights[k] > 0
+            rows = batch.X[k, real, 0].astype(int)
+            assert_array_equal(batch.y[k, 0, real].astype(int), rows)
+            visits[k].append(rows)
+            if n:
+                own = block.weights[k, rows]
+                assert_allclose(batch.weights[k, real], own / own.sum(), rtol=1e-14)
+            else:
+                assert not real.any()
+    for k, n in enumerate(lengths):
+        per_epoch = max(-(-n // size), 1)
+        for start in range(0, 27 - per_epoch + 1, per_epoch):
+            epoch = np.concatenate(visits[k][start : start + per_epoch])
+            assert sorted(epoch) == list(range(n))
+
+
+@settings(max_examples=20)
+@given(lengths=lengths, size=st.integers(1, 5), seed=seeds)
+def test_batches_do_not_depend_on_the_block(lengths, size, seed):
+    """A client alone, with less padding, sees the rows it sees among others."""
+    seeds = np.random.default_rng(seed).integers(2**63, size=len(lengths)).astype(np.uint64)
+    together = Batches(block_of(lengths, 12), size, seeds)
+    alone = [
+        Batches(block_of([n], max(n, 1)), size, seeds[k : k + 1]) for k, n in enumerate(lengths)
+    ]
+    for _ in range(8):
+        batch = together.next()
+        for k, other in enumerate(alone):
+            one = other.next()
+            found, wanted = batch.weights[k] > 0, one.weights[0] > 0
+            assert_array_equal(batch.X[k, found], one.X[0, wanted])
+
+
+def test_orders_differ_between_epochs_and_clients():
+    block = block_of([50, 50], 50)
+    batches = Batches(block, 50, np.array([1, 2], dtype=np.uint64))
+    epochs = [batches.next().X[:, :, 0].copy() for _ in range(3)]
+    # Clients share no order, nor do epochs: a permutation of 50 does not come twice.
+    assert len({tuple(order) for epoch in epochs for order in epoch}) == 6
+
+
+def test_orders_are_fair():
+    """The first row of an epoch is any row with the same frequency."""
+    block = block_of([5], 5)
+    batches = Batches(block, 1, np.array([7], dtype=np.uint64))
+    counts = np.zeros(5)
+    for _ in range(4000):
+        counts[int(batches.next().X[0, 0, 0])] += 1
+        for _ in range(4):
+            batches.next()
+    assert_allclose(counts / 4000, 0.2, atol=0.03)

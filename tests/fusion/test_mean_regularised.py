@@ -1,0 +1,61 @@
+"""The squared penalty on the complete graph, in one smooth problem: solution, bound, messages."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation.inprocess import ClientPool
+from skcfl.fusion.admm import admm
+from skcfl.fusion.mean_regularised import mean_regularised
+from skcfl.fusion.reduced import FusionProblem
+from skcfl.graphs import complete_graph
+from skcfl.models import LinearModel
+from skcfl.penalties import SquaredL2
+
+
+def problem(loss, weight=1.0, empty=0, seed=0):
+    make = make_clustered_regression if loss == "squared_error" else make_clustered_classification
+    data = make(n_clients=8, n_features=3, n_samples=(5, 25), random_state=seed)
+    codes = np.unique(data.groups, return_inverse=True)[1]
+    classes = None if loss == "squared_error" else 2
+    model = LinearModel(loss=loss, alpha=0.05).bind(3, n_classes=classes, dtype=float)
+    pool = ClientPool(model, data.X, data.y, codes, 8 + empty)
+    return FusionProblem(pool, complete_graph(8 + empty, weight), SquaredL2())
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+@pytest.mark.parametrize("lam", [1e-4, 0.02, 3.0])
+def test_it_is_the_solution_of_the_admm(loss, lam):
+    for weight, empty in ((1.0, 0), (2.5, 2)):
+        mine, _ = mean_regularised(problem(loss, weight, empty), lam, tol=1e-10)
+        best, _ = admm(problem(loss, weight, empty), lam, tol=1e-9, max_iter=5000)
+        assert mine.converged and best.converged
+        assert_allclose(mine.objective, best.objective, rtol=1e-8)
+        assert_allclose(mine.params[:8], best.params[:8], atol=1e-3)
+        assert_allclose(mine.params[8:], np.tile(mine.params[:8].mean(axis=0), (empty, 1)))
+        # The gap bounds the excess, and forces are the gradients.
+        assert mine.objective - mine.extra["dual_gap"] <= best.objective * (1 + 1e-12)
+        assert_allclose(mine.extra["dual_coef"], best.extra["dual_coef"], atol=1e-3)
+
+
+def test_a_start_saves_work_and_a_budget_is_kept():
+    given = problem("log_loss")
+    cold, state = mean_regularised(given, 0.02, tol=1e-8)
+    warm, _ = mean_regularised(given, 0.021, tol=1e-4, state=state)
+    assert warm.n_iter <= cold.n_iter
+    short, _ = mean_regularised(given, 0.02, tol=1e-14, max_iter=3)
+    assert short.n_iter <= 4 and not short.converged and "max_iter=3" in short.shortfall
+    assert short.extra["dual_gap"] >= short.objective - cold.objective
+    assert (np.diff(cold.history["objective"]) <= 0).all()
+
+
+def test_what_is_sent_does_not_grow_with_the_pairs():
+    given = problem("squared_error")
+    given.local_models()
+    ledger = given.pool.ledger
+    before = ledger.up
+    result, _ = mean_regularised(given, 0.1)
+    checks = len(result.history["gap"])
+    # A proximal point, an objective and its gradient an evaluation, one more and bounds a check.
+    assert ledger.up - before <= 8 * (2 * 4 + 1) * (result.n_iter + 3 * checks)

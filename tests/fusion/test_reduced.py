@@ -1,0 +1,483 @@
+"""Flows against cvxpy, exact partitions, the reduced problem and where everything fuses."""
+
+import numpy as np
+import pytest
+from fusion_problems import (
+    GRAPHS,
+    LOSSES,
+    flow_value,
+    groups_of,
+    make_graph,
+    make_problem,
+    make_rows,
+    optimum,
+)
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import skcfl.fusion.flows
+import skcfl.graphs.edges
+from skcfl.fusion.flows import Inside, flow_values
+from skcfl.fusion.reduced import (
+    contract,
+    contract_apart,
+    examine,
+    lam_max_bounds,
+    solve_reduced,
+    split_torn,
+)
+from skcfl.graphs import Graph, complete_graph, from_adjacency
+from skcfl.graphs.edges import edge_blocks
+from skcfl.penalties import L1, L2, SquaredL2
+
+pytest.importorskip("cvxpy")
+
+connected = st.sampled_from([kind for kind in GRAPHS if kind != "disconnected"])
+seeds = st.integers(0, 2**31)
+CLARABEL = 1e-6  # relative accuracy of the reference
+
+
+def draw_flow(kind, seed, d=None):
+    """A connected graph and outflows of its nodes, some much larger than others."""
+    rng = np.random.RandomState(seed % 2**32)
+    n, d = rng.randint(2, 12), d or rng.randint(1, 4)
+    graph = make_graph(rng, n, kind)
+    assume(graph.components().max() == 0)
+    b = rng.standard_normal((n, d)) * rng.uniform(size=(n, 1)) ** 2
+    return graph, b - b.mean(axis=0)
+
+
+@pytest.fixture(params=["stored", "unstored"])
+def storage(request, monkeypatch):
+    """Both searches: with an edge array, and for graphs too large for one."""
+    stored = 10**7 if request.param == "stored" else 0
+    monkeypatch.setattr(skcfl.fusion.flows, "MAX_STORED", stored)
+    return request.param
+
+
+# ------------------------------------------------------------------------------- flows
+
+
+@pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
+@pytest.mark.parametrize("stored", [True, False])
+@settings(max_examples=25)
+@given(kind=connected, seed=seeds)
+def test_bounds_hold_the_flow_value_and_are_tight(penalty, stored, kind, seed):
+    graph, b = draw_flow(kind, seed)
+    exact = flow_value(graph, -b, 2 if penalty.fuses else np.inf)
+    one = np.zeros(graph.n_nodes, dtype=int)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skcfl.fusion.flows, "MAX_STORED", 10**7 if stored else 0)
+        upper, lower, _ = flow_values(graph, penalty, one, b, tol=1e-3, max_iter=2000)
+    assert lower[0] <= exact * (1 + CLARABEL)
+    assert upper[0] >= exact * (1 - CLARABEL)
+    assert upper[0] <= lower[0] * (1 + 2e-3)
+
+
+@settings(max_examples=25)
+@given(kind=connected, seed=seeds)
+def test_single_nodes_and_theorem_1_hold_the_flow_value(kind, seed):
+    """The ratios lie on their sides of the exact value; a few times apart at worst."""
+    graph, b = draw_flow(kind, seed)
+    exact = flow_value(graph, -b)
+    cuts = (np.linalg.norm(b, axis=1) / graph.degrees()).max()
+    (u,) = flow_of_least_energy(graph, b)
+    energy = (np.linalg.norm(u, axis=0) / graph.weights).max(initial=0.0)
+    assert cuts <= exact * (1 + CLARABEL)
+    assert energy >= exact * (1 - CLARABEL)
+    if graph.is_complete:
+        # Theorem 1 of the paper.
+        pairs = np.linalg.norm(b[graph.heads] - b[graph.tails], axis=1)
+        assert energy == pytest.approx(pairs.max() / graph.n_nodes / graph.weight)
+
+
+def flow_of_least_energy(graph, b):
+    one = np.zeros(graph.n_nodes, dtype=int)
+    long = Graph(graph.n_nodes, graph.heads, graph.tails, graph.weights)
+    inside = Inside(long, L2(), one, b.shape[1])
+    return inside.flow(inside.potentials(b))
+
+
+@settings(max_examples=40)
+@given(kind=connected, seed=seeds, share=st.sampled_from([0.8, 0.97, 0.99, 1.01, 1.03, 1.3]))
+def test_a_level_is_decided_on_the_right_side(kind, seed, share):
+    graph, b = draw_flow(kind, seed)
+    level = share * flow_value(graph, -b)
+    assume(level > 1e-9)
+    one = np.zeros(graph.n_nodes, dtype=int)
+    for stored in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(skcfl.fusion.flows, "MAX_STORED", 10**7 if stored else 0)
+            upper, lower, _ = flow_values(graph, L2(), one, b, level=level, max_iter=500)
+        assert (upper[0] <= level) == (share > 1)
+        assert (lower[0] > level) == (share < 1)
+
+
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_exact_on_trees_and_in_one_dimension(seed):
+    graph, b = draw_flow("tree", seed)
+    upper, lower, _ = flow_values(graph, L2(), np.zeros(graph.n_nodes, dtype=int), b)
+    assert lower[0] <= upper[0] == pytest.approx(lower[0], rel=1e-12)
+    assert upper[0] == pytest.approx(flow_value(graph, -b), rel=1e-5)
+    graph, b = draw_flow("complete", seed, d=1)
+    upper, lower, _ = flow_values(graph, L2(), np.zeros(graph.n_nodes, dtype=int), b)
+    n, order = graph.n_nodes, np.sort(b[:, 0])
+    m = np.arange(1, n)
+    formula = (np.abs(np.cumsum(order)[:-1]) / (m * (n - m))).max()
+    assert lower[0] <= formula * (1 + 1e-15) <= upper[0] * (1 + 2e-15)
+    assert upper[0] == pytest.approx(lower[0], rel=1e-12)
+
+
+@settings(max_examples=25)
+@given(kind=st.sampled_from(["weighted", "knn", "complete"]), seed=seeds)
+def test_exact_where_coordinates_do_not_see_each_other(kind, seed):
+    """One coordinate, or the penalty "l1": the best of all cuts, on any graph."""
+    for penalty, d in ((L2(), 1), (L1(), 2)):
+        graph, b = draw_flow(kind, seed, d=d)
+        n = graph.n_nodes
+        best = 0.0
+        for code in range(1, 2**n - 1):
+            side = (code >> np.arange(n) & 1).astype(bool)
+            across = graph.weights[side[graph.heads] != side[graph.tails]].sum()
+            best = max(best, np.abs(b[side].sum(axis=0)).max() / across)
+        upper, lower, p = flow_values(graph, penalty, np.zeros(n, dtype=int), b)
+        assert lower[0] <= best * (1 + 1e-12) and upper[0] >= best * (1 - 1e-12)
+        assert upper[0] == pytest.approx(lower[0], rel=1e-9)
+        work, size = (b * p).sum(), graph.weights @ np.abs(graph.difference(p)).sum(axis=1)
+        assert work == pytest.approx(best * size)
+
+
+def test_several_clusters_at_once_and_one_at_a_time_agree(storage):
+    rng = np.random.RandomState(0)
+    labels = np.repeat([0, 1, 2, 3], [5, 1, 7, 4])
+    rng.shuffle(labels)
+    heads, tails = np.triu_indices(17, 1)
+    for graph in (complete_graph(17), Graph(17, heads, tails, rng.uniform(0.5, 1.0, len(heads)))):
+        b = rng.standard_normal((17, 2))
+        for k in range(4):
+            b[labels == k] -= b[labels == k].mean(axis=0)
+        exact = np.zeros(4)
+        for k in (0, 2, 3):
+            mine = labels == k
+            part = from_adjacency(graph.adjacency()[mine][:, mine])
+            exact[k] = flow_value(part, -b[mine])
+        level = 0.5 * (exact[2] + exact[3])
+        upper, lower, _ = flow_values(graph, L2(), labels, b, level=level, max_iter=500)
+        np.testing.assert_array_equal(upper <= level, exact <= level)
+        np.testing.assert_array_equal(lower > level, exact > level)
+        assert upper[1] == lower[1] == 0.0
+        # Only the largest value is asked for to the tolerance.
+        upper, lower, _ = flow_values(graph, L2(), labels, b, tol=1e-3, max_iter=1000)
+        assert lower.max() * (1 - 1e-6) <= exact.max() <= upper.max() * (1 + 1e-6)
+        assert upper.max() <= lower.max() * (1 + 2e-3)
+        assert (lower <= exact * (1 + 1e-5) + 1e-12).all()
+        assert (upper >= exact * (1 - 1e-5)).all()
+
+
+def test_a_cluster_in_two_pieces_has_no_flow():
+    graph = Graph(4, [0, 2], [1, 3])
+    upper, lower, _ = flow_values(graph, L2(), np.zeros(4, dtype=int), np.eye(4) - 0.25)
+    assert np.isinf(upper).all() and np.isinf(lower).all()
+
+
+@settings(max_examples=20)
+@given(n=st.integers(2, 25), seed=seeds)
+def test_a_solvers_flow_within_clusters(n, seed):
+    """Tiles of the whole graph, cut down to tiles within clusters, and lists of edges agree."""
+    rng = np.random.RandomState(seed % 2**32)
+    labels, d = rng.randint(3, size=n), 2
+    labels = np.unique(labels, return_inverse=True)[1]
+    heads, tails = np.triu_indices(n, 1)
+    u = rng.standard_normal((d, len(heads)))
+    full = np.zeros((d, n, n))
+    full[:, heads, tails], full[:, tails, heads] = u, -u
+    out = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skcfl.graphs.edges, "TILE_BYTES", 8 * 8**2)
+        for graph in (complete_graph(n), Graph(n, heads, tails)):
+            blocks = edge_blocks(graph, d)
+            flow = [u] if not graph.is_complete else [full[:, b.rows, b.columns] for b in blocks]
+            inside = Inside(graph, L2(), labels, d)
+            divergence = np.zeros((d, n))
+            for block, part in zip(inside.blocks, inside.restrict(flow, blocks), strict=True):
+                block.add_divergence(part, divergence)
+            by_node = np.zeros((d, n))
+            by_node[:, inside.nodes] = divergence
+            out.append(by_node)
+    np.testing.assert_allclose(out[0], out[1], atol=1e-12)
+
+
+# -------------------------------------------------------------------------- partitions
+
+
+def clear_solution(problem, lam):
+    """Models and clusters by cvxpy, None where it is not clear which models are equal."""
+    value, X = optimum(problem, lam)
+    size = np.abs(X).max()
+    labels = groups_of(X, 2e-5 * size)
+    # Clusters of equal models that no edge joins are two clusters.
+    labels = np.unique(split_torn(problem.graph, labels), return_inverse=True)[1]
+    if not np.array_equal(groups_of(X, 2e-5 * size), groups_of(X, 2e-3 * size)):
+        return None
+    return value, X, labels
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_certified_if_and_only_if_it_is_the_solutions(loss, graph):
+    """On 150 instances: the solution's partition is proved, another one never is."""
+    for seed in range(6):
+        problem = make_problem(loss, 6, graph, seed=seed, alpha=0.1)
+        lam = lam_max_bounds(problem)[1] * [0.1, 0.3, 0.5, 0.7, 0.9, 1.05][seed]
+        found = clear_solution(problem, lam)
+        if found is None:
+            continue
+        value, X, labels = found
+        outcome = contract(problem, lam, labels, X)
+        assert outcome.certified and not outcome.refuted
+        np.testing.assert_array_equal(outcome.labels, labels)
+        np.testing.assert_allclose(outcome.theta[labels], X, atol=1e-4 * np.abs(X).max())
+        assert problem.primal(outcome.theta[labels], lam) <= value + 1e-8 * abs(value)
+
+        rng = np.random.RandomState(seed)
+        other = np.unique(rng.randint(1 + rng.randint(6), size=6), return_inverse=True)[1]
+        outcome = contract(problem, lam, other, X)
+        if outcome is not None:
+            W = outcome.theta[outcome.labels]
+            solves = problem.primal(W, lam) <= value + 1e-7 * abs(value)
+            assert outcome.certified == solves
+            assert outcome.refuted == (not solves)
+
+        # From one cluster for each component, splits lead to the solution.
+        outcome = contract(
+            problem, lam, problem.graph.components(), np.zeros_like(X), max_splits=20
+        )
+        assert outcome is not None and outcome.certified
+        np.testing.assert_allclose(outcome.theta[outcome.labels], X, atol=1e-4 * np.abs(X).max())
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_reduced_problem_agrees_with_cvxpy(loss):
+    problem = make_problem(loss, 7, "weighted", seed=3, alpha=0.05, fit_intercept=True)
+    labels = np.array([0, 0, 1, 1, 2, 2, 2])
+    lam = 0.2 * lam_max_bounds(problem)[0]
+    value, X = optimum(problem, lam, labels)
+    new, theta = solve_reduced(problem, lam, labels, np.zeros_like(X))
+    assert problem.primal(theta[new], lam) == pytest.approx(value, rel=1e-7)
+
+
+def test_reduced_problem_by_conjugate_gradients():
+    """The same models where there are too many unknowns for a dense system."""
+    for loss in LOSSES:
+        problem = make_problem(loss, 9, "weighted", seed=5)
+        lam = 0.05 * lam_max_bounds(problem)[0]
+        labels = np.array([0, 0, 1, 2, 3, 4, 5, 6, 6])
+        new, theta = solve_reduced(problem, lam, labels, problem.local_models())
+        again, other = solve_reduced(problem, lam, labels, problem.local_models(), max_unknowns=3)
+        np.testing.assert_array_equal(new, again)
+        np.testing.assert_allclose(theta, other, atol=1e-6)
+
+
+def test_too_large_a_reduced_problem_is_refused():
+    problem = make_problem("squared_error", 6)
+    labels, X = np.arange(6), np.zeros((6, 2))
+    assert solve_reduced(problem, 1e-3, labels, X)[1] is not None
+    for most in (3, 11):
+        assert solve_reduced(problem, 1e-3, labels, X, max_unknowns=most)[1] is None
+
+
+def test_models_of_clients_without_rows():
+    """They follow their neighbours; alone, and with equal models, they are no cluster."""
+    Z, t, codes = make_rows("squared_error", 6, seed=1)
+    keep = codes < 4
+    rows = Z[keep], t[keep], codes[keep]
+    #  0 - 1 - 4 - 2,  3 alone, 5 alone: 4 and 5 have no rows, 3 and 5 no neighbours
+    graph = Graph(6, [0, 1, 2], [1, 4, 4])
+    problem = make_problem("squared_error", 6, graph, rows=rows, alpha=0.0)
+    lam = 1.2 * lam_max_bounds(problem)[1]
+    outcome = contract(problem, lam, np.zeros(6, dtype=int), np.zeros((6, 2)))
+    assert outcome.certified
+    assert sorted(np.bincount(outcome.labels).tolist()) == [1, 1, 4]
+    value, X = optimum(problem, lam)
+    assert problem.primal(outcome.theta[outcome.labels], lam) == pytest.approx(value, rel=1e-7)
+
+
+def test_rounding_is_left_to_clients_with_rows():
+    """The conjugate of the others is finite at zero alone: else there would be no gap."""
+    rng = np.random.RandomState(0)
+    graph, truth = Graph(12, range(11), range(1, 12), [1.0] * 5 + [0.01] + [1.0] * 5), [1.0, -2.0]
+    codes = np.repeat([0, 2, 3, 5, 6, 8, 9, 11], 4)
+    Z = rng.standard_normal((len(codes), 6))
+    t = Z.sum(axis=1) * np.where(codes < 6, *truth)
+    problem = make_problem("squared_error", 12, graph, rows=(Z, t, codes), alpha=0.0)
+    labels = np.repeat([0, 1], 6)
+    outcome = contract(problem, 1e-3, labels, np.zeros((12, 6)))
+    assert outcome.certified
+    assert not outcome.divergence[problem.pool.without_rows].any()
+    bounds, _ = problem.pool.conjugate(-outcome.divergence)
+    assert np.isfinite(bounds).all()
+
+
+def test_a_refuted_cluster_names_a_way_down():
+    for seed in range(10):
+        problem = make_problem("log_loss", 8, ("complete", "weighted")[seed % 2], seed=seed)
+        lam = 0.8 * lam_max_bounds(problem)[0]
+        one = problem.graph.components()
+        labels, theta = solve_reduced(problem, lam, one, np.zeros((8, 2)))
+        outcome = examine(problem, lam, labels, theta)
+        assert outcome.refuted and not outcome.certified
+        assert outcome.lower <= outcome.ratio
+        X = theta[labels]
+        p = outcome.potential / np.abs(outcome.potential).max()
+        falls = [problem.primal(X + h * p, lam) < problem.primal(X, lam) for h in (1e-4, 1e-3)]
+        assert any(falls)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_divergence_is_a_feasible_dual(seed):
+    """A proved partition closes the duality gap."""
+    problem = make_problem(LOSSES[seed], 8, GRAPHS[seed], seed=seed)
+    lam = 0.6 * lam_max_bounds(problem)[1]
+    outcome = contract(problem, lam, problem.graph.components(), np.zeros((8, 2)), max_splits=20)
+    assert outcome.certified
+    W = outcome.theta[outcome.labels]
+    dual = -problem.pool.conjugate(-outcome.divergence, x0=W)[0].sum()
+    assert abs(problem.primal(W, lam) - dual) <= 1e-9 * problem.at_zero
+    for k in range(len(outcome.theta)):
+        np.testing.assert_allclose(outcome.residual[outcome.labels == k].sum(axis=0), 0, atol=1e-9)
+
+
+# ---------------------------------------------------------------------------- lam_max
+
+
+@pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_lam_max_agrees_with_the_flow_of_the_pooled_gradients(graph, penalty):
+    for seed, loss in enumerate(LOSSES):
+        problem = make_problem(loss, 7, graph, seed=seed, penalty=penalty, fit_intercept=True)
+        lower, upper = lam_max_bounds(problem)
+        component = problem.graph.components()
+        exact = 0.0
+        for k in range(component.max() + 1):
+            mine = np.flatnonzero(component == k)
+            if len(mine) == 1:
+                continue
+            _, X = optimum(problem, 0.0, component)
+            gradient = problem.pool.objectives_gradients(X)[1][mine]
+            part = from_adjacency(problem.graph.adjacency()[mine][:, mine])
+            norm = 2 if penalty.fuses else np.inf
+            exact = max(exact, flow_value(part, gradient - gradient.mean(axis=0), norm))
+        assert lower <= exact * (1 + 1e-4)
+        assert upper >= exact * (1 - 1e-4)
+        assert upper <= 1.005 * lower
+        if graph == "tree" or not penalty.fuses:
+            assert upper == pytest.approx(lower, rel=1e-9)
+
+
+def test_lam_max_of_the_complete_graph_lies_between_the_simple_bounds():
+    for seed in range(5):
+        problem = make_problem("log_loss", 9, seed=seed)
+        one = np.zeros(9, dtype=int)
+        _, theta = solve_reduced(problem, 0.0, one, np.zeros((9, 2)))
+        q = problem.pool.objectives_gradients(theta[one])[1]
+        lower, upper = lam_max_bounds(problem)
+        assert lower >= np.linalg.norm(q, axis=1).max() / 8 * (1 - 1e-9)
+        assert upper <= np.linalg.norm(q[:, None] - q[None], axis=2).max() / 9 * (1 + 1e-9)
+
+
+def test_lam_max_without_edges_and_without_fusion():
+    assert lam_max_bounds(make_problem("squared_error", 3, Graph(3, [], []))) == (0.0, 0.0)
+    bounds = lam_max_bounds(make_problem("squared_error", 3, penalty=SquaredL2()))
+    assert bounds == (np.inf, np.inf)
+
+
+# --------------------------------------------------------------------- clients without rows
+
+
+@pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2()], ids=str)
+@given(kind=st.sampled_from(GRAPHS), seed=seeds)
+def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
+    """Whatever flows a solver has: within capacity, nothing stays at clients without rows."""
+    seed %= 2**31
+    rng = np.random.RandomState(seed)
+    Z, t, codes = make_rows("squared_error", 8, seed=seed)
+    empty = rng.uniform(size=8) < 0.4
+    empty[0] = False
+    keep = ~empty[codes]
+    graph = make_graph(rng, 8, kind)
+    problem = make_problem(
+        "squared_error", 8, graph, penalty=penalty, rows=(Z[keep], t[keep], codes[keep])
+    )
+    lam = 0.1
+    flows = [
+        penalty.project(rng.standard_normal((2, *block.shape)), lam * block.weights)
+        for block in problem.blocks
+    ]
+    if graph.is_complete:  # on diagonal tiles every pair stands twice, with opposite signs
+        flows = [
+            0.5 * (u - np.swapaxes(u, 1, 2)) if block.diagonal else u
+            for block, u in zip(problem.blocks, flows, strict=True)
+        ]
+    divergence, conjugate, left = problem.conserved(flows, lam)
+    assert left.max() <= 1e-13
+    parts = graph.components()
+    anchored = np.bincount(parts, ~empty)[parts] > 0
+    assert not divergence[empty & anchored].any()
+    np.testing.assert_allclose(divergence.sum(axis=0), 0.0, atol=1e-12)
+    bounds, _ = problem.pool.conjugate(-divergence)
+    if anchored.all():
+        # Weak duality at any models.
+        X = rng.standard_normal((8, 2))
+        assert -bounds.sum() - conjugate <= problem.primal(X, lam) + 1e-9
+        assert np.isfinite(bounds).all()
+
+
+@given(kind=connected, seed=seeds)
+def test_clients_without_rows_start_between_their_neighbours(kind, seed):
+    """Their local models are harmonic: weighted means of the neighbours'."""
+    rng = np.random.RandomState(seed)
+    Z, t, codes = make_rows("squared_error", 7, seed=seed)
+    empty = np.isin(np.arange(7), rng.choice(7, 3, replace=False))
+    keep = ~empty[codes]
+    graph = make_graph(rng, 7, kind)
+    problem = make_problem("squared_error", 7, graph, rows=(Z[keep], t[keep], codes[keep]))
+    W = problem.local_models()
+    A = graph.adjacency().toarray()
+    means = A @ W / A.sum(axis=1)[:, None]
+    np.testing.assert_allclose(W[empty], means[empty], atol=1e-9)
+    np.testing.assert_array_equal(W[~empty], problem.pool.solve()[0][~empty])
+
+
+# ---------------------------------------------------------------------- models all apart
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@settings(max_examples=10)
+@given(kind=st.sampled_from(GRAPHS), seed=st.integers(0, 10**6))
+def test_models_apart_are_found_or_left(loss, kind, seed):
+    """Found from anywhere near, they are proved and optimal; else nothing is claimed."""
+    problem = make_problem(loss, 6, kind, seed=seed)
+    top = lam_max_bounds(problem)[1]
+    assume(top > 0)
+    for share in (1e-3, 0.05, 0.9):
+        start = problem.local_models()
+        outcome = contract_apart(problem, share * top, start)
+        if share == 1e-3 and loss == "squared_error":
+            assert outcome is not None
+        if outcome is None:
+            continue
+        whole = contract(problem, share * top, np.arange(6), start)
+        assert outcome.certified and whole.certified
+        np.testing.assert_array_equal(outcome.labels, np.arange(6))
+        np.testing.assert_allclose(outcome.theta, whole.theta[whole.labels], atol=1e-7)
+
+
+def test_clients_without_curvature_do_not_set_the_scale():
+    Z, t, codes = make_rows("squared_error", 6)
+    for alpha in (0.0, 0.1):
+        full = make_problem("squared_error", rows=(Z, t, codes), alpha=alpha)
+        some = make_problem("squared_error", 9, rows=(Z, t, codes), alpha=alpha)
+        assert some.curvature() == pytest.approx(full.curvature(), rel=1e-12)
+    nothing = make_problem("squared_error", rows=(0.0 * Z, t, codes), alpha=0.0)
+    assert np.isfinite(nothing.curvature()) and nothing.curvature() > 0

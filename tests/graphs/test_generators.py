@@ -1,0 +1,196 @@
+"""Generators of graphs, and graphs from distances and from rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skcfl.graphs import (
+    chain_graph,
+    complete_graph,
+    distance_graph,
+    kl_graph,
+    knn_graph,
+    star_graph,
+    stochastic_block_model,
+)
+from skcfl.graphs.divergence import kl_divergences
+from skcfl.graphs.graph import _triangle
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_chain_and_star(n):
+    chain, star = chain_graph(n, 0.5), star_graph(n, 2.0)
+    assert chain.n_edges == star.n_edges == n - 1
+    assert chain.components().max() == star.components().max() == 0
+    np.testing.assert_array_equal(chain.tails - chain.heads, 1)
+    assert set(star.heads) <= {0} and star.degrees()[0] == 2.0 * (n - 1)
+
+
+def test_weight_zero_cuts():
+    graph = chain_graph(4, [1.0, 0.0, 2.0])
+    assert graph.components().tolist() == [0, 0, 1, 1]
+    assert graph.weights.tolist() == [1.0, 2.0]
+    assert star_graph(3, [0.0, 1.0]).tails.tolist() == [2]
+
+
+@pytest.mark.parametrize("make", [chain_graph, star_graph])
+def test_refusals_of_chain_and_star(make):
+    with pytest.raises(ValueError, match=r"'n_nodes' parameter .* int in the range \[1, .* Got 0"):
+        make(0)
+    with pytest.raises(ValueError, match=r"weight must be one number .* got shape \(3,\)"):
+        make(3, [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="positive"):
+        make(3, -1.0)
+
+
+@given(st.integers(0, 10**12))
+def test_triangle_numbers_pairs(number):
+    i, j = _triangle(np.array([number]))
+    assert 0 <= i[0] < j[0]
+    assert j[0] * (j[0] - 1) // 2 + i[0] == number
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 1000))
+def test_block_model_is_a_graph(sizes, seed):
+    graph, labels = stochastic_block_model(sizes, 0.6, 0.3, random_state=seed)
+    assert graph.n_nodes == sum(sizes) == len(labels)
+    assert np.bincount(labels).tolist() == sizes
+    assert (graph.heads < graph.tails).all()
+    pairs = graph.heads * graph.n_nodes + graph.tails
+    assert (np.diff(pairs) > 0).all()  # sorted, each once
+
+
+def test_block_model_extremes():
+    graph, labels = stochastic_block_model([4, 3, 2], 1.0, 0.0, weight=0.3)
+    assert graph.n_edges == 6 + 3 + 1 and set(graph.weights) == {0.3}
+    np.testing.assert_array_equal(graph.components(), labels)
+    graph, _ = stochastic_block_model([4, 3], 0.0, 1.0)
+    assert graph.n_edges == 12
+    graph, _ = stochastic_block_model([3, 3], [1.0, 0.0], 0.0)
+    assert graph.n_edges == 3 and graph.tails.max() == 2
+    graph, _ = stochastic_block_model([5, 4], 1.0, 1.0)
+    assert (graph.heads == complete_graph(9).heads).all()
+
+
+def test_block_model_has_its_densities():
+    graph, labels = stochastic_block_model([200, 300], [0.5, 0.2], 0.02, random_state=0)
+    same = labels[graph.heads] == labels[graph.tails]
+    first = same & (labels[graph.heads] == 0)
+    assert first.sum() / (200 * 199 / 2) == pytest.approx(0.5, abs=0.02)
+    assert (same & ~first).sum() / (300 * 299 / 2) == pytest.approx(0.2, abs=0.02)
+    assert (~same).sum() / (200 * 300) == pytest.approx(0.02, abs=0.003)
+    again, _ = stochastic_block_model([200, 300], [0.5, 0.2], 0.02, random_state=0)
+    np.testing.assert_array_equal(again.tails, graph.tails)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(sizes=[0, 3]), "sizes must be positive integers"),
+        (dict(sizes=[2.5]), "sizes must hold integers, got 2.5"),
+        (dict(sizes=[3], p_in=1.5), "'p_in' parameter .* Got 1.5"),
+        (dict(sizes=[3, 3], p_in=[0.1]), "p_in must be one number or one for each of the 2"),
+        (dict(sizes=[3], p_out=-0.1), "'p_out' parameter .* Got -0.1"),
+    ],
+)
+def test_refusals_of_the_block_model(options, message):
+    with pytest.raises(ValueError, match=message):
+        stochastic_block_model(**options)
+
+
+def test_distance_graph_joins_the_nearest():
+    points = np.random.RandomState(0).normal(size=(30, 2))
+    D = np.linalg.norm(points[:, None] - points[None], axis=2)
+    graph, by_points = distance_graph(D, 4), knn_graph(points, 4)
+    np.testing.assert_array_equal(graph.heads, by_points.heads)
+    np.testing.assert_array_equal(graph.tails, by_points.tails)
+    np.testing.assert_allclose(
+        graph.weights,
+        np.exp(-D[graph.heads, graph.tails] / np.median(D[graph.heads, graph.tails])),
+    )
+    assert distance_graph(D, 100).n_edges == 30 * 29 // 2
+
+
+def test_distance_graph_limits():
+    D = np.array([[0.0, 1.0, np.inf], [1.0, 0.0, np.inf], [np.inf, np.inf, 0.0]])
+    graph = distance_graph(D, 2, scale=1.0)
+    assert graph.n_edges == 1 and graph.components().tolist() == [0, 0, 1]
+    assert distance_graph(np.zeros((3, 3)), 1).weights.tolist() == [1.0, 1.0]
+    assert distance_graph(np.zeros((1, 1))).n_edges == 0
+
+
+@pytest.mark.parametrize(
+    "distances, options, message",
+    [
+        (np.zeros((2, 3)), {}, "square"),
+        (np.zeros(3), {}, "square"),
+        ([[0.0, -1.0], [-1.0, 0.0]], {}, "non-negative"),
+        ([[0.0, np.nan], [np.nan, 0.0]], {}, "NaN"),
+        ([[0.0, 1.0], [2.0, 0.0]], {}, "symmetric"),
+        (np.zeros((2, 2)), dict(n_neighbors=0), "'n_neighbors' parameter .* Got 0"),
+        (np.zeros((2, 2)), dict(scale=0.0), "'scale' parameter .* Got 0.0"),
+    ],
+)
+def test_refusals_of_distance_graph(distances, options, message):
+    with pytest.raises(ValueError, match=message):
+        distance_graph(distances, **options)
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_divergence_of_gaussians(k):
+    """N(0, I) from N(mu, I): |mu|^2 / 2; N(0, 1) from N(0, s^2): log s + 1 / (2 s^2) - 1/2."""
+    rng = np.random.RandomState(0)
+    n = 4000
+    X = rng.normal(size=(3 * n, 2))
+    X[n : 2 * n] += [1.0, 0.5]
+    X[2 * n :] *= 1.3
+    ids, D = kl_divergences(X, np.repeat(["p", "q", "r"], n), k)
+    assert ids.tolist() == ["p", "q", "r"]
+    assert D[0, 1] == pytest.approx(0.625, abs=0.08)
+    assert D[1, 0] == pytest.approx(0.625, abs=0.08)
+    assert D[0, 2] == pytest.approx(2 * (np.log(1.3) + 0.5 / 1.69 - 0.5), abs=0.06)
+    assert D[2, 0] == pytest.approx(2 * (-np.log(1.3) + 0.845 - 0.5), abs=0.06)
+    assert (np.diag(D) == 0).all()
+
+
+def test_divergence_row_by_row():
+    """Against the formula, written out."""
+    rng = np.random.RandomState(1)
+    P, Q = rng.normal(size=(12, 3)), rng.normal(size=(9, 3)) + 0.5
+    k, total = 2, 0.0
+    for i, x in enumerate(P):
+        rho = np.sort(np.linalg.norm(np.delete(P, i, axis=0) - x, axis=1))[k - 1]
+        nu = np.sort(np.linalg.norm(Q - x, axis=1))[k - 1]
+        total += np.log(nu / rho)
+    expected = 3 / 12 * total + np.log(9 / 11)
+    groups = np.repeat([7, 8], [12, 9])
+    order = rng.permutation(21)
+    _, D = kl_divergences(np.vstack([P, Q])[order], groups[order], k)
+    assert D[0, 1] == pytest.approx(expected)
+
+
+def test_kl_graph_finds_the_clusters():
+    rng = np.random.RandomState(2)
+    labels = np.arange(12) % 3
+    groups = np.repeat(np.arange(12), 40)
+    X = rng.normal(size=(480, 2)) + 4.0 * np.eye(3)[labels[groups]][:, :2]
+    graph = kl_graph(X, groups, n_neighbors=3)
+    assert (labels[graph.heads] == labels[graph.tails]).all()
+    assert graph.components().max() == 2
+    assert (graph.weights > 0).all() and (graph.weights <= 1).all()
+    # Rows that coincide, clients that are copies of each other: finite weights.
+    copies = kl_graph(np.vstack([X[:80], X[:80]]), np.repeat(np.arange(4), 40), n_neighbors=2)
+    assert np.isfinite(copies.weights).all()
+
+
+def test_refusals_of_kl_graph():
+    X = np.zeros((5, 2))
+    with pytest.raises(ValueError, match="more than k=1 rows, got 1 of 'b'"):
+        kl_graph(X, ["a", "a", "a", "a", "b"])
+    with pytest.raises(ValueError, match="'k' parameter .* Got 0"):
+        kl_graph(X, [0, 0, 0, 1, 1], k=0)
+    with pytest.raises(ValueError, match="X must be a two-dimensional array"):
+        kl_graph(X.ravel(), np.zeros(10))
+    with pytest.raises(ValueError, match="X must be finite"):
+        kl_graph(X * np.nan, [0, 0, 0, 1, 1])

@@ -1,0 +1,289 @@
+"""The shared Newton iteration and the linear solvers below it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+
+from skcfl.numerics.newton import conjugate_gradients, invert_scaled, newton, solve_scaled
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Oracle:
+    """Functions given one by one, as triples of value, gradient and curvature matrix."""
+
+    def __init__(self, functions):
+        self.functions, self.points, self.values = functions, 0, 0
+
+    def at(self, x):
+        self.points += 1
+        self.x = x.copy()
+        results = [f(p) for f, p in zip(self.functions, x, strict=True)]
+        self.H = np.stack([H for *_, H in results])
+        return np.array([v for v, *_ in results]), np.stack([g for _, g, _ in results])
+
+    def direction(self, g, damping):
+        self.damping = damping
+        return -solve_scaled(self.H, g)
+
+    def along(self, step, t):
+        self.values += 1
+        x = self.x + t[:, None] * step
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array([f(p)[0] for f, p in zip(self.functions, x, strict=True)])
+
+
+def quadratic(H, b):
+    return lambda x: (0.5 * x @ H @ x - b @ x, H @ x - b, H)
+
+
+def exponential(A, b, alpha=1e-3):
+    """Poisson-like: curvature without bound, overflow from far starts."""
+
+    def f(x):
+        z = A @ x
+        with np.errstate(over="ignore", invalid="ignore"):
+            e = np.exp(z)
+            value = e.sum() - b @ x + 0.5 * alpha * x @ x
+            H = (A.T * np.minimum(e, 1e300)) @ A + alpha * np.eye(len(x))
+            return value, A.T @ e - b + alpha * x, H
+
+    return f
+
+
+def positive_definite(rng, p, condition=1e3):
+    Q, _ = np.linalg.qr(rng.normal(size=(p, p)))
+    return (Q * np.geomspace(1, condition, p)) @ Q.T
+
+
+@settings(max_examples=30)
+@given(seed=seeds, m=st.integers(1, 5), p=st.integers(1, 6))
+def test_quadratics_take_one_step_and_refinements(seed, m, p):
+    rng = np.random.default_rng(seed)
+    H = [positive_definite(rng, p) for _ in range(m)]
+    b = rng.normal(size=(m, p))
+    oracle = Oracle([quadratic(*args) for args in zip(H, b, strict=True)])
+    x, decrement, converged = newton(oracle, rng.normal(size=(m, p)), np.ones(m))
+    assert converged.all()
+    assert oracle.points <= 5
+    assert_allclose(x, np.linalg.solve(np.stack(H), b[:, :, None])[:, :, 0], rtol=1e-9, atol=1e-12)
+    assert (decrement <= 1e-16).all()
+
+
+@settings(max_examples=20)
+@given(seed=seeds)
+def test_a_function_is_minimised_as_if_it_were_alone(seed):
+    """Easy and hard functions side by side, starts from which exp overflows."""
+    rng = np.random.default_rng(seed)
+    p, functions = 3, []
+    for _ in range(4):
+        A = rng.normal(size=(8, p))
+        functions.append(exponential(A, A.T @ rng.poisson(2.0, size=8)))
+    functions.append(quadratic(positive_definite(rng, p), rng.normal(size=p)))
+    start = rng.normal(size=(5, p))
+    together, _, converged = newton(Oracle(functions), start, np.ones(5))
+    assert converged.all()
+    for i, f in enumerate(functions):
+        alone, _, ok = newton(Oracle([f]), start[i : i + 1], np.ones(1))
+        assert ok.all()
+        assert_allclose(together[i], alone[0], rtol=1e-9, atol=1e-10)
+        reference = minimize(lambda x, f=f: f(x)[:2], alone[0], jac=True, tol=1e-14)
+        assert f(alone[0])[0] <= reference.fun + 1e-12 * (1 + abs(reference.fun))
+        assert np.abs(f(alone[0])[1]).max() <= 1e-10 * (1 + abs(f(alone[0])[0]))
+
+
+def test_steps_that_overflow_are_cut_back():
+    f = exponential(np.array([[1.0]]), np.array([1e6]), alpha=0.0)
+    x, _, converged = newton(Oracle([f]), np.zeros((1, 1)), np.ones(1))
+    assert converged.all()
+    assert_allclose(x, np.log(1e6), rtol=1e-12)
+
+
+def test_a_function_without_minimum_is_given_up():
+    """Linear, with a curvature that vanishes on the way: values fall for ever."""
+    endless = lambda x: (x.sum(), np.ones(2), np.eye(2) / (1 + x @ x))  # noqa: E731
+    oracle = Oracle([endless, quadratic(np.eye(2), np.ones(2))])
+    x, _, converged = newton(oracle, np.zeros((2, 2)), np.ones(2))
+    assert_array_equal(converged, [False, True])
+    assert_allclose(x[1], 1.0, rtol=1e-14)
+    assert oracle.points < 100
+
+
+def test_a_start_that_is_no_number_is_not_called_converged():
+    oracle = Oracle([quadratic(np.eye(2), np.ones(2))] * 2)
+    x, _, converged = newton(oracle, np.array([[np.nan, 0.0], [0.0, 0.0]]), np.ones(2))
+    assert_array_equal(converged, [False, True])
+    assert_allclose(x[1], 1.0)
+
+
+def test_max_iter_is_told():
+    f = exponential(np.array([[1.0]]), np.array([1e-8]), alpha=0.0)
+    _, decrement, converged = newton(Oracle([f]), np.full((1, 1), 10.0), np.ones(1), max_iter=5)
+    assert not converged.any()
+    assert decrement[0] > 1.0
+
+
+def test_ascent_directions_are_never_taken_for_the_minimum():
+    class Wrong(Oracle):
+        def direction(self, g, damping):
+            return g
+
+    f = quadratic(np.eye(2), np.ones(2))
+    x, _, converged = newton(Wrong([f]), np.zeros((1, 2)), np.ones(1))
+    assert not converged.any()
+    assert f(x[0])[0] <= 1e-12
+
+
+def test_damping_rises_where_steps_overshoot_and_falls_again():
+    """Absolute values, rounded: exact curvature is zero almost everywhere."""
+    delta, seen = 1e-3, []
+
+    class Robust(Oracle):
+        def direction(self, g, damping):
+            seen.append(damping[0])
+            r = self.x - target
+            h = np.where(np.abs(r) <= delta, 1.0, damping[:, None] * delta / np.abs(r))
+            return -g / h.mean(axis=1, keepdims=True)
+
+    target = np.array([[0.0, 1.0, 50.0, 1e3, 1e5]])
+
+    def f(x):
+        r = x - target[0]
+        inner = np.minimum(np.abs(r), delta)
+        value = (inner * (np.abs(r) - inner / 2)).mean()
+        return value, np.array([np.clip(r, -delta, delta).mean()]), np.eye(1)
+
+    x, _, converged = newton(Robust([f]), np.full((1, 1), 777.0), np.full(1, f(np.zeros(1))[0]))
+    assert converged.all()
+    assert_allclose(x, 50.0, atol=delta)
+    assert max(seen) > 1e-6
+    assert seen[-1] < max(seen)
+
+
+# -------------------------------------------------------------------------- linear systems
+
+
+@settings(max_examples=30)
+@given(seed=seeds, p=st.integers(1, 8))
+def test_solve_scaled_does_not_see_units(seed, p):
+    rng = np.random.default_rng(seed)
+    H, x = positive_definite(rng, p), rng.normal(size=p)
+    units = 10.0 ** rng.uniform(-6, 6, size=p)
+    scaled = H * units[:, None] * units
+    found = solve_scaled(scaled[None], (scaled @ (x / units))[None])[0] * units
+    assert_allclose(found, x, rtol=1e-8, atol=1e-9)
+
+
+@settings(max_examples=30)
+@given(seed=seeds, p=st.integers(2, 8))
+def test_solve_scaled_solves_singular_systems_in_their_range(seed, p):
+    rng = np.random.default_rng(seed)
+    U = rng.normal(size=(p - 1, p))
+    H = U.T @ U
+    g = H @ rng.normal(size=p)
+    x = solve_scaled(H[None], g[None])[0]
+    assert np.isfinite(x).all()
+    assert_allclose(H @ x, g, rtol=1e-8, atol=1e-9 * np.abs(g).max())
+
+
+def test_solve_scaled_steps_along_the_slope_where_nothing_is_curved():
+    H, g = np.zeros((1, 2, 2)), np.array([[3.0, -4.0]])
+    assert_array_equal(solve_scaled(H, g), g)
+
+
+@settings(max_examples=30)
+@given(seed=seeds, m=st.integers(1, 4), p=st.integers(1, 8))
+def test_conjugate_gradients_solve_and_precondition(seed, m, p):
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** rng.uniform(-2, 2, size=(m, p))
+    H = np.stack([positive_definite(rng, p, 10.0) for _ in range(m)])
+    H = H * units[:, :, None] * units[:, None, :]
+    g = rng.normal(size=(m, p))
+    calls = []
+
+    def product(u):
+        calls.append(1)
+        return np.einsum("ijk,ik->ij", H, u)
+
+    diagonal = np.einsum("ijj->ij", H)
+    x = conjugate_gradients(product, diagonal, g, 200, tol=np.full(m, 1e-12))
+    assert_allclose(product(x), g, rtol=0, atol=1e-10 * np.abs(g).max())
+    assert len(calls) <= 3 * p + 10
+
+
+@settings(max_examples=20)
+@given(seed=seeds, p=st.integers(1, 8))
+def test_the_inverse_is_the_best_preconditioner(seed, p):
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** rng.uniform(-3, 3, size=p)
+    H = (positive_definite(rng, p, 100.0) * units[:, None] * units)[None]
+    g = rng.normal(size=(1, p)) * units
+    inverse, calls = invert_scaled(H), []
+    assert_allclose(inverse[0] @ H[0] * units[:, None] / units, np.eye(p), atol=1e-4)
+
+    def product(u):
+        calls.append(1)
+        return np.einsum("ijk,ik->ij", H, u)
+
+    x = conjugate_gradients(
+        product,
+        np.einsum("ijj->ij", H),
+        g,
+        200,
+        tol=np.full(1, 1e-10),
+        precondition=lambda r: np.einsum("ijk,ik->ij", inverse, r),
+    )
+    assert_allclose(product(x), g, rtol=0, atol=1e-9 * np.abs(g).max())
+    assert len(calls) <= 6
+
+
+def test_gives_up_where_progress_stalls():
+    """Of x^6 every step leaves a quarter of the decrement; a quadratic is solved to the end."""
+
+    def flat(x):
+        return (x**6).sum(), 6 * x**5, np.diag(30 * x**4)
+
+    start = np.array([[1.0, 2.0]])
+    oracle = Oracle([flat])
+    _, _, converged = newton(oracle, start, np.ones(1), stall=0.2, max_iter=100)
+    assert not converged[0] and oracle.points == 2
+    assert newton(oracle, start, np.ones(1), max_iter=100)[2][0]
+    oracle = Oracle([quadratic(np.eye(2), np.ones(2))])
+    x, _, converged = newton(oracle, start, np.ones(1), stall=0.2)
+    assert converged[0]
+    assert_allclose(x, np.ones((1, 2)), atol=1e-12)
+
+
+def test_conjugate_gradients_never_ascend():
+    """Every iterate is a descent direction, whatever number of products is allowed."""
+    rng = np.random.default_rng(0)
+    H, g = positive_definite(rng, 30, 1e6), rng.normal(size=(1, 30))
+    for k in (1, 2, 5, 20):
+        x = conjugate_gradients(lambda u: u @ H, np.ones((1, 30)), g, k)
+        assert g[0] @ x[0] > 0
+
+
+def test_conjugate_gradients_of_zero_and_of_flat_systems():
+    g = np.array([[0.0, 0.0], [1.0, 1.0]])
+    x = conjugate_gradients(lambda u: u * [[1.0], [0.0]], np.ones((2, 2)), g, 50)
+    assert_array_equal(x, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_newton_directions_need_less_accuracy_far_from_the_minimum(size):
+    rng = np.random.default_rng(0)
+    H, calls = positive_definite(rng, 60, 1e4), []
+
+    def product(u):
+        calls.append(1)
+        return u @ H
+
+    g = rng.normal(size=(1, 60)) * size
+    x = conjugate_gradients(product, np.ones((1, 60)), g, 500)
+    norm = np.linalg.norm(g)
+    assert np.linalg.norm(g - x @ H) <= min(0.1, norm / (1 + norm)) * norm * (1 + 1e-6)
+    if size > 1e-6:
+        assert len(calls) < 60

@@ -1,0 +1,193 @@
+"""The search for the number of clusters: folds, candidates, and what decides."""
+
+import numpy as np
+import pytest
+
+from skcfl import (
+    CLoVERegressor,
+    FedAvgRegressor,
+    IFCAClassifier,
+    IFCARegressor,
+    LocalModelsRegressor,
+)
+from skcfl.datasets import make_clustered_regression
+from skcfl.federation.inprocess import ClientPool
+from skcfl.models import LinearModel
+from skcfl.rounds import starts as _starts
+from skcfl.rounds.alone import solve_local
+from skcfl.rounds.number import find_n_clusters
+
+METHODS = [IFCARegressor, CLoVERegressor]
+
+
+def regression(seed=0, **options):
+    options = {"n_clients": 12, "n_clusters": 3, "n_features": 4} | options
+    return make_clustered_regression(random_state=seed, **options)
+
+
+def continuum(n_clients=12, n_rows=30, spread=5.0, seed=0):
+    """Clients whose slopes are normal draws."""
+    rng = np.random.RandomState(seed)
+    codes = np.repeat(np.arange(n_clients), n_rows)
+    X = rng.standard_normal((len(codes), 3))
+    slopes = spread * rng.standard_normal((n_clients, 3))
+    y = np.einsum("rd,rd->r", X, slopes[codes]) + 0.1 * rng.standard_normal(len(codes))
+    return X, y, codes
+
+
+@pytest.mark.parametrize("Method", METHODS)
+def test_one_model_a_client_wins_where_all_differ(Method):
+    X, y, codes = continuum()
+    model = Method(random_state=0).fit(X, y, groups=codes)
+    local = LocalModelsRegressor().fit(X, y, groups=codes)
+    assert model.n_clusters_ == 12
+    np.testing.assert_allclose(model.coef_, local.coef_, rtol=1e-9)
+    assert model.alpha_ == pytest.approx(local.alpha_)
+    assert model.model_.alpha_ == model.alpha_
+
+
+@pytest.mark.parametrize("Method", METHODS)
+def test_one_model_wins_where_nobody_differs(Method):
+    data = regression(1, n_clusters=1, noise=1.0)
+    model = Method(random_state=0).fit(data.X, data.y, groups=data.groups)
+    fed = FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
+    np.testing.assert_allclose(model.coef_, fed.coef_, rtol=1e-9)
+    np.testing.assert_array_equal(model.search_["n_clusters"], [1, 2, 3, 12])
+    assert model.alpha_ == pytest.approx(fed.alpha_)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("n_clusters", [1, 3])
+def test_five_rows_a_client_tell_clusters(n_clusters, seed):
+    options = {"n_clients": 20, "n_samples": 5, "noise": 1.0 if n_clusters == 1 else 0.1}
+    data = regression(seed, n_clusters=n_clusters, **options)
+    model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert model.n_clusters_ == n_clusters
+
+
+@pytest.mark.parametrize("Method", METHODS)
+def test_five_rows_a_client_without_clusters(Method):
+    """Folds leave four rows to fit four parameters to."""
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(20), 5)
+    X, slopes = rng.standard_normal((100, 3)), rng.standard_normal((20, 3))
+    y = np.einsum("rd,rd->r", X, slopes[codes]) + rng.standard_normal(100)
+    new = rng.standard_normal((2000, 3))
+    groups = rng.randint(20, size=2000)
+    target = np.einsum("rd,rd->r", new, slopes[groups])
+
+    def error(model):
+        model.fit(X, y, groups=codes)
+        return np.mean((model.predict(new, groups=groups) - target) ** 2)
+
+    ends = error(FedAvgRegressor()), error(LocalModelsRegressor())
+    assert error(Method(random_state=0)) <= 1.02 * min(ends)
+
+
+def test_losses_are_those_of_models_of_all_rows():
+    """Burman's correction, by hand for one model a client."""
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(6), 4)
+    X = rng.standard_normal((24, 1))
+    y = X[:, 0] * codes + rng.standard_normal(24)
+    model = LinearModel(alpha=0.05).bind(1, dtype=float)
+
+    def make():
+        return ClientPool(model, X, y, codes, 6)
+
+    def fit(pool, n_clusters, start, candidates, drawn):
+        result = solve_local(pool)
+        result.cluster_params = result.params = pool.solve()[0]
+        return result
+
+    def losses(pool, W):
+        return pool.client_weights @ (pool.objectives(W) - pool.penalties(W))
+
+    found = find_n_clusters(make(), fit, np.random.RandomState(3), local=solve_local, grow=False)
+    search = found.extra["search"]
+    pool, total = make(), 0.0
+    all_rows = pool.solve()[0]
+    for train, held in pool.deal_folds(10, np.random.RandomState(3)):
+        W = train.solve()[0]
+        change = pool.objectives(all_rows) - pool.penalties(all_rows)
+        change -= pool.objectives(W) - pool.penalties(W)
+        total += losses(held, W) + held.client_weights @ change
+    last = search["held_out_loss"][search["n_clusters"] == 6]
+    np.testing.assert_allclose(last, total / 24)
+
+
+def test_counts_have_no_fractions_of_a_loss():
+    """Means of 200: what clusters gain is next to nothing of a loss whose zero means nothing."""
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(8), 30)
+    X = rng.standard_normal((240, 1))
+    y = rng.poisson(200 * np.exp(0.05 * (-1.0) ** codes)).astype(float)
+    model = IFCARegressor(loss="poisson", random_state=0).fit(X, y, groups=codes)
+    np.testing.assert_array_equal(model.labels_, codes[::30] % 2)
+
+
+def test_each_number_has_its_prior():
+    data = regression(2)
+    model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    fed = FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
+    assert model.n_clusters_ == 3
+    assert model.alpha_ == pytest.approx(3 * fed.alpha_)
+    told = IFCARegressor(3, random_state=0).fit(data.X, data.y, groups=data.groups)
+    np.testing.assert_allclose(model.params_, told.params_, atol=1e-8)
+    given = IFCARegressor(alpha=0.01, random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert given.alpha_ == 0.01
+
+
+def test_numbers_that_were_stepped_over_are_tried():
+    data = regression(3, n_clients=36, n_clusters=9, n_features=6, separation=8.0)
+    model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert model.n_clusters_ == 9
+    assert {8, 9, 10} <= set(model.search_["n_clusters"].tolist())
+
+
+@pytest.mark.parametrize("sizes", [[1] * 6, [1, 1, 2, 2, 3, 3], [1, 40, 40, 2]])
+@pytest.mark.parametrize("Method", [*METHODS, IFCAClassifier])
+def test_clients_of_one_to_three_rows(Method, sizes):
+    rng = np.random.RandomState(0)
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    X = rng.standard_normal((len(codes), 2))
+    y = X[:, 0] + 0.1 * rng.standard_normal(len(codes))
+    y = np.arange(len(y)) % 3 > 0 if Method is IFCAClassifier else y
+    model = Method(random_state=0).fit(X, y, groups=codes)
+    assert np.isfinite(model.params_).all()
+    if max(sizes) == 1:
+        # Nobody can judge.
+        assert model.n_clusters_ == 1
+
+
+def test_rows_that_a_client_was_fitted_to_do_not_judge_it():
+    """Clients of one row have it in all training folds: their own models would look perfect."""
+    rng = np.random.RandomState(0)
+    X = rng.standard_normal((60, 2))
+    y = X[:, 0] + rng.standard_normal(60)
+    codes = np.concatenate([np.arange(40), 40 + np.arange(20) // 10])
+    model = IFCARegressor(random_state=0).fit(X, y, groups=codes)
+    assert model.n_clusters_ < 42
+
+
+def test_shared_layers_leave_out_one_model_a_client():
+    data = regression(4, n_clients=4, n_samples=20)
+    options = {"hidden_layer_sizes": (4,), "max_iter": 2, "random_state": 0, "tol": 0}
+    apart = IFCARegressor(**options).fit(data.X, data.y, groups=data.groups)
+    shared = IFCARegressor(shared_layers=1, **options).fit(data.X, data.y, groups=data.groups)
+    assert shared.n_clusters_ <= 4
+    assert len(shared.search_["n_clusters"]) <= len(apart.search_["n_clusters"])
+
+
+@pytest.mark.parametrize("n_clusters", ["auto", 3])
+@pytest.mark.parametrize("Method", METHODS)
+def test_many_clients_search_by_a_sample(Method, n_clusters, monkeypatch):
+    data = regression(5, n_clients=40, n_samples=20)
+    whole = Method(n_clusters, random_state=0).fit(data.X, data.y, groups=data.groups)
+    monkeypatch.setattr(_starts, "SAMPLE", 12)
+    some = Method(n_clusters, random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert some.n_clusters_ == whole.n_clusters_ == 3
+    np.testing.assert_array_equal(some.labels_, whole.labels_)
+    np.testing.assert_allclose(some.params_, whole.params_, atol=1e-8)
+    # Most of the clients were spared the training of starts.
+    assert some.floats_up_ < whole.floats_up_

@@ -1,0 +1,295 @@
+"""Pooled problems of clusters: Newton on messages against fits of the pooled rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+
+import skcfl.rounds.polish
+from skcfl.federation.inprocess import ClientPool
+from skcfl.models import LinearModel, Location
+from skcfl.rounds.polish import solve_pooled
+
+seeds = st.integers(0, 2**32 - 1)
+SIZES = [12, 5, 0, 30, 1, 8, 20]
+LABELS = np.array([0, 1, 0, 2, 1, 2, 0])
+ALPHA = 0.03
+DELTA = 0.8
+LOSSES = ["squared_error", "huber", "poisson", "log_loss", "log_loss-3", "squared_hinge-3"]
+LOCATIONS = ["location_squared_error", "location_huber"]
+
+
+class Problem:
+    def __init__(self, loss, seed=0, sizes=SIZES, d=4, alpha=ALPHA, units=1.0):
+        rng = self.rng = np.random.default_rng(seed)
+        name, _, classes = loss.partition("-")
+        self.m, self.d, self.C = len(sizes), d, int(classes or 2)
+        self.codes = np.repeat(np.arange(self.m), sizes)
+        n = len(self.codes)
+        self.X = rng.normal(size=(n, d)) * units
+        self.weights = rng.integers(1, 4, size=n).astype(float)
+        z = self.X / units @ rng.normal(size=d) / np.sqrt(d) + rng.normal(size=n)
+        self.k = None
+        if name in ("log_loss", "squared_hinge"):
+            self.y, self.k = rng.integers(self.C, size=n), self.C
+        elif name.startswith("location"):
+            self.y = None
+        else:
+            self.y = rng.poisson(np.exp(z)).astype(float) if name == "poisson" else 3 * z
+        if self.y is None:
+            self.model = Location(loss=name.removeprefix("location_"), delta=DELTA)
+        else:
+            self.model = LinearModel(loss=name, alpha=alpha, delta=DELTA)
+
+    def pool(self, form=np.asarray, dtype=float):
+        bound = self.model.bind(self.d, self.k, dtype)
+        X = form(self.X.astype(dtype))
+        return ClientPool(bound, X, self.y, self.codes, self.m, self.weights)
+
+    def rows(self, k, labels=LABELS, uniform=False):
+        """Rows of a cluster with their weights in its objective, which sum to 1."""
+        mine = np.isin(self.codes, np.flatnonzero(labels == k))
+        w = self.weights[mine]
+        if uniform:
+            w = w / np.bincount(self.codes, self.weights, self.m)[self.codes[mine]]
+        return self.X[mine], None if self.y is None else self.y[mine], w / w.sum()
+
+
+def assert_stationary(pool, labels, theta, weights, atol=1e-9):
+    g = pool.gradients(theta[labels])
+    for k in np.unique(labels):
+        mine = labels == k
+        share = weights[mine] / weights[mine].sum()
+        assert_allclose(share @ g[mine], 0.0, atol=atol)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("uniform", [False, True], ids=["n_i", "uniform"])
+def test_clusters_are_scikit_learn_s_fits_of_their_rows(form, uniform):
+    makers = {
+        "squared_error": lambda n: Ridge(alpha=ALPHA * n),
+        "poisson": lambda n: PoissonRegressor(alpha=ALPHA, tol=1e-12, max_iter=1000),
+        "log_loss": lambda n: LogisticRegression(
+            C=1 / (ALPHA * n), solver="newton-cg", tol=1e-12, max_iter=1000
+        ),
+    }
+    makers["log_loss-3"] = makers["log_loss"]
+    for loss, make in makers.items():
+        problem = Problem(loss)
+        pool = problem.pool(form)
+        # Only clients with rows have a say; one weight each, or their rows' weights.
+        weights = (pool.client_sizes > 0).astype(float) if uniform else None
+        theta, converged, decrement = solve_pooled(
+            pool, LABELS, np.zeros((3, pool.n_params)), weights
+        )
+        assert converged
+        assert decrement <= 1e-11
+        found = pool.model.coefficients(theta)
+        for k in range(3):
+            X, y, w = problem.rows(k, uniform=uniform)
+            reference = make(len(X)).fit(X, y, w * len(X))
+            coef, intercept = found["coef"][k], found["intercept"][k]
+            assert_allclose(np.ravel(coef), np.ravel(reference.coef_), rtol=1e-6, atol=1e-7)
+            assert_allclose(
+                np.ravel(intercept), np.ravel(reference.intercept_), rtol=1e-6, atol=1e-7
+            )
+
+
+@pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
+@settings(max_examples=6)
+@given(seed=seeds, K=st.integers(1, 4), scale=st.sampled_from([0.0, 1.0, 30.0]))
+def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
+    problem = Problem(loss, seed)
+    pool = problem.pool()
+    rng = problem.rng
+    labels = rng.integers(K, size=problem.m)
+    weights = rng.uniform(0.1, 2, size=problem.m)
+    start = scale * rng.normal(size=(K, pool.n_params))
+    kept = start.copy()
+    theta, converged, _ = solve_pooled(pool, labels, start, weights)
+    assert converged
+    assert_array_equal(start, kept)
+    assert_stationary(pool, labels, theta, weights)
+    # A cluster without clients keeps its model.
+    for k in np.setdiff1d(np.arange(K), labels):
+        assert_array_equal(theta[k], start[k])
+
+
+@pytest.mark.parametrize("loss", ["huber", "squared_hinge-3", *LOCATIONS])
+def test_other_losses_against_scipy(loss):
+    problem = Problem(loss)
+    pool = problem.pool()
+    theta, _, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
+    for k in range(3):
+        X, y, w = problem.rows(k)
+        whole = ClientPool(pool.model, X, y, np.zeros(len(X), int), 1, w)
+
+        def f(x, whole=whole):
+            value, gradient = whole.objectives_gradients(x[None])
+            return value[0], gradient[0]
+
+        best = minimize(f, np.zeros(pool.n_params), jac=True, options={"gtol": 1e-11})
+        assert f(theta[k])[0] <= best.fun + 1e-10
+        assert_allclose(theta[k], best.x, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
+def test_one_client_a_cluster_is_solved_alone(loss):
+    problem = Problem(loss, sizes=[20, 40, 30])
+    pool = problem.pool()
+    theta, converged, _ = solve_pooled(pool, np.arange(3), np.zeros((3, pool.n_params)))
+    assert converged
+    alone, _ = pool.solve()
+    assert_allclose(pool.objectives(theta), pool.objectives(alone), rtol=1e-12)
+    assert_allclose(theta, alone, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
+def test_products_are_hessians(loss, monkeypatch):
+    """Models of many parameters take conjugate gradients."""
+    problem = Problem(loss)
+    few = problem.pool()
+    start = problem.rng.normal(size=(3, few.n_params))
+    wanted, _, _ = solve_pooled(few, LABELS, start)
+    monkeypatch.setattr(skcfl.rounds.polish, "MAX_DENSE", 1)
+    many = problem.pool()
+    monkeypatch.delattr(ClientPool, "hessians")
+    found, converged, _ = solve_pooled(many, LABELS, start)
+    assert converged
+    assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+def test_a_thousand_parameters(loss):
+    problem = Problem(loss, sizes=[60, 40], d=1100, alpha=0.1)
+    pool = problem.pool()
+    assert pool.n_params > 1024
+    theta, converged, _ = solve_pooled(pool, np.zeros(2, int), np.zeros((1, pool.n_params)))
+    assert converged
+    assert_stationary(pool, np.zeros(2, int), theta, pool.client_weights)
+
+
+def test_clients_and_clusters_that_weigh_nothing():
+    problem = Problem("log_loss")
+    pool = problem.pool()
+    weights = np.array([1.0, 0.0, 0.0, 2.0, 0.0, 1.0, 3.0])
+    theta, converged, _ = solve_pooled(pool, LABELS, np.ones((3, pool.n_params)), weights)
+    assert converged
+    assert np.isfinite(theta).all()
+    # Without client 1 nor 4 cluster 1 has its clients' objectives with equal weights.
+    assert_stationary(pool, LABELS, theta, np.where(LABELS == 1, 1.0, weights))
+
+
+def test_a_client_without_rows_alone_in_its_cluster():
+    """Nothing asks for a model: the start is returned."""
+    problem = Problem("squared_error")
+    pool = problem.pool()
+    labels = np.where(pool.client_sizes > 0, 0, 1)
+    theta, converged, _ = solve_pooled(pool, labels, np.ones((2, pool.n_params)))
+    assert converged
+    assert_array_equal(theta[1], 1.0)
+    others = pool.subset(labels == 0)
+    alone, _, _ = solve_pooled(others, np.zeros(others.n_clients, int), theta[:1])
+    assert_allclose(theta[:1], alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e8])
+def test_models_that_diverged_are_no_start(bad):
+    for loss in ("poisson", "log_loss", "squared_error"):
+        problem = Problem(loss)
+        pool = problem.pool()
+        wanted, _, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
+        start = np.zeros((3, pool.n_params))
+        start[1] = bad
+        theta, converged, _ = solve_pooled(pool, LABELS, start)
+        assert converged
+        assert_allclose(theta, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_columns_in_unlike_units(loss):
+    units = np.array([1e-3, 1e-1, 1e2, 1e4])
+    problem = Problem(loss, units=units, alpha=1e-4)
+    pool = problem.pool()
+    theta, converged, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
+    assert converged
+    scale = np.tile(np.append(units, 1.0), pool.model.n_outputs)
+    g = pool.gradients(theta[LABELS]) / scale
+    for k in range(3):
+        mine = LABELS == k
+        share = pool.client_weights[mine] / pool.client_weights[mine].sum()
+        assert_allclose(share @ g[mine], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [1.0, 1e3, 1e6])
+def test_huber_of_targets_in_any_unit(noise):
+    problem = Problem("huber", sizes=[30, 20, 5])
+    problem.y = 1e4 * noise + noise * problem.y
+    pool = problem.pool()
+    labels = np.array([0, 0, 1])
+    theta, converged, _ = solve_pooled(pool, labels, np.zeros((2, pool.n_params)))
+    assert converged
+    assert_stationary(pool, labels, theta, pool.client_weights, atol=1e-6)
+
+
+def test_far_away_locations():
+    for loss in LOCATIONS:
+        problem = Problem(loss)
+        near, _, _ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
+        problem.X = problem.X + 1e6
+        far, converged, _ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
+        assert converged
+        assert_allclose(far - 1e6, near, atol=1e-6)
+
+
+def test_float32_rows_are_solved_in_double():
+    for loss in ("log_loss", "squared_error"):
+        problem = Problem(loss)
+        problem.X = problem.X.astype(np.float32).astype(float)
+        if problem.y.dtype.kind == "f":
+            problem.y = problem.y.astype(np.float32).astype(float)
+        problem.weights[:] = 1.0
+        start = np.zeros((3, 5))
+        wanted, _, _ = solve_pooled(problem.pool(), LABELS, start)
+        found, converged, _ = solve_pooled(problem.pool(dtype=np.float32), LABELS, start)
+        assert converged
+        assert found.dtype == np.float64
+        # The weights 1 / n_i of rows are stored in single precision.
+        assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_short_of_iterations_is_told():
+    problem = Problem("log_loss")
+    pool = problem.pool()
+    _, converged, decrement = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)), max_iter=1)
+    assert not converged
+    assert decrement > 1e-6
+
+
+def test_steps_are_recorded_and_booked():
+    problem = Problem("log_loss")
+    pool = problem.pool()
+    n, p = problem.m, pool.n_params
+    steps = []
+    pool.ledger.since_mark()
+    theta, _, _ = solve_pooled(
+        pool, LABELS, np.zeros((3, p)), record=lambda value, change: steps.append((value, change))
+    )
+    values, changes = np.array(steps).T
+    assert len(steps) >= 3
+    assert (np.diff(values) <= 1e-12).all()
+    mean = np.average(pool.objectives(theta[LABELS]), weights=pool.client_weights)
+    assert_allclose(values[-1], mean, rtol=1e-9)
+    assert changes[-1] < 1e-6
+    up, down = pool.ledger.since_mark()
+    # Values and gradients at every point, Hessians at every step, and the objectives above.
+    triangle = p * (p + 1) // 2
+    m = int((~pool.without_rows).sum())  # the others are not asked
+    points = (up - n - len(steps) * m * triangle) / (m + m * p)
+    assert points == int(points)
+    assert len(steps) <= points <= 2 * len(steps) + 2
+    assert down == m * p * (points + len(steps)) + n * p
