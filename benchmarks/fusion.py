@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import complete_graph, knn_graph
@@ -49,7 +49,7 @@ def make_problem(n_clients, d, n_rows, loss, graph, rows):
     X, y, codes = rows
     n_classes = None if loss == "squared_error" else 2
     model = LinearModel(loss=loss, alpha=ALPHA, fit_intercept=False).bind(d, n_classes)
-    pool = ClientPool(model, X, y, codes, n_clients)
+    pool = open_rows(model, X, y, codes, n_clients)
     edges = complete_graph(n_clients) if graph == "complete" else knn_graph(pool.solve()[0], 10)
     problem = FusionProblem(pool, edges, L2())
     if graph != "complete":

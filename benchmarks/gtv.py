@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from skcfl.datasets import make_clustered_regression
 from skcfl.estimators._base_fusion import fastest
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
 from skcfl.fusion.reduced import FusionProblem
@@ -82,7 +82,7 @@ def plane_job(n_nodes, n_features=20, n_rows=20, seed=0):
 
 def make_pool(data, alpha):
     model = LinearModel(alpha=alpha, fit_intercept=False).bind(data.X.shape[1])
-    return ClientPool(model, data.X, data.y, data.groups, int(data.groups.max()) + 1)
+    return open_rows(model, data.X, data.y, data.groups, int(data.groups.max()) + 1)
 
 
 def printed(problem, lam, max_iter, tol=TOL):

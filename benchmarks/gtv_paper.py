@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from skcfl import FedAvgRegressor, GTVRegressor, IFCARegressor, OracleClustersRegressor
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
 from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import chain_graph, stochastic_block_model
@@ -72,7 +72,7 @@ class Printed:
 
     def fit(self, X, y, groups):
         n, d = self.graph.n_nodes, X.shape[1]
-        pool = ClientPool(LinearModel(**PLAIN).bind(d), X, y, groups, n)
+        pool = open_rows(LinearModel(**PLAIN).bind(d), X, y, groups, n)
         problem = FusionProblem(pool, self.graph, L2())
         zeros = [np.zeros((d, *block.shape)) for block in problem.blocks]
         start = PrimalDualState(np.zeros((n, d)), zeros, 2.0, self.lam)

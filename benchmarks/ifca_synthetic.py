@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.loop import Options, alternate
 from skcfl.rounds.starts import loss_plus_plus
@@ -72,7 +72,7 @@ def trial(k, n_rows, d, radius, scaling, seed):
     )
     ids, codes = np.unique(data.groups, return_inverse=True)
     model = LinearModel(alpha=0.0, fit_intercept=False).bind(d, dtype=np.float32)
-    pool = ClientPool(model, data.X.astype(np.float32), data.y, codes, len(ids))
+    pool = open_rows(model, data.X.astype(np.float32), data.y, codes, len(ids))
     rng = np.random.RandomState(seed)
     first = found = False
     for start in range(N_STARTS):

@@ -29,7 +29,7 @@ from sklearn.datasets import make_blobs, make_moons
 from threadpoolctl import threadpool_limits
 
 from skcfl import ConvexClustering
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.ama import ama
 from skcfl.fusion.reduced import FusionProblem
@@ -172,7 +172,7 @@ def main():
     for name, points, kind, ends in jobs(args.quick):
         n, d = points.shape
         graph = knn_graph(points, 5) if kind == "knn" else complete_graph(n)
-        pool = ClientPool(Location().bind(d), points - points.mean(axis=0), None, np.arange(n), n)
+        pool = open_rows(Location().bind(d), points - points.mean(axis=0), None, np.arange(n), n)
         problem = FusionProblem(pool, graph, L2())
         lams = np.geomspace(*ends, 20)
         print(name)

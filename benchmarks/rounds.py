@@ -18,7 +18,7 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
 from skcfl.rounds.loop import Options, alternate
 
@@ -45,7 +45,7 @@ def make_job(n_clients, n_rows, d, k, seed=0):
     y = np.einsum("rd,rd->r", X, true[codes % k]) + 0.1 * rng.standard_normal(len(X))
     theta = true + 0.3 * rng.standard_normal((k, d))
     model = LinearModel(alpha=ALPHA, fit_intercept=False).bind(d)
-    return X, y, theta, ClientPool(model, X, y, codes, n_clients)
+    return X, y, theta, open_rows(model, X, y, codes, n_clients)
 
 
 def bare(X, residuals, theta):
@@ -74,7 +74,7 @@ def make_network_job(n_clients, n_rows, d, h, n_classes, k, seed=0):
     model = MLP((h,), alpha=ALPHA).bind(d, n_classes)
     true = model.init_params(k, seed)
     y = model.decision(X - 0.5, true, codes % k).argmax(axis=1)
-    pool = ClientPool(model, X, y, codes, n_clients)
+    pool = open_rows(model, X, y, codes, n_clients)
     return X.reshape(n_clients, n_rows, d), y.reshape(n_clients, n_rows), true, pool
 
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._checks import about, check_size, refuse_masked
 from .base import Task, _canonical
-from .federation.inprocess import ClientPool
+from .federation.inprocess import open_rows
 
 __all__ = ["BasePoints"]
 
@@ -96,7 +96,7 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
         (n, d), shift = X.shape, X.mean(axis=0, dtype=np.float64)
         model = self._local_model().bind(d, dtype=X.dtype)
         centred = (X - shift).astype(X.dtype, copy=False)
-        pool = ClientPool(model, centred, None, np.arange(n), n)
+        pool = open_rows(model, centred, None, np.arange(n), n)
         return Task(header, pool, np.arange(n), None, {"shift": shift}, None)
 
     def _check_points(self, X, reset=True, dtype=(np.float64, np.float32)):

@@ -33,7 +33,7 @@ from ._checks import LEAST, about, check_size, is_missing, refuse_masked
 from ._groups import check_ids, column_position, describe_unseen, encode, locate
 from .exceptions import SingleClientWarning
 from .federation.folds import Folds
-from .federation.inprocess import ClientPool
+from .federation.inprocess import open_rows
 from .federation.scaling import Scaling
 
 __all__ = ["BaseFederated"]
@@ -75,7 +75,7 @@ class Task:
     """What a fit is about."""
 
     header: object  # carries n_features_in_ and feature_names_in_
-    pool: ClientPool
+    pool: object
     groups: np.ndarray | None
     classes: np.ndarray | None
     options: dict
@@ -220,7 +220,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         if model.standardize:
             scaling = Scaling.measure(X, sample_weight, centred=model.fit_intercept)
             X = scaling.transform(X)
-        pool = ClientPool(
+        pool = open_rows(
             model,
             X,
             y,
@@ -233,7 +233,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         )
         if model.class_weight == "balanced":
             counts = pool.n_clients * len(classes)
-            pool.ledger.book(up=counts, down=counts)
+            pool.relay(up=counts, down=counts)
         if pool.automatic_alpha:
             pool = pool.penalised(self._n_priors(pool, options) * pool.alpha_unit)
         folds = Folds(pool.model, X, y, codes, sample_weight, pool.n_clients, classes)
@@ -587,7 +587,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             n_clients = len(clients)
         if self._scaling is not None:
             X = self._scaling.transform(X)
-        pool = ClientPool(
+        pool = open_rows(
             self.model_,
             X,
             y,

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._checks import LEAST, MOST, about, real_array
 from ._groups import check_ids, encode
 from .exceptions import SingleClientWarning
-from .federation.inprocess import ClientPool
+from .federation.inprocess import open_rows
 from .fusion.flows import Inside
 from .fusion.reduced import (
     FusionProblem,
@@ -808,7 +808,7 @@ def _points_of(est, X):
         raise ValueError(
             f"The points X must be those of fit: est was fitted on {len(est.labels_)}, got {n}."
         )
-    return ClientPool(est._local_model().bind(d, dtype=X.dtype), X, None, np.arange(n), n)
+    return open_rows(est._local_model().bind(d, dtype=X.dtype), X, None, np.arange(n), n)
 
 
 def _require_clusters(problem):

@@ -22,7 +22,7 @@ from skcfl import (
 )
 from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
 from skcfl.graphs import complete_graph, from_adjacency, knn_graph
 from skcfl.model_selection import lam_path
@@ -200,7 +200,7 @@ def test_networks_have_no_second_order_calls():
     """Nothing is trained in the place of an exact answer unless the caller says so."""
     model = MLP((2,), loss="squared_error").bind(3)
     groups = np.unique(GROUPS, return_inverse=True)[1]
-    pool = ClientPool(model, X, Y, groups, 6, random_state=0)
+    pool = open_rows(model, X, Y, groups, 6, random_state=0)
     w, together = np.zeros((6, pool.n_params)), np.zeros(6, dtype=int)
     calls = {
         "prox": (w, 1.0),

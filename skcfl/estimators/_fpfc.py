@@ -320,7 +320,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         options = self._options(pool)
 
         def run(lam, state=None):
-            pool.random_state = check_random_state(seed)
+            pool.reseed(seed)
             return fpfc(problem, float(lam), options, pool.random_state, state)
 
         return run

@@ -13,7 +13,7 @@ from sklearn.metrics import get_scorer
 from sklearn.utils import ClassifierTags, RegressorTags
 
 from .._checks import about
-from .inprocess import ClientPool
+from .inprocess import open_rows
 
 
 class Folds:
@@ -76,7 +76,7 @@ class Fold:
     def pool(self, random_state=None):
         """ClientPool of the training rows, of all clients."""
         X, y, codes, weight = self.folds.take(self.train)
-        return ClientPool(
+        return open_rows(
             self.folds.model,
             X,
             y,

@@ -40,6 +40,12 @@ class Ledger:
         self.up += int(up)
         self.down += int(down)
 
+    def take_over(self, other):
+        """Add what another ledger has counted, as one exchange, and set that one to zero."""
+        self.book(up=other.up, down=other.down)
+        other.up = other.down = other.calls = 0
+        other._mark = (0, 0)
+
     def since_mark(self):
         """Floats ``(up, down)`` since the last call, which marks the end of a round."""
         up, down = self.up - self._mark[0], self.down - self._mark[1]

@@ -4,6 +4,8 @@ from math import sqrt
 
 import numpy as np
 
+from .draws import splitmix
+
 # Numbers of an array that an update works on at a time: they stay in cache from the first
 # operation to the last.
 SLICE = 2**16
@@ -84,22 +86,6 @@ def make_optimizer(name, shape, dtype):
     return OPTIMIZERS[name](shape, dtype)
 
 
-_MIX = (
-    np.uint64(0x9E3779B97F4A7C15),
-    np.uint64(0xBF58476D1CE4E5B9),
-    np.uint64(0x94D049BB133111EB),
-)
-
-
-def _mix(x):
-    """Splitmix64: a good hash of 64-bit integers, so that draws need no stored state."""
-    with np.errstate(over="ignore"):
-        x = x + _MIX[0]
-        x = (x ^ (x >> np.uint64(30))) * _MIX[1]
-        x = (x ^ (x >> np.uint64(27))) * _MIX[2]
-        return x ^ (x >> np.uint64(31))
-
-
 class Batches:
     """Batches of each client's rows, drawn without replacement epoch by epoch.
 
@@ -127,10 +113,10 @@ class Batches:
             epoch = (self.t // self.per_epoch[fresh]).astype(np.uint64)
             n = block.weights.shape[1]
             with np.errstate(over="ignore"):
-                key = _mix(self.seeds[fresh] + _mix(epoch))[:, None] + np.arange(
+                key = splitmix(self.seeds[fresh] + splitmix(epoch))[:, None] + np.arange(
                     n, dtype=np.uint64
                 )
-            key = _mix(key)
+            key = splitmix(key)
             padding = np.arange(n) >= block.lengths[fresh, None]
             key[padding] = np.iinfo(np.uint64).max
             self.order[fresh] = np.argsort(key, axis=1, kind="stable")

@@ -242,7 +242,7 @@ class _PDMM(CertifiedLoop):
             Z = [block.difference(WT) for block in problem.blocks]
             M = [np.zeros_like(z) for z in Z]
             # Neighbours are told each other's start.
-            problem.pool.ledger.book(down=2 * graph.n_edges * problem.d)
+            problem.pool.relay(down=2 * graph.n_edges * problem.d)
             self.state = PDMMState(W, Z, M, None, None, rho, self.lam)
         else:
             # Duals grow with lam.
@@ -329,16 +329,14 @@ class _PDMM(CertifiedLoop):
         centre = state.W - pull / stiffness[:, None]
         # (16): all but f_i is a quadratic of curvature `stiffness` about `centre`.
         if sampled is None:
-            W = pool.prox(centre, stiffness, x0=state.W)
-            n_sampled = len(W)
+            W = pool.prox(centre, stiffness, x0=state.W, kept=True)
         else:
             S = np.flatnonzero(sampled)
             W = state.W.copy()
-            W[S] = pool.subset(S).prox(centre[S], stiffness[S], x0=state.W[S])
-            n_sampled = len(S)
+            W[S] = pool.subset(S).prox(centre[S], stiffness[S], x0=state.W[S], kept=True)
+        # Clients know `centre` themselves; S5 is booked by prox.
         sent = self._edge_pass(W, sampled)
-        # prox booked S5, and `centre`, which clients know themselves.
-        pool.ledger.book(up=d * sent.up, down=d * (sent.down - n_sampled))
+        pool.relay(up=d * sent.up, down=d * sent.down)
         move = W - state.W
         state.W = W
         return move

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from ..federation.ledger import Ledger
@@ -119,8 +118,9 @@ class Judge:
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
         self.pools, self.held = [], []
         for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
-            train.random_state = check_random_state(seed)
-            train.ledger = held.ledger = Ledger()
+            ledger = Ledger()
+            train, held = train.with_ledger(ledger), held.with_ledger(ledger)
+            train.reseed(seed)
             self.pools.append(train)
             self.held.append(held)
         self.weights = sum(held.client_weights for held in self.held)
@@ -232,8 +232,7 @@ class ModelSearch:
         self.best = self._choose()
         self._note_edge()
         for pool in self.judge.pools:
-            ledger.book(up=pool.ledger.up, down=pool.ledger.down)
-            pool.ledger = Ledger()
+            ledger.take_over(pool.ledger)
         return self.best
 
     # ----------------------------------------------------------------------------- trying

@@ -35,8 +35,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from ..federation.inprocess import sum_by_cluster
 from ..federation.result import Result
+from ..numerics.by_cluster import sum_by_cluster
 from .polish import solve_pooled
 from .starts import train_locally
 
@@ -299,10 +299,7 @@ class _Rounds:
             unchanged = bool((choice == old).all())
             self.labels[who.members] = choice
             self._count_calm(who.members, choice, old)
-            at_hand = self.pool.ledger.down
-            new = self._update(who, choice, values, gradients)
-            if losses is not None:
-                self.pool.ledger.down = at_hand
+            new = self._update(who, choice, values, gradients, losses is not None)
             new = self._reseed(who, new, choice, values)
         moved = new - self.theta
         size = np.einsum("kp,kp->k", self.theta, self.theta)
@@ -342,21 +339,19 @@ class _Rounds:
             if fixed is not None:
                 choice = np.where(fixed >= 0, fixed, choice)
             if not self.rule.by_client:
-                pool.ledger.book(down=len(choice))
-            at_hand = pool.ledger.down
+                pool.assign(choice)
+        # Clients that have just judged the models need not be sent one of them again.
+        kept = losses is not None
         if self.gradients_only:
-            values, gradients = pool.objectives_gradients(theta[choice])
+            values, gradients = pool.objectives_gradients(theta[choice], kept=kept)
         elif losses is None or who.judge is not None:
-            values, gradients = pool.objectives(theta[choice]), None
+            values, gradients = pool.objectives(theta[choice], kept=kept), None
         else:
             values = losses[np.arange(len(choice)), choice] + penalties[choice]
             gradients = None
-        if losses is not None:
-            # Clients that have just judged the models need not be sent one of them again.
-            pool.ledger.down = at_hand
         return losses, choice, values, gradients
 
-    def _update(self, who, choice, values, gradients):
+    def _update(self, who, choice, values, gradients, kept):
         """Lines 14 and 15 of the algorithm."""
         options, theta = self.options, self.theta
         if self.gradients_only:
@@ -377,6 +372,7 @@ class _Rounds:
             options.optimizer,
             options.batch_size,
             monotone=self.safeguard and options.optimizer == "sgd" and options.batch_size is None,
+            kept=kept,
         )
         moves = start - trained
         return self._move(

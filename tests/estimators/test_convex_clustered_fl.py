@@ -28,7 +28,7 @@ from skcfl import (
     SingleClientWarning,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.bic_search import LamSearch, log_partitions
 from skcfl.fusion.reduced import FusionProblem
@@ -554,7 +554,7 @@ def test_search_of_lam_by_hand():
     """LamSearch works on any solver that returns a result and a state."""
     data = regression(n_samples=100)
     _, codes = np.unique(data.groups, return_inverse=True)
-    pool = ClientPool(LinearModel().bind(4), data.X, data.y, codes, 12)
+    pool = open_rows(LinearModel().bind(4), data.X, data.y, codes, 12)
     problem = FusionProblem(pool, complete_graph(12), L2())
     lams = []
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skcfl import ConvexClusteredFL, ConvexClustering
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.graphs import Graph, complete_graph, knn_graph
 from skcfl.inspection import ClusterPathDisplay
 from skcfl.model_selection import lam_max, lam_path
@@ -119,9 +119,9 @@ def test_huber_of_a_row_has_closed_forms():
     rng = np.random.RandomState(0)
     rows = rng.standard_normal((7, 3))
     model = Location(loss="huber", delta=0.8).bind(3)
-    pool = ClientPool(model, rows, None, np.arange(7), 7)
+    pool = open_rows(model, rows, None, np.arange(7), 7)
     # Two equal rows a client are one, but for the code that runs.
-    twice = ClientPool(model, np.repeat(rows, 2, axis=0), None, np.repeat(np.arange(7), 2), 7)
+    twice = open_rows(model, np.repeat(rows, 2, axis=0), None, np.repeat(np.arange(7), 2), 7)
     v, rho = 2.0 * rng.standard_normal((7, 3)), rng.uniform(0.1, 5.0, 7)
     np.testing.assert_allclose(pool.prox(v, rho), twice.prox(v, rho), atol=1e-7)
     s = rng.standard_normal((7, 3))

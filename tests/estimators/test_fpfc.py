@@ -28,7 +28,7 @@ from skcfl.datasets import (
     make_fedprox_classification,
     partition_label_swaps,
 )
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.concave_path import FPFCRefits
 from skcfl.fusion.concave_problem import FPFCProblem
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
@@ -438,7 +438,7 @@ def test_more_parameters_than_rows_need_no_tuning():
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     # An information criterion asks for one cluster where a model costs more than rows can say.
     codes = np.unique(data.groups, return_inverse=True)[1]
-    pool = ClientPool(LinearModel("log_loss", 1e-4).bind(64, 6), data.X, data.y, codes, 12)
+    pool = open_rows(LinearModel("log_loss", 1e-4).bind(64, 6), data.X, data.y, codes, 12)
     bic = FPFCRefits(FPFCProblem(pool, SCAD()), None)
     partitions = [np.zeros(12, dtype=int), data.labels, np.arange(12)]
     assert np.argmin([bic.criterion(labels) for labels in partitions]) == 0

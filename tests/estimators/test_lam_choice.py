@@ -20,7 +20,7 @@ from skcfl import (
     LocalModelsRegressor,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
 from skcfl.fusion.search import Family, Judge, ModelSearch
 from skcfl.models import LinearModel, Location
@@ -137,7 +137,7 @@ def test_held_out_losses_are_those_of_fits():
     data = clusters(n_clients=6)
     codes = np.unique(data.groups, return_inverse=True)[1]
     model = LinearModel(alpha=0.1).bind(4, dtype=float)
-    pool = ClientPool(model, data.X, data.y, codes, 6)
+    pool = open_rows(model, data.X, data.y, codes, 6)
     judge = Judge(pool, np.random.RandomState(0))
     family = Family(
         name={},
@@ -176,7 +176,7 @@ def test_rows_are_dealt(sizes):
     rng = np.random.RandomState(0)
     X, w = rng.standard_normal((len(codes), 2)), rng.uniform(0.5, 2, len(codes))
     model = LinearModel(alpha=0.1).bind(2, dtype=float)
-    pool = ClientPool(model, X, X[:, 0], codes, len(sizes), sample_weight=w)
+    pool = open_rows(model, X, X[:, 0], codes, len(sizes), sample_weight=w)
     folds = pool.deal_folds(3, 0)
     held = sum(h.client_weights for _, h in folds)
     several = np.array(sizes) > 1
@@ -240,7 +240,7 @@ def test_the_grid_holds_both_ends_and_grows():
 class _Distance:
     """Judges models by their size."""
 
-    pools = [ClientPool(Location().bind(1), np.zeros((3, 1)), None, np.arange(3), 3)]
+    pools = [open_rows(Location().bind(1), np.zeros((3, 1)), None, np.arange(3), 3)]
     weights = np.ones(3)
 
     def losses(self, k, W):

@@ -13,7 +13,7 @@ from skcfl.datasets import (
     partition_missing_class,
     partition_rotations,
 )
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, Autoencoder, LinearModel
 from skcfl.rounds import starts as _starts
 
@@ -65,7 +65,7 @@ def test_digits_are_found_without_labels(seed, digits):
 def test_restarts_differ_in_the_training_before(model, steps, digits, monkeypatch):
     X, y = digits
     model = model.bind(64, n_classes=10)
-    pool = ClientPool(model, X, y, np.arange(len(y)) % 4, 4)
+    pool = open_rows(model, X, y, np.arange(len(y)) % 4, 4)
     seen, train = [], _starts.train_locally
 
     def counted(pool, start, steps):

@@ -22,7 +22,7 @@ from skcfl import (
     OracleClustersClassifier,
 )
 from skcfl.datasets import make_rotated_digits
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
 from skcfl.rounds.alone import solve_local
 from skcfl.rounds.loop import Options, alternate
@@ -114,7 +114,7 @@ def make_pool(seed=0):
     rng = np.random.default_rng(seed)
     X, codes = rng.normal(size=(60, 3)), np.repeat([0, 1, 2], 20)
     model = MLP((4,), "tanh", "squared_error", precision="double").bind(3)
-    return ClientPool(model, X, np.sin(X[:, 0]), codes, 3, random_state=seed)
+    return open_rows(model, X, np.sin(X[:, 0]), codes, 3, random_state=seed)
 
 
 def test_local_training_stops_where_models_rest():

@@ -1,4 +1,4 @@
-"""ClientPool against a naive federation: one client after the other, formulas written out."""
+"""Clients of this process against a naive federation: one at a time, formulas written out."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import skcfl.federation.inprocess
-from skcfl.federation.inprocess import ClientPool, sum_by_cluster
+from skcfl.federation.inprocess import open_rows, sum_by_cluster
 from skcfl.models import LinearModel, Location
 
 seeds = st.integers(0, 2**32 - 1)
@@ -61,7 +61,7 @@ class Federation:
         bound = self.model.bind(self.d, C, dtype)
         X = form(self.X.astype(dtype))
         weights = options.pop("sample_weight", self.weights)
-        return ClientPool(bound, X, self.y, self.codes, self.m, sample_weight=weights, **options)
+        return open_rows(bound, X, self.y, self.codes, self.m, sample_weight=weights, **options)
 
     def of(self, i):
         mine = np.flatnonzero(self.codes == i)
@@ -97,6 +97,14 @@ class Federation:
         return np.array(
             [(self.objective(i, w + k) - self.objective(i, w - k)) / (2 * h) for k in e]
         )
+
+
+def rows_of(pool):
+    """Rows (X, y, weights) of every client, which only a test may look at."""
+    X, y, weights, codes = pool._site._rows()
+    X = X.toarray() if sparse.issparse(X) else X
+    rows = np.column_stack([X, y, weights])
+    return [rows[codes == i] for i in range(pool.n_clients)]
 
 
 LOSSES = [
@@ -239,7 +247,7 @@ def test_block_size_changes_nothing(loss):
     fed = Federation(loss, weighted=True)
     wanted = everything(fed.pool())
     for size in (1, 250, 1000):
-        assert len(fed.pool(block_bytes=1)._blocks) == fed.m - 1  # one has no rows
+        assert len(fed.pool(block_bytes=1)._site._blocks) == fed.m - 1  # one has no rows
         assert_same(everything(fed.pool(block_bytes=size)), wanted, rtol=1e-11, atol=1e-12)
 
 
@@ -265,7 +273,7 @@ def test_threads_change_nothing(loss, form, monkeypatch):
 
     monkeypatch.setattr(skcfl.federation.inprocess, "Parallel", spy)
     one, two = (everything(pool) for pool in pools)
-    assert len(pools[1]._blocks) > 8
+    assert len(pools[1]._site._blocks) > 8
     assert used
     assert set(used) == {2}
     for name, a in one.items():
@@ -408,7 +416,7 @@ def test_pools_of_clients_without_rows_only(loss, form):
     w = models(sub, 2)
     assert_array_equal(sub.prox(w, 1.0), w)
     assert not sub.objectives(w).any() and sub.n_samples == 0
-    assert [m.shape for m in sub.map(lambda X, y, w: X)] == [(0, fed.d)] * 2
+    assert [len(rows) for rows in rows_of(sub)] == [0, 0]
     assert all(part.n_samples == 0 for part in sub.hold_out(0.5, random_state=0))
 
 
@@ -676,8 +684,7 @@ def test_subsets(loss, seed, data):
         assert_allclose(sub.gradients(w[places]), pool.gradients(w)[places], **close)
         assert_allclose(sub.prox(w[places], 0.7), pool.prox(w, 0.7)[places], rtol=1e-7, atol=1e-8)
         assert_allclose(np.stack(sub.spectrum()), np.stack(pool.spectrum())[:, places], **close)
-        rows = sub.map(lambda X, y, w: np.column_stack([X, y, w]))
-        whole = pool.map(lambda X, y, w: np.column_stack([X, y, w]))
+        rows, whole = rows_of(sub), rows_of(pool)
         for k, i in enumerate(places):
             assert_allclose(rows[k], whole[i], rtol=1e-15)
 
@@ -713,14 +720,8 @@ def test_hold_out_splits_every_client(loss, form, seed, fraction):
     train, held = pool.hold_out(fraction, random_state=seed)
     assert train.ledger is held.ledger is pool.ledger
 
-    def rows(some):
-        def table(X, y, w):
-            X = X.toarray() if sparse.issparse(X) else X
-            return np.column_stack([X, y, w])
-
-        return some.map(table)
-
-    for i, (all_rows, a, b) in enumerate(zip(rows(pool), rows(train), rows(held), strict=True)):
+    parts = rows_of(pool), rows_of(train), rows_of(held)
+    for i, (all_rows, a, b) in enumerate(zip(*parts, strict=True)):
         n = len(all_rows)
         assert_allclose(
             [train.client_weights[i], held.client_weights[i]], [a[:, -1].sum(), b[:, -1].sum()]
@@ -748,23 +749,6 @@ def test_hold_out_does_not_depend_on_blocks_and_works_on_subsets():
     sub = fed.pool().subset([8, 0, 4])
     train, held = sub.hold_out(0.5, random_state=0)
     assert_array_equal(train.client_sizes + held.client_sizes, [30, 2, 12])
-
-
-@every_form
-def test_map_hands_each_client_its_own_rows(form):
-    fed = Federation("squared_error", weighted=True)
-    pool = fed.pool(form, block_bytes=300)
-
-    def moments(X, y, w):
-        X = X.toarray() if sparse.issparse(X) else X
-        assert X.shape[1] == fed.d
-        assert y.shape == (len(X), 1)
-        return np.append(w @ X, w @ y)
-
-    messages = pool.map(moments)
-    for i, message in enumerate(messages):
-        X, y, w = fed.of(i)
-        assert_allclose(message, np.append(w @ X, w @ y), rtol=1e-13, atol=1e-13)
 
 
 # --------------------------------------------------------------------------------- ledger
@@ -811,13 +795,13 @@ def test_what_every_call_sends():
         "solve": (lambda: pool.solve(), (n * p, 0)),
         "conjugate": (lambda: pool.conjugate(w), (n, n * p)),
         "spectrum": (lambda: pool.spectrum(), (3 * n, 0)),
-        "map": (lambda: pool.map(lambda X, y, w: X.mean(axis=0) if len(X) else 0.0), None),
+        "fingerprints": (lambda: pool.fingerprints(1), (2 * n, 0)),
+        "told their clusters": (lambda: pool.assign(labels), (0, n)),
+        "between neighbours": (lambda: pool.relay(up=3, down=4), (3, 4)),
         "start": (lambda: pool.start(), (0, 0)),
         "subset": (lambda: pool.subset([0, 1]), (0, 0)),
         "hold out": (lambda: pool.hold_out(0.5), (0, 0)),
         "losses of a subset": (lambda: pool.subset([0, 1]).losses(theta), (2 * K, 2 * K * p)),
     }
     for name, (call, wanted) in calls.items():
-        if name == "map":
-            wanted = ((n - 1) * fed.d + 1, 0)
         assert sent(call) == wanted, name

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion import ama as _ama
 from skcfl.fusion.admm import admm
 from skcfl.fusion.ama import ama
@@ -20,7 +20,7 @@ from skcfl.penalties import L2
 def make_problem(points, graph, codes=None):
     n, d = points.shape
     codes = np.arange(n) if codes is None else codes
-    pool = ClientPool(Location().bind(d), points, None, codes, int(codes.max()) + 1)
+    pool = open_rows(Location().bind(d), points, None, codes, int(codes.max()) + 1)
     return FusionProblem(pool, graph, L2())
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.concave import FPFCOptions, fpfc, gap_threshold
 from skcfl.fusion.concave_path import FPFCSearch
@@ -33,7 +33,7 @@ def make_pool(
         t = (t > 0).astype(int)
     model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False)
     bound = model.bind(d, n_classes=2 if loss == "log_loss" else None)
-    pool = ClientPool(bound, Z, t, codes, n, random_state=0)
+    pool = open_rows(bound, Z, t, codes, n, random_state=0)
     pool.labels = labels
     return pool
 

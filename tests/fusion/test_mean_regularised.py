@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.mean_regularised import mean_regularised
 from skcfl.fusion.reduced import FusionProblem
@@ -20,7 +20,7 @@ def problem(loss, weight=1.0, empty=0, seed=0):
     codes = np.unique(data.groups, return_inverse=True)[1]
     classes = None if loss == "squared_error" else 2
     model = LinearModel(loss=loss, alpha=0.05).bind(3, n_classes=classes, dtype=float)
-    pool = ClientPool(model, data.X, data.y, codes, 8 + empty)
+    pool = open_rows(model, data.X, data.y, codes, 8 + empty)
     return FusionProblem(pool, complete_graph(8 + empty, weight), SquaredL2())
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.pdmm import pdmm
 from skcfl.fusion.reduced import FusionProblem
@@ -30,7 +30,7 @@ def problem_of(loss, n_clients, graph=None, penalty=None, alpha=0.05, **options)
     X, y, codes = rows(loss, n_clients, **options)
     n_classes = None if loss == "squared_error" else 2
     model = LinearModel(loss=loss, alpha=alpha, fit_intercept=False)
-    pool = ClientPool(model.bind(X.shape[1], n_classes), X, y, codes, n_clients)
+    pool = open_rows(model.bind(X.shape[1], n_classes), X, y, codes, n_clients)
     graph = complete_graph(n_clients) if graph is None else graph
     return FusionProblem(pool, graph, L2() if penalty is None else penalty)
 
@@ -38,7 +38,7 @@ def problem_of(loss, n_clients, graph=None, penalty=None, alpha=0.05, **options)
 def points(a, graph=None, penalty=None):
     """Clients of one row each: ``f_i(x) = |x - a_i|^2 / 2``."""
     a = np.asarray(a, dtype=float).reshape(len(a), -1)
-    pool = ClientPool(Location().bind(a.shape[1]), a, None, np.arange(len(a)), len(a))
+    pool = open_rows(Location().bind(a.shape[1]), a, None, np.arange(len(a)), len(a))
     graph = complete_graph(len(a)) if graph is None else graph
     return FusionProblem(pool, graph, L2() if penalty is None else penalty)
 
@@ -240,7 +240,7 @@ def test_only_sampled_clients_compute():
     problem.local_models()
     asked = []
 
-    class Spy(ClientPool):
+    class Spy(type(problem.pool)):
         def prox(self, *args, **options):
             asked.append(self.n_clients)
             return super().prox(*args, **options)

@@ -4,7 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
 from skcfl.fusion.reduced import FusionProblem
@@ -33,7 +33,7 @@ def make(loss, graph, penalty, seed=0, d=3, rows=8, alpha=ALPHA):
     y = (z > 0).astype(int) if classifier else z
     model = LinearModel(loss=loss, alpha=alpha, fit_intercept=False)
     bound = model.bind(d, n_classes=2 if classifier else None)
-    problem = FusionProblem(ClientPool(bound, X, y, codes, n), graph, penalty)
+    problem = FusionProblem(open_rows(bound, X, y, codes, n), graph, penalty)
     return problem, [(X[codes == i], y[codes == i]) for i in range(n)]
 
 
@@ -177,7 +177,7 @@ def test_contraction_makes_the_gap_finite(case):
     true = np.array([np.ones(5), -np.ones(5)])
     y = np.einsum("rd,rd->r", X, true[codes // 6])
     model = LinearModel(alpha=0.0, fit_intercept=False).bind(5)
-    problem = FusionProblem(ClientPool(model, X, y, codes, 12), graph, L2())
+    problem = FusionProblem(open_rows(model, X, y, codes, 12), graph, L2())
     result, _ = primal_dual(problem, 0.1)
     assert result.converged and result.extra["partition_certified"]
     assert result.labels.tolist() == [result.labels[0]] * 6 + [result.labels[6]] * 6

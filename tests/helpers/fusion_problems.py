@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import currently_in_test_context, reject
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import Graph, complete_graph, from_adjacency, knn_graph
 from skcfl.models import LinearModel, Location
@@ -39,7 +39,7 @@ def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
 def pool_of(loss, Z, t, codes, n_clients, *, alpha=0.1, fit_intercept=False):
     model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept, delta=DELTA)
     bound = model.bind(Z.shape[1], n_classes=2 if loss in CLASSIFIERS else None)
-    return ClientPool(bound, Z, t, codes, n_clients)
+    return open_rows(bound, Z, t, codes, n_clients)
 
 
 def make_problem(
@@ -59,7 +59,7 @@ def make_problem(
 def make_points(a, graph=None, *, loss="squared_error", delta=1.0, penalty=None):
     """Convex clustering of the points a: one row a client."""
     a = np.asarray(a, dtype=float).reshape(len(a), -1)
-    pool = ClientPool(
+    pool = open_rows(
         Location(loss=loss, delta=delta).bind(a.shape[1]), a, None, np.arange(len(a)), len(a)
     )
     graph = complete_graph(len(a)) if graph is None else graph

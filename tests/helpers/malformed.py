@@ -713,7 +713,7 @@ def model_targets():
 
 
 def solver_targets():
-    from skcfl.federation.inprocess import ClientPool
+    from skcfl.federation.inprocess import open_rows
     from skcfl.fusion.admm import admm
     from skcfl.fusion.ama import ama
     from skcfl.fusion.mean_regularised import mean_regularised
@@ -726,7 +726,7 @@ def solver_targets():
 
     def pool():
         model = LinearModel(alpha=0.01, standardize=False).bind(N_FEATURES)
-        return ClientPool(model, X, y, codes, N_CLIENTS, random_state=0)
+        return open_rows(model, X, y, codes, N_CLIENTS, random_state=0)
 
     skip = {"problem", "state", "verbose", "rng", "contraction", "certify"}
     for function in (admm, ama, primal_dual, pdmm, mean_regularised):

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import skcfl.models._network
 from skcfl import IFCA, FedAvg
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, Autoencoder
 from skcfl.models._network import ACTIVATIONS
 
@@ -27,7 +27,7 @@ def make_pool(model, seed=0, form=np.asarray, weighted=True, d=4):
     codes = rng.permutation(np.repeat(np.arange(len(SIZES)), SIZES))
     X = rng.uniform(size=(len(codes), d)) * (rng.uniform(size=(len(codes), d)) < 0.7)
     weights = rng.integers(1, 4, size=len(codes)).astype(float) if weighted else None
-    return ClientPool(model.bind(d), form(X), None, codes, len(SIZES), weights), X, codes, weights
+    return open_rows(model.bind(d), form(X), None, codes, len(SIZES), weights), X, codes, weights
 
 
 def test_shapes_and_kind():
@@ -106,7 +106,7 @@ def test_it_is_a_regression_on_its_own_features():
     X, codes = rng.normal(size=(20, 1)), np.repeat([0, 1], 10)
     auto = Autoencoder((3,), "tanh", alpha=0.1, precision="double").bind(1)
     mlp = MLP((3,), "tanh", "squared_error", 0.1, precision="double").bind(1)
-    one, two = ClientPool(auto, X, None, codes, 2), ClientPool(mlp, X, X[:, 0], codes, 2)
+    one, two = open_rows(auto, X, None, codes, 2), open_rows(mlp, X, X[:, 0], codes, 2)
     w = one.init_params(2, 0)
     assert_allclose(one.losses(w), two.losses(w), rtol=1e-12)
     assert_allclose(one.gradients(w), two.gradients(w), rtol=1e-12)
@@ -129,7 +129,7 @@ def test_without_activations_it_reaches_the_principal_components():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 5)) @ np.diag([2.0, 1.5, 0.3, 0.2, 0.1])
     model = Autoencoder((2,), activation="identity", alpha=0.0, precision="double")
-    pool = ClientPool(model.bind(5), X, None, np.zeros(300, int), 1, random_state=0)
+    pool = open_rows(model.bind(5), X, None, np.zeros(300, int), 1, random_state=0)
     w = pool.local_update(pool.start(), 3000, 0.02, "adam")
     pca = PCA(2).fit(X)
     best = 0.5 * ((pca.inverse_transform(pca.transform(X)) - X) ** 2).mean()

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 import skcfl.models._convex
 import skcfl.models._linear
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 
 seeds = st.integers(0, 2**32 - 1)
@@ -48,7 +48,7 @@ class Problem:
 
     def pool(self, form=np.asarray, dtype=float):
         bound = self.model.bind(self.d, self.C if self.classifier else None, dtype)
-        return ClientPool(
+        return open_rows(
             bound, form(self.X.astype(dtype)), self.y, self.codes, self.m, self.weights
         )
 
@@ -577,7 +577,7 @@ def test_softmax_of_many_parameters_needs_few_products(fit_intercept, monkeypatc
     codes, y = np.repeat(np.arange(m), n), rng.integers(0, C, m * n)
     X = rng.normal(size=(m * n, d)) + rng.normal(size=(C, d))[y]
     model = LinearModel(loss="log_loss", alpha=1e-3, fit_intercept=fit_intercept)
-    pool = ClientPool(model.bind(d, C), X, y, codes, m)
+    pool = open_rows(model.bind(d, C), X, y, codes, m)
     assert pool.n_params > skcfl.models._convex.MAX_DENSE
     products = []
     plain = LinearModel._loss_product
@@ -892,7 +892,7 @@ def test_spectrum_does_not_see_padding(loss):
         pool = problem.pool()
         together = np.stack(pool.spectrum())
         for i in range(problem.m):
-            alone = ClientPool(
+            alone = open_rows(
                 pool.model, *problem.of(i)[:2], np.zeros(sizes[i], int), 1, problem.of(i)[2]
             )
             assert_allclose(np.stack(alone.spectrum())[:, 0], together[:, i], rtol=1e-9)

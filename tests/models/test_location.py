@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import skcfl.models._convex
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import Location
 
 seeds = st.integers(0, 2**32 - 1)
@@ -32,7 +32,7 @@ class Problem:
 
     def pool(self, form=np.asarray, dtype=float):
         X = form(self.X.astype(dtype))
-        return ClientPool(
+        return open_rows(
             self.model.bind(self.d, dtype=dtype), X, None, self.codes, self.m, self.weights
         )
 

@@ -11,7 +11,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 import skcfl.federation.inprocess
 import skcfl.models._network
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
 from skcfl.models._network import ACTIVATIONS
 
@@ -50,9 +50,7 @@ class Problem:
 
     def pool(self, form=np.asarray, weights=True, **options):
         weights = self.weights if weights is True else weights
-        return ClientPool(
-            self.bind(), form(self.X), self.y, self.codes, self.m, weights, **options
-        )
+        return open_rows(self.bind(), form(self.X), self.y, self.codes, self.m, weights, **options)
 
     def models(self, count, seed=1, scale=1.0):
         return scale * self.bind().init_params(count, seed)
@@ -150,7 +148,7 @@ def test_precision_is_the_models(precision, dtype):
     """Whatever the type of the rows."""
     bound = MLP((3,), precision=precision).bind(2, 3, dtype=float)
     X, y = np.ones((4, 2)), np.array([0, 1, 2, 0])
-    pool = ClientPool(bound, X, y, np.array([0, 0, 1, 1]), 2)
+    pool = open_rows(bound, X, y, np.array([0, 0, 1, 1]), 2)
     w = pool.init_params(2, 0)
     answers = [w, pool.start(), pool.losses(w), pool.objectives(w), pool.gradients(w)]
     answers += [pool.local_update(w, 2, 0.1, name) for name in ("sgd", "momentum", "adam")]
@@ -234,7 +232,7 @@ def test_without_hidden_layers_it_is_the_linear_model(loss):
     w = problem.models(problem.m)
     linear = LinearModel(loss=problem.model.loss, alpha=0.2, delta=0.8)
     bound = linear.bind(problem.d, problem.C if problem.classifier else None)
-    same = ClientPool(bound, problem.X, problem.y, problem.codes, problem.m, problem.weights)
+    same = open_rows(bound, problem.X, problem.y, problem.codes, problem.m, problem.weights)
 
     def as_linear(w):
         """Weights of all outputs, then biases -> the coefficients and intercept of each."""
@@ -366,7 +364,7 @@ def test_threads_change_nothing(form, monkeypatch):
     problem = Problem(sizes=SIZES * 3, precision="single")
     w = problem.models(problem.m)
     pools = [problem.pool(form, block_bytes=200, n_jobs=k) for k in (1, 2)]
-    assert len(pools[1]._blocks) > 8
+    assert len(pools[1]._site._blocks) > 8
     monkeypatch.setattr(skcfl.federation.inprocess, "PARALLEL_WORK", 0)
     one, two = (everything(pool, w) for pool in pools)
     for name, a in one.items():
@@ -452,7 +450,7 @@ def test_a_network_learns_what_no_line_can():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(400, 2))
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    pool = ClientPool(MLP((16,)).bind(2, 2), X, y, np.repeat([0, 1], 200), 2, random_state=0)
+    pool = open_rows(MLP((16,)).bind(2, 2), X, y, np.repeat([0, 1], 200), 2, random_state=0)
     w = pool.local_update(pool.start(), 400, 0.02, "adam")
     raw = pool.model.decision(X, w, np.repeat([0, 1], 200))
     assert (pool.model.output(raw) == y).mean() > 0.95

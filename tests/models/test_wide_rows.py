@@ -6,7 +6,7 @@ from scipy import sparse
 
 from skcfl import ConvexClusteredFLClassifier
 from skcfl.federation.blocks import SparseBlock, make_blocks
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, _convex, _linear
 
 # Least squares are factorised.
@@ -24,7 +24,7 @@ def make_pool(X, y, codes, loss, alpha=0.01):
     y = y if n_classes != 2 else (y > 0).astype(int)
     model = LinearModel("log_loss" if loss == "softmax" else loss, alpha=alpha)
     target = y if n_classes else y.astype(float)
-    return ClientPool(model.bind(X.shape[1], n_classes), X, target, codes, 3)
+    return open_rows(model.bind(X.shape[1], n_classes), X, target, codes, 3)
 
 
 @pytest.mark.parametrize("loss", CLASSES)

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skcfl.models._convex
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 from skcfl.rounds.alone import solve_local
 
@@ -17,9 +17,9 @@ def make_pool(loss, sizes=(12, 5, 0, 30, 1), weight_of_last=1.0):
     y = rng.integers(2, size=len(codes)).astype(float)
     weights = np.where(codes == len(sizes) - 1, weight_of_last, 1.0)
     if loss == "location":
-        return ClientPool(Location(loss="huber").bind(3), X, None, codes, len(sizes), weights)
+        return open_rows(Location(loss="huber").bind(3), X, None, codes, len(sizes), weights)
     model = LinearModel(loss=loss, alpha=0.1).bind(3, 2)
-    return ClientPool(model, X, y, codes, len(sizes), weights)
+    return open_rows(model, X, y, codes, len(sizes), weights)
 
 
 @pytest.mark.parametrize(

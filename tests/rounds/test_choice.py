@@ -11,7 +11,7 @@ from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.choice import (
     EMBEDDINGS,
@@ -291,7 +291,7 @@ def pool_of(seed=0, n_clients=12, d=4, sigma=0.1):
     theta = rng.standard_normal((2, d)) + np.array([[2.0], [-2.0]])
     X = rng.standard_normal((len(codes), d))
     y = np.einsum("rd,rd->r", X, theta[codes % 2]) + sigma * rng.standard_normal(len(codes))
-    return ClientPool(LinearModel(fit_intercept=False).bind(d), X, y, codes, n_clients), theta
+    return open_rows(LinearModel(fit_intercept=False).bind(d), X, y, codes, n_clients), theta
 
 
 def rule_for(pool, K=2, **options):

@@ -5,7 +5,7 @@ import pytest
 
 from skcfl import IFCARegressor
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.models._local_model import choose
 from skcfl.rounds.loop import LeastLoss, Options, _Rounds, alternate
@@ -20,7 +20,7 @@ def line_pool(slopes, sizes, alpha=0.0, noise=0.0, curvature=1.0, seed=0):
     X = (size * rng.choice([-1.0, 1.0], size=len(codes)))[:, None]
     y = X[:, 0] * np.asarray(slopes)[codes] + noise * rng.standard_normal(len(codes))
     model = LinearModel(alpha=alpha, fit_intercept=False, standardize=False).bind(1)
-    return ClientPool(model, X, y, codes, len(slopes))
+    return open_rows(model, X, y, codes, len(slopes))
 
 
 def rounds(pool, theta, **options):

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 import skcfl.rounds.polish
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 from skcfl.rounds.polish import solve_pooled
 
@@ -48,7 +48,7 @@ class Problem:
     def pool(self, form=np.asarray, dtype=float):
         bound = self.model.bind(self.d, self.k, dtype)
         X = form(self.X.astype(dtype))
-        return ClientPool(bound, X, self.y, self.codes, self.m, self.weights)
+        return open_rows(bound, X, self.y, self.codes, self.m, self.weights)
 
     def rows(self, k, labels=LABELS, uniform=False):
         """Rows of a cluster with their weights in its objective, which sum to 1."""
@@ -126,7 +126,7 @@ def test_other_losses_against_scipy(loss):
     theta, _, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
     for k in range(3):
         X, y, w = problem.rows(k)
-        whole = ClientPool(pool.model, X, y, np.zeros(len(X), int), 1, w)
+        whole = open_rows(pool.model, X, y, np.zeros(len(X), int), 1, w)
 
         def f(x, whole=whole):
             value, gradient = whole.objectives_gradients(x[None])
@@ -157,7 +157,7 @@ def test_products_are_hessians(loss, monkeypatch):
     wanted, _, _ = solve_pooled(few, LABELS, start)
     monkeypatch.setattr(skcfl.rounds.polish, "MAX_DENSE", 1)
     many = problem.pool()
-    monkeypatch.delattr(ClientPool, "hessians")
+    monkeypatch.delattr(type(many), "hessians")
     found, converged, _ = solve_pooled(many, LABELS, start)
     assert converged
     assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)

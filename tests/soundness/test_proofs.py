@@ -21,7 +21,7 @@ from skcfl.certificates import (
     theorem_bounds,
     well_connected,
 )
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.flows import flow_values
 from skcfl.fusion.pdmm import pdmm
@@ -112,7 +112,7 @@ def line_problem(rows, graph, dtype=float):
     """A fusion problem of points on a line, and its exact points."""
     X = np.concatenate(rows).astype(dtype)[:, None]
     codes = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
-    pool = ClientPool(Location().bind(1, dtype=X.dtype), X, None, codes, len(rows))
+    pool = open_rows(Location().bind(1, dtype=X.dtype), X, None, codes, len(rows))
     means = [sum(map(Fraction, r.astype(dtype).tolist())) / len(r) for r in rows]
     return FusionProblem(pool, graph, L2()), means
 
@@ -188,7 +188,7 @@ def test_clusters_of_clients_without_rows_between_others():
         short = chain(np.minimum(w[::2], w[1::2]))
         X = np.concatenate(rows)[:, None]
         codes = np.repeat(np.arange(4), [len(r) for r in rows])
-        pool = ClientPool(Location().bind(1), X, None, codes, 7)
+        pool = open_rows(Location().bind(1), X, None, codes, 7)
         problem = FusionProblem(pool, graph, L2())
         means = [sum(map(Fraction, r.tolist())) / len(r) for r in rows]
         lam = draw_lam(rng, short, means, "plain")
@@ -391,11 +391,11 @@ def test_gaps_in_single_precision(loss):
         single = make_problem(loss, 5, seed=seed, rows=(Z, t, codes), alpha=0.01)
         model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False, delta=1.35)
         n_classes = None if loss in ("squared_error", "huber", "poisson") else 2
-        pool = ClientPool(model.bind(2, n_classes, np.float32), Z, t, codes, 5)
+        pool = open_rows(model.bind(2, n_classes, np.float32), Z, t, codes, 5)
         problem = FusionProblem(pool, complete_graph(5), L2())
         lam = 0.3 * lam_max_bounds(single)[1]
         double = FusionProblem(
-            ClientPool(model.bind(2, n_classes), Z.astype(float), t, codes, 5),
+            open_rows(model.bind(2, n_classes), Z.astype(float), t, codes, 5),
             complete_graph(5),
             L2(),
         )
@@ -588,7 +588,7 @@ def test_several_classes(alpha):
     y = rng.randint(3, size=180)
     X = rng.standard_normal((180, 2)) + centres[codes % 2, y]
     model = LinearModel(loss="log_loss", alpha=max(alpha, 0.01), fit_intercept=alpha > 0)
-    pool = ClientPool(model.bind(2, 3), X, y, codes, 6)
+    pool = open_rows(model.bind(2, 3), X, y, codes, 6)
     problem = FusionProblem(pool, complete_graph(6), L2())
     upper = lam_max_bounds(problem)[1]
     for lam in (0.02 * upper, 1.01 * upper):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.choice import LossClusters, embed
 from skcfl.rounds.loop import Options, alternate
@@ -130,7 +130,7 @@ def fresh_pool(rng, truth):
     y = np.einsum("rd,rd->r", X, truth[CLUSTERS[codes]])
     y += SIGMA * rng.standard_normal(len(codes))
     model = LinearModel(alpha=0.0, fit_intercept=False).bind(D)
-    return ClientPool(model, X, y, codes, len(CLUSTERS))
+    return open_rows(model, X, y, codes, len(CLUSTERS))
 
 
 def recovered(vectors, seed):
@@ -158,7 +158,7 @@ def test_theorem_4_1_needs_enough_rows():
         X = rng.standard_normal((len(codes), D))
         y = np.einsum("rd,rd->r", X, truth[CLUSTERS[codes]])
         model = LinearModel(alpha=0.0, fit_intercept=False).bind(D)
-        pool = ClientPool(model, X, y, codes, len(CLUSTERS))
+        pool = open_rows(model, X, y, codes, len(CLUSTERS))
         found += recovered(embed(pool.losses(orthonormal(rng, D)), "sqrt"), seed)
     assert found <= 1
 

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.concave import FPFCOptions, fpfc
 from skcfl.fusion.concave_problem import FPFCProblem
 from skcfl.models import LinearModel
@@ -33,7 +33,7 @@ def problems(draw):
     model = LinearModel(loss="log_loss" if classes else "squared_error", alpha=0.05,
                         fit_intercept=False)  # fmt: skip
     target = (t > 0).astype(int) if classes else t
-    pool = ClientPool(model.bind(d, n_classes=2 if classes else None), Z, target, codes, m)
+    pool = open_rows(model.bind(d, n_classes=2 if classes else None), Z, target, codes, m)
     lam = draw(st.floats(0.2, 2.0))
     xi = lam * draw(st.floats(0.2, 0.9))
     return FPFCProblem(pool, SCAD(xi=xi), 1.0, "common"), lam, xi

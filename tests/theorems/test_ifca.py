@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.loop import Options, alternate
 
@@ -33,7 +33,7 @@ def fresh_pool(rng, theta, clusters, n_rows, sigma, scales=None):
         X *= scales
     y = np.einsum("rd,rd->r", X, theta[clusters[codes]]) + sigma * rng.standard_normal(len(codes))
     model = LinearModel(alpha=0.0, fit_intercept=False).bind(d)
-    return ClientPool(model, X, y, codes, m)
+    return open_rows(model, X, y, codes, m)
 
 
 def one_round(pool, theta, step):

@@ -1,0 +1,195 @@
+"""Every exchange between the server and the clients, in one table.
+
+The server's half of a federation (:class:`~skcfl.federation.ClientPool`) asks by a name of
+:data:`CALLS`, and whoever holds rows (:class:`~skcfl.federation.sites.Site`) answers.  The table
+says what goes down and what comes up: arguments are split between sites by it, answers are joined
+and their shapes checked, and the ledger is booked, here and nowhere else.
+
+Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
+parameters of a model, and ``H`` the symmetric matrix or the three numbers that clients may send in
+its place.  What begins with ``n`` has an entry for each client, which that client alone is sent or
+sends; other arguments are sent to all, and other answers are sums over the clients.
+"""
+
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one call sends down and up.
+
+    Attributes
+    ----------
+    down : dict of str to str
+        Shape of each argument.
+    up : dict of str to str
+        Shape of each answer.
+    free : frozenset of str
+        Arguments and answers that are not counted: settings of a computation, such as its number
+        of steps, and models that the clients have or keep.
+    count : callable, default=None
+        ``count(sizes, arguments)``: floats down and up, where the shapes do not tell.
+    """
+
+    down: dict = field(default_factory=dict)
+    up: dict = field(default_factory=dict)
+    free: frozenset = frozenset()
+    count: object = None
+
+
+def _narrowed(sizes, arguments):
+    """Floats of a best response: clients that are held to a model are sent that one only."""
+    n, K, p, shared = sizes["n"], sizes["K"], sizes["p"], sizes["shared"]
+    fixed = arguments["fixed"]
+    held = 0 if fixed is None else int((fixed >= 0).sum())
+    down = (n - held) * (K * (p - shared) + shared) + held * p
+    return down, (n - held) * (K + 1) + held + n * p
+
+
+def _triangles(sizes, arguments):
+    """Floats of models down and symmetric matrices up."""
+    n, p = sizes["n"], sizes["p"]
+    return n * p, n * (p * (p + 1) // 2)
+
+
+def _enclosures(sizes, arguments):
+    n, p = sizes["n"], sizes["p"]
+    return 2 * n * p, n * (p + 1 + (p * (p + 1) // 2 if arguments["dense"] else 3))
+
+
+def _two_vectors(sizes, arguments):
+    """Floats of a model and a vector down to every client, and one vector up."""
+    return 2 * sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
+
+
+def _is_free(*names):
+    return frozenset(names)
+
+
+CALLS = {
+    "assign": Message({"labels": "n"}),
+    "losses": Message({"theta": "K p"}, {"losses": "n K"}),
+    "best_response": Message(
+        {"theta": "K p", "fixed": "n"},
+        {"losses": "n K", "choice": "n", "gradients": "n p"},
+        count=_narrowed,
+    ),
+    "objectives": Message({"w": "n p"}, {"values": "n"}),
+    "objectives_gradients": Message(
+        {"w": "n p", "dtype": ""}, {"values": "n", "gradients": "n p"}, _is_free("dtype")
+    ),
+    "local_update": Message(
+        {
+            **{"w": "n p", "center": "n p", "steps": "n", "rates": "n", "rho": "n"},
+            **{"optimizer": "", "batch_size": "", "draw": "", "monotone": ""},
+        },
+        {"w": "n p"},
+        _is_free("steps", "rates", "rho", "optimizer", "batch_size", "draw", "monotone"),
+    ),
+    "hessians": Message(
+        {"theta": "K p", "labels": "n", "weights": "n", "damping": "K"},
+        {"H": "K p p"},
+        count=_triangles,
+    ),
+    "hessian_products": Message(
+        {"theta": "K p", "u": "K p", "labels": "n", "damping": "K"},
+        {"products": "n p"},
+        count=_two_vectors,
+    ),
+    "solve": Message({"w0": "n p"}, {"w": "n p", "converged": "n"}, _is_free("w0", "converged")),
+    "prox": Message(
+        {"v": "n p", "rho": "n", "x0": "n p", "max_iter": ""},
+        {"x": "n p"},
+        _is_free("rho", "x0", "max_iter"),
+    ),
+    "conjugate": Message(
+        {"s": "n p", "x0": "n p"}, {"bounds": "n", "x": "n p"}, _is_free("x0", "x")
+    ),
+    "rounding": Message({"w": "n p"}, {"rounding": "n"}, _is_free("w")),
+    "enclosure": Message(
+        {"theta": "K p", "box": "K p", "labels": "n", "dense": ""},
+        {"rounding": "n p", "drift": "n", "floor": "K H"},
+        count=_enclosures,
+    ),
+    "fingerprints": Message({"key": ""}, {"digests": "n 2"}, _is_free("key")),
+    "spectrum": Message({}, {"spectrum": "n 3"}),
+}
+
+
+def sizes_of(pool, arguments, shared=0):
+    """What the letters of the shapes stand for in a call."""
+    models = arguments.get("theta")
+    return {
+        "n": pool.n_clients,
+        "p": pool.n_params,
+        "K": 0 if models is None else len(models),
+        "shared": shared,
+    }
+
+
+def check_answers(call, answers, sizes):
+    """Raise a RuntimeError if what came up is not what the table says.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    answers : dict of str to ndarray
+        What the clients sent.
+    sizes : dict of str to int
+        What the letters stand for.
+    """
+    expected = CALLS[call].up
+    if answers.keys() != expected.keys():
+        raise RuntimeError(f"{call} must be answered by {list(expected)}, got {list(answers)}.")
+    for name, shape in expected.items():
+        words = shape.split()
+        got = np.shape(answers[name])
+        wanted = tuple(sizes.get(w, w) for w in words)
+        # H stands for one axis or two, numbers for themselves.
+        if "H" in words:
+            right = got[: len(words) - 1] == wanted[:-1]
+        else:
+            right = got == tuple(int(size) for size in wanted)
+        if not right:
+            raise RuntimeError(f"{call} must answer {name} of shape {wanted}, got {got}.")
+
+
+def count_floats(call, arguments, sizes, kept=()):
+    """Floats that go down and come up.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    arguments : dict
+        What is sent; None is not.
+    sizes : dict of str to int
+        What the letters stand for.
+    kept : collection of str, default=()
+        Arguments that the clients have already: of an earlier answer of theirs, or sent before.
+
+    Returns
+    -------
+    down, up : int
+    """
+    message = CALLS[call]
+    if message.count is not None:
+        down, up = message.count(sizes, arguments)
+        return 0 if kept else down, up
+    down = 0
+    for name, shape in message.down.items():
+        if name in message.free or name in kept or arguments.get(name) is None:
+            continue
+        size = np.size(arguments[name])
+        if not shape.startswith("n"):
+            size = sizes["n"] * (size - max(sizes["K"] - 1, 0) * sizes["shared"])
+        down += size
+    up = 0
+    for name, shape in message.up.items():
+        if name not in message.free:
+            up += prod(int(sizes.get(w, w)) for w in shape.split())
+    return down, up

@@ -1,0 +1,745 @@
+"""The federation as the server sees it: calls, and what the server keeps of their answers."""
+
+import copy
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from ..numerics.by_cluster import sum_by_cluster
+from .ledger import Ledger
+from .messages import CALLS, check_answers, count_floats, sizes_of
+
+# Parameters up to which the size of the noise is found by the pooled model, steps of those losses
+# that are no parabolas, and the least ratio to the targets' variance, far below any real noise.
+MAX_DENSE, NOISE_STEPS, LEAST_NOISE = 256, 20, 1e-6
+# Automatic penalty below which it is rounding beside the curvature of standardised features.
+LEAST_ALPHA = 1e-20
+# Slopes of conjugates that are rounding next to the largest one.
+ROUNDING = 1e-12
+
+
+class Seeds:
+    """Seeds of what clients draw: drawn once by the server, when first needed, then counted."""
+
+    def __init__(self, random_state):
+        self.random_state = random_state
+        self.seed, self.count = None, 0
+
+    def next(self):
+        """The seed and the number of the draw, the same for all clients."""
+        if self.seed is None:
+            self.seed = int(self.random_state.randint(np.iinfo(np.int32).max))
+        self.count += 1
+        return self.seed, self.count
+
+
+class ClientPool:
+    """The server's half of a federation: asks the clients, books, and holds no row.
+
+    Parameters
+    ----------
+    site : Site
+        Where the clients are.
+    model : LocalModel
+        Bound local model, of which the server uses the shapes and the penalty.
+    random_state : int, RandomState instance or None, default=None
+        Source of the server's draws, and of the seed of the clients'.
+    scaling : Scaling, default=None
+        How the clients' features are scaled: what they and the server told each other for that is
+        booked.
+
+    Attributes
+    ----------
+    n_clients, n_samples, n_params : int
+        Clients, stored rows and parameters of a model.
+    client_weights : ndarray of shape (n_clients,)
+        ``n_i``, the sum of each client's sample weights.
+    client_sizes : ndarray of shape (n_clients,)
+        Number of rows of each client.
+    without_rows : ndarray of shape (n_clients,) of bool
+        Which clients own no row, so that nothing is known of their models but who they are.
+    ledger : Ledger
+        Floats sent so far.
+    """
+
+    def __init__(self, site, model, random_state=None, scaling=None):
+        self.model = model
+        self.scaling = scaling
+        self.random_state = check_random_state(random_state)
+        self.ledger = Ledger()
+        self._seeds = Seeds(self.random_state)
+        self._take(site)
+        if scaling is not None:
+            n, d = self.n_clients, len(scaling.scale)
+            self.ledger.book(up=n * (d + 1), down=n * d)
+            self.ledger.book(up=n * d, down=n * d)
+
+    def _take(self, site):
+        """Hold another site, of which nothing is known but who is there."""
+        self._site = site
+        self.n_clients = site.n_clients
+        self.client_weights, self.client_sizes = site.client_weights, site.client_sizes
+        self.without_rows = site.without_rows
+        self.n_samples = int(self.client_sizes.sum())
+        self.n_params = self.model.n_params
+        self.dtype = np.dtype(self.model.dtype)
+        self._alpha_unit = self._spectrum = None
+
+    def _derived(self, site):
+        pool = copy.copy(self)
+        pool._take(site)
+        return pool
+
+    def _ask(self, call, arguments, shared=0, kept=()):
+        """One exchange with the clients: answers by name, shapes checked, floats booked."""
+        answers = self._site.answer(call, arguments)
+        sizes = sizes_of(self, arguments, shared)
+        check_answers(call, answers, sizes)
+        down, up = count_floats(call, arguments, sizes, kept)
+        self.ledger.book(down=down, up=up)
+        return tuple(answers[name] for name in CALLS[call].up)
+
+    def with_ledger(self, ledger):
+        """The same clients, what is sent booked elsewhere."""
+        pool = copy.copy(self)
+        pool.ledger = ledger
+        return pool
+
+    def relay(self, up=0, down=0):
+        """Book what clients send each other through the server, as one exchange.
+
+        Parameters
+        ----------
+        up, down : int
+            Floats, of all clients together.
+        """
+        self.ledger.book(up=up, down=down)
+
+    def reseed(self, seed):
+        """Draw from here on, server and clients, as a pool with this seed would.
+
+        Parameters
+        ----------
+        seed : int, RandomState instance or None
+            The seed.
+        """
+        self.random_state = check_random_state(seed)
+        self._seeds = Seeds(self.random_state)
+
+    # ------------------------------------------------------------ penalty and units
+
+    @property
+    def automatic_alpha(self):
+        """Whether the local penalty was left to the estimator."""
+        return getattr(self.model, "alpha", None) == "auto"
+
+    def penalised(self, alpha):
+        """Pool of the same clients under another local penalty, of which they are told.
+
+        Parameters
+        ----------
+        alpha : float
+            The penalty.
+
+        Returns
+        -------
+        pool : ClientPool
+            Shares rows, ledger and random state.
+        """
+        if alpha == self.model.alpha_:
+            return self
+        self.ledger.book(down=self.n_clients)
+        return self._penalised(alpha)
+
+    def _penalised(self, alpha):
+        pool = copy.copy(self)
+        pool.model = self.model.penalised(alpha)
+        pool._take(self._site.penalised(alpha))
+        if self._spectrum is not None:
+            # The server knows the penalty, and what the clients have said of their losses.
+            old, new = self.model.decay, pool.model.decay
+            high, low = new.max() - old.max(), new.min() - old.min()
+            shift = np.array([[high], [low], [high]])
+            pool._spectrum = np.where(self.without_rows, self._spectrum, self._spectrum + shift)
+        return pool
+
+    @property
+    def alpha_unit(self):
+        """Local penalty that is a standard normal prior of one model that all clients share.
+
+        One over the weight of all rows.  Of losses whose dispersion is unknown times the ratio of
+        the dispersion to that of the targets, because coefficients then have the targets' units:
+        the residual variance of the pooled model over the variance, each with its degrees of
+        freedom; 1 where models are too large for it or interpolate.
+        """
+        if self._alpha_unit is None:
+            unit = self._noise_ratio() / max(self.client_weights.sum(), 1e-300)
+            self._alpha_unit = max(unit, LEAST_ALPHA)
+        return self._alpha_unit
+
+    def _noise_ratio(self):
+        model, n = self.model, self.client_weights.sum()
+        p = model.n_free
+        if not (self.second_order and model.unknown_scale and p <= MAX_DENSE and n > p + 1):
+            return 1.0
+        pool = self._penalised(0.0)
+        constant = np.zeros(self.n_params, dtype=bool)
+        if model.fit_intercept:
+            constant[-1] = True
+        losses = []
+        for free in (constant, ~np.zeros_like(constant)):
+            theta = np.zeros((1, self.n_params))
+            if free.any():
+                # With all of its curvature a step never overshoots; a parabola takes one.
+                for _ in range(1 if self.quadratic else NOISE_STEPS):
+                    theta = theta + pool._newton_step(theta, free)
+            losses.append(float(self.client_weights @ pool.objectives_gradients(theta, float)[0]))
+        around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / (n - p)
+        if not around > 0.0 or not np.isfinite([around, residual]).all():
+            return 1.0
+        return float(np.clip(residual / around, LEAST_NOISE, 1.0))
+
+    def _newton_step(self, theta, free):
+        """Damped Newton step of the pooled problem in some of its parameters, (1, n_params)."""
+        together = np.zeros(self.n_clients, dtype=np.intp)
+        g = self.client_weights @ self.objectives_gradients(theta, float)[1]
+        H = self.hessians(theta, together, damping=1.0)[0]
+        step = np.zeros_like(theta)
+        step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free])[0]
+        return step
+
+    def to_user(self, params):
+        """Parameters (..., n_params) in the user's units."""
+        return params if self.scaling is None else self.model.to_user(params, self.scaling)
+
+    def from_user(self, params):
+        """Parameters (..., n_params) in the units of this pool, of those in the user's."""
+        return params if self.scaling is None else self.model.from_user(params, self.scaling)
+
+    def slopes_to_user(self, slopes):
+        """Gradients (..., n_params) in the user's units."""
+        if self.scaling is None:
+            return slopes
+        return self.model.slopes_to_user(slopes, self.scaling)
+
+    def _own(self, w):
+        """Parameters of each client, (n_clients, p), in the pool's type."""
+        w = np.asarray(w, dtype=self.dtype)
+        return np.broadcast_to(w, (self.n_clients, self.n_params))
+
+    # --------------------------------------------------------------------- first order
+
+    def assign(self, labels):
+        """Tell every client its cluster, which the server has chosen.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_clients,)
+            Clusters.
+        """
+        self._ask("assign", {"labels": labels})
+
+    def losses(self, theta, shared=0):
+        """Mean loss of each client under each model, without the local penalty.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Models.
+        shared : int, default=0
+            How many parameters all models have in common and are sent once.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_clients, K)
+        """
+        theta = np.ascontiguousarray(theta, dtype=self.dtype)
+        return self._ask("losses", {"theta": theta}, shared)[0]
+
+    def best_response(self, theta, fixed=None, shared=0):
+        """Losses, best model and gradient at the best model, in one pass over the rows.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Models.
+        fixed : ndarray of shape (n_clients,), default=None
+            Clients with a non-negative entry are sent that model only and keep it; their
+            losses under the other models come back as infinity.
+        shared : int, default=0
+            How many parameters all models have in common and are sent once.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_clients, K)
+            Without the local penalty.
+        choice : ndarray of shape (n_clients,)
+            Model of least loss.
+        gradients : ndarray of shape (n_clients, n_params)
+            Of each client's objective, with the local penalty, at its choice.
+        """
+        theta = np.ascontiguousarray(theta, dtype=self.dtype)
+        return self._ask("best_response", {"theta": theta, "fixed": fixed}, shared)
+
+    def objectives(self, w, kept=False):
+        """Values ``f_i(w_i)`` with the local penalty: (n_clients, p) -> (n_clients,).
+
+        `kept` says that the clients have these models: they have just judged them.
+        """
+        return self._ask("objectives", {"w": self._own(w)}, kept=("w",) if kept else ())[0]
+
+    def penalties(self, w):
+        """Local penalty of models (m, p), known to the server: no message."""
+        w = np.asarray(w)
+        return 0.5 * (w * w) @ self.model.decay
+
+    def gradients(self, w):
+        """Gradients of ``f_i`` at ``w_i``: (n_clients, p) -> (n_clients, p)."""
+        return self.objectives_gradients(w)[1]
+
+    def objectives_gradients(self, w, dtype=None, kept=False):
+        """Values and gradients of ``f_i`` at ``w_i`` in one pass.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_clients, n_params)
+            One model a client.
+        dtype : dtype, default=None
+            Type to compute in; second-order methods ask for float64.
+        kept : bool, default=False
+            Whether the clients have these models: they have just judged them.
+
+        Returns
+        -------
+        values : ndarray of shape (n_clients,)
+        gradients : ndarray of shape (n_clients, n_params)
+        """
+        dtype = self.dtype if dtype is None else np.dtype(dtype)
+        w = np.broadcast_to(np.asarray(w, dtype=dtype), (self.n_clients, self.n_params))
+        arguments = {"w": w, "dtype": dtype}
+        return self._ask("objectives_gradients", arguments, kept=("w",) if kept else ())
+
+    def local_update(
+        self,
+        w,
+        steps,
+        step_size,
+        optimizer="sgd",
+        batch_size=None,
+        center=None,
+        rho=0.0,
+        monotone=False,
+        kept=False,
+    ):
+        """Let every client train its model for some steps on its own rows.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_clients, n_params)
+            Starts.
+        steps : int or ndarray of shape (n_clients,)
+            Optimiser updates; clients may differ.
+        step_size : float or ndarray of shape (n_clients,)
+            Step of each client.
+        optimizer : {"sgd", "momentum", "adam"}, default="sgd"
+            The optimiser, its state fresh in every call.
+        batch_size : int or None, default=None
+            Rows of a batch; None takes all rows, which makes "sgd" gradient descent.
+        center : ndarray of shape (n_clients, n_params), default=None
+            Centre of a proximal pull.
+        rho : float or ndarray of shape (n_clients,), default=0.0
+            Its strength: ``rho / 2 ||w - center||^2`` is added to the objective.
+        monotone : bool, default=False
+            Undo a step that raised a client's objective and halve the client's step from
+            then on: the safeguard of automatic steps.  Only of "sgd" on all rows: other steps
+            raise the objective by nature.
+        kept : bool, default=False
+            Whether clients have their starts already: they sent them last, or have just judged
+            them.
+
+        Returns
+        -------
+        w : ndarray of shape (n_clients, n_params)
+            Trained models. A client without rows has nothing to train on: it answers with the
+            centre where it is pulled, else with its start.
+        """
+        if monotone and (optimizer != "sgd" or batch_size is not None):
+            raise ValueError(
+                "monotone=True is a safeguard of optimizer='sgd' on all rows, got "
+                f"optimizer={optimizer!r} and batch_size={batch_size!r}."
+            )
+        n = self.n_clients
+        with np.errstate(over="ignore"):  # a step too long for the type diverges, as it should
+            rates = np.broadcast_to(np.asarray(step_size, dtype=self.dtype), (n,))
+            rho = np.broadcast_to(np.asarray(rho, dtype=self.dtype), (n,))
+        arguments = {
+            "w": self._own(w),
+            "center": None if center is None else self._own(center),
+            "steps": np.broadcast_to(np.asarray(steps), (n,)),
+            "rates": rates,
+            "rho": rho,
+            "optimizer": optimizer,
+            "batch_size": batch_size,
+            "draw": None if batch_size is None else self._seeds.next(),
+            "monotone": monotone,
+        }
+        return self._ask("local_update", arguments, kept=("w",) if kept else ())[0]
+
+    # -------------------------------------------------------------------- second order
+
+    def hessians(self, theta, labels, weights=None, damping=0.0):
+        """Hessians of the clusters' objectives, summed by cluster on the client side.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Model of each cluster.
+        labels : ndarray of shape (n_clients,)
+            Cluster of each client.
+        weights : ndarray of shape (n_clients,), default=None
+            Weights ``u_i`` of the clients; ``n_i`` by default.
+        damping : float or ndarray of shape (K,), default=0.0
+            Between 0 and 1: how far to move to a curvature with which Newton steps never
+            overshoot, where the second derivative vanishes (Huber).
+
+        Returns
+        -------
+        H : ndarray of shape (K, n_params, n_params)
+            ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k``.
+        """
+        self._need_second_order("hessians")
+        theta = np.asarray(theta, dtype=float)
+        arguments = {
+            "theta": theta,
+            "labels": labels,
+            "weights": self.client_weights if weights is None else weights,
+            "damping": np.broadcast_to(damping, (len(theta),)),
+        }
+        return self._ask("hessians", arguments)[0]
+
+    def hessian_products(self, theta, u, labels, weights=None, damping=0.0):
+        """Products of the clusters' Hessians with vectors, for models of many parameters.
+
+        Parameters
+        ----------
+        theta, u : ndarray of shape (K, n_params)
+            Model of each cluster, and the vector to multiply.
+        labels : ndarray of shape (n_clients,)
+            Cluster of each client.
+        weights : ndarray of shape (n_clients,), default=None
+            Weights ``u_i`` of the clients; ``n_i`` by default.
+        damping : float or ndarray of shape (K,), default=0.0
+            As for :meth:`hessians`.
+
+        Returns
+        -------
+        products : ndarray of shape (K, n_params)
+            ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k`` times ``u_k``.
+        """
+        self._need_second_order("hessian_products")
+        theta, u = np.asarray(theta, dtype=float), np.asarray(u, dtype=float)
+        weights = self.client_weights if weights is None else weights
+        damping = np.broadcast_to(damping, (len(theta),))
+        arguments = {"theta": theta, "u": u, "labels": labels, "damping": damping}
+        out = self._ask("hessian_products", arguments)[0]
+        return sum_by_cluster(out, labels, len(theta), weights)
+
+    def solve(self, w0=None):
+        """Each client's own minimiser.
+
+        Parameters
+        ----------
+        w0 : ndarray of shape (n_clients, n_params), default=None
+            Starts.
+
+        Returns
+        -------
+        w : ndarray of shape (n_clients, n_params)
+            Minimisers; where none exists (one class and a free intercept) a finite point
+            whose objective is at its infimum to within rounding. Of clients without rows, which
+            have no wish, the start or zero.
+        converged : ndarray of shape (n_clients,) of bool
+        """
+        self._need_second_order("solve")
+        return self._ask("solve", {"w0": w0})
+
+    def _need_second_order(self, call):
+        """Refuse what clients cannot compute, rather than do something like it."""
+        if not self.second_order:
+            raise ValueError(
+                f"{call} needs a local model with second derivatives and exact proximal points, "
+                f"got {self.model_name}. Such models are trained: local_update() takes steps, "
+                "with center= and rho= towards a proximal point."
+            )
+
+    def prox(self, v, rho, x0=None, max_iter=100, kept=False):
+        """Proximal points ``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``.
+
+        Parameters
+        ----------
+        v : ndarray of shape (n_clients, n_params)
+            Centres.
+        rho : float or ndarray of shape (n_clients,)
+            Positive strengths.
+        x0 : ndarray of shape (n_clients, n_params), default=None
+            Starts (clients keep their last answer: not booked).
+        max_iter : int, default=100
+            Most Newton steps where there is no closed form.  A solver that asks again from the
+            last answer needs no more than one or two.
+        kept : bool, default=False
+            Whether the clients know the centres themselves.
+
+        Returns
+        -------
+        x : ndarray of shape (n_clients, n_params)
+
+        Raises
+        ------
+        ValueError
+            If the model has no second derivatives.  What its clients can do is train under the
+            pull: :meth:`local_update` with `center` and `rho`, as long as the caller says.
+        """
+        self._need_second_order("prox")
+        arguments = {
+            "v": np.broadcast_to(np.asarray(v, dtype=float), (self.n_clients, self.n_params)),
+            "rho": np.broadcast_to(np.asarray(rho, dtype=float), (self.n_clients,)),
+            "x0": x0,
+            "max_iter": max_iter,
+        }
+        return self._ask("prox", arguments, kept=("v",) if kept else ())[0]
+
+    def conjugate(self, s, x0=None):
+        """Upper bounds of the conjugates ``f_i^*(s_i)`` and their maximisers.
+
+        Parameters
+        ----------
+        s : ndarray of shape (n_clients, n_params)
+            Slopes.
+        x0 : ndarray of shape (n_clients, n_params), default=None
+            Starts.
+
+        Returns
+        -------
+        bounds : ndarray of shape (n_clients,)
+            At least ``f_i^*(s_i)`` whatever the accuracy reached; infinite outside of
+            the domain, which is zero alone for clients without rows.
+        x : ndarray of shape (n_clients, n_params)
+        """
+        self._need_second_order("conjugate")
+        s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
+        # Slopes are sums of flows: what rounding leaves where they cancel is zero, or the bound
+        # of a client without rows would never be finite.  Of free parameters only: a penalty
+        # makes small slopes cheap, and their share of the bound is not given away.
+        free = self.model.decay == 0.0
+        size = np.abs(s[:, free]).max(axis=1, initial=0.0)
+        tiny = size <= ROUNDING * np.abs(s).max(initial=0.0)
+        given, lost = s, tiny[:, None] & free | self.without_rows[:, None]
+        s = np.where(tiny[:, None] & free, 0.0, s)
+        largest = np.abs(s).max(axis=1, initial=0.0)
+        level = largest <= ROUNDING * largest.max(initial=0.0)
+        bounds, x = self._ask("conjugate", {"s": s, "x0": x0})
+        bounds = np.where(self.without_rows & ~level, np.inf, bounds)
+        way = np.abs(x) if x0 is None else np.maximum(np.abs(x), np.abs(x0))
+        bounds = bounds + 2.0 * np.einsum("np,np->n", np.where(lost, np.abs(given), 0.0), way)
+        return bounds, x
+
+    def rounding(self, w):
+        """Bounds of the rounding of the clients' objectives, in double precision.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_clients, n_params)
+            Models.
+
+        Returns
+        -------
+        rounding : ndarray of shape (n_clients,)
+            How far ``objectives_gradients(w, dtype=np.float64)[0]`` may be from exact.
+        """
+        w = np.broadcast_to(np.asarray(w, dtype=float), (self.n_clients, self.n_params))
+        return self._ask("rounding", {"w": w})[0]
+
+    def enclosure(self, theta, labels, box, dense):
+        """What is certain of the objectives of clusters in boxes about their models.
+
+        Parameters
+        ----------
+        theta, box : ndarray of shape (K, n_params)
+            Model of each cluster, and half the sides of its box.
+        labels : ndarray of shape (n_clients,)
+            Cluster of each client.
+        dense : bool
+            Whether clients send matrices, or numbers.
+
+        Returns
+        -------
+        rounding : ndarray of shape (n_clients, n_params)
+            Of the clients' gradients at the models, in double precision.
+        drift : ndarray of shape (n_clients,)
+            How far they move at most in the box, in the Euclidean norm.
+        floor : ndarray of shape (K, n_params, n_params) or (K,)
+            Matrices, or least eigenvalues, that the Hessians of the clusters' sums are not below
+            in the box.
+        """
+        arguments = {"theta": theta, "box": box, "labels": labels, "dense": dense}
+        rounding, drift, total = self._ask("enclosure", arguments)
+        return rounding, drift, total if dense else _least_curvature(*total.T)
+
+    def fingerprints(self, key):
+        """Digests of the clients' rows that do not depend on their order.
+
+        Two clients have the same digest only if they have the same rows, targets and weights, but
+        for one chance in ``2 ** 106``: their objectives are then one function.
+
+        Parameters
+        ----------
+        key : int
+            Key of the digests, so that those of different fits cannot be compared.
+
+        Returns
+        -------
+        digests : ndarray of shape (n_clients, 2)
+        """
+        return self._ask("fingerprints", {"key": int(key)})[0]
+
+    def spectrum(self):
+        """Curvature of the clients' objectives, for automatic steps.
+
+        Returns
+        -------
+        lipschitz : ndarray of shape (n_clients,)
+            Upper bounds ``L_i`` of the curvature.
+        strong : ndarray of shape (n_clients,)
+            Lower bounds ``mu_i``.
+        mean : ndarray of shape (n_clients,)
+            Geometric means of the curvature over the directions.
+
+        Notes
+        -----
+        Clients are asked once; later calls, and pools of some of them, know the answers.
+        """
+        self._need_second_order("spectrum")
+        if self._spectrum is None:
+            self._spectrum = np.ascontiguousarray(self._ask("spectrum", {})[0].T)
+        return tuple(self._spectrum.copy())
+
+    # -------------------------------------------------------------------- other pools
+
+    def subset(self, clients):
+        """Pool of some of the clients, in the given order; shares ledger and random state.
+
+        Parameters
+        ----------
+        clients : array-like
+            Positions, each at most once, or a mask.
+
+        Returns
+        -------
+        pool : ClientPool
+        """
+        clients = np.arange(self.n_clients)[clients]
+        if len(np.unique(clients)) < len(clients):
+            raise ValueError(f"Each client can be in a subset once, got {clients!r}.")
+        pool = self._derived(self._site.subset(clients))
+        if self._spectrum is not None:
+            pool._spectrum = self._spectrum[:, clients]
+        return pool
+
+    def hold_out(self, fraction, random_state=None):
+        """Split each client's rows in two.
+
+        Parameters
+        ----------
+        fraction : float
+            Share of each client's rows that is held out, at least one row; a client of
+            one row is in both pools.
+        random_state : int, RandomState instance or None, default=None
+            Source of the split.
+
+        Returns
+        -------
+        train, held : ClientPool
+            They share this pool's ledger and random state.
+        """
+        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        train, held = self._site.held_out(fraction, seed)
+        return self._derived(train), self._derived(held)
+
+    def deal_folds(self, n_folds, random_state=None):
+        """Deal each client's rows to folds, to judge on each what was fitted to the others.
+
+        Each class of a classifier is dealt evenly, as by
+        :class:`~skcfl.model_selection.ClientKFold`: otherwise a class that is frequent in a
+        client's held-out rows is rare in those its model was fitted to.
+
+        Parameters
+        ----------
+        n_folds : int
+            Number of folds, at least 2.  A client of fewer rows has none in some of them.
+        random_state : int, RandomState instance or None, default=None
+            Source of the deal.
+
+        Returns
+        -------
+        folds : list of tuple of ClientPool
+            ``(train, held)`` of each fold; every row is held out once, but for the only row of a
+            client, which is in all the training pools.  They share this pool's ledger and random
+            state.
+        """
+        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        folds = self._site.folds(n_folds, seed)
+        return [(self._derived(train), self._derived(held)) for train, held in folds]
+
+    def init_params(self, n_models, random_state=None):
+        """Random starts of the local model, (n_models, n_params)."""
+        return self.model.init_params(n_models, random_state)
+
+    def start(self):
+        """The common start of local training, (n_params,); a network's is drawn."""
+        return self.model.start(self.random_state)
+
+    def centre(self, theta):
+        """Models with the same predictions, their free directions at zero."""
+        return self.model.centre(theta)
+
+    def pin(self, H):
+        """Add curvature to the free directions of Hessians (m, p, p), in place."""
+        return self.model.pin(H)
+
+    @property
+    def typical_size(self):
+        """Median number of rows of the clients that have any."""
+        return float(np.median(self.client_sizes[~self.without_rows]))
+
+    @property
+    def second_order(self):
+        """Whether clients can send second derivatives and exact proximal points."""
+        return self.model.second_order
+
+    @property
+    def quadratic(self):
+        """Whether clients' objectives are quadratic functions."""
+        return self.model.quadratic
+
+    @property
+    def model_name(self):
+        """Name of the local model's class, for messages."""
+        return type(self.model).__name__
+
+    @property
+    def layer_slices(self):
+        """Slices of the parameter vector by layer name."""
+        return self.model.layer_slices()
+
+
+def _least_curvature(free, size, penalty):
+    """Least eigenvalues of sums of curvatures of linear models, (K,).
+
+    With x the penalised parameters, of which rows of a size a and the penalty b know, and t the
+    free ones of curvature m: ``(u + t)^2 >= t^2 c / (1 + c) - c u^2`` with ``c = b / (2 a)``
+    leaves ``b / 2`` for x and ``m c / (1 + c)`` for t.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        c = np.where(penalty > 0, penalty / (2.0 * size), 0.0)
+        both = np.minimum(0.5 * penalty, np.where(np.isinf(c), free, free * c / (1.0 + c)))
+    return np.where(np.isinf(free), penalty, np.where(np.isinf(penalty), free, both))
