@@ -202,6 +202,15 @@ def describe_unseen(known, unseen, at_most=5):
     return text
 
 
+def joined_ids(ids, others):
+    """Two arrays of ids of one kind as one."""
+    if ids.dtype.kind == "O" or others.dtype.kind == "O":
+        joined = np.empty(len(ids) + len(others), dtype=object)
+        joined[: len(ids)], joined[len(ids) :] = ids, others
+        return joined
+    return np.concatenate([ids, others])
+
+
 def _as_vector(groups, name):
     if sparse.issparse(groups):
         raise ValueError(f"{name} must be a one-dimensional array of ids, got a sparse matrix.")

@@ -18,23 +18,25 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, _safe_indexing, check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_array,
     check_is_fitted,
-    check_X_y,
     validate_data,
 )
 
-from ._checks import LEAST, about, check_size, is_missing, refuse_masked
-from ._groups import check_ids, column_position, describe_unseen, encode, locate
+from ._checks import about, check_size
+from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
 from .exceptions import SingleClientWarning
-from .federation.folds import Folds
+from .federation.checking import (
+    FLOATS,
+    as_table,
+    check_features,
+    check_target,
+    check_targets,
+    check_weights,
+)
+from .federation.federation import Federation, InProcessFederation
 from .federation.inprocess import open_rows
-from .federation.scaling import Scaling
 
 __all__ = ["BaseFederated"]
 
@@ -79,7 +81,7 @@ class Task:
     groups: np.ndarray | None
     classes: np.ndarray | None
     options: dict
-    folds: "Folds"
+    folds: object
 
 
 class BaseFederated(BaseEstimator, metaclass=ABCMeta):
@@ -183,60 +185,100 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
         """
-        task = self._task(X, y, groups, sample_weight)
+        return self._run(self._task(X, y, groups, sample_weight))
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit_federation(self, federation):
+        """Find the clusters of the clients of a federation and fit a model for each.
+
+        ``fit(X, y, groups=groups)`` is this on an
+        :class:`~skcfl.federation.InProcessFederation` of its rows.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients, see :mod:`skcfl.federation`.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If ``group_col`` is set, since the federation knows its clients, or for the reasons of
+            ``fit``.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the solver stopped before it reached its tolerance.
+        """
+        if not isinstance(federation, Federation):
+            raise TypeError(
+                "federation must be one of skcfl.federation, such as InProcessFederation, got "
+                f"{type(federation).__name__}."
+            )
+        if self.group_col is not None:
+            raise ValueError(
+                "group_col must be None where a federation is fitted, which knows the clients of "
+                f"its rows, got {self.group_col!r}."
+            )
+        hello = federation.hello(self._kind())
+        header = copy.copy(self)
+        header.n_features_in_ = hello.n_features
+        vars(header).pop("feature_names_in_", None)
+        if hello.feature_names is not None:
+            header.feature_names_in_ = hello.feature_names
+        self._check_number(len(hello.ids))
+        return self._run(self._open(federation, hello, header, hello.ids))
+
+    def _run(self, task):
         # Models that diverge are told of once, where they would be published.
         with np.errstate(over="ignore", invalid="ignore"):
             result = self._solve(task.pool, **self._task_options(task))
 
         self._publish(task.header, task.pool, task.groups, task.classes, result)
         if not result.converged:
-            # three frames up: scikit-learn's context around fit is between
-            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
+            # four frames up: scikit-learn's context around fit is between
+            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=4)
         return self
 
     def _task(self, X, y, groups, sample_weight):
         """Check the rows and find their clients: what a fit is about, the estimator unchanged."""
         header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
         X, ids = self._take_ids(X, groups, header=header, reset=True)
-        X, y = self._check_rows(X, y, dtype=[np.float64, np.float32])
-        sample_weight = _check_weights(sample_weight, X)
+        X, y = self._check_rows(X, y, dtype=FLOATS)
+        sample_weight = check_weights(sample_weight, X)
         groups, codes = self._check_clients(ids, X.shape[0])
-        classes, y = self._encode_classes(y)
-
-        model = self._local_model().bind(
-            X.shape[1], n_classes=None if classes is None else len(classes), dtype=X.dtype
-        )
-        if np.dtype(model.dtype) != X.dtype:  # networks compute in single precision
-            numbers = {"X": X, "y": None if classes is not None else y}
-            for name, values in {**numbers, "sample_weight": sample_weight}.items():
-                if values is not None:
-                    check_size(values, name, model.dtype)
-        if y is not None:
-            model.check_target(y)
-        options = self._solve_options(groups)
-        if model.class_weight is not None:
-            sample_weight = _class_weights(model.class_weight, classes, y, sample_weight)
-        scaling = None
-        if model.standardize:
-            scaling = Scaling.measure(X, sample_weight, centred=model.fit_intercept)
-            X = scaling.transform(X)
-        pool = open_rows(
-            model,
+        federation = InProcessFederation.of_checked(
             X,
             y,
             codes,
-            1 if groups is None else len(groups),
-            sample_weight=sample_weight,
-            n_jobs=self.n_jobs,
-            random_state=check_random_state(self.random_state),
-            scaling=scaling,
+            np.zeros(1, dtype=int) if groups is None else groups,
+            sample_weight,
+            self.n_jobs,
+            self._kind(),
         )
-        if model.class_weight == "balanced":
-            counts = pool.n_clients * len(classes)
-            pool.relay(up=counts, down=counts)
+        return self._open(federation, federation.hello(self._kind()), header, groups)
+
+    def _open(self, federation, hello, header, groups):
+        """What a fit to the clients of a federation is about."""
+        classes = hello.classes
+        if classes is not None and len(classes) < 2:
+            raise ValueError(
+                "y: The number of classes has to be greater than one; got 1 class, "
+                f"{classes.tolist()[0]!r}."
+            )
+        n_classes = None if classes is None else len(classes)
+        model = self._local_model().bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
+        options = self._solve_options(groups)
+        random_state = check_random_state(self.random_state)
+        pool, folds = federation.open_with_folds(model, random_state, hello)
         if pool.automatic_alpha:
             pool = pool.penalised(self._n_priors(pool, options) * pool.alpha_unit)
-        folds = Folds(pool.model, X, y, codes, sample_weight, pool.n_clients, classes)
+            folds = folds.penalised(pool.model)
         return Task(header, pool, groups, classes, options, folds)
 
     def _n_priors(self, pool, options):
@@ -260,30 +302,20 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             )
             return None, np.zeros(n_samples, dtype=np.intp)
         groups, codes = self._encode_ids(check_ids(ids, n_samples, self._ids_name()))
+        self._check_number(len(groups))
+        return groups, codes
+
+    def _check_number(self, n_clients):
         n_clusters = getattr(self, "n_clusters", 1)
-        if n_clusters != "auto" and n_clusters > len(groups):
+        if n_clusters != "auto" and n_clusters > n_clients:
             raise ValueError(
-                f"n_clusters={n_clusters} is more than the number of clients, {len(groups)}. "
+                f"n_clusters={n_clusters} is more than the number of clients, {n_clients}. "
                 "Every cluster needs a client."
             )
-        return groups, codes
 
     def _encode_ids(self, ids):
         """Sorted ids of the clients and each row's client; a method may know of more clients."""
         return encode(ids)
-
-    def _encode_classes(self, y):
-        if not _is_classifier(self):
-            return None, y
-        with about("y"), np.errstate(invalid="ignore"):
-            check_classification_targets(y)
-            classes, codes = np.unique(y, return_inverse=True)
-            if len(classes) < 2:
-                raise ValueError(
-                    "The number of classes has to be greater than one; got 1 class, "
-                    f"{classes.tolist()[0]!r}."
-                )
-        return classes, codes
 
     def _publish(self, header, pool, groups, classes, result):
         """Replace all fitted attributes at once."""
@@ -479,12 +511,12 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         if kind is None:
             X, params, index = self._rows_and_models(X, groups)
             losses = self.model_.row_losses(X, None, params, index)
-            return -float(np.average(losses, weights=_check_weights(sample_weight, X)))
+            return -float(np.average(losses, weights=check_weights(sample_weight, X)))
         predicted = self.predict(X, groups)
-        y = self._check_target(y, len(predicted))
+        y = check_target(y, len(predicted), kind == "regressor", self)
         if kind == "regressor":
             check_size(y.astype(float, copy=False), "y")
-        weights = _check_weights(sample_weight, np.zeros((len(predicted), 1)))
+        weights = check_weights(sample_weight, np.zeros((len(predicted), 1)))
         metric = accuracy_score if kind == "classifier" else r2_score
         with about("y"), np.errstate(over="ignore", invalid="ignore"):
             return float(metric(y, predicted, sample_weight=weights))
@@ -652,7 +684,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         adapted = copy.copy(self)
         for name in _OF_THE_PROBLEM & vars(adapted).keys():
             delattr(adapted, name)
-        ids, codes = encode(_joined(self.groups_, clients))
+        ids, codes = encode(joined_ids(self.groups_, clients))
         order = np.argsort(codes)  # every id is there once
         adapted.groups_ = ids
         adapted.labels_ = np.append(self.labels_, labels)[order]
@@ -813,7 +845,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
     def _take_ids(self, X, groups, header=None, reset=False):
         """Check the columns of X and take the ids out of them: features, ids (None if none)."""
         header = self if header is None else header
-        X = _as_table(X)
+        X = as_table(X)
         with about("X"):
             validate_data(header, X, reset=reset, skip_check_array=True)
         if self.group_col is None:
@@ -846,52 +878,13 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         return "groups" if self.group_col is None else f"Column group_col={self.group_col!r} of X"
 
     def _check_features(self, X, dtype):
-        with about("X"):
-            if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
-                raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
-            X = check_array(X, accept_sparse="csr", dtype=dtype, estimator=self, input_name="X")
-        check_size(X, "X")
-        return X
+        return check_features(X, dtype, self)
 
     def _check_rows(self, X, y, dtype):
         """Features and targets, y None if the local model is unsupervised."""
-        kind = self._kind()
-        if kind is None:
-            return self._check_features(X, dtype), None
         X = self._check_features(X, dtype)
-        y = self._check_target(y, X.shape[0])
-        if kind == "regressor":
-            with np.errstate(over="ignore"):
-                check_size(y.astype(X.dtype, copy=False), "y")
-            if 0.0 < np.abs(y).max(initial=0.0) < LEAST:
-                raise ValueError(
-                    f"y holds no number larger than {np.abs(y).max():.3g}, whose square vanishes: "
-                    f"{LEAST:g} is possible. Scale y."
-                )
-            # In double precision whatever the features are: gaps are about these targets.
-            y = y.astype(np.float64, copy=False)
-        return X, y
-
-    def _check_target(self, y, n_samples):
-        """Targets, one a row, none missing."""
-        self._require_target(y)
-        refuse_masked(y, "y")
-        numeric = self._kind() == "regressor"
-        with about("y"):
-            values = np.asarray(y, dtype=object) if isinstance(y, (list, tuple)) else np.asarray(y)
-            if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
-                raise ValueError("it has missing values (NaN, None or NA).")
-            if numeric and values.dtype.kind in "mM":
-                raise ValueError(f"dates (dtype {values.dtype}) are no numbers.")
-            one = np.zeros((n_samples, 1))  # the features are checked
-            return check_X_y(one, y, y_numeric=numeric, estimator=self)[1]
-
-    def _require_target(self, y):
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
+        kind = self._kind()
+        return X, None if kind is None else check_targets(y, X, kind, self)
 
     def _known_classes(self, y):
         """Codes of classes that were seen in fit."""
@@ -959,76 +952,9 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         return routing
 
 
-def _as_table(X):
-    """X with a shape of two dimensions; check_array says what is wrong with anything else."""
-    refuse_masked(X, "X")
-    if sparse.issparse(X):
-        X = X.tocsr()
-    elif not hasattr(X, "shape"):
-        X = np.asarray(X, dtype=object)  # a list of rows keeps the types of its columns
-    if len(X.shape) != 2:
-        with about("X"):
-            check_array(X, accept_sparse="csr")
-    return X
-
-
-def _check_weights(sample_weight, X):
-    if sample_weight is None:
-        return None
-    refuse_masked(sample_weight, "sample_weight")
-    if isinstance(sample_weight, complex):
-        raise ValueError(f"sample_weight must be real, got {sample_weight!r}.")
-    with about("sample_weight"):
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-    if not np.isfinite(weights).all():  # a number for all rows is not checked
-        raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
-    with np.errstate(over="ignore"):
-        check_size(weights.astype(X.dtype, copy=False), "sample_weight")
-    if 0 < weights.max(initial=0.0) < LEAST:
-        raise ValueError(
-            f"sample_weight must not vanish beside 1: the largest is {weights.max()}, and "
-            f"{LEAST:g} is the least that can be."
-        )
-    if (weights < 0).any():
-        raise ValueError(f"sample_weight must not be negative, got {weights.min()}.")
-    if not weights.any():
-        raise ValueError(
-            "Sample weights must contain at least one non-zero number, got sample_weight with a "
-            "total of zero."
-        )
-    return weights
-
-
-def _class_weights(class_weight, classes, y, sample_weight):
-    """Weights of the rows times those of their classes; codes `y` of the classes."""
-    weights = np.ones(len(y)) if sample_weight is None else sample_weight
-    if class_weight == "balanced":
-        totals = np.bincount(y, weights, len(classes))
-        factors = np.divide(
-            totals.sum() / len(classes), totals, out=np.zeros(len(classes)), where=totals > 0
-        )
-    else:
-        factors = compute_class_weight(class_weight, classes=classes, y=classes)
-        if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
-            raise ValueError(
-                "class_weight must have finite numbers that are not negative, at least one of "
-                f"them positive, got {class_weight!r}."
-            )
-    return weights * factors[y]
-
-
 def _average(weights, params):
     """Mean of the clients' models by their rows; those that are equal count together."""
     return (weights / weights.sum()) @ params
-
-
-def _joined(ids, others):
-    """Two arrays of ids of one kind as one."""
-    if ids.dtype.kind == "O" or others.dtype.kind == "O":
-        joined = np.empty(len(ids) + len(others), dtype=object)
-        joined[: len(ids)], joined[len(ids) :] = ids, others
-        return joined
-    return np.concatenate([ids, others])
 
 
 def _canonical(labels, n_clusters):

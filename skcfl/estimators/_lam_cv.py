@@ -131,10 +131,10 @@ class LamCV:
     def _task_options(self, task):
         return {**task.options, "folds": task.folds}
 
-    def _splitter(self, rng=None):
+    def _splitter(self):
         """The splitter; it finds the clients in the groups that it is given."""
         if isinstance(self.cv, Integral):
-            return ClientKFold(int(self.cv), random_state=rng)
+            return ClientKFold(int(self.cv))
         with about("cv"):
             return check_cv(self.cv)
 
@@ -144,7 +144,11 @@ class LamCV:
     def _judge(self, pool, folds):
         """The folds, their training rows in pools of their own."""
         rng = pool.random_state
-        return FoldsJudge(folds.split(self._splitter(rng)), self.scoring, rng)
+        if isinstance(self.cv, Integral):
+            dealt = folds.deal(int(self.cv), int(rng.randint(np.iinfo(np.int32).max)))
+        else:
+            dealt = folds.split(self._splitter())
+        return FoldsJudge(dealt, self.scoring, rng)
 
     def _values(self):
         """The values of lam that the user gives, None where they are left open."""

@@ -1,7 +1,16 @@
 """The clients of a federation: what they are sent, what they compute, what they answer."""
 
+from .federation import FanOutFederation, Federation, Hello, InProcessFederation
 from .ledger import Ledger
 from .pool import ClientPool
 from .sites import Site
 
-__all__ = ["ClientPool", "Ledger", "Site"]
+__all__ = [
+    "ClientPool",
+    "FanOutFederation",
+    "Federation",
+    "Hello",
+    "InProcessFederation",
+    "Ledger",
+    "Site",
+]

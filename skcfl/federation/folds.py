@@ -13,29 +13,50 @@ from sklearn.metrics import get_scorer
 from sklearn.utils import ClassifierTags, RegressorTags
 
 from .._checks import about
-from .inprocess import open_rows
+from .fanout import joined
+from .pool import ClientPool
 
 
 class Folds:
-    """The rows of a fit, to be dealt out to folds.
+    """The rows of a fit, to be dealt out to folds in the places where they are.
 
     Parameters
     ----------
+    parts : list of Rows
+        What each place holds, in the units of the fit.
     model : LocalModel
         Bound to the shape of the data.
-    X, y, codes, sample_weight : ndarray
-        Rows, targets (codes of classes), clients and weights, as for ClientPool; `y` and
-        `sample_weight` may be None.
-    n_clients : int
-        Number of clients.
     classes : ndarray or None
         The classes of a classifier.
     """
 
-    def __init__(self, model, X, y, codes, sample_weight, n_clients, classes):
-        self.model, self.codes, self.n_clients = model, codes, n_clients
-        self.rows = X, y, sample_weight
-        self.classes = classes
+    def __init__(self, parts, model, classes):
+        self.parts, self.model, self.classes = parts, model, classes
+
+    def penalised(self, model):
+        """The same folds under a model with another local penalty."""
+        return Folds(self.parts, model, self.classes)
+
+    def deal(self, n_folds, seed):
+        """Folds of some rows of every client each.
+
+        Parameters
+        ----------
+        n_folds : int
+            How many.
+        seed : int
+            From which every client deals its rows.
+
+        Returns
+        -------
+        folds : list of Fold
+        """
+        by_class = self.classes is not None
+        dealt = [part.deal(n_folds, seed, by_class) for part in self.parts]
+        return [
+            Fold(self, [(np.flatnonzero(f != k), np.flatnonzero(f == k)) for f in dealt])
+            for k in range(n_folds)
+        ]
 
     def split(self, cv):
         """The folds of a splitter, which gets the clients' positions as groups.
@@ -49,42 +70,45 @@ class Folds:
         -------
         folds : list of Fold
         """
-        X, y, _ = self.rows
-        target = y if self.classes is None else self.classes[y]
+        if len(self.parts) > 1:
+            raise ValueError(
+                f"cv must be a number of folds where the rows are in {len(self.parts)} places: a "
+                f"splitter needs them in one, got {cv!r}."
+            )
+        (rows,) = self.parts
+        target = rows.y if self.classes is None else self.classes[rows.y]
         with about("cv"):
-            parts = list(cv.split(X, target, self.codes))
+            parts = list(cv.split(rows.X, target, rows.codes))
             if not parts:
                 raise ValueError("it makes no folds.")
-            for rows in (np.asarray(rows) for part in parts for rows in part):
-                if rows.ndim != 1 or rows.dtype.kind not in "biu":
+            for some in (np.asarray(some) for part in parts for some in part):
+                if some.ndim != 1 or some.dtype.kind not in "biu":
                     raise ValueError("its folds must be pairs of arrays of row numbers.")
-            return [Fold(self, *part) for part in parts]
-
-    def take(self, index):
-        """X, y, codes and weights of some rows."""
-        X, y, weight = (None if part is None else part[index] for part in self.rows)
-        return X, y, self.codes[index], weight
+            return [Fold(self, [part]) for part in parts]
 
 
 class Fold:
-    """Training and test rows."""
+    """Training and test rows.
 
-    def __init__(self, folds, train, test):
-        self.folds = folds
-        self.train, self.test = train, test
+    Parameters
+    ----------
+    folds : Folds
+        All rows.
+    index : list of tuple of ndarray
+        Positions of the training and of the test rows in each place.
+    """
+
+    def __init__(self, folds, index):
+        self.folds, self.index = folds, index
 
     def pool(self, random_state=None):
         """ClientPool of the training rows, of all clients."""
-        X, y, codes, weight = self.folds.take(self.train)
-        return open_rows(
-            self.folds.model,
-            X,
-            y,
-            codes,
-            self.folds.n_clients,
-            sample_weight=weight,
-            random_state=random_state,
-        )
+        folds = self.folds
+        sites = [
+            (rows.site(folds.model, train), rows.places)
+            for rows, (train, _) in zip(folds.parts, self.index, strict=True)
+        ]
+        return ClientPool(joined(sites), folds.model, random_state)
 
     def scores(self, params, scoring=None):
         """Score the test rows under several sets of models.
@@ -99,10 +123,22 @@ class Fold:
         Returns
         -------
         scores : ndarray of shape (m,)
-            The larger the better.
+            The larger the better; of rows in several places the mean of the places' scores,
+            weighted as their rows are.
         """
+        totals, shares = np.zeros(len(params)), 0.0
+        for rows, (_, test) in zip(self.folds.parts, self.index, strict=True):
+            X, y, codes, weight = rows.take(test)
+            if len(codes) == 0 and len(self.folds.parts) > 1:
+                continue
+            own = params[:, rows.places]
+            share = len(codes) if weight is None or scoring is not None else weight.sum()
+            totals += share * self._scores_of(X, y, codes, weight, own, scoring)
+            shares += share
+        return totals / shares
+
+    def _scores_of(self, X, y, codes, weight, params, scoring):
         folds = self.folds
-        X, y, codes, weight = folds.take(self.test)
         if scoring is None:
             return np.array(
                 [

@@ -36,7 +36,7 @@ class Scaling:
 
     @classmethod
     def measure(cls, X, weights=None, centred=True):
-        """Scaling under which features have mean 0 and variance 1.
+        """Scaling of rows in one place, see :meth:`of_parts`.
 
         Parameters
         ----------
@@ -50,24 +50,39 @@ class Scaling:
         Returns
         -------
         scaling : Scaling
+        """
+        return cls.of_parts([Moments(X, weights)], centred)
+
+    @classmethod
+    def of_parts(cls, parts, centred=True):
+        """Scaling under which the features of all parts together have mean 0 and variance 1.
+
+        Parameters
+        ----------
+        parts : list of Moments
+            What is known of the rows in each place.
+        centred : bool, default=True
+            Whether to take the means away; sparse features never are.
+
+        Returns
+        -------
+        scaling : Scaling
 
         Raises
         ------
         ValueError
             If the variance of a feature is beyond the range of floats.
         """
-        if sparse.issparse(X):
-            w = None if weights is None else np.asarray(weights, dtype=X.dtype)
-            mean, variance = mean_variance_axis(X, axis=0, weights=w)
-            mean, variance = mean.astype(float), variance.astype(float)
-            eps, centred = np.finfo(X.dtype).eps, False
-        else:
-            mean, variance = _moments(X, weights)
-            eps = np.finfo(float).eps
+        sizes, precisions, are_sparse = zip(*(part.about for part in parts), strict=True)
+        n, eps, sparse_rows = sum(sizes), max(precisions), any(are_sparse)
         with np.errstate(over="ignore", invalid="ignore"):
+            totals, sums = zip(*(part.sums() for part in parts), strict=True)
+            total = sum(totals)
+            mean = sum(sums) / total
+            variance = sum(part.squares(mean) for part in parts) / total
             # Variances that are rounding errors of the sums are those of constant features.
-            n = X.shape[0]
             rounding = min(n * eps, LEAST_SHARE) * variance + (n * mean * eps) ** 2
+        centred = centred and not sparse_rows
         bad = ~(np.isfinite(mean) & np.isfinite(variance))
         if bad.any():
             raise ValueError(
@@ -96,16 +111,49 @@ def _chunks(X):
     return [slice(start, start + step) for start in range(0, len(X), step)]
 
 
-def _moments(X, weights):
-    """Weighted means and variances, in double precision."""
-    n, d = X.shape
-    w = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
-    total = float(w.sum())
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, square = np.zeros(d), np.zeros(d)
-        for rows in _chunks(X):
-            mean += w[rows] @ np.ascontiguousarray(X[rows], dtype=float)
-        mean /= total
-        for rows in _chunks(X):
-            square += w[rows] @ np.ascontiguousarray(X[rows] - mean) ** 2
-    return mean, square / total
+class Moments:
+    """Sums of the rows of one place, which it sends in two exchanges.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR matrix} of shape (n_rows, n_features)
+        Features.
+    weights : ndarray of shape (n_rows,) or None
+        Weights of the rows.
+    """
+
+    def __init__(self, X, weights):
+        self.X = X
+        if sparse.issparse(X):
+            self.weights = None if weights is None else np.asarray(weights, dtype=X.dtype)
+            self.total = float(X.shape[0] if weights is None else np.sum(weights))
+            mean, variance = mean_variance_axis(X, axis=0, weights=self.weights)
+            self.mean, self.variance = mean.astype(float), variance.astype(float)
+        else:
+            ones = np.ones(len(X)) if weights is None else weights
+            self.weights = np.asarray(ones, dtype=float)
+            self.total = float(self.weights.sum())
+
+    @property
+    def about(self):
+        """Number of rows, rounding of the sums, and whether the rows are sparse."""
+        is_sparse = sparse.issparse(self.X)
+        return self.X.shape[0], np.finfo(self.X.dtype if is_sparse else float).eps, is_sparse
+
+    def sums(self):
+        """Total weight, and weighted sums of the features."""
+        if sparse.issparse(self.X):
+            return self.total, self.total * self.mean
+        out = np.zeros(self.X.shape[1])
+        for rows in _chunks(self.X):
+            out += self.weights[rows] @ np.ascontiguousarray(self.X[rows], dtype=float)
+        return self.total, out
+
+    def squares(self, mean):
+        """Weighted sums of squared differences from the means."""
+        if sparse.issparse(self.X):
+            return self.total * (self.variance + (self.mean - mean) ** 2)
+        out = np.zeros(self.X.shape[1])
+        for rows in _chunks(self.X):
+            out += self.weights[rows] @ np.ascontiguousarray(self.X[rows] - mean) ** 2
+        return out

@@ -8,8 +8,8 @@ parameters, products of Hessians with a vector), summed by cluster.
 
 import numpy as np
 
-from ..numerics.newton import conjugate_gradients, newton, solve_scaled
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.newton import conjugate_gradients, newton, solve_scaled
 
 __all__ = ["solve_pooled"]
 

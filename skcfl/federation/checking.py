@@ -1,0 +1,104 @@
+"""Checks of rows, where they are: what is wrong is said before anything is computed."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y
+
+from .._checks import LEAST, about, check_size, is_missing, refuse_masked
+
+FLOATS = (np.float64, np.float32)
+
+
+def as_table(X):
+    """X with a shape of two dimensions; check_array says what is wrong with anything else."""
+    refuse_masked(X, "X")
+    if sparse.issparse(X):
+        X = X.tocsr()
+    elif not hasattr(X, "shape"):
+        X = np.asarray(X, dtype=object)  # a list of rows keeps the types of its columns
+    if len(X.shape) != 2:
+        with about("X"):
+            check_array(X, accept_sparse="csr")
+    return X
+
+
+def check_features(X, dtype=FLOATS, estimator=None):
+    """Features as an array or a CSR matrix of finite numbers."""
+    with about("X"):
+        if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+            raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
+        dtype = list(dtype) if isinstance(dtype, tuple) else dtype
+        X = check_array(X, accept_sparse="csr", dtype=dtype, estimator=estimator, input_name="X")
+    check_size(X, "X")
+    return X
+
+
+def check_target(y, n_samples, numeric, estimator=None):
+    """Targets, one a row, none missing, as they are."""
+    require_target(y, estimator)
+    refuse_masked(y, "y")
+    with about("y"):
+        values = np.asarray(y, dtype=object) if isinstance(y, (list, tuple)) else np.asarray(y)
+        if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
+            raise ValueError("it has missing values (NaN, None or NA).")
+        if numeric and values.dtype.kind in "mM":
+            raise ValueError(f"dates (dtype {values.dtype}) are no numbers.")
+        one = np.zeros((n_samples, 1))  # the features are checked
+        return check_X_y(one, y, y_numeric=numeric, estimator=estimator)[1]
+
+
+def require_target(y, estimator=None):
+    """Raise a ValueError if there are no targets."""
+    if y is None:
+        name = "federated" if estimator is None else type(estimator).__name__
+        raise ValueError(
+            f"This {name} estimator requires y to be passed, but the target y is None."
+        )
+
+
+def check_targets(y, X, kind, estimator=None):
+    """Targets of the rows `X` to fit to: numbers of a regressor, classes otherwise."""
+    numeric = kind == "regressor"
+    y = check_target(y, X.shape[0], numeric, estimator)
+    if not numeric:
+        with about("y"), np.errstate(invalid="ignore"):
+            check_classification_targets(y)
+        return y
+    with np.errstate(over="ignore"):
+        check_size(y.astype(X.dtype, copy=False), "y")
+    if 0.0 < np.abs(y).max(initial=0.0) < LEAST:
+        raise ValueError(
+            f"y holds no number larger than {np.abs(y).max():.3g}, whose square vanishes: "
+            f"{LEAST:g} is possible. Scale y."
+        )
+    # In double precision whatever the features are: gaps are about these targets.
+    return y.astype(np.float64, copy=False)
+
+
+def check_weights(sample_weight, X):
+    """Weights of the rows of `X`, None if there are none."""
+    if sample_weight is None:
+        return None
+    refuse_masked(sample_weight, "sample_weight")
+    if isinstance(sample_weight, complex):
+        raise ValueError(f"sample_weight must be real, got {sample_weight!r}.")
+    with about("sample_weight"):
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    if not np.isfinite(weights).all():  # a number for all rows is not checked
+        raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
+    with np.errstate(over="ignore"):
+        check_size(weights.astype(X.dtype, copy=False), "sample_weight")
+    if 0 < weights.max(initial=0.0) < LEAST:
+        raise ValueError(
+            f"sample_weight must not vanish beside 1: the largest is {weights.max()}, and "
+            f"{LEAST:g} is the least that can be."
+        )
+    if (weights < 0).any():
+        raise ValueError(f"sample_weight must not be negative, got {weights.min()}.")
+    if not weights.any():
+        raise ValueError(
+            "Sample weights must contain at least one non-zero number, got sample_weight with a "
+            "total of zero."
+        )
+    return weights

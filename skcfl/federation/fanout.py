@@ -1,0 +1,98 @@
+"""Several sites as one: arguments are split by client, answers are joined."""
+
+import numpy as np
+
+from .messages import CALLS
+from .sites import Site
+
+
+class FanOut(Site):
+    """Clients that are in several places.
+
+    Parameters
+    ----------
+    parts : list of (Site, ndarray)
+        Sites, and the positions of their clients in the whole federation.
+
+    Notes
+    -----
+    Answers are those of one site with all clients but for the rounding of sums, because each
+    client's answer depends on what it is sent and on who it is, see
+    :mod:`skcfl.federation.draws`.
+    """
+
+    def __init__(self, parts):
+        self.parts = [(site, np.asarray(places)) for site, places in parts if len(places)]
+        if not self.parts:
+            self.parts = [(parts[0][0], np.asarray(parts[0][1]))]
+        self._n = sum(len(places) for _, places in self.parts)
+        self.client_sizes = self._gathered("client_sizes")
+        self.client_weights = self._gathered("client_weights")
+        self.without_rows = self._gathered("without_rows")
+
+    def _gathered(self, name):
+        return self._joined([getattr(site, name) for site, _ in self.parts])
+
+    def _joined(self, answers):
+        """One array of the clients' entries, in their order."""
+        first = np.asarray(answers[0])
+        out = np.empty((self._n, *first.shape[1:]), dtype=first.dtype)
+        for (_, places), answer in zip(self.parts, answers, strict=True):
+            out[places] = answer
+        return out
+
+    @property
+    def n_clients(self):
+        """Number of clients."""
+        return self._n
+
+    def answer(self, call, arguments):
+        """Ask every site for its clients, and join what they say."""
+        message = CALLS[call]
+        answers = []
+        for site, places in self.parts:
+            own = {
+                name: value[places]
+                if value is not None and message.down[name].startswith("n")
+                else value
+                for name, value in arguments.items()
+            }
+            answers.append(site.answer(call, own))
+        return {
+            name: self._joined([answer[name] for answer in answers])
+            if shape.startswith("n")
+            else sum(answer[name] for answer in answers)
+            for name, shape in message.up.items()
+        }
+
+    def subset(self, clients):
+        """Site of some of the clients, in the given order."""
+        position = np.full(self._n, -1)
+        position[clients] = np.arange(len(clients))
+        parts = []
+        for site, places in self.parts:
+            here = np.flatnonzero(position[places] >= 0)
+            parts.append((site.subset(here), position[places[here]]))
+        return FanOut(parts)
+
+    def penalised(self, alpha):
+        """Site of the same rows under another local penalty."""
+        return FanOut([(site.penalised(alpha), places) for site, places in self.parts])
+
+    def held_out(self, fraction, seed):
+        """Two parts of each client's rows: to train on, held out."""
+        pairs = [(site.held_out(fraction, seed), places) for site, places in self.parts]
+        return tuple(FanOut([(pair[k], places) for pair, places in pairs]) for k in (0, 1))
+
+    def folds(self, n_folds, seed):
+        """Every row held out once, but for the only row of a client."""
+        dealt = [(site.folds(n_folds, seed), places) for site, places in self.parts]
+        return [
+            tuple(FanOut([(folds[f][k], places) for folds, places in dealt]) for k in (0, 1))
+            for f in range(n_folds)
+        ]
+
+
+def joined(parts):
+    """One site of (Site, positions) pairs: the only one itself, else a fan-out."""
+    return parts[0][0] if len(parts) == 1 else FanOut(parts)

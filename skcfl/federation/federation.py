@@ -1,0 +1,302 @@
+"""A federation: the clients before a model is chosen."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import _get_feature_names
+
+from .._checks import about, check_size
+from .._groups import check_ids, encode, joined_ids, locate
+from .checking import as_table, check_features, check_targets, check_weights
+from .fanout import joined
+from .folds import Folds
+from .pool import ClientPool
+from .rows import Rows
+from .scaling import Scaling
+
+
+@dataclass
+class Hello:
+    """The first message: what clients say of themselves before anything is fitted.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n_clients,)
+        Their ids, sorted.
+    n_features : int
+        Features of every row.
+    feature_names : ndarray of shape (n_features,) or None
+        Their names, where the rows have some.
+    dtype : dtype
+        Type of the features.
+    classes : ndarray or None
+        The classes that the clients know, sorted, where classes are asked for.
+    """
+
+    ids: np.ndarray
+    n_features: int
+    feature_names: np.ndarray | None
+    dtype: np.dtype
+    classes: np.ndarray | None = None
+
+
+class Federation(ABC):
+    """Clients to fit estimators on, wherever they are.
+
+    See Also
+    --------
+    InProcessFederation : Clients of this process.
+    FanOutFederation : Clients of several federations.
+    """
+
+    @abstractmethod
+    def hello(self, kind=None):
+        """Ask the clients who they are.
+
+        Parameters
+        ----------
+        kind : {"classifier", "regressor", None}, default=None
+            What the targets are to be: those of classifiers are told as classes, those of
+            regressors are checked to be numbers.
+
+        Returns
+        -------
+        hello : Hello
+
+        Raises
+        ------
+        ValueError
+            If the clients do not agree on their features, an id is in two places, or targets do
+            not suit.
+        """
+
+    @abstractmethod
+    def rows(self, model, hello):
+        """What the places hold, targets encoded, as a list of objects like Rows."""
+
+    def open(self, model, random_state=None, hello=None):
+        """The pool of clients that server code holds.
+
+        Parameters
+        ----------
+        model : LocalModel
+            Bound local model.
+        random_state : int, RandomState instance or None, default=None
+            Source of the server's draws, and of the seed of the clients'.
+        hello : Hello, default=None
+            Who the clients are, if they were asked.
+
+        Returns
+        -------
+        pool : ClientPool
+            With the features standardised, and the weights of classes counted, if `model` says
+            so.
+        """
+        return self.open_with_folds(model, random_state, hello)[0]
+
+    def open_with_folds(self, model, random_state=None, hello=None):
+        """The pool of clients, and the same rows to be dealt to folds.
+
+        Parameters
+        ----------
+        model, random_state, hello : object
+            As for :meth:`open`.
+
+        Returns
+        -------
+        pool : ClientPool
+        folds : Folds
+        """
+        hello = self.hello(model.estimator_type) if hello is None else hello
+        parts = self.rows(model, hello)
+        n_clients, classes = len(hello.ids), hello.classes
+        if model.class_weight is not None:
+            if model.class_weight == "balanced":
+                totals = sum(part.class_totals(len(classes)) for part in parts)
+                factors = np.divide(
+                    *(totals.sum() / len(classes), totals),
+                    out=np.zeros(len(classes)),
+                    where=totals > 0,
+                )
+            else:
+                factors = _class_factors(model.class_weight, classes)
+            for part in parts:
+                part.weigh_classes(factors)
+        scaling = None
+        if model.standardize:
+            moments = [part.moments() for part in parts]
+            scaling = Scaling.of_parts(moments, centred=model.fit_intercept)
+            for part in parts:
+                part.scale(scaling)
+        site = joined([(part.site(model), part.places) for part in parts])
+        pool = ClientPool(site, model, random_state, scaling)
+        if model.class_weight == "balanced":
+            pool.relay(up=n_clients * len(classes), down=n_clients * len(classes))
+        return pool, Folds(parts, model, classes)
+
+
+class InProcessFederation(Federation):
+    """Clients of this process.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+        Rows of all clients, in any order.
+    y : array-like of shape (n_samples,) or None
+        Targets; None for unsupervised local models.
+    groups : array-like of shape (n_samples,)
+        Id of each row's client.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weight of each row.
+    n_jobs : int or None, default=None
+        Threads of a computation over clients; None is 1, -1 all processors.
+
+    Raises
+    ------
+    ValueError
+        If X, ids or weights are not valid, or their lengths differ.
+
+    Examples
+    --------
+    >>> from skcfl import IFCARegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.federation import InProcessFederation
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> federation = InProcessFederation(data.X, data.y, data.groups)
+    >>> model = IFCARegressor(n_clusters=3, random_state=0).fit_federation(federation)
+    >>> model.labels_.shape
+    (12,)
+    """
+
+    def __init__(self, X, y, groups, sample_weight=None, *, n_jobs=None):
+        X = as_table(X)
+        with about("X"):
+            self.names = _get_feature_names(X)
+        self.X = X = check_features(X)
+        self.y = y
+        if y is not None and len(np.shape(y)) and np.shape(y)[0] != X.shape[0]:
+            raise ValueError(f"y must have one entry a row, {X.shape[0]}, got {np.shape(y)[0]}.")
+        self.ids, self.codes = encode(check_ids(groups, X.shape[0], "groups"))
+        self.sample_weight = check_weights(sample_weight, X)
+        self.n_jobs = n_jobs
+        self._kind = False
+
+    @classmethod
+    def of_checked(cls, X, y, codes, ids, sample_weight, n_jobs, kind):
+        """Federation of rows that an estimator has checked."""
+        self = object.__new__(cls)
+        self.X, self.y, self.codes, self.ids = X, y, codes, ids
+        self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
+        self._kind = kind
+        return self
+
+    def hello(self, kind=None):
+        """Ask the clients who they are; see :meth:`Federation.hello`."""
+        if kind is not None and self._kind != kind:
+            self.y, self._kind = check_targets(self.y, self.X, kind), kind
+        classes = None
+        if kind == "classifier":
+            with about("y"), np.errstate(invalid="ignore"):
+                classes = np.unique(self.y)
+        return Hello(self.ids, self.X.shape[1], self.names, self.X.dtype, classes)
+
+    def rows(self, model, hello):
+        """The rows, targets as the model takes them."""
+        X, y, weights = self.X, self.y, self.sample_weight
+        if model.estimator_type is None:
+            y = None
+        elif hello.classes is not None:
+            y = np.searchsorted(hello.classes, y)
+        X = X if X.dtype == hello.dtype else X.astype(hello.dtype)
+        if np.dtype(model.dtype) != X.dtype:  # networks compute in single precision
+            numbers = {"X": X, "y": None if hello.classes is not None else y}
+            for name, values in {**numbers, "sample_weight": weights}.items():
+                if values is not None:
+                    check_size(values, name, model.dtype)
+        if y is not None:
+            model.check_target(y)
+        alone = hello.ids is self.ids
+        places = np.arange(len(self.ids)) if alone else locate(hello.ids, self.ids)[0]
+        return [Rows(X, y, self.codes, weights, places, self.n_jobs)]
+
+
+class FanOutFederation(Federation):
+    """Clients of several federations, as one.
+
+    Parameters
+    ----------
+    parts : list of Federation
+        Each with its own clients.
+
+    Examples
+    --------
+    >>> from skcfl import FedAvgRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.federation import FanOutFederation, InProcessFederation
+    >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
+    >>> first = data.groups < 3
+    >>> parts = [
+    ...     InProcessFederation(data.X[here], data.y[here], data.groups[here])
+    ...     for here in (first, ~first)
+    ... ]
+    >>> FedAvgRegressor().fit_federation(FanOutFederation(parts)).groups_
+    array([0, 1, 2, 3, 4, 5])
+    """
+
+    def __init__(self, parts):
+        self.parts = list(parts)
+        if not self.parts:
+            raise ValueError("parts must hold at least one federation, got none.")
+
+    def hello(self, kind=None):
+        """Ask the clients who they are; see :meth:`Federation.hello`."""
+        said = [part.hello(kind) for part in self.parts]
+        first = said[0]
+        ids = first.ids
+        for other in said[1:]:
+            if other.n_features != first.n_features:
+                raise ValueError(
+                    f"All clients must have the same features: some have {first.n_features}, "
+                    f"others {other.n_features}."
+                )
+            names = first.feature_names, other.feature_names
+            if not _equal(*names):
+                raise ValueError(
+                    f"All clients must have the same features in the same order, got {names[0]} "
+                    f"and {names[1]}."
+                )
+            ids = joined_ids(ids, other.ids)
+        unique, counts = np.unique(encode(ids)[1], return_counts=True)
+        ids = encode(ids)[0]
+        if (counts > 1).any():
+            raise ValueError(
+                "A client's rows must be in one place; in several are those of "
+                f"{ids[unique[counts > 1]].tolist()[:5]}."
+            )
+        classes = None
+        if kind == "classifier":
+            with about("y"):
+                classes = np.unique(np.concatenate([one.classes for one in said]))
+        dtype = np.result_type(*(one.dtype for one in said))
+        return Hello(ids, first.n_features, first.feature_names, dtype, classes)
+
+    def rows(self, model, hello):
+        """The rows of all parts."""
+        return [rows for part in self.parts for rows in part.rows(model, hello)]
+
+
+def _equal(a, b):
+    return (a is None and b is None) or (a is not None and b is not None and list(a) == list(b))
+
+
+def _class_factors(class_weight, classes):
+    """Factors of the weights of each class's rows that a user gives."""
+    factors = compute_class_weight(class_weight, classes=classes, y=classes)
+    if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
+        raise ValueError(
+            "class_weight must have finite numbers that are not negative, at least one of "
+            f"them positive, got {class_weight!r}."
+        )
+    return factors
