@@ -30,6 +30,7 @@ LAYERS = (
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
+    "testing": {"federation"},
     "datasets": {"exceptions", "_checks"},
     "metrics": {"exceptions"},
     "model_selection": {"exceptions", "_checks", "_docs", "_groups", "metrics"},
@@ -48,7 +49,7 @@ SERVER_SIDE = {"estimators", "fusion", "rounds", "penalties", "graphs", "numeric
 # What users call on rows before a fit, where they have them all: solvers never do.
 BEFORE_FIT = {("graphs", "kl_graph"), ("graphs", "kl_divergences")}
 # Units whose methods users do not call themselves.
-DEVELOPERS = {"models", "federation", "rounds", "fusion", "penalties", "graphs"}
+DEVELOPERS = {"models", "federation", "rounds", "fusion", "penalties", "graphs", "testing"}
 # Slow to import and not needed to fit: only what draws or tests may import them, when it does.
 OPTIONAL = {"matplotlib", "pandas", "cvxpy", "networkx", "torch", "sphinx", "pytest"}
 
@@ -120,7 +121,7 @@ def test_imports_go_downwards(path):
         depth = next(i for i, layer in enumerate(LAYERS) if unit in layer)
         allowed = set().union(*LAYERS[depth:])
         # The top may use what stands beside: a *CV class needs the splitter.
-        allowed |= set(BESIDE) - {"inspection"} if unit == "estimators" else set()
+        allowed |= set(BESIDE) - {"inspection", "testing"} if unit == "estimators" else set()
         # What servers hold of the clients is a pool; models and kernels are none of theirs.
         allowed -= {"models"} if unit in {"fusion", "rounds", "certificates"} else set()
     wrong = [

@@ -236,13 +236,15 @@ class FanOutFederation(Federation):
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.federation import FanOutFederation, InProcessFederation
     >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
-    >>> first = data.groups < 3
-    >>> parts = [
-    ...     InProcessFederation(data.X[here], data.y[here], data.groups[here])
-    ...     for here in (first, ~first)
-    ... ]
-    >>> FedAvgRegressor().fit_federation(FanOutFederation(parts)).groups_
-    array([0, 1, 2, 3, 4, 5])
+    >>> here = data.groups < "client03"
+    >>> federation = FanOutFederation(
+    ...     [
+    ...         InProcessFederation(data.X[here], data.y[here], data.groups[here]),
+    ...         InProcessFederation(data.X[~here], data.y[~here], data.groups[~here]),
+    ...     ]
+    ... )
+    >>> len(FedAvgRegressor().fit_federation(federation).groups_)
+    6
     """
 
     def __init__(self, parts):

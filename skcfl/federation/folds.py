@@ -51,7 +51,13 @@ class Folds:
         -------
         folds : list of Fold
         """
-        by_class = self.classes is not None
+        n_testable = sum(part.n_testable for part in self.parts)
+        if n_testable < n_folds:
+            raise ValueError(
+                f"cv={n_folds} is more than the number of rows that can be tested, {n_testable}: "
+                "the only row of a client never is."
+            )
+        by_class = all(part.is_discrete for part in self.parts)
         dealt = [part.deal(n_folds, seed, by_class) for part in self.parts]
         return [
             Fold(self, [(np.flatnonzero(f != k), np.flatnonzero(f == k)) for f in dealt])

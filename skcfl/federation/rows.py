@@ -68,6 +68,18 @@ class Rows:
         some = partial(_some, index=index)
         return some(self.X), some(self.y), self.codes[index], some(self.sample_weight)
 
+    @property
+    def n_testable(self):
+        """Number of rows that can be held out: not the only one of a client."""
+        sizes = np.bincount(self.codes, minlength=1)
+        return int(sizes[sizes > 1].sum())
+
+    @property
+    def is_discrete(self):
+        """Whether the targets are classes or counts."""
+        y = self.y
+        return y is not None and (y.dtype.kind != "f" or bool((y == np.floor(y)).all()))
+
     def deal(self, n_folds, seed, by_class):
         """Fold in which each row is held out, -1 for the only row of a client.
 

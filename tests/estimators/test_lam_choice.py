@@ -197,7 +197,7 @@ def test_classes_are_dealt_evenly(n_classes):
     y = rng.randint(n_classes, size=48)
     model = LinearModel(loss="log_loss", alpha=0.1, fit_intercept=False).bind(n_classes, n_classes)
     # One feature a class: gradients at 0 count the rows of each.
-    pool = ClientPool(model, np.eye(n_classes)[y], y, codes, 4)
+    pool = open_rows(model, np.eye(n_classes)[y], y, codes, 4)
     W = np.zeros((4, model.n_params))
     count = np.stack([np.bincount(y[codes == c], minlength=n_classes) for c in range(4)])
     for _, held in pool.deal_folds(4, 0):

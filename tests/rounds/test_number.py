@@ -11,7 +11,7 @@ from skcfl import (
     LocalModelsRegressor,
 )
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds import starts as _starts
 from skcfl.rounds.alone import solve_local
@@ -93,7 +93,7 @@ def test_losses_are_those_of_models_of_all_rows():
     model = LinearModel(alpha=0.05).bind(1, dtype=float)
 
     def make():
-        return ClientPool(model, X, y, codes, 6)
+        return open_rows(model, X, y, codes, 6)
 
     def fit(pool, n_clusters, start, candidates, drawn):
         result = solve_local(pool)

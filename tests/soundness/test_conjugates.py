@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from skcfl.federation.inprocess import ClientPool
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 
 
@@ -40,7 +40,7 @@ def least_squares(X, y, n_clients, alpha, fit_intercept):
     """Pool of clients with equal numbers of rows, of which a power of two has exact weights."""
     model = LinearModel(alpha=alpha, fit_intercept=fit_intercept, standardize=False)
     codes = np.repeat(np.arange(n_clients), len(y) // n_clients)
-    return ClientPool(model.bind(X.shape[1], dtype=float), X, y, codes, n_clients)
+    return open_rows(model.bind(X.shape[1], dtype=float), X, y, codes, n_clients)
 
 
 def short_by(pool, X, y, s, columns):

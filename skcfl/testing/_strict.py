@@ -1,0 +1,146 @@
+"""A federation whose messages are pickled, and whose rows nobody gets at."""
+
+import pickle
+
+from ..federation.federation import Federation
+from ..federation.pool import ClientPool
+from ..federation.sites import Site
+
+
+class StrictSite(Site):
+    """Site behind a wall: what goes through it is bytes.
+
+    Parameters
+    ----------
+    site : Site
+        The clients.
+    """
+
+    def __init__(self, site):
+        self._StrictSite__site = site
+        self.n_clients = site.n_clients
+        self.client_sizes = _through(site.client_sizes)
+        self.client_weights = _through(site.client_weights)
+        self.without_rows = _through(site.without_rows)
+
+    def answer(self, call, arguments):
+        """Ask through pickle."""
+        return _through(self._StrictSite__site.answer(*_through((call, arguments))))
+
+    def subset(self, clients):
+        """Site of some of the clients."""
+        return StrictSite(self._StrictSite__site.subset(_through(clients)))
+
+    def penalised(self, alpha):
+        """Site of the same clients under another local penalty."""
+        return StrictSite(self._StrictSite__site.penalised(_through(alpha)))
+
+    def held_out(self, fraction, seed):
+        """Two parts of each client's rows."""
+        return tuple(map(StrictSite, self._StrictSite__site.held_out(fraction, seed)))
+
+    def folds(self, n_folds, seed):
+        """Pairs of parts, one a fold."""
+        pairs = self._StrictSite__site.folds(n_folds, seed)
+        return [tuple(map(StrictSite, pair)) for pair in pairs]
+
+    def __getattr__(self, name):
+        raise AttributeError(
+            f"a server asked its site for {name!r}, which no message gives: see "
+            "skcfl.federation.messages"
+        )
+
+
+class StrictPool(ClientPool):
+    """Pool that shows servers its public names only."""
+
+    def __getattribute__(self, name):
+        if name.startswith("_") and not name.startswith("__"):
+            caller = _caller()
+            if not caller.startswith(("skcfl.federation", "skcfl.testing", "copy")):
+                raise AttributeError(f"{caller} asked a pool for {name!r}, which is private")
+        return super().__getattribute__(name)
+
+
+class StrictFederation(Federation):
+    """Federation that keeps a server to the rules: for tests of methods and of pools.
+
+    Servers see public names of the pool only; arguments and answers go through pickle, so that
+    nothing is shared; and a site answers the calls of the table and no others.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients.
+
+    Examples
+    --------
+    >>> from skcfl import FedAvgRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.federation import InProcessFederation
+    >>> from skcfl.testing import StrictFederation
+    >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
+    >>> federation = StrictFederation(InProcessFederation(data.X, data.y, data.groups))
+    >>> FedAvgRegressor().fit_federation(federation).n_clusters_
+    1
+    """
+
+    def __init__(self, federation):
+        self.federation = federation
+
+    def hello(self, kind=None):
+        """Ask the clients who they are, through pickle."""
+        return _through(self.federation.hello(kind))
+
+    def rows(self, model, hello):
+        """What the places hold."""
+        return self.federation.rows(model, hello)
+
+    def open_with_folds(self, model, random_state=None, hello=None):
+        """The pool behind the wall, and folds behind another."""
+        pool, folds = super().open_with_folds(model, random_state, hello)
+        return _wall(pool), _StrictFolds(folds)
+
+
+class _StrictFolds:
+    def __init__(self, folds):
+        self._folds = folds
+
+    def penalised(self, model):
+        return _StrictFolds(self._folds.penalised(model))
+
+    def deal(self, n_folds, seed):
+        return [_StrictFold(fold) for fold in self._folds.deal(n_folds, seed)]
+
+    def split(self, cv):
+        return [_StrictFold(fold) for fold in self._folds.split(cv)]
+
+
+class _StrictFold:
+    def __init__(self, fold):
+        self._fold = fold
+
+    def pool(self, random_state=None):
+        return _wall(self._fold.pool(random_state))
+
+    def scores(self, params, scoring=None):
+        return _through(self._fold.scores(_through(params), scoring))
+
+
+def _wall(pool):
+    """The same pool, strict."""
+    strict = object.__new__(StrictPool)
+    vars(strict).update(vars(pool))
+    vars(strict)["_site"] = StrictSite(pool._site)
+    return strict
+
+
+def _through(message):
+    return pickle.loads(pickle.dumps(message))
+
+
+def _caller():
+    """Module that asked for an attribute."""
+    import sys
+
+    return sys._getframe(2).f_globals.get("__name__", "")
