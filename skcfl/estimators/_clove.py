@@ -5,6 +5,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from .._docs import document
 from ..rounds.choice import EMBEDDINGS, MATCHINGS, LossClusters
 from ._base_rounds import AlternatingClustering
+from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 __all__ = ["CLoVE", "CLoVEClassifier", "CLoVERegressor"]
@@ -180,76 +181,7 @@ class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
     (3, 2)
     """
 
-    def __init__(
-        self,
-        n_clusters="auto",
-        *,
-        loss="log_loss",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        hidden_layer_sizes=(),
-        activation="relu",
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        embedding="log",
-        clusterer=None,
-        matching="loss",
-        init="loss++",
-        n_init="auto",
-        first_assignment="loss",
-        hold_out=0.0,
-        shared_layers=None,
-        tol=1e-4,
-        polish="auto",
-        true_labels=None,
-        keep_rounds=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.n_clusters = n_clusters
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
-        self.embedding = embedding
-        self.clusterer = clusterer
-        self.matching = matching
-        self.init = init
-        self.n_init = n_init
-        self.first_assignment = first_assignment
-        self.hold_out = hold_out
-        self.shared_layers = shared_layers
-        self.tol = tol
-        self.polish = polish
-        self.true_labels = true_labels
-        self.keep_rounds = keep_rounds
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(CLoVE, ClassifierMixin, NeuralMixin)
 
 
 @document
@@ -288,71 +220,4 @@ class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
     1.0
     """
 
-    def __init__(
-        self,
-        n_clusters="auto",
-        *,
-        loss="squared_error",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        hidden_layer_sizes=(),
-        activation="relu",
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        embedding="log",
-        clusterer=None,
-        matching="loss",
-        init="loss++",
-        n_init="auto",
-        first_assignment="loss",
-        hold_out=0.0,
-        shared_layers=None,
-        tol=1e-4,
-        polish="auto",
-        true_labels=None,
-        keep_rounds=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.n_clusters = n_clusters
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
-        self.embedding = embedding
-        self.clusterer = clusterer
-        self.matching = matching
-        self.init = init
-        self.n_init = n_init
-        self.first_assignment = first_assignment
-        self.hold_out = hold_out
-        self.shared_layers = shared_layers
-        self.tol = tol
-        self.polish = polish
-        self.true_labels = true_labels
-        self.keep_rounds = keep_rounds
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(CLoVE, RegressorMixin, NeuralMixin)

@@ -2,6 +2,7 @@
 
 from .._docs import document
 from ._base_fusion import Fusion
+from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
 
 __all__ = ["ConvexClusteredFL", "ConvexClusteredFLClassifier", "ConvexClusteredFLRegressor"]
@@ -165,52 +166,9 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
     (3, 2)
     """
 
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        loss="log_loss",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        graph="auto",
-        penalty="auto",
-        refit="auto",
-        criterion="held_out",
-        alphas=None,
-        solver="auto",
-        solver_options=None,
-        max_iter=2000,
-        tol=1e-6,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.lam = lam
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.graph = graph
-        self.penalty = penalty
-        self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
-        self.solver = solver
-        self.solver_options = solver_options
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(
+        ConvexClusteredFL, ClassifierMixin, graph="auto", penalty="auto"
+    )
 
 
 @document
@@ -249,47 +207,6 @@ class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
     1.0
     """
 
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        loss="squared_error",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        graph="auto",
-        penalty="auto",
-        refit="auto",
-        criterion="held_out",
-        alphas=None,
-        solver="auto",
-        solver_options=None,
-        max_iter=2000,
-        tol=1e-6,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.lam = lam
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.graph = graph
-        self.penalty = penalty
-        self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
-        self.solver = solver
-        self.solver_options = solver_options
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(
+        ConvexClusteredFL, RegressorMixin, graph="auto", penalty="auto"
+    )

@@ -1,9 +1,10 @@
 """Convex clustering of clients, lam chosen by cross-validation."""
 
 from .._docs import document
+from ._constructors import cv_constructor
 from ._convex_clustered_fl import ConvexClusteredFLClassifier, ConvexClusteredFLRegressor
 from ._flavours import ClassifierMixin, RegressorMixin
-from ._lam_cv import FusionCV, cv_constructor
+from ._lam_cv import FusionCV
 
 __all__ = ["ConvexClusteredFLClassifierCV", "ConvexClusteredFLRegressorCV"]
 

@@ -7,6 +7,9 @@ the everyday classes may train networks too, with one more mixin::
     class FedAvg(GenericMixin, _FedAvg): ...
     class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg): ...
     class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg): ...
+
+The everyday classes take the ``_model_parameters`` of their mixins in place of ``model``
+(``everyday_constructor``).
 """
 
 import numpy as np
@@ -36,13 +39,14 @@ class GenericMixin:
         return LinearModel() if self.model is None else self.model
 
 
+# Everyday parameters of a linear model, with their defaults.
+_LINEAR = {"alpha": "auto", "fit_intercept": True, "standardize": True}
+
+
 class _LinearMixin:
     """The local model is linear, its everyday parameters are the estimator's."""
 
-    _parameter_constraints = {
-        name: LinearModel._parameter_constraints[name]
-        for name in ("alpha", "fit_intercept", "standardize")
-    }
+    _parameter_constraints = {name: LinearModel._parameter_constraints[name] for name in _LINEAR}
 
     def _local_model(self):
         return LinearModel(
@@ -56,6 +60,8 @@ class _LinearMixin:
 
 class ClassifierMixin(_LinearMixin):
     """Classifier, linear unless a mixin to the left makes it a network."""
+
+    _model_parameters = {"loss": "log_loss", **_LINEAR, "class_weight": None}
 
     _parameter_constraints = {
         "loss": [StrOptions({"log_loss", "squared_hinge"})],
@@ -73,6 +79,8 @@ class ClassifierMixin(_LinearMixin):
 
 class RegressorMixin(_LinearMixin):
     """Regressor, linear unless a mixin to the left makes it a network."""
+
+    _model_parameters = {"loss": "squared_error", **_LINEAR}
 
     _parameter_constraints = {"loss": [StrOptions({"squared_error", "huber", "poisson"})]}
 
@@ -98,9 +106,10 @@ class RegressorMixin(_LinearMixin):
 class NeuralMixin:
     """The local model is a network where ``hidden_layer_sizes`` names hidden layers.
 
-    For the everyday classes, left of their flavour; they take the parameters
-    ``hidden_layer_sizes=()``, a linear model, and ``activation="relu"``.
+    For the everyday classes, left of their flavour.
     """
+
+    _model_parameters = {"hidden_layer_sizes": (), "activation": "relu"}
 
     _parameter_constraints = {
         name: MLP._parameter_constraints[name] for name in ("hidden_layer_sizes", "activation")

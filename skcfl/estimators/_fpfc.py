@@ -19,6 +19,7 @@ from ..fusion.concave_problem import FPFCProblem
 from ..fusion.path import FusionPath
 from ..fusion.search import Family, Judge, ModelSearch
 from ..penalties import CONCAVE, PENALTIES
+from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._lam_choice import LamChoiceMixin, warn_no_rows
 
@@ -597,76 +598,7 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
     (3, 2)
     """
 
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        loss="log_loss",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        hidden_layer_sizes=(),
-        activation="relu",
-        penalty="scad",
-        a=None,
-        xi=None,
-        penalty_scale="auto",
-        refit=True,
-        criterion="held_out",
-        alphas=None,
-        nu="auto",
-        rho="auto",
-        local_steps="auto",
-        step_size="auto",
-        optimizer="auto",
-        batch_size=None,
-        participation=1.0,
-        pairs="either",
-        init="auto",
-        max_iter="auto",
-        tol=1e-5,
-        n_iter_no_change=20,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.lam = lam
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.penalty = penalty
-        self.a = a
-        self.xi = xi
-        self.penalty_scale = penalty_scale
-        self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
-        self.nu = nu
-        self.rho = rho
-        self.local_steps = local_steps
-        self.step_size = step_size
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.participation = participation
-        self.pairs = pairs
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(FPFC, ClassifierMixin, NeuralMixin)
 
 
 @document
@@ -705,71 +637,4 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
     1.0
     """
 
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        loss="squared_error",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        hidden_layer_sizes=(),
-        activation="relu",
-        penalty="scad",
-        a=None,
-        xi=None,
-        penalty_scale="auto",
-        refit=True,
-        criterion="held_out",
-        alphas=None,
-        nu="auto",
-        rho="auto",
-        local_steps="auto",
-        step_size="auto",
-        optimizer="auto",
-        batch_size=None,
-        participation=1.0,
-        pairs="either",
-        init="auto",
-        max_iter="auto",
-        tol=1e-5,
-        n_iter_no_change=20,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.lam = lam
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.penalty = penalty
-        self.a = a
-        self.xi = xi
-        self.penalty_scale = penalty_scale
-        self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
-        self.nu = nu
-        self.rho = rho
-        self.local_steps = local_steps
-        self.step_size = step_size
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.participation = participation
-        self.pairs = pairs
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(FPFC, RegressorMixin, NeuralMixin)

@@ -6,9 +6,10 @@ from sklearn.utils._param_validation import StrOptions
 from .._docs import document
 from ..fusion.concave_path import FPFCRefits
 from ..fusion.search import ModelSearch
+from ._constructors import cv_constructor
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
 from ._fpfc import _FPFC, FPFCClassifier, FPFCRegressor
-from ._lam_cv import LamCV, cv_constructor
+from ._lam_cv import LamCV
 
 __all__ = ["FPFCClassifierCV", "FPFCRegressorCV"]
 

@@ -5,6 +5,7 @@ import numpy as np
 from .._docs import document
 from .._groups import check_ids, encode, locate
 from ._base_fusion import Fusion, is_network
+from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._network_fusion import NetworkFusionMixin
 
@@ -282,58 +283,7 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, NodesMixin, NetworkFusionMixin
     (3, 2)
     """
 
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        loss="log_loss",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        hidden_layer_sizes=(),
-        activation="relu",
-        graph="knn",
-        nodes=None,
-        penalty="l2",
-        refit="auto",
-        criterion="held_out",
-        alphas=None,
-        solver="auto",
-        solver_options=None,
-        max_iter=2000,
-        tol=1e-6,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.lam = lam
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.graph = graph
-        self.nodes = nodes
-        self.penalty = penalty
-        self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
-        self.solver = solver
-        self.solver_options = solver_options
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(GTV, ClassifierMixin, NeuralMixin)
 
 
 @document
@@ -381,53 +331,4 @@ class GTVRegressor(NeuralMixin, RegressorMixin, NodesMixin, NetworkFusionMixin, 
     array([-1.])
     """
 
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        loss="squared_error",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        hidden_layer_sizes=(),
-        activation="relu",
-        graph="knn",
-        nodes=None,
-        penalty="l2",
-        refit="auto",
-        criterion="held_out",
-        alphas=None,
-        solver="auto",
-        solver_options=None,
-        max_iter=2000,
-        tol=1e-6,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.lam = lam
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.graph = graph
-        self.nodes = nodes
-        self.penalty = penalty
-        self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
-        self.solver = solver
-        self.solver_options = solver_options
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(GTV, RegressorMixin, NeuralMixin)

@@ -1,9 +1,10 @@
 """GTV minimisation, lam chosen by cross-validation."""
 
 from .._docs import document
+from ._constructors import cv_constructor
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
 from ._gtv import GTVClassifier, GTVRegressor, NodesMixin
-from ._lam_cv import FusionCV, cv_constructor
+from ._lam_cv import FusionCV
 from ._network_fusion import NetworkFusionMixin
 
 __all__ = ["GTVClassifierCV", "GTVRegressorCV"]

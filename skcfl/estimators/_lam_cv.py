@@ -1,6 +1,5 @@
 """What methods that choose lam by cross-validation have in common."""
 
-import inspect
 from numbers import Integral, Real
 
 import numpy as np
@@ -13,48 +12,7 @@ from ..model_selection import ClientKFold
 from ..model_selection._lam_path import check_lams
 from ._base_fusion import Fusion
 
-__all__ = ["FusionCV", "LamCV", "cv_constructor"]
-
-# Parameters of the search of lam, with their defaults, and those that they take the place of.
-SEARCHED = {"n_lams": 30, "lams": None, "lam_min_ratio": None, "cv": 5, "scoring": None}
-REPLACED = {"lam", "criterion", "warm_start"}
-
-
-def cv_constructor(single, **search):
-    """Constructor of a CV class: that of the class with one lam, the search in place of lam.
-
-    Parameters
-    ----------
-    single : type
-        The class that fits at one lam.
-    **search
-        Parameters of the search besides `SEARCHED`, or with other defaults.
-
-    Returns
-    -------
-    __init__ : function
-        The first parameter of the search may be given by position, as ``lam`` of `single`.
-    """
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    own, *rest = inspect.signature(single.__init__).parameters.values()
-    first, *others = (
-        inspect.Parameter(name, keyword, default=default)
-        for name, default in {**SEARCHED, **search}.items()
-    )
-    kept = [p.replace(kind=keyword) for p in rest if p.name not in REPLACED]
-    signature = inspect.Signature([own, first.replace(kind=own.kind), *others, *kept])
-
-    def __init__(self, *args, **kwargs):
-        try:
-            given = signature.bind(self, *args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
-        given.apply_defaults()
-        for name, value in list(given.arguments.items())[1:]:
-            setattr(self, name, value)
-
-    __init__.__signature__ = signature
-    return __init__
+__all__ = ["FusionCV", "LamCV"]
 
 
 class LamCV:

@@ -7,6 +7,7 @@ from ..base import BaseFederated
 from ..rounds.alone import solve_local
 from ..rounds.loop import Options
 from ._base_rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
+from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 __all__ = ["LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"]
@@ -172,46 +173,7 @@ class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
     array(['yes', 'no'], dtype='<U3')
     """
 
-    def __init__(
-        self,
-        loss="log_loss",
-        *,
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        hidden_layer_sizes=(),
-        activation="relu",
-        max_iter="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        tol=1e-4,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.max_iter = max_iter
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(LocalModels, ClassifierMixin, NeuralMixin)
 
 
 @document
@@ -245,41 +207,4 @@ class LocalModelsRegressor(NeuralMixin, RegressorMixin, _LocalModels):
     1.0
     """
 
-    def __init__(
-        self,
-        loss="squared_error",
-        *,
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        hidden_layer_sizes=(),
-        activation="relu",
-        max_iter="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        tol=1e-4,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.max_iter = max_iter
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(LocalModels, RegressorMixin, NeuralMixin)

@@ -6,6 +6,7 @@ from .._docs import document
 from ..base import BaseFederated
 from ..rounds.loop import alternate
 from ._base_rounds import ROUND_CONSTRAINTS, labels_of, make_options
+from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 __all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegressor"]
@@ -132,56 +133,7 @@ class OracleClustersClassifier(NeuralMixin, ClassifierMixin, _OracleClusters):
     array([1, 0])
     """
 
-    def __init__(
-        self,
-        labels=None,
-        *,
-        loss="log_loss",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        hidden_layer_sizes=(),
-        activation="relu",
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.labels = labels
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
-        self.tol = tol
-        self.polish = polish
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(OracleClusters, ClassifierMixin, NeuralMixin)
 
 
 @document
@@ -209,51 +161,4 @@ class OracleClustersRegressor(NeuralMixin, RegressorMixin, _OracleClusters):
            [-1.]])
     """
 
-    def __init__(
-        self,
-        labels=None,
-        *,
-        loss="squared_error",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        hidden_layer_sizes=(),
-        activation="relu",
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.labels = labels
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
-        self.tol = tol
-        self.polish = polish
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = everyday_constructor(OracleClusters, RegressorMixin, NeuralMixin)

@@ -1,0 +1,96 @@
+"""Constructors of the everyday classes, which are made from those of the generic ones."""
+
+import inspect
+import pickle
+import pydoc
+
+import pytest
+from sklearn.base import clone
+
+from skcfl import (
+    IFCA,
+    ConvexClusteredFL,
+    ConvexClusteredFLRegressor,
+    FedAvg,
+    FedAvgClassifier,
+    FPFCRegressor,
+    FPFCRegressorCV,
+    IFCAClassifier,
+    IFCARegressor,
+)
+from skcfl.estimators._constructors import everyday_constructor
+from skcfl.estimators._flavours import ClassifierMixin
+
+
+def parameters(cls):
+    return inspect.signature(cls).parameters
+
+
+def test_everyday_classes_take_the_local_models_parameters_in_place_of_model():
+    linear = ["loss", "alpha", "fit_intercept", "standardize"]
+    network = ["hidden_layer_sizes", "activation"]
+    _, clusters, *rest = parameters(IFCA)
+    assert list(parameters(IFCARegressor)) == [clusters, *linear, *network, *rest]
+    assert list(parameters(IFCAClassifier)) == [
+        clusters,
+        *linear,
+        "class_weight",
+        *network,
+        *rest,
+    ]
+    assert list(parameters(ConvexClusteredFLRegressor))[1:5] == linear
+    assert "hidden_layer_sizes" not in parameters(ConvexClusteredFLRegressor)
+    model, *rest = parameters(FedAvg)
+    assert model == "model" and list(parameters(FedAvgClassifier))[-len(rest) :] == rest
+
+
+def test_defaults_are_the_generic_classes_where_nothing_else_is_said():
+    generic, everyday = parameters(ConvexClusteredFL), parameters(ConvexClusteredFLRegressor)
+    differ = {n for n in everyday if n in generic and everyday[n].default != generic[n].default}
+    assert differ == {"graph", "penalty"}
+    assert FedAvgClassifier().loss == "log_loss" and IFCARegressor().loss == "squared_error"
+
+
+def test_one_parameter_may_be_given_by_position():
+    assert IFCAClassifier(3).n_clusters == 3
+    assert FedAvgClassifier("squared_hinge").loss == "squared_hinge"
+    assert FPFCRegressorCV(7).n_lams == 7
+    for cls in (IFCAClassifier, FedAvgClassifier, FPFCRegressorCV):
+        with pytest.raises(TypeError, match=rf"{cls.__name__}\.__init__\(\) too many positional"):
+            cls(2, 3)
+
+
+@pytest.mark.parametrize("cls", [IFCARegressor, FPFCRegressor, FPFCRegressorCV])
+def test_unknown_keywords_are_refused_by_name(cls):
+    expected = rf"{cls.__name__}\.__init__\(\) got an unexpected keyword argument 'n_cluster'"
+    with pytest.raises(TypeError, match=expected):
+        cls(n_cluster=3)
+
+
+class OwnConstructor(IFCARegressor):
+    def __init__(self, n_clusters=4, *, tol=1e-3, extra="no"):
+        super().__init__(n_clusters, tol=tol)
+        self.extra = extra
+
+
+class SameConstructor(IFCAClassifier):
+    pass
+
+
+def test_users_may_derive_from_them():
+    own = clone(OwnConstructor(extra="yes"))
+    assert own.get_params() == {"n_clusters": 4, "tol": 1e-3, "extra": "yes"}
+    assert own.max_iter == "auto" and own.verbose == 0
+    same = pickle.loads(pickle.dumps(clone(SameConstructor(2, alpha=0.5))))
+    assert same.get_params() == IFCAClassifier(2, alpha=0.5).get_params()
+
+
+def test_help_shows_the_parameters():
+    text = pydoc.plain(pydoc.render_doc(IFCARegressor))
+    assert "IFCARegressor(n_clusters='auto', *, loss='squared_error', alpha='auto'" in text
+    assert "__init__(self, n_clusters='auto', *, loss='squared_error'" in text
+
+
+def test_a_default_of_no_parameter_is_a_mistake():
+    with pytest.raises(KeyError, match="grap"):
+        everyday_constructor(ConvexClusteredFL, ClassifierMixin, grap="knn")
