@@ -263,6 +263,11 @@ ATTRIBUTES = {
     "floats_down_": """\
         int
         Numbers sent by the server to the clients in the whole fit.""",
+    "missing_clients_": """\
+        ndarray of shape (n_missing,)
+        Ids of the clients that no longer answered at the end of the fit, see
+        :class:`skcfl.federation.Faults`. While some are missing ``dual_gap_`` is infinite and
+        nothing is certified.""",
     "calls_": """\
         int
         Exchanges between the server and the clients in the whole fit, searches, starts and proofs

@@ -336,13 +336,19 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         ):
             raise ValueError(self._divergence(result.n_iter))
         extra = dict(result.extra)
+        ids = np.zeros(1, dtype=int) if groups is None else groups
+        missing, complete = pool.roll_call()
+        if missing.any() or not complete:
+            # Both need every client.
+            extra.update(dual_gap=np.inf) if "dual_gap" in extra else None
+            extra.update(partition_certified=None) if "partition_certified" in extra else None
         for name in ("fusion_params", "round_params"):
             if name in extra:
                 extra[name] = pool.to_user(extra[name])
         fitted = {
             "n_features_in_": header.n_features_in_,
             "model_": model,
-            "groups_": np.zeros(1, dtype=int) if groups is None else groups,
+            "groups_": ids,
             "labels_": labels,
             "n_clusters_": len(order),
             "cluster_sizes_": np.bincount(labels, minlength=len(order)),
@@ -354,6 +360,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             "floats_up_": pool.ledger.up,
             "floats_down_": pool.ledger.down,
             "calls_": pool.ledger.calls,
+            "missing_clients_": ids[missing],
             "coef_names_": self._feature_names(header, model.n_features),
             "_scaling": pool.scaling,
             "_average_params": _average(pool.client_weights, params),

@@ -1,6 +1,6 @@
 """Warnings and errors of the package."""
 
-__all__ = ["NotEnoughMemoryError", "SingleClientWarning"]
+__all__ = ["FederationError", "NotEnoughMemoryError", "SingleClientWarning"]
 
 
 class NotEnoughMemoryError(MemoryError):
@@ -13,6 +13,31 @@ class NotEnoughMemoryError(MemoryError):
     >>> from skcfl.exceptions import NotEnoughMemoryError
     >>> issubclass(NotEnoughMemoryError, MemoryError)
     True
+    """
+
+
+class FederationError(RuntimeError):
+    """Raised where fewer clients answer than are needed.
+
+    The message names the clients that are missing. Fit again when they are back, or set the
+    federation's ``min_clients`` to as few as are enough.
+
+    Examples
+    --------
+    >>> from skcfl import FedAvgRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.exceptions import FederationError
+    >>> from skcfl.federation import Faults, InProcessFederation
+    >>> data = make_clustered_regression(n_clients=4, n_clusters=2, random_state=0)
+    >>> faults = Faults(dead=["client00"])
+    >>> federation = InProcessFederation(
+    ...     data.X, data.y, data.groups, faults=faults, min_clients=4
+    ... )
+    >>> try:
+    ...     FedAvgRegressor().fit_federation(federation)
+    ... except FederationError as error:
+    ...     print(error)
+    3 clients of 4 answered, and min_clients=4: 'client00' did not.
     """
 
 

@@ -1,5 +1,6 @@
 """The clients of a federation: what they are sent, what they compute, what they answer."""
 
+from .faults import Faults
 from .federation import FanOutFederation, Federation, Hello, InProcessFederation
 from .ledger import Ledger
 from .pool import ClientPool
@@ -8,6 +9,7 @@ from .sites import Site
 __all__ = [
     "ClientPool",
     "FanOutFederation",
+    "Faults",
     "Federation",
     "Hello",
     "InProcessFederation",

@@ -51,19 +51,22 @@ class FanOut(Site):
         message = CALLS[call]
         answers = []
         for site, places in self.parts:
-            own = {
-                name: value[places]
-                if value is not None and message.down[name].startswith("n")
-                else value
-                for name, value in arguments.items()
-            }
+            own = {name: message.own(name, value, places) for name, value in arguments.items()}
             answers.append(site.answer(call, own))
-        return {
+        joined = {
             name: self._joined([answer[name] for answer in answers])
-            if shape.startswith("n")
+            if message.is_of_clients(name)
             else sum(answer[name] for answer in answers)
-            for name, shape in message.up.items()
+            for name in message.up
         }
+        if any("answered" in answer for answer in answers):
+            joined["answered"] = self._joined(
+                [
+                    answer.get("answered", np.ones(len(places), dtype=bool))
+                    for answer, (_, places) in zip(answers, self.parts, strict=True)
+                ]
+            )
+        return joined
 
     def subset(self, clients):
         """Site of some of the clients, in the given order."""

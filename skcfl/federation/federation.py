@@ -7,12 +7,13 @@ import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
-from .._checks import about, check_size
+from .._checks import Count, about, check_size
 from .._groups import check_ids, encode, joined_ids, locate
 from .checking import as_table, check_features, check_targets, check_weights
 from .fanout import joined
+from .faults import Faults
 from .folds import Folds
-from .pool import ClientPool
+from .pool import ClientPool, Presence
 from .rows import Rows
 from .scaling import Scaling
 
@@ -50,6 +51,11 @@ class Federation(ABC):
     InProcessFederation : Clients of this process.
     FanOutFederation : Clients of several federations.
     """
+
+    #: How many clients have to answer a call, or all if fewer are asked.
+    min_clients = 1
+    #: How often silent clients are asked again where all are needed.
+    retries = 10
 
     @abstractmethod
     def hello(self, kind=None):
@@ -131,10 +137,11 @@ class Federation(ABC):
             for part in parts:
                 part.scale(scaling)
         site = joined([(part.site(model), part.places) for part in parts])
-        pool = ClientPool(site, model, random_state, scaling)
+        presence = Presence(hello.ids, self.min_clients, self.retries)
+        pool = ClientPool(site, model, random_state, scaling, presence)
         if model.class_weight == "balanced":
             pool.relay(up=n_clients * len(classes), down=n_clients * len(classes))
-        return pool, Folds(parts, model, classes)
+        return pool, Folds(parts, model, classes, presence)
 
 
 class InProcessFederation(Federation):
@@ -152,6 +159,13 @@ class InProcessFederation(Federation):
         Weight of each row.
     n_jobs : int or None, default=None
         Threads of a computation over clients; None is 1, -1 all processors.
+    faults : Faults, default=None
+        Clients that do not answer; None if all do.
+    min_clients : int, default=1
+        How many clients have to answer a call, or all if fewer are asked.
+    retries : int, default=10
+        How often silent clients are asked again where all are needed: for sums over all clients,
+        and for proofs. A round goes on without them.
 
     Raises
     ------
@@ -170,7 +184,18 @@ class InProcessFederation(Federation):
     (12,)
     """
 
-    def __init__(self, X, y, groups, sample_weight=None, *, n_jobs=None):
+    def __init__(
+        self,
+        X,
+        y,
+        groups,
+        sample_weight=None,
+        *,
+        n_jobs=None,
+        faults=None,
+        min_clients=1,
+        retries=10,
+    ):
         X = as_table(X)
         with about("X"):
             self.names = _get_feature_names(X)
@@ -180,8 +205,10 @@ class InProcessFederation(Federation):
             raise ValueError(f"y must have one entry a row, {X.shape[0]}, got {np.shape(y)[0]}.")
         self.ids, self.codes = encode(check_ids(groups, X.shape[0], "groups"))
         self.sample_weight = check_weights(sample_weight, X)
-        self.n_jobs = n_jobs
-        self._kind = False
+        self.n_jobs, self.faults, self._kind = n_jobs, faults, False
+        if faults is not None and not isinstance(faults, Faults):
+            raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
+        self.min_clients, self.retries = _check_counts(min_clients, retries)
 
     @classmethod
     def of_checked(cls, X, y, codes, ids, sample_weight, n_jobs, kind):
@@ -189,6 +216,7 @@ class InProcessFederation(Federation):
         self = object.__new__(cls)
         self.X, self.y, self.codes, self.ids = X, y, codes, ids
         self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
+        self.faults = None
         self._kind = kind
         return self
 
@@ -219,7 +247,10 @@ class InProcessFederation(Federation):
             model.check_target(y)
         alone = hello.ids is self.ids
         places = np.arange(len(self.ids)) if alone else locate(hello.ids, self.ids)[0]
-        return [Rows(X, y, self.codes, weights, places, self.n_jobs)]
+        wrap = None
+        if self.faults is not None:
+            wrap = self.faults.wrapper(self.faults.dead_among(self.ids), places)
+        return [Rows(X, y, self.codes, weights, places, self.n_jobs, wrap)]
 
 
 class FanOutFederation(Federation):
@@ -229,6 +260,10 @@ class FanOutFederation(Federation):
     ----------
     parts : list of Federation
         Each with its own clients.
+    min_clients : int, default=1
+        How many clients have to answer a call, or all if fewer are asked.
+    retries : int, default=10
+        How often silent clients are asked again where all are needed.
 
     Examples
     --------
@@ -247,8 +282,9 @@ class FanOutFederation(Federation):
     6
     """
 
-    def __init__(self, parts):
+    def __init__(self, parts, *, min_clients=1, retries=10):
         self.parts = list(parts)
+        self.min_clients, self.retries = _check_counts(min_clients, retries)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
 
@@ -287,6 +323,13 @@ class FanOutFederation(Federation):
     def rows(self, model, hello):
         """The rows of all parts."""
         return [rows for part in self.parts for rows in part.rows(model, hello)]
+
+
+def _check_counts(min_clients, retries):
+    for name, value, least in (("min_clients", min_clients, 1), ("retries", retries, 0)):
+        if not Count(least).is_satisfied_by(value):
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+    return int(min_clients), int(retries)
 
 
 def _equal(a, b):

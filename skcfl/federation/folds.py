@@ -28,14 +28,16 @@ class Folds:
         Bound to the shape of the data.
     classes : ndarray or None
         The classes of a classifier.
+    presence : Presence
+        Who answers.
     """
 
-    def __init__(self, parts, model, classes):
-        self.parts, self.model, self.classes = parts, model, classes
+    def __init__(self, parts, model, classes, presence):
+        self.parts, self.model, self.classes, self.presence = parts, model, classes, presence
 
     def penalised(self, model):
         """The same folds under a model with another local penalty."""
-        return Folds(self.parts, model, self.classes)
+        return Folds(self.parts, model, self.classes, self.presence)
 
     def deal(self, n_folds, seed):
         """Folds of some rows of every client each.
@@ -114,7 +116,7 @@ class Fold:
             (rows.site(folds.model, train), rows.places)
             for rows, (train, _) in zip(folds.parts, self.index, strict=True)
         ]
-        return ClientPool(joined(sites), folds.model, random_state)
+        return ClientPool(joined(sites), folds.model, random_state, presence=folds.presence)
 
     def scores(self, params, scoring=None):
         """Score the test rows under several sets of models.

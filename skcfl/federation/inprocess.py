@@ -138,6 +138,9 @@ class InProcessSite(Site):
     def _assign(self, labels):
         return {}
 
+    def _present(self):
+        return {}
+
     def _losses(self, theta):
         out = self._zeros(len(theta), dtype=theta.dtype)
 

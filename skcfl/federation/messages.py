@@ -32,12 +32,26 @@ class Message:
         of steps, and models that the clients have or keep.
     count : callable, default=None
         ``count(sizes, arguments)``: floats down and up, where the shapes do not tell.
+    whole : bool, default=True
+        Whether all clients are needed, so that those who are silent are asked again; a round
+        goes on without them.
     """
 
     down: dict = field(default_factory=dict)
     up: dict = field(default_factory=dict)
     free: frozenset = frozenset()
     count: object = None
+    whole: bool = True
+
+    def own(self, name, value, clients):
+        """An argument as some of the clients are sent it."""
+        if value is None or not self.down[name].startswith("n"):
+            return value
+        return value[clients]
+
+    def is_of_clients(self, name):
+        """Whether an answer has an entry a client; others are sums."""
+        return self.up[name].startswith("n")
 
 
 def _narrowed(sizes, arguments):
@@ -70,12 +84,14 @@ def _is_free(*names):
 
 
 CALLS = {
-    "assign": Message({"labels": "n"}),
-    "losses": Message({"theta": "K p"}, {"losses": "n K"}),
+    "assign": Message({"labels": "n"}, whole=False),
+    "present": Message(),
+    "losses": Message({"theta": "K p"}, {"losses": "n K"}, whole=False),
     "best_response": Message(
         {"theta": "K p", "fixed": "n"},
         {"losses": "n K", "choice": "n", "gradients": "n p"},
         count=_narrowed,
+        whole=False,
     ),
     "objectives": Message({"w": "n p"}, {"values": "n"}),
     "objectives_gradients": Message(
@@ -88,6 +104,7 @@ CALLS = {
         },
         {"w": "n p"},
         _is_free("steps", "rates", "rho", "optimizer", "batch_size", "draw", "monotone"),
+        whole=False,
     ),
     "hessians": Message(
         {"theta": "K p", "labels": "n", "weights": "n", "damping": "K"},
@@ -104,6 +121,7 @@ CALLS = {
         {"v": "n p", "rho": "n", "x0": "n p", "max_iter": ""},
         {"x": "n p"},
         _is_free("rho", "x0", "max_iter"),
+        whole=False,
     ),
     "conjugate": Message(
         {"s": "n p", "x0": "n p"}, {"bounds": "n", "x": "n p"}, _is_free("x0", "x")

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 from sklearn.utils import check_random_state
 
+from ..exceptions import FederationError
 from ..numerics.by_cluster import sum_by_cluster
 from .ledger import Ledger
 from .messages import CALLS, check_answers, count_floats, sizes_of
@@ -33,6 +34,51 @@ class Seeds:
         return self.seed, self.count
 
 
+class Presence:
+    """Who answers, as the server sees it; shared by the pools of one federation.
+
+    Parameters
+    ----------
+    ids : array-like of shape (n_clients,)
+        The clients' ids.
+    min_clients : int, default=1
+        How many have to answer a call, or all if fewer are asked.
+    retries : int, default=10
+        How often those who are silent are asked again where all are needed.
+    """
+
+    def __init__(self, ids, min_clients=1, retries=10):
+        self.ids, self.min_clients, self.retries = ids, min_clients, retries
+        #: Who did not answer the last call, and whether anybody ever did not.
+        self.silent, self.faulty = np.zeros(len(ids), dtype=bool), False
+        #: Who has ever answered, where somebody did not.
+        self.heard = np.ones(len(ids), dtype=bool)
+        #: Whether something that needs all clients was computed without some.
+        self.incomplete = False
+        self.calls = 0
+
+    def note(self, places, answered, whole):
+        """What a call has shown of some clients; `answered` is None if all did."""
+        self.calls += 1
+        if answered is None:
+            self.silent[places] = False
+            self.heard[places] = True
+            return
+        if not self.faulty:
+            self.faulty, self.heard[:] = True, self.calls > 1
+        self.silent[places] = ~answered
+        self.heard[places] |= answered
+        self.incomplete |= whole and not answered.all()
+        n, asked = int(answered.sum()), len(answered)
+        if n < min(self.min_clients, asked):
+            lost = np.asarray(self.ids)[np.asarray(places)[~answered]].tolist()
+            some = ", ".join(map(repr, lost[:5]))
+            raise FederationError(
+                f"{n} clients of {asked} answered, and min_clients={self.min_clients}: {some}"
+                f"{', ...' if len(lost) > 5 else ''} did not."
+            )
+
+
 class ClientPool:
     """The server's half of a federation: asks the clients, books, and holds no row.
 
@@ -47,6 +93,8 @@ class ClientPool:
     scaling : Scaling, default=None
         How the clients' features are scaled: what they and the server told each other for that is
         booked.
+    presence : Presence, default=None
+        Who the clients are, and how many have to answer.
 
     Attributes
     ----------
@@ -60,14 +108,18 @@ class ClientPool:
         Which clients own no row, so that nothing is known of their models but who they are.
     ledger : Ledger
         Floats sent so far.
+    answered : ndarray of shape (n_clients,) of bool or None
+        Who answered the last call; None if all did.
     """
 
-    def __init__(self, site, model, random_state=None, scaling=None):
+    def __init__(self, site, model, random_state=None, scaling=None, presence=None):
         self.model = model
         self.scaling = scaling
         self.random_state = check_random_state(random_state)
         self.ledger = Ledger()
         self._seeds = Seeds(self.random_state)
+        self._places = np.arange(site.n_clients)
+        self._presence = Presence(self._places) if presence is None else presence
         self._take(site)
         if scaling is not None:
             n, d = self.n_clients, len(scaling.scale)
@@ -83,7 +135,7 @@ class ClientPool:
         self.n_samples = int(self.client_sizes.sum())
         self.n_params = self.model.n_params
         self.dtype = np.dtype(self.model.dtype)
-        self._alpha_unit = self._spectrum = None
+        self._alpha_unit = self._spectrum = self.answered = None
 
     def _derived(self, site):
         pool = copy.copy(self)
@@ -92,12 +144,85 @@ class ClientPool:
 
     def _ask(self, call, arguments, shared=0, kept=()):
         """One exchange with the clients: answers by name, shapes checked, floats booked."""
+        message = CALLS[call]
         answers = self._site.answer(call, arguments)
+        answered = answers.pop("answered", None)
         sizes = sizes_of(self, arguments, shared)
         check_answers(call, answers, sizes)
         down, up = count_floats(call, arguments, sizes, kept)
         self.ledger.book(down=down, up=up)
-        return tuple(answers[name] for name in CALLS[call].up)
+        whole = message.whole or (call == "prox" and arguments["x0"] is None)
+        if answered is not None and whole:
+            self._ask_again(call, arguments, answers, answered, shared)
+        if answered is not None and answered.all():
+            answered = None
+        self.answered = answered
+        self._presence.note(self._places, answered, whole)
+        if answered is not None:
+            self._fill(call, arguments, answers, np.flatnonzero(~answered))
+        return tuple(answers[name] for name in message.up)
+
+    def _ask_again(self, call, arguments, answers, answered, shared):
+        """Ask those who were silent until they answer, or often enough; in place."""
+        message = CALLS[call]
+        for _ in range(self._presence.retries):
+            lost = np.flatnonzero(~answered)
+            if len(lost) == 0:
+                return
+            own = {name: message.own(name, value, lost) for name, value in arguments.items()}
+            site = self._site.subset(lost)
+            more = site.answer(call, own)
+            down, up = count_floats(call, own, {**sizes_of(self, own, shared), "n": len(lost)})
+            self.ledger.book(down=down, up=up)
+            back = more.pop("answered", np.ones(len(lost), dtype=bool))
+            for name, value in more.items():
+                if message.is_of_clients(name):
+                    answers[name][lost[back]] = value[back]
+                else:
+                    answers[name] = answers[name] + value
+            answered[lost[back]] = True
+
+    def _fill(self, call, arguments, answers, lost):
+        """What the server takes for the answers of clients that gave none, in place.
+
+        Losses are not known.  A client keeps its last model; of one that never answered nothing
+        is known, as of a client without rows.  All else is zero, a client's share in a sum.
+        """
+        if call in {"losses", "best_response"}:
+            answers["losses"][lost] = np.nan
+        elif call == "fingerprints":
+            answers["digests"][lost] = np.nan
+        elif call == "local_update":
+            start, center = arguments["w"], arguments["center"]
+            answers["w"][lost] = start[lost]
+            if center is not None:
+                new = lost[~self._presence.heard[self._places[lost]]]
+                answers["w"][new] = center[new]
+        elif call in {"prox", "conjugate"}:
+            start = arguments["x0"]
+            if start is not None:
+                answers["x"][lost] = start[lost]
+            if call == "prox":
+                heard = self._presence.heard[self._places[lost]] & (start is not None)
+                answers["x"][lost[~heard]] = arguments["v"][lost[~heard]]
+        elif call == "solve" and arguments["w0"] is not None:
+            answers["w"][lost] = arguments["w0"][lost]
+        elif call == "solve":
+            answers["converged"][lost] = True
+
+    def roll_call(self):
+        """Who is missing at the end.
+
+        Returns
+        -------
+        missing : ndarray of shape (n_clients,) of bool
+            Clients that do not answer, asked once more if any was ever silent.
+        complete : bool
+            Whether everything that needs all clients was computed with all.
+        """
+        if self._presence.faulty:
+            self._ask("present", {})
+        return self._presence.silent[self._places].copy(), not self._presence.incomplete
 
     def with_ledger(self, ledger):
         """The same clients, what is sent booked elsewhere."""
@@ -641,6 +766,7 @@ class ClientPool:
         if len(np.unique(clients)) < len(clients):
             raise ValueError(f"Each client can be in a subset once, got {clients!r}.")
         pool = self._derived(self._site.subset(clients))
+        pool._places = self._places[clients]
         if self._spectrum is not None:
             pool._spectrum = self._spectrum[:, clients]
         return pool

@@ -26,11 +26,13 @@ class Rows:
         Positions of the clients in the whole federation.
     n_jobs : int or None, default=None
         Threads of a computation.
+    wrap : callable, default=None
+        What becomes of a site: some clients of it may not answer.
     """
 
-    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None):
+    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wrap=None):
         self.X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
-        self.places, self.n_jobs = np.asarray(places), n_jobs
+        self.places, self.n_jobs, self.wrap = np.asarray(places), n_jobs, wrap
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
@@ -52,7 +54,7 @@ class Rows:
     def site(self, model, index=slice(None)):
         """Site of the rows at `index`, under a model; all clients are there."""
         X, y, codes, weights = self.take(index)
-        return InProcessSite(
+        site = InProcessSite(
             model,
             X,
             y,
@@ -62,6 +64,7 @@ class Rows:
             n_jobs=self.n_jobs,
             places=self.places,
         )
+        return site if self.wrap is None else self.wrap(site)
 
     def take(self, index):
         """X, y, codes and weights of some rows."""

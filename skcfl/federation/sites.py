@@ -33,7 +33,8 @@ class Site(ABC):
         Returns
         -------
         answers : dict of str to ndarray
-            As the table says.
+            As the table says.  Where some clients are lost also "answered", ndarray of shape
+            (n_clients,) of bool; entries of the others are not looked at.
         """
 
     @abstractmethod
