@@ -37,7 +37,7 @@ class FederationError(RuntimeError):
     ...     FedAvgRegressor().fit_federation(federation)
     ... except FederationError as error:
     ...     print(error)
-    3 clients of 4 answered, and min_clients=4: 'client00' did not.
+    3 of 4 clients answer, and min_clients=4: 'client00' did not when last asked.
     """
 
 

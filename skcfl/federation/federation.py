@@ -52,7 +52,7 @@ class Federation(ABC):
     FanOutFederation : Clients of several federations.
     """
 
-    #: How many clients have to answer a call, or all if fewer are asked.
+    #: How many clients have to answer when they are asked.
     min_clients = 1
     #: How often silent clients are asked again where all are needed.
     retries = 10
@@ -162,7 +162,7 @@ class InProcessFederation(Federation):
     faults : Faults, default=None
         Clients that do not answer; None if all do.
     min_clients : int, default=1
-        How many clients have to answer a call, or all if fewer are asked.
+        How many clients have to answer when they are asked.
     retries : int, default=10
         How often silent clients are asked again where all are needed: for sums over all clients,
         and for proofs. A round goes on without them.
@@ -261,7 +261,7 @@ class FanOutFederation(Federation):
     parts : list of Federation
         Each with its own clients.
     min_clients : int, default=1
-        How many clients have to answer a call, or all if fewer are asked.
+        How many clients have to answer when they are asked.
     retries : int, default=10
         How often silent clients are asked again where all are needed.
 

@@ -42,7 +42,7 @@ class Presence:
     ids : array-like of shape (n_clients,)
         The clients' ids.
     min_clients : int, default=1
-        How many have to answer a call, or all if fewer are asked.
+        How many have to answer when they are asked.
     retries : int, default=10
         How often those who are silent are asked again where all are needed.
     """
@@ -69,13 +69,13 @@ class Presence:
         self.silent[places] = ~answered
         self.heard[places] |= answered
         self.incomplete |= whole and not answered.all()
-        n, asked = int(answered.sum()), len(answered)
-        if n < min(self.min_clients, asked):
-            lost = np.asarray(self.ids)[np.asarray(places)[~answered]].tolist()
+        n = len(self.silent) - int(self.silent.sum())
+        if n < self.min_clients:
+            lost = np.asarray(self.ids)[self.silent].tolist()
             some = ", ".join(map(repr, lost[:5]))
             raise FederationError(
-                f"{n} clients of {asked} answered, and min_clients={self.min_clients}: {some}"
-                f"{', ...' if len(lost) > 5 else ''} did not."
+                f"{n} of {len(self.silent)} clients answer, and min_clients={self.min_clients}: "
+                f"{some}{', ...' if len(lost) > 5 else ''} did not when last asked."
             )
 
 

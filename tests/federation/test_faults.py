@@ -1,0 +1,225 @@
+"""Clients that do not answer: fits go on without them, and nothing is claimed of them."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import (
+    ConvexClusteredFLRegressor,
+    FedAvgRegressor,
+    FPFCRegressor,
+    GTVRegressor,
+    LocalModelsRegressor,
+)
+from skcfl.certificates import certify_partition
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import FederationError
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation, Ledger
+from skcfl.federation.messages import CALLS
+from skcfl.federation.pool import Presence
+from skcfl.models import LinearModel
+
+DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
+CLASSES = make_clustered_classification(12, 3, 4, n_samples=40, random_state=0)
+IDS = np.unique(DATA.groups)
+DEAD = IDS[4]
+ALIVE = DATA.groups != DEAD
+
+
+def lossy(data=DATA, **options):
+    faults = {name: options.pop(name) for name in ("dropout", "dead") if name in options}
+    faults = Faults(**faults, random_state=0)
+    return InProcessFederation(data.X, data.y, data.groups, faults=faults, **options)
+
+
+FUSION = {
+    "admm": ConvexClusteredFLRegressor(lam=0.05, graph="complete", refit=False),
+    "pdmm": ConvexClusteredFLRegressor(lam=0.05, graph="complete", solver="pdmm", refit=False),
+    "gtv": GTVRegressor(lam=0.1, refit=False),
+    "primal_dual": GTVRegressor(lam=0.1, solver="primal_dual", max_iter=2000, refit=False),
+}
+
+
+@pytest.mark.parametrize("name", FUSION)
+def test_fusion_ends_at_the_optimum_whoever_was_silent(name):
+    """The gap needs everybody, who is asked again; a round goes on without the silent."""
+    whole = FUSION[name].fit(DATA.X, DATA.y, groups=DATA.groups)
+    wanted, labels = whole.objective_, whole.labels_
+    found = FUSION[name].fit_federation(lossy(dropout=0.3))
+    assert found.missing_clients_.size == 0
+    assert found.dual_gap_ < 1e-5
+    assert_allclose(found.objective_, wanted, rtol=1e-5)
+    assert_array_equal(found.labels_, labels)
+
+
+@pytest.mark.parametrize("name", FUSION)
+def test_a_dead_client_is_as_one_without_rows(name):
+    """The others get the models of a federation in which it has no rows, and no proof."""
+    found = FUSION[name].fit_federation(lossy(dead=[DEAD]))
+    assert found.missing_clients_.tolist() == [DEAD]
+    assert found.dual_gap_ == np.inf
+    assert getattr(found, "partition_certified_", None) is None
+    score = found.score(DATA.X[ALIVE], DATA.y[ALIVE], groups=DATA.groups[ALIVE])
+    assert np.isfinite(found.params_).all()
+    whole = FUSION[name].fit(DATA.X, DATA.y, groups=DATA.groups)
+    wanted = whole.score(DATA.X[ALIVE], DATA.y[ALIVE], groups=DATA.groups[ALIVE])
+    assert score > wanted - 0.01 * abs(wanted)
+
+
+def test_fpfc_and_the_searches():
+    for model in (FPFCRegressor(lam=0.5, random_state=0), FPFCRegressor(random_state=0)):
+        for lost in ({"dropout": 0.3}, {"dead": [DEAD]}):
+            model.fit_federation(lossy(**lost))
+            alive = IDS != DEAD
+            assert adjusted_rand_score(model.labels_[alive], DATA.labels[alive]) == 1.0
+
+
+def test_local_models_and_one_model():
+    for cls in (LocalModelsRegressor, FedAvgRegressor):
+        model = cls().fit_federation(lossy(dropout=0.3))
+        wanted = cls().fit(DATA.X, DATA.y, groups=DATA.groups)
+        assert_allclose(model.params_, wanted.params_, rtol=1e-6, atol=1e-8)
+        others = cls().fit(DATA.X[ALIVE], DATA.y[ALIVE], groups=DATA.groups[ALIVE])
+        dead = cls().fit_federation(lossy(dead=[DEAD]))
+        rows = DATA.X[ALIVE], DATA.y[ALIVE]
+        score = others.score(*rows, groups=DATA.groups[ALIVE])
+        assert_allclose(dead.score(*rows, groups=DATA.groups[ALIVE]), score, rtol=0.02)
+
+
+def test_too_few_answers():
+    model = FedAvgRegressor()
+    with pytest.raises(FederationError, match=f"11 of 12 clients.*'{DEAD}'"):
+        model.fit_federation(lossy(dead=[DEAD], min_clients=12))
+    assert not hasattr(model, "params_")
+    model.fit_federation(lossy(dead=[DEAD], min_clients=11))
+    with pytest.raises(FederationError, match="0 of 12 clients"):
+        model.fit_federation(lossy(dead=IDS))
+
+
+def test_the_same_clients_are_lost_wherever_they_are_counted():
+    first = GTVRegressor(lam=0.1).fit_federation(lossy(dropout=0.4))
+    second = GTVRegressor(lam=0.1).fit_federation(lossy(dropout=0.4))
+    assert_array_equal(first.params_, second.params_)
+    assert first.floats_up_ == second.floats_up_ > 0
+
+
+def test_lost_clients_of_one_of_two_places():
+    here = DATA.groups < IDS[6]
+    parts = [
+        InProcessFederation(DATA.X[rows], DATA.y[rows], DATA.groups[rows], faults=faults)
+        for rows, faults in ((here, Faults(dead=[DEAD])), (~here, None))
+    ]
+    model = GTVRegressor(lam=0.1).fit_federation(FanOutFederation(parts))
+    assert model.missing_clients_.tolist() == [DEAD]
+
+
+def pool_of(**faults):
+    federation = lossy(CLASSES, retries=2, **faults)
+    hello = federation.hello("classifier")
+    model = LinearModel("log_loss", alpha=0.1).bind(4, len(hello.classes))
+    return federation.open(model, 0, hello)
+
+
+def test_every_call_under_loss():
+    """Answers of clients that are there are those of a pool that loses nobody."""
+    lost, whole = pool_of(dead=[IDS[0], IDS[7]]), pool_of()
+    gone = np.isin(np.arange(12), [0, 7])
+    rng = np.random.RandomState(0)
+    theta, w = rng.normal(size=(3, lost.n_params)), rng.normal(size=(12, lost.n_params))
+    labels = np.arange(12) % 3
+    calls = {
+        "losses": lambda p: p.losses(theta),
+        "best_response": lambda p: p.best_response(theta)[2],
+        "objectives": lambda p: p.objectives(w),
+        "objectives_gradients": lambda p: p.objectives_gradients(w)[1],
+        "local_update": lambda p: p.local_update(w, 2, 0.1),
+        "hessian_products": lambda p: p.hessian_products(w, w, np.arange(12)),
+        "solve": lambda p: p.solve()[0],
+        "prox": lambda p: p.prox(w, 1.0, x0=w),
+        "conjugate": lambda p: p.conjugate(0.01 * w, x0=w)[0],
+        "rounding": lambda p: p.rounding(w),
+        "spectrum": lambda p: np.transpose(p.spectrum()),
+    }
+    for name, call in calls.items():
+        found, wanted = call(lost), call(whole)
+        assert_allclose(found[~gone], wanted[~gone], rtol=1e-9, err_msg=name)
+        assert_array_equal(lost.answered, ~gone)
+        assert whole.answered is None
+        if name == "losses":
+            assert np.isnan(found[gone]).all()
+        elif name == "local_update":
+            assert_array_equal(found[gone], w[gone])
+        elif name != "prox":
+            assert not found[gone].any()
+    here = np.flatnonzero(~gone)
+    H = lost.hessians(theta, labels)
+    assert_allclose(H, whole.subset(here).hessians(theta, labels[here]), rtol=1e-12)
+    assert calls.keys() | {"hessians", "assign", "present", "enclosure", "fingerprints"} == set(
+        CALLS
+    )
+
+
+def test_a_client_keeps_its_last_model_and_a_new_one_has_none():
+    pool = pool_of(dropout=0.5)
+    w = np.random.RandomState(0).normal(size=(12, pool.n_params))
+    pool.objectives(w)  # asked again until all answer
+    x = pool.prox(w, 1.0, x0=w + 1.0)
+    silent = ~pool.answered
+    assert 0 < silent.sum() < 12
+    assert_array_equal(x[silent], w[silent] + 1.0)
+    never = pool_of(dead=[IDS[0]])
+    assert_array_equal(never.prox(w, 1.0, x0=w + 1.0)[0], w[0])  # no wish, as without rows
+
+
+def test_retries_are_booked():
+    pool = pool_of(dead=[IDS[0]])
+    pool.ledger = Ledger()
+    w = np.zeros((12, pool.n_params))
+    pool.objectives(w)
+    n = 12 + 2  # one client, asked again twice
+    assert (pool.ledger.down, pool.ledger.up, pool.ledger.calls) == (n * pool.n_params, n, 3)
+
+
+def test_presence():
+    presence = Presence(IDS[:3], min_clients=2)
+    everyone = np.arange(3)
+    presence.note(everyone, None, True)
+    presence.note(everyone, np.array([True, True, False]), False)
+    assert presence.heard.all() and not presence.incomplete
+    presence.note(everyone, np.array([True, True, False]), True)
+    assert presence.incomplete and presence.silent.tolist() == [False, False, True]
+    with pytest.raises(FederationError, match="1 of 3 clients"):
+        presence.note(np.array([1]), np.array([False]), False)
+
+
+def test_no_proof_of_a_partition_that_lacks_clients():
+    model = ConvexClusteredFLRegressor(lam=1e6, graph="complete").fit_federation(
+        lossy(dead=[DEAD])
+    )
+    assert model.n_clusters_ == 1
+    assert model.partition_certified_ is None
+    # Whoever has all rows can prove what the fit found.
+    assert certify_partition(model, DATA.X, DATA.y, DATA.groups).optimal is not False
+
+
+@pytest.mark.parametrize(
+    "faults, text",
+    [
+        ({"dropout": 1.0}, "dropout"),
+        ({"dropout": -0.1}, "dropout"),
+        ({"dropout": "often"}, "dropout"),
+        ({"dead": [None]}, "dead"),
+        ({"dead": ["nobody"]}, "dead.*nobody"),
+        ({"min_clients": 0}, "min_clients"),
+        ({"retries": -1}, "retries"),
+    ],
+)
+def test_bad_arguments(faults, text):
+    with pytest.raises(ValueError, match=text):
+        FedAvgRegressor().fit_federation(lossy(**faults))
+
+
+def test_faults_of_another_kind():
+    with pytest.raises(TypeError, match="faults must be Faults"):
+        InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=0.3)
