@@ -1095,8 +1095,8 @@ def constants_of(problem, labels):
         )
     _, gradients = pool.objectives_gradients(models[labels], dtype=np.float64)
     beta, strong, _ = pool.spectrum()
-    if hasattr(pool.model, "kernel") and not np.isfinite(pool.model.kernel.max_curvature):
-        # A Poisson loss has no bound: the pool's is one for automatic steps.
+    if not pool.model.bounded_curvature:
+        # The pool's is one for automatic steps.
         beta = np.full(problem.n, np.inf)
     if pool.quadratic:
         H = pool.hessians(models, labels, np.ones(problem.n))

@@ -322,7 +322,8 @@ class ClientPool:
         around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / (n - p)
         if not around > 0.0 or not np.isfinite([around, residual]).all():
             return 1.0
-        return float(np.clip(residual / around, LEAST_NOISE, 1.0))
+        share = float(np.clip(residual / around, LEAST_NOISE, 1.0))
+        return float(model.prior_unit(share, around))
 
     def _newton_step(self, theta, free):
         """Damped Newton step of the pooled problem in some of its parameters, (1, n_params)."""

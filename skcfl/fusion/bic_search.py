@@ -121,7 +121,9 @@ class Refits:
         p = model.n_free
         if model.unknown_scale:
             size = max(rows.sum() * model.n_outputs - p, 0.0)
-            deviance = size * np.log(max(total, LEAST_LOSS * self.zero, 1e-300))
+            deviance = (
+                2.0 / model.loss_degree * size * np.log(max(total, LEAST_LOSS * self.zero, 1e-300))
+            )
         else:
             deviance = 2.0 * total
         models = float(np.minimum(p, rows * model.n_outputs) @ np.log1p(rows))

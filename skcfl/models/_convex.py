@@ -66,11 +66,6 @@ class ConvexModel(LocalModel):
     def _loss_size(self, block):
         """Size of the loss, (c,), in whose units minimisers are accurate."""
 
-    @property
-    @abstractmethod
-    def _bounded(self):
-        """Whether the curvature of the loss is bounded."""
-
     def _first_guess(self, block):
         """Start of Newton's method, (c, p), where none is given."""
         return np.zeros((len(block.clients), self.n_params))
@@ -163,7 +158,7 @@ class ConvexModel(LocalModel):
         if x0 is None:
             x = self._first_guess(block)
         else:
-            x = np.asarray(x0, dtype=float) if self._bounded else oracle.better_start(x0)
+            x = np.asarray(x0, dtype=float) if self.bounded_curvature else oracle.better_start(x0)
         x, _, converged = newton(oracle, self._fix(x, rho), oracle.scale(), max_iter=max_iter)
         return self._fix(x, rho), converged
 

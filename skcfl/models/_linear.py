@@ -1,7 +1,6 @@
 """Linear local models."""
 
 import copy
-from math import isfinite
 
 import numpy as np
 from scipy import sparse
@@ -9,13 +8,13 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE, POSITIVE
+from .._checks import NOT_NEGATIVE
 from ..numerics.newton import invert_scaled
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Wide
-from ._local_model import check_class_weight, choose
-from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
+from ._local_model import choose
 from ._plain import plain_linear
+from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 
 EPS = np.finfo(float).eps
 # Rows of a prediction are computed in chunks of about this many bytes.
@@ -31,7 +30,7 @@ MAX_ROWS, FREE = 512, 1e-6
 LANCZOS_TOL = 1e-3
 
 
-class LinearModel(ConvexModel):
+class LinearModel(SupervisedMixin, ConvexModel):
     r"""Linear local model: regression or classification, L2 penalty.
 
     Client i's objective is
@@ -78,12 +77,10 @@ class LinearModel(ConvexModel):
     """
 
     _parameter_constraints = {
-        "loss": [StrOptions(set(LOSSES))],
+        **LOSS_CONSTRAINTS,
         "alpha": [StrOptions({"auto"}), NOT_NEGATIVE],
         "fit_intercept": ["boolean"],
-        "delta": [POSITIVE],
         "standardize": ["boolean"],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
     def __init__(
@@ -103,39 +100,18 @@ class LinearModel(ConvexModel):
         self.class_weight = class_weight
 
     @property
-    def estimator_type(self):
-        """Kind of estimator that the loss makes."""
-        return "classifier" if self.loss in CLASSIFICATION_LOSSES else "regressor"
-
-    @property
-    def has_proba(self):
-        """Whether the model predicts probabilities."""
-        return self.loss == "log_loss"
-
-    @property
     def quadratic(self):
         """Whether clients' objectives are quadratic functions."""
-        return self.loss == "squared_error"
-
-    @property
-    def unknown_scale(self):
-        """Whether the size of the noise is unknown: not for counts and classes."""
-        return self.loss in ("squared_error", "huber")
+        return self.describe_loss().quadratic
 
     @property
     def n_free(self):
         """Parameters that predictions depend on; one class of softmax is determined."""
         return self.n_params - (self.n_columns if self.kernel.coupled else 0)
 
-    def check_target(self, y):
-        """Raise a ValueError if the targets do not suit the loss."""
-        make_loss(self.loss, delta=self.delta).check_target(y)
-
     def _bind(self):
         self._validate_params()
-        check_class_weight(self)
-        self.kernel = make_loss(self.loss, n_classes=self.n_classes, delta=self.delta)
-        self.n_outputs = self.kernel.n_outputs(self.n_classes)
+        self._bind_loss()
         self.n_columns = self.n_features + bool(self.fit_intercept)
         self.n_params = self.n_outputs * self.n_columns
         self._penalise(0.0 if self.alpha == "auto" else self.alpha)
@@ -237,12 +213,7 @@ class LinearModel(ConvexModel):
         W = params.reshape(self.n_outputs, self.n_columns)
         intercept = W[:, -1] if self.fit_intercept else np.zeros_like(W[:, 0])
         return plain_linear(
-            self.loss,
-            W[:, : self.n_features],
-            intercept,
-            classes,
-            bool(self.fit_intercept),
-            self.delta,
+            self.kernel, W[:, : self.n_features], intercept, classes, bool(self.fit_intercept)
         )
 
     def layer_slices(self):
@@ -310,7 +281,7 @@ class LinearModel(ConvexModel):
 
     def _loss_diagonal(self, block):
         squares = block.squares()
-        bound = self.kernel.max_curvature if self._bounded else 1.0
+        bound = self.kernel.max_curvature if self.bounded_curvature else 1.0
         return bound * np.tile(squares, self.n_outputs) + 1e-300
 
     def _preconditioner(self, block, Z, diagonal, damping):
@@ -367,10 +338,6 @@ class LinearModel(ConvexModel):
     def _loss_size(self, block):
         zero = np.zeros((len(block.clients), self.n_outputs, block.shape[1]))
         return np.abs(self._loss(block, zero))
-
-    @property
-    def _bounded(self):
-        return isfinite(self.kernel.max_curvature)
 
     def pin(self, H):
         """Add curvature to the free directions of softmax (in place), (m, p, p).
@@ -529,8 +496,8 @@ class LinearModel(ConvexModel):
 
         The geometric mean is over as many directions as a client has rows or parameters; for
         clients with many of both it is the arithmetic mean over all parameters.  A loss
-        without a curvature bound (Poisson) gives its curvature where the prediction is the
-        mean of the targets.
+        without a curvature bound (as Poisson's) gives its typical curvature, of targets of
+        this mean.
         """
         block = block.astype(np.float64)
         few = np.minimum(block.lengths, block.shape[2]) <= SMALL_SIDE
@@ -538,12 +505,8 @@ class LinearModel(ConvexModel):
         for some, spectrum in ((few, _exact_spectrum), (~few, _estimated_spectrum)):
             if some.any():
                 values[:, some] = spectrum(block.take(np.flatnonzero(some)))
-        if self._bounded:
-            top = self.kernel.max_curvature
-        else:
-            # Poisson: the curvature is the predicted mean, whose size is that of y.
-            mean_y = np.einsum("cn,cn->c", np.abs(block.y[:, 0]), block.weights)
-            top = np.maximum(1.0, mean_y)
+        mean_y = np.einsum("cn,cn->c", np.abs(block.y[:, 0]), block.weights)
+        top = self.kernel.typical_curvature(mean_y)
         alpha = self.alpha_
         strong = lowest if self.kernel.quadratic else np.zeros_like(lowest)
         if not self.fit_intercept:
@@ -574,23 +537,6 @@ class LinearModel(ConvexModel):
         if self.fit_intercept:
             raw = raw + W[index, :, -1]
         return raw
-
-    def output(self, raw):
-        """Predicted targets, or class codes, of raw predictions."""
-        return self.kernel.output(raw)
-
-    def proba(self, raw):
-        """Class probabilities of raw predictions."""
-        return self.kernel.proba(raw)
-
-    def scores(self, raw):
-        """Confidence scores of raw predictions: (n_rows,) with two classes."""
-        return raw[:, 0] if self.n_outputs == 1 else raw
-
-    def row_losses(self, X, y, params, index):
-        """Loss of every row, no penalty."""
-        z = self.decision(X, params, index).T
-        return self.kernel.value(z, self.encode(y, X.shape[0]).T)
 
 
 def _exact_spectrum(block):

@@ -31,6 +31,12 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     quadratic = False
     #: Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
     unknown_scale = False
+    #: Power of the size of the noise that the loss grows with.
+    loss_degree = 2
+    #: Whether 0 is the least loss of any row.
+    grounded = True
+    #: Whether the curvature of the loss is bounded.
+    bounded_curvature = True
     #: Whether an estimator standardises the features that it trains on.
     standardize = False
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
@@ -66,6 +72,14 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
 
     def check_target(self, y):
         """Raise a ValueError if the targets do not suit the model."""
+
+    def prior_unit(self, share, around):
+        """Penalty that is a standard normal prior of the parameters, times the rows.
+
+        Asked of models with ``unknown_scale``: `share` is the ratio of the mean loss of the model
+        of all rows to that of a constant, `around`.
+        """
+        return share
 
     def bind(self, n_features, n_classes=None, dtype=float):
         """Copy of the model that knows the shape of the data.

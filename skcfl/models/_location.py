@@ -190,10 +190,6 @@ class Location(ConvexModel):
     def _loss_size(self, block):
         return self._loss(block, self._state(block, self._first_guess(block))) + self.delta**2
 
-    @property
-    def _bounded(self):
-        return True
-
     def _first_guess(self, block):
         near, rest, _ = self._moments(block)
         return near + rest

@@ -2,13 +2,12 @@
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE, POSITIVE
-from ._local_model import check_class_weight
-from ._losses import CLASSIFICATION_LOSSES, LOSSES, make_loss
+from .._checks import NOT_NEGATIVE
 from ._network import NETWORK_CONSTRAINTS, Network
+from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 
 
-class MLP(Network):
+class MLP(SupervisedMixin, Network):
     r"""Multi-layer perceptron: regression or classification by a feed-forward network.
 
     Client i's objective is the mean loss of its rows plus the penalty
@@ -60,11 +59,9 @@ class MLP(Network):
 
     _parameter_constraints = {
         **NETWORK_CONSTRAINTS,
-        "loss": [StrOptions(set(LOSSES))],
+        **LOSS_CONSTRAINTS,
         "alpha": [NOT_NEGATIVE],
-        "delta": [POSITIVE],
         "precision": [StrOptions({"single", "double"})],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
     def __init__(
@@ -85,34 +82,8 @@ class MLP(Network):
         self.precision = precision
         self.class_weight = class_weight
 
-    @property
-    def estimator_type(self):
-        """Kind of estimator that the loss makes."""
-        return "classifier" if self.loss in CLASSIFICATION_LOSSES else "regressor"
-
-    @property
-    def has_proba(self):
-        """Whether the model predicts probabilities."""
-        return self.loss == "log_loss"
-
-    @property
-    def unknown_scale(self):
-        """Whether the size of the noise is unknown: not for counts and classes."""
-        return self.loss in ("squared_error", "huber")
-
-    def check_target(self, y):
-        """Raise a ValueError if the targets do not suit the loss."""
-        make_loss(self.loss, delta=self.delta).check_target(y)
-
-    def _bind_loss(self):
-        check_class_weight(self)
-        self.kernel = make_loss(self.loss, n_classes=self.n_classes, delta=self.delta)
-        self.n_outputs = self.kernel.n_outputs(self.n_classes)
-
     def _plain_output(self):
-        if self.loss == "log_loss":
-            return "softmax" if self.n_outputs > 1 else "logistic"
-        return "exp" if self.loss == "poisson" else "identity"
+        return self.kernel.plain_activation(self.n_outputs)
 
     def _target(self, block):
         return block.y
@@ -120,16 +91,3 @@ class MLP(Network):
     def encode(self, y, n_rows):
         """Targets as an array (n_rows, q) that the blocks store."""
         return self.kernel.encode(y, self.n_classes, self.dtype)
-
-    def proba(self, raw):
-        """Class probabilities of raw predictions."""
-        return self.kernel.proba(raw)
-
-    def scores(self, raw):
-        """Confidence scores of raw predictions: (n_rows,) with two classes."""
-        return raw[:, 0] if self.n_outputs == 1 else raw
-
-    def row_losses(self, X, y, params, index):
-        """Loss of every row, no penalty."""
-        z = self.decision(X, params, index).T
-        return self.kernel.value(z, self.encode(y, X.shape[0]).T)

@@ -1,25 +1,17 @@
 """Fitted models of plain scikit-learn, made of parameters that came from elsewhere."""
 
-import numpy as np
-from sklearn.linear_model import (
-    HuberRegressor,
-    LinearRegression,
-    LogisticRegression,
-    PoissonRegressor,
-)
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.neural_network._base import ACTIVATIONS
 from sklearn.preprocessing import LabelBinarizer
-from sklearn.svm import LinearSVC
 
 
-def plain_linear(loss, coef, intercept, classes, fit_intercept, delta):
+def plain_linear(loss, coef, intercept, classes, fit_intercept):
     """Linear model of scikit-learn.
 
     Parameters
     ----------
-    loss : str
-        One of ``skcfl.models._losses.LOSSES``.
+    loss : Loss
+        The loss, which knows the estimator.
     coef : ndarray of shape (C, n_features)
         Coefficients of the outputs.
     intercept : ndarray of shape (C,)
@@ -28,31 +20,29 @@ def plain_linear(loss, coef, intercept, classes, fit_intercept, delta):
         The classes of a classifier.
     fit_intercept : bool
         Whether the model has an intercept.
-    delta : float
-        Threshold of the Huber loss.
 
     Returns
     -------
     estimator : estimator
         Fitted, but for the names of its features.
+
+    Raises
+    ------
+    ValueError
+        If scikit-learn has no such estimator.
     """
+    estimator = loss.plain_linear(fit_intercept)
+    if estimator is None:
+        raise ValueError(
+            f"scikit-learn has no linear model with loss={loss!r}, so that there is no plain "
+            "model of this client; its coefficients are coef_[i]."
+        )
     coef, intercept = coef.copy(), intercept.copy()
-    if classes is not None:
-        make = LogisticRegression if loss == "log_loss" else LinearSVC
-        estimator = make(fit_intercept=fit_intercept)
-        estimator.classes_ = classes.copy()
-        estimator.coef_, estimator.intercept_ = coef, intercept
-        estimator.n_iter_ = np.zeros(1, dtype=np.int32) if loss == "log_loss" else 0
-        return estimator
-    if loss == "huber":
-        estimator = HuberRegressor(epsilon=max(delta, 1.0), fit_intercept=fit_intercept)
-        estimator.scale_ = 1.0
-    elif loss == "poisson":
-        estimator = PoissonRegressor(fit_intercept=fit_intercept)
-        estimator._base_loss = estimator._get_loss()
+    if classes is None:
+        coef, intercept = coef[0], float(intercept[0])
     else:
-        estimator = LinearRegression(fit_intercept=fit_intercept)
-    estimator.coef_, estimator.intercept_ = coef[0], float(intercept[0])
+        estimator.classes_ = classes.copy()
+    estimator.coef_, estimator.intercept_ = coef, intercept
     return estimator
 
 
@@ -67,8 +57,8 @@ def plain_network(weights, activation, loss, output, classes):
         Of the hidden layers.
     loss : str
         Named in the message if there is no such network.
-    output : {"identity", "logistic", "softmax", "exp"}
-        Activation of the last layer.
+    output : {"identity", "logistic", "softmax", "exp"} or None
+        Activation of the last layer, None if there is no such network.
     classes : ndarray or None
         The classes of a classifier.
 
@@ -82,7 +72,7 @@ def plain_network(weights, activation, loss, output, classes):
     ValueError
         If the installed scikit-learn has no network of this kind.
     """
-    if loss == "squared_hinge" or output not in ACTIVATIONS:
+    if output not in ACTIVATIONS:
         raise ValueError(
             f"scikit-learn has no network with loss={loss!r}, so that there is no plain model of "
             "this client; its weights are model_.weights(params_[i])."

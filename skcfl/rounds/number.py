@@ -109,13 +109,12 @@ class _Search:
         #: Whether rows are so few that nothing should be left to chance.
         self.few = pool.second_order and pool.n_samples < FEW_ROWS
         n_folds = FEW_FOLDS if self.few else N_FOLDS
-        kernel = getattr(pool.model, "kernel", None)
-        grounded = kernel is None or kernel.grounded
+        model = pool.model
         # Losses without a least value, as those of counts, have no fractions.
-        self.min_gain = MIN_GAIN if grounded else 0.0
+        self.min_gain = MIN_GAIN if model.grounded else 0.0
         #: Whether models are minimisers, of which the loss with more rows can be told: not of
         #: losses that explode, where single rows decide.
-        self.corrects = pool.second_order and grounded
+        self.corrects = pool.second_order and model.grounded and model.bounded_curvature
         # Of one client there is nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         self.folds = [_Fold(self, train, held) for train, held in dealt]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
 
-from skcfl.models._losses import CLASSIFICATION_LOSSES, LOSSES, REGRESSION_LOSSES, make_loss
+from skcfl.models.losses import CLASSIFICATION_LOSSES, LOSSES, REGRESSION_LOSSES, make_loss
 
 CASES = [(name, None) for name in LOSSES if name in REGRESSION_LOSSES]
 CASES += [(name, k) for name in LOSSES if name in CLASSIFICATION_LOSSES for k in (2, 4)]

@@ -1,0 +1,96 @@
+"""What local models with a loss of their predictions share."""
+
+from math import isfinite
+
+from sklearn.utils._param_validation import StrOptions
+
+from .._checks import POSITIVE
+from ._local_model import check_class_weight
+from .losses import LOSSES, Loss, make_loss
+
+# Constraints of the parameters of losses, by name.
+PARAMETERS = {
+    "delta": [POSITIVE],
+}
+LOSS_CONSTRAINTS = {
+    "loss": [StrOptions(set(LOSSES)), Loss],
+    **PARAMETERS,
+    "class_weight": [StrOptions({"balanced"}), dict, None],
+}
+
+
+class SupervisedMixin:
+    """A local model whose parameter ``loss`` names a loss; left of the model.
+
+    The model has the parameters of all losses, and asks the loss, ``kernel``, what it is.
+    """
+
+    def describe_loss(self):
+        """Return the loss, of models that are not bound too."""
+        if "kernel" in vars(self):
+            return self.kernel
+        named = isinstance(self.loss, str) and self.loss in LOSSES
+        if not named and not isinstance(self.loss, Loss):
+            return Loss()  # not valid, which bind says
+        return make_loss(self.loss, **{name: getattr(self, name) for name in PARAMETERS})
+
+    def _bind_loss(self):
+        check_class_weight(self)
+        values = {name: getattr(self, name) for name in PARAMETERS}
+        self.kernel = make_loss(self.loss, n_classes=self.n_classes, **values)
+        self.n_outputs = self.kernel.n_outputs(self.n_classes)
+
+    @property
+    def estimator_type(self):
+        """Kind of estimator that the loss makes."""
+        return "classifier" if self.describe_loss().classifier else "regressor"
+
+    @property
+    def has_proba(self):
+        """Whether the model predicts probabilities."""
+        return self.describe_loss().has_proba
+
+    @property
+    def unknown_scale(self):
+        """Whether the size of the noise is unknown: not for counts and classes."""
+        return self.describe_loss().unknown_scale
+
+    @property
+    def loss_degree(self):
+        """Power of the size of the noise that the loss grows with."""
+        return self.describe_loss().degree
+
+    @property
+    def grounded(self):
+        """Whether 0 is the least loss of any row."""
+        return self.describe_loss().grounded
+
+    @property
+    def bounded_curvature(self):
+        """Whether the curvature of the loss is bounded."""
+        return isfinite(self.describe_loss().max_curvature)
+
+    def prior_unit(self, share, around):
+        """Penalty that is a standard normal prior of the coefficients, times the rows."""
+        return self.kernel.prior_unit(share, around)
+
+    def check_target(self, y):
+        """Raise a ValueError if the targets do not suit the loss."""
+        self.describe_loss().check_target(y)
+
+    def output(self, raw):
+        """Predicted targets, or class codes, of raw predictions."""
+        return self.kernel.output(raw)
+
+    def proba(self, raw):
+        """Class probabilities of raw predictions."""
+        return self.kernel.proba(raw)
+
+    def scores(self, raw):
+        """Confidence scores of raw predictions: (n_rows,) with two classes."""
+        return raw[:, 0] if self.n_outputs == 1 else raw
+
+    def row_losses(self, X, y, params, index):
+        """Loss of every row, no penalty."""
+        z = self.decision(X, params, index).T
+        return self.kernel.value(z, self.encode(y, X.shape[0]).T)

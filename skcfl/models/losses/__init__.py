@@ -1,0 +1,56 @@
+"""Losses of predictions: one file a loss, which says everything of it.
+
+A leaf package: arrays in, arrays out.  A new loss is one file here and an entry in the list
+below; the tests run over that list.  :class:`Loss` says what a file must have, and
+:func:`skcfl.testing.check_loss` checks it.
+"""
+
+from .huber import Huber
+from .log_loss import Logistic
+from .loss import Loss
+from .poisson import Poisson
+from .squared_error import SquaredError
+from .squared_hinge import SquaredHinge
+
+__all__ = ["Loss", "make_loss"]
+
+#: Losses by the name that users know.
+LOSSES = {loss.name: loss for loss in (SquaredError, Huber, Poisson, Logistic, SquaredHinge)}
+REGRESSION_LOSSES = tuple(name for name, loss in LOSSES.items() if not loss.classifier)
+CLASSIFICATION_LOSSES = tuple(name for name, loss in LOSSES.items() if loss.classifier)
+
+
+def make_loss(loss, *, n_classes=None, **parameters):
+    """Loss object of a name.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        The name; an object is returned as it is.
+    n_classes : int or None, default=None
+        Number of classes, which log loss depends on.
+    **parameters : dict
+        Values of parameters; those that the loss does not have are not used.
+
+    Returns
+    -------
+    loss : Loss
+
+    Raises
+    ------
+    ValueError
+        If there is no loss of this name.
+
+    Examples
+    --------
+    >>> from skcfl.models.losses import make_loss
+    >>> make_loss("huber", delta=2.0)
+    Huber(delta=2.0)
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise ValueError(f"loss must be a Loss or one of {sorted(LOSSES)}, got {loss!r}.")
+    kind = LOSSES[loss]
+    own = {name: parameters[name] for name in kind.parameters if name in parameters}
+    return kind.make(n_classes, **own)

@@ -1,0 +1,175 @@
+"""Log loss of two classes and of several."""
+
+import numpy as np
+from scipy.special import expit, xlogy
+from sklearn.linear_model import LogisticRegression
+
+from .loss import ClassLoss
+
+
+class Logistic(ClassLoss):
+    """``log(1 + exp(-s z))`` with the sign ``s`` of the class: log loss of two classes."""
+
+    name = "log_loss"
+    has_proba = True
+    max_curvature = 0.25
+
+    @classmethod
+    def make(cls, n_classes=None):
+        return cls() if n_classes is None or n_classes <= 2 else Multinomial()
+
+    def encode(self, y, n_classes, dtype):
+        return np.where(np.asarray(y) > 0, 1.0, -1.0).astype(dtype)[:, None]
+
+    def value(self, z, y):
+        m = z * y
+        tail = np.abs(m)
+        np.negative(tail, out=tail)
+        np.exp(tail, out=tail)
+        np.log1p(tail, out=tail)
+        np.minimum(m, 0.0, out=m)
+        tail -= m
+        return tail[..., 0, :]
+
+    def gradient(self, z, y):
+        m = z * y
+        np.negative(m, out=m)
+        expit(m, out=m)
+        m *= y
+        return np.negative(m, out=m)
+
+    def curvature(self, z, y):
+        p = expit(z)
+        return p * expit(-z)
+
+    def slope_terms(self, z, y):
+        # Rounding of z * y grows with it, the slope falls no faster than by as much.
+        return (1.0 + np.abs(z)) * np.abs(self.gradient(z, y))
+
+    def steadiness(self, z, y, r):
+        return np.exp(-r)
+
+    def ceiling(self, z, y, r):
+        return np.minimum(self.curvature(z, y)[..., 0, :] * np.exp(r), self.max_curvature)
+
+    def conjugate_terms(self, a, y):
+        return np.ones_like(a)[..., 0, :]
+
+    def conjugate(self, a, y):
+        # In the margin m = s z the derivative is -p with p in [0, 1].
+        p = -a * y
+        inside = (p >= 0) & (p <= 1)
+        p = np.where(inside, p, 0.5)
+        return np.where(inside, xlogy(p, p) + xlogy(1 - p, 1 - p), np.inf)[..., 0, :]
+
+    def project(self, a, y):
+        return -np.clip(-a * y, 0.0, 1.0) * y
+
+    def proba(self, z):
+        """Class probabilities of raw predictions ``(n_rows, 1)``."""
+        return np.column_stack([expit(-z[:, 0]), expit(z[:, 0])])
+
+    def plain_linear(self, fit_intercept):
+        return _logistic_regression(fit_intercept)
+
+    def plain_activation(self, n_outputs):
+        return "logistic"
+
+
+class Multinomial(ClassLoss):
+    """``logsumexp(z) - z_y``: log loss of three classes or more."""
+
+    name = "log_loss"
+    has_proba = True
+    coupled = True
+    max_curvature = 0.5
+
+    def encode(self, y, n_classes, dtype):
+        return np.asarray(y, dtype=np.intp)[:, None]
+
+    @staticmethod
+    def _codes(z, y):
+        return np.broadcast_to(y, z.shape[:-2] + (1, z.shape[-1]))
+
+    def value(self, z, y):
+        own = np.take_along_axis(z, self._codes(z, y), axis=-2)[..., 0, :]
+        top = z.max(axis=-2, keepdims=True)
+        return np.log(np.exp(z - top).sum(axis=-2)) + top[..., 0, :] - own
+
+    def gradient(self, z, y):
+        p = self.probabilities(z)
+        p -= y == np.arange(z.shape[-2])[:, None]
+        return p
+
+    @staticmethod
+    def probabilities(z):
+        """Softmax over the outputs, of the shape of `z`."""
+        p = np.exp(z - z.max(axis=-2, keepdims=True))
+        p /= p.sum(axis=-2, keepdims=True)
+        return p
+
+    def curvature(self, z, y):
+        raise NotImplementedError("The outputs are coupled: see curvature_blocks.")
+
+    def own_curvature(self, z, y, damping=0.0):
+        p = self.probabilities(z)
+        return p * (1.0 - p)
+
+    def curvature_blocks(self, z, y, damping=0.0):
+        p = self.probabilities(z)
+        for a in range(z.shape[-2]):
+            for b in range(a):
+                yield a, b, -p[..., a, :] * p[..., b, :]
+            yield a, a, p[..., a, :] * (1.0 - p[..., a, :])
+
+    def curvature_product(self, z, y, u, damping=0.0):
+        p = self.probabilities(z)
+        return p * (u - (p * u).sum(axis=-2, keepdims=True))
+
+    def terms(self, z, y):
+        return 3.0 * np.abs(z).max(axis=-2) + np.log(z.shape[-2])
+
+    def slope_terms(self, z, y):
+        p = self.probabilities(z)
+        own = y == np.arange(z.shape[-2])[:, None]
+        return (z.shape[-2] + np.abs(z).max(axis=-2, keepdims=True)) * p + own
+
+    def steadiness(self, z, y, r):
+        # Third derivatives are at most the spread of the move, sqrt(2) |r|, times the second.
+        return np.exp(-np.sqrt(2.0) * r)
+
+    def floor(self, z, y):
+        return self.probabilities(z).min(axis=-2)
+
+    def conjugate_terms(self, a, y):
+        return np.full(a.shape[:-2] + a.shape[-1:], 1.0 + np.log(a.shape[-2]))
+
+    def conjugate(self, a, y):
+        p = a.copy()
+        codes = self._codes(a, y)
+        np.put_along_axis(p, codes, np.take_along_axis(p, codes, axis=-2) + 1.0, axis=-2)
+        inside = (p >= -1e-12).all(axis=-2) & (np.abs(p.sum(axis=-2) - 1) <= 1e-10)
+        p = np.where(inside[..., None, :], np.maximum(p, 0.0), 1.0)
+        return np.where(inside, xlogy(p, p).sum(axis=-2), np.inf)
+
+    def project(self, a, y):
+        own = self._codes(a, y) == np.arange(a.shape[-2])[:, None]
+        p = np.maximum(a + own, 0.0)
+        total = p.sum(axis=-2, keepdims=True)
+        return np.where(total > 0, p / np.maximum(total, 1e-300), own) - own
+
+    def proba(self, z):
+        """Class probabilities of raw predictions ``(n_rows, C)``."""
+        return self.probabilities(z.T).T
+
+    def plain_linear(self, fit_intercept):
+        return _logistic_regression(fit_intercept)
+
+    def plain_activation(self, n_outputs):
+        return "softmax"
+
+
+def _logistic_regression(fit_intercept):
+    estimator = LogisticRegression(fit_intercept=fit_intercept)
+    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
+    return estimator

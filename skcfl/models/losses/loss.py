@@ -1,0 +1,233 @@
+"""What a loss is: the base of all losses."""
+
+import numpy as np
+from sklearn.linear_model import LinearRegression
+
+
+class Loss:
+    """A convex, differentiable loss of a linear prediction, which says of itself what it is.
+
+    Predictions ``z`` have shape ``(..., C, n)``, ``C`` outputs (1 unless there are several
+    classes) by ``n`` rows; targets ``y`` are what :meth:`encode` made of the user's, of shape
+    ``(..., q, n)``, and broadcast.  Values have shape ``(..., n)``.
+
+    A subclass gives :meth:`value`, :meth:`gradient`, :meth:`curvature`, :meth:`conjugate`,
+    :meth:`conjugate_terms` and :meth:`project`, the attributes that differ, and :meth:`steadiness`
+    and :meth:`ceiling` if its curvature is not constant.  Parameters of the loss are those of its
+    constructor.  :func:`skcfl.testing.check_loss` checks it, and the local models take it:
+    ``LinearModel(loss=MyLoss())``.
+
+    Attributes
+    ----------
+    name : str or None
+        Name under which users choose the loss.
+    parameters : tuple of str
+        Parameters of the loss, which the local models have too.
+    classifier : bool
+        Whether targets are class codes.
+    has_proba : bool
+        Whether there are class probabilities, from a method ``proba``.
+    link : {"identity", "log"} or None
+        Link of the prediction, which :meth:`output` inverts; None of classes.
+    target_range : {"real", "non-negative", "positive"}
+        Targets that are allowed.
+    unknown_scale : bool
+        Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
+    degree : int
+        Power of the size of the noise that the loss grows with: 2 of squares, 1 of absolute
+        values.
+    max_curvature : float
+        Bound of the second derivative (of the largest eigenvalue with several outputs);
+        infinite where there is none.
+    quadratic : bool
+        Whether the second derivative is constant.
+    coupled : bool
+        Whether the outputs of a row depend on each other; then a vector added to all of
+        them changes nothing.
+    grounded : bool
+        Whether 0 is the least value, whatever the target.
+
+    Examples
+    --------
+    >>> from skcfl.models.losses import make_loss
+    >>> loss = make_loss("poisson")
+    >>> loss.link, loss.target_range, loss.unknown_scale, loss.max_curvature
+    ('log', 'non-negative', False, inf)
+    """
+
+    name = None
+    parameters = ()
+    classifier = False
+    has_proba = False
+    link = "identity"
+    target_range = "real"
+    unknown_scale = False
+    degree = 2
+    quadratic = False
+    coupled = False
+    grounded = True
+    max_curvature = np.inf
+
+    @classmethod
+    def make(cls, n_classes=None, **parameters):
+        """Loss for a number of classes, with values of its parameters."""
+        return cls(**parameters)
+
+    def __repr__(self):
+        own = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.parameters)
+        return f"{type(self).__name__}({own})"
+
+    def n_outputs(self, n_classes):
+        """Outputs of a model: one, or one a class where there are more than two."""
+        if not self.classifier or n_classes is None or n_classes <= 2:
+            return 1
+        return n_classes
+
+    def check_target(self, y):
+        """Raise a ValueError if the targets do not suit the loss."""
+        least = np.inf if self.target_range == "real" or not np.size(y) else np.min(y)
+        if least < 0 or (least == 0 and self.target_range == "positive"):
+            loss = repr(self.name) if self.name else repr(self)
+            raise ValueError(
+                f"y must be {self.target_range} for loss={loss}, got a smallest value of "
+                f"{least:g}."
+            )
+
+    def encode(self, y, n_classes, dtype):
+        """Targets (n_rows,) as an array (n_rows, q) that the other methods read."""
+        return np.asarray(y, dtype=dtype)[:, None]
+
+    def value(self, z, y):
+        """Loss of every row."""
+        raise NotImplementedError
+
+    def gradient(self, z, y):
+        """Derivative in `z`, an array of the shape of `z`."""
+        raise NotImplementedError
+
+    def curvature(self, z, y):
+        """Second derivative in `z`, of the shape of `z`; diagonal in the outputs."""
+        raise NotImplementedError
+
+    def newton_curvature(self, z, y, damping):
+        """Second derivative, moved by `damping` of the way to the curvature of a parabola.
+
+        The parabola touches the loss at `z` and lies above it: a step with all of its
+        curvature never overshoots.  For losses whose second derivative vanishes in places;
+        the others stay at the second derivative.
+        """
+        return self.curvature(z, y)
+
+    def own_curvature(self, z, y, damping=0.0):
+        """Second derivative (damped as above) of each output alone, of the shape of `z`."""
+        return self.newton_curvature(z, y, damping)
+
+    def curvature_product(self, z, y, u, damping=0.0):
+        """Second derivative in `z` (damped as above) times `u`, arrays of the shape of `z`."""
+        return self.newton_curvature(z, y, damping) * u
+
+    def curvature_blocks(self, z, y, damping=0.0):
+        """Second derivatives (damped as above) by pairs of outputs.
+
+        Yields ``a, b, h`` with ``b <= a`` and `h` of the shape of the values.
+        """
+        h = self.newton_curvature(z, y, damping)
+        for a in range(z.shape[-2]):
+            yield a, a, h[..., a, :]
+
+    def terms(self, z, y):
+        """Size of the terms whose sum `value` is, of which its rounding is a few units."""
+        return self.value(z, y)
+
+    def slope_terms(self, z, y):
+        """The same of `gradient`."""
+        return np.abs(self.gradient(z, y))
+
+    def steadiness(self, z, y, r):
+        """Share of the second derivative that is left wherever the prediction moves by `r`.
+
+        Parameters
+        ----------
+        z, y
+            Predictions and targets.
+        r : ndarray of shape (..., n)
+            Euclidean length of the move of a row's predictions.
+
+        Returns
+        -------
+        share : ndarray of shape (..., n)
+        """
+        return np.ones_like(r)
+
+    def ceiling(self, z, y, r):
+        """Bound of the second derivative wherever the prediction moves by `r`: (..., n)."""
+        return np.full_like(r, self.max_curvature)
+
+    def floor(self, z, y):
+        """Least second derivative of the outputs, (..., n); of `coupled` ones about their mean."""
+        return self.newton_curvature(z, y, 0.0).min(axis=-2)
+
+    def conjugate(self, a, y):
+        """Convex conjugate in `z` of every row; infinite outside of its domain."""
+        raise NotImplementedError
+
+    def conjugate_terms(self, a, y):
+        """Size of the terms whose sum `conjugate` is."""
+        raise NotImplementedError
+
+    def project(self, a, y):
+        """Slopes in the domain of the conjugate, `a` itself where it is inside."""
+        raise NotImplementedError
+
+    def typical_curvature(self, mean):
+        """Second derivative that automatic steps count with, where targets have a mean, (c,).
+
+        The bound where there is one.
+        """
+        return self.max_curvature
+
+    def prior_unit(self, share, around):
+        """Penalty that is a standard normal prior of a model's coefficients, times the rows.
+
+        For losses with ``unknown_scale``, of features of variance 1.  Coefficients have the units
+        of the target under the identity link, so that its variance is the prior's.
+
+        Parameters
+        ----------
+        share : float
+            Ratio of the mean loss of the model of all rows to that of a constant, in (0, 1].
+        around : float
+            Mean loss of the constant.
+        """
+        return share if self.link == "identity" else 2.0 * share * around
+
+    def output(self, z):
+        """Predicted targets of raw predictions ``(n_rows, C)``."""
+        if self.link == "identity":
+            return z[:, 0]
+        with np.errstate(over="ignore"):
+            return np.exp(z[:, 0])
+
+    def plain_linear(self, fit_intercept):
+        """Linear estimator of scikit-learn whose predictions are this loss's, not fitted.
+
+        None if there is no such estimator.
+        """
+        return LinearRegression(fit_intercept=fit_intercept) if self.link == "identity" else None
+
+    def plain_activation(self, n_outputs):
+        """Activation of the last layer of scikit-learn's network with this loss, or None."""
+        return {"identity": "identity", "log": "exp"}.get(self.link)
+
+
+class ClassLoss(Loss):
+    """Base of the losses whose targets are class codes."""
+
+    classifier = True
+    link = None
+
+    def output(self, z):
+        """Class codes of raw predictions ``(n_rows, C)``."""
+        if z.shape[1] == 1:
+            return (z[:, 0] > 0).astype(np.intp)
+        return z.argmax(axis=1)

@@ -1,0 +1,67 @@
+"""Counts: the half deviance of Poisson's distribution."""
+
+import numpy as np
+from scipy.special import xlogy
+from sklearn.linear_model import PoissonRegressor
+
+from .loss import Loss
+
+
+class Poisson(Loss):
+    """``exp(z) - y z``, the half deviance of counts up to a constant; log link."""
+
+    name = "poisson"
+    link = "log"
+    target_range = "non-negative"
+    grounded = False
+
+    def value(self, z, y):
+        with np.errstate(over="ignore"):
+            return (np.exp(z) - y * z)[..., 0, :]
+
+    def gradient(self, z, y):
+        with np.errstate(over="ignore"):
+            return np.exp(z) - y
+
+    def curvature(self, z, y):
+        with np.errstate(over="ignore"):
+            return np.exp(z)
+
+    def terms(self, z, y):
+        with np.errstate(over="ignore"):
+            return (np.exp(z) * (1.0 + np.abs(z)) + np.abs(y * z))[..., 0, :]
+
+    def slope_terms(self, z, y):
+        with np.errstate(over="ignore"):
+            return np.exp(z) * (1.0 + np.abs(z)) + y
+
+    def steadiness(self, z, y, r):
+        return np.exp(-r)
+
+    def ceiling(self, z, y, r):
+        with np.errstate(over="ignore"):
+            return np.exp(z[..., 0, :] + r)
+
+    def conjugate_terms(self, a, y):
+        s = np.maximum(a + y, 0.0)
+        return (np.abs(xlogy(s, s)) + (1.0 + np.abs(np.log(np.maximum(s, 1e-300)))) * (s + y))[
+            ..., 0, :
+        ]
+
+    def conjugate(self, a, y):
+        s = a + y
+        inside = s >= 0
+        s = np.where(inside, s, 1.0)
+        return np.where(inside, xlogy(s, s) - s, np.inf)[..., 0, :]
+
+    def project(self, a, y):
+        return np.maximum(a, -y)
+
+    def typical_curvature(self, mean):
+        # The curvature is the predicted mean.
+        return np.maximum(1.0, mean)
+
+    def plain_linear(self, fit_intercept):
+        estimator = PoissonRegressor(fit_intercept=fit_intercept)
+        estimator._base_loss = estimator._get_loss()
+        return estimator
