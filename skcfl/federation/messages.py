@@ -176,7 +176,7 @@ def check_answers(call, answers, sizes):
             raise RuntimeError(f"{call} must answer {name} of shape {wanted}, got {got}.")
 
 
-def count_floats(call, arguments, sizes, kept=()):
+def count_floats(call, arguments, sizes, kept=(), later=False):
     """Floats that go down and come up.
 
     Parameters
@@ -189,6 +189,8 @@ def count_floats(call, arguments, sizes, kept=()):
         What the letters stand for.
     kept : collection of str, default=()
         Arguments that the clients have already: of an earlier answer of theirs, or sent before.
+    later : bool, default=False
+        Whether the clients keep their answers, and send them when they are asked to.
 
     Returns
     -------
@@ -208,6 +210,6 @@ def count_floats(call, arguments, sizes, kept=()):
         down += size
     up = 0
     for name, shape in message.up.items():
-        if name not in message.free:
+        if name not in message.free and not later:
             up += prod(int(sizes.get(w, w)) for w in shape.split())
     return down, up

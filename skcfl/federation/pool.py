@@ -142,14 +142,14 @@ class ClientPool:
         pool._take(site)
         return pool
 
-    def _ask(self, call, arguments, shared=0, kept=()):
+    def _ask(self, call, arguments, shared=0, kept=(), later=False):
         """One exchange with the clients: answers by name, shapes checked, floats booked."""
         message = CALLS[call]
         answers = self._site.answer(call, arguments)
         answered = answers.pop("answered", None)
         sizes = sizes_of(self, arguments, shared)
         check_answers(call, answers, sizes)
-        down, up = count_floats(call, arguments, sizes, kept)
+        down, up = count_floats(call, arguments, sizes, kept, later)
         self.ledger.book(down=down, up=up)
         whole = message.whole or (call == "prox" and arguments["x0"] is None)
         if answered is not None and whole:
@@ -456,6 +456,7 @@ class ClientPool:
         rho=0.0,
         monotone=False,
         kept=False,
+        later=False,
     ):
         """Let every client train its model for some steps on its own rows.
 
@@ -482,6 +483,9 @@ class ClientPool:
         kept : bool, default=False
             Whether clients have their starts already: they sent them last, or have just judged
             them.
+        later : bool, default=False
+            Whether clients keep the models, and send them when training is over
+            (:meth:`collect`); what is returned is what they will send.
 
         Returns
         -------
@@ -509,7 +513,11 @@ class ClientPool:
             "draw": None if batch_size is None else self._seeds.next(),
             "monotone": monotone,
         }
-        return self._ask("local_update", arguments, kept=("w",) if kept else ())[0]
+        return self._ask("local_update", arguments, kept=("w",) if kept else (), later=later)[0]
+
+    def collect(self):
+        """Book the models that clients have kept, as they send them."""
+        self.ledger.book(up=self.n_clients * self.n_params)
 
     # -------------------------------------------------------------------- second order
 

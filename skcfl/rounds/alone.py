@@ -57,13 +57,18 @@ def _train(pool, options):
             options.optimizer,
             options.batch_size,
             kept=t > 0,
+            later=True,
         )
         moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
         change, w = float((moved / np.maximum(size, 1e-12)).max()), new
-        rounds.append((_objective(pool, w), change, *pool.ledger.since_mark()))
+        objective = _objective(pool, w)
+        done = change < options.tol or t + 1 == options.max_iter
+        if done:
+            pool.collect()
+        rounds.append((objective, change, *pool.ledger.since_mark()))
         if options.verbose:
-            print(f"round {t + 1}: objective {rounds[-1][0]:.6g}, change {change:.3g}")
-        if change < options.tol:
+            print(f"round {t + 1}: objective {objective:.6g}, change {change:.3g}")
+        if done:
             break
     short = options.tol > 0 and not options.budget and not change < options.tol
     return _result(
@@ -80,7 +85,7 @@ def _train(pool, options):
 
 def _objective(pool, w):
     """Mean of the clients' objectives, weighted by their rows."""
-    return float(np.average(pool.objectives(w), weights=pool.client_weights))
+    return float(np.average(pool.objectives(w, kept=True), weights=pool.client_weights))
 
 
 def _result(pool, w, rounds, shortfall):

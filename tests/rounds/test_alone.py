@@ -6,8 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import skcfl.models._convex
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import LinearModel, Location
+from skcfl.models import MLP, LinearModel, Location
 from skcfl.rounds.alone import solve_local
+from skcfl.rounds.loop import Options
 
 
 def make_pool(loss, sizes=(12, 5, 0, 30, 1), weight_of_last=1.0):
@@ -51,7 +52,7 @@ def test_history_has_one_round_without_messages():
     assert history["n_clusters"] == history["participants"] == 5
     models = result.params.size
     assert history["floats_up"] == models + len(result.params)
-    assert history["floats_down"] == models
+    assert history["floats_down"] == 0  # clients have their own models
 
 
 def test_a_client_of_weight_zero_has_its_penalty_only():
@@ -70,3 +71,15 @@ def test_clients_short_of_their_minimiser_are_counted(monkeypatch):
     # All but the client without rows.
     assert "4 of 5 clients" in result.shortfall
     assert "raise alpha" in result.shortfall
+
+
+def test_training_alone_sends_models_once():
+    """Numbers are the objectives of every round, the common start and the models at the end."""
+    X = np.random.RandomState(0).normal(size=(30, 3))
+    codes = np.repeat([0, 1, 2], 10)
+    model = MLP(hidden_layer_sizes=(4,), loss="squared_error").bind(3)
+    pool = open_rows(model, X, X[:, 0], codes, 3, random_state=0)
+    result = solve_local(pool, Options(max_iter=7, tol=0.0, step_size=0.01))
+    size = result.params.size
+    assert (pool.ledger.up, pool.ledger.down) == (7 * 3 + size, size)
+    assert result.history["floats_up"].tolist() == [3] * 6 + [3 + size]
