@@ -17,6 +17,10 @@ from math import prod
 import numpy as np
 
 
+def _word(word):
+    return int(word) if word.isdigit() else word
+
+
 @dataclass(frozen=True)
 class Message:
     """What one call sends down and up.
@@ -42,6 +46,11 @@ class Message:
     free: frozenset = frozenset()
     count: object = None
     whole: bool = True
+
+    def __post_init__(self):
+        # Read once: calls are many and may be small.
+        words = {name: tuple(map(_word, shape.split())) for name, shape in self.up.items()}
+        object.__setattr__(self, "words", words)
 
     def own(self, name, value, clients):
         """An argument as some of the clients are sent it."""
@@ -160,18 +169,14 @@ def check_answers(call, answers, sizes):
     sizes : dict of str to int
         What the letters stand for.
     """
-    expected = CALLS[call].up
+    expected = CALLS[call].words
     if answers.keys() != expected.keys():
         raise RuntimeError(f"{call} must be answered by {list(expected)}, got {list(answers)}.")
-    for name, shape in expected.items():
-        words = shape.split()
+    for name, words in expected.items():
         got = np.shape(answers[name])
-        wanted = tuple(sizes.get(w, w) for w in words)
-        # H stands for one axis or two, numbers for themselves.
-        if "H" in words:
-            right = got[: len(words) - 1] == wanted[:-1]
-        else:
-            right = got == tuple(int(size) for size in wanted)
+        wanted = tuple(sizes.get(word, word) for word in words)
+        # H stands for one axis or two.
+        right = got[: len(words) - 1] == wanted[:-1] if "H" in words else got == wanted
         if not right:
             raise RuntimeError(f"{call} must answer {name} of shape {wanted}, got {got}.")
 
@@ -209,7 +214,7 @@ def count_floats(call, arguments, sizes, kept=(), later=False):
             size = sizes["n"] * (size - max(sizes["K"] - 1, 0) * sizes["shared"])
         down += size
     up = 0
-    for name, shape in message.up.items():
+    for name, words in message.words.items():
         if name not in message.free and not later:
-            up += prod(int(sizes.get(w, w)) for w in shape.split())
+            up += prod(sizes.get(word, word) for word in words)
     return down, up

@@ -1,0 +1,68 @@
+"""The table of calls: what comes up is checked, what is sent is counted."""
+
+import numpy as np
+import pytest
+
+from skcfl.federation.inprocess import InProcessSite, open_rows
+from skcfl.federation.messages import CALLS, Message, check_answers, count_floats
+from skcfl.models import LinearModel
+
+SIZES = {"n": 5, "K": 3, "p": 4, "shared": 0}
+
+
+def answers_of(call):
+    shapes = {"H": (4, 4)}
+    return {
+        name: np.zeros(
+            [size for word in words for size in shapes.get(word, (SIZES.get(word, word),))]
+        )
+        for name, words in CALLS[call].words.items()
+    }
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_answers_of_the_right_shape_only(call):
+    answers = answers_of(call)
+    check_answers(call, answers, SIZES)
+    with pytest.raises(RuntimeError, match=f"{call} must be answered by"):
+        check_answers(call, {**answers, "rows": np.zeros(5)}, SIZES)
+    for name, value in answers.items():
+        wrong = {**answers, name: np.zeros((6, *value.shape[1:]))}
+        with pytest.raises(RuntimeError, match=f"{call} must answer {name} of shape"):
+            check_answers(call, wrong, SIZES)
+        with pytest.raises(RuntimeError, match="must be answered"):
+            check_answers(call, {k: v for k, v in answers.items() if k != name}, SIZES)
+
+
+def test_a_site_that_answers_something_else_is_found_out(monkeypatch):
+    X = np.arange(8.0)[:, None]
+    pool = open_rows(LinearModel().bind(1), X, X[:, 0], np.repeat([0, 1], 4), 2)
+    monkeypatch.setattr(InProcessSite, "_objectives", lambda self, w: {"values": np.zeros(8)})
+    with pytest.raises(RuntimeError, match=r"values of shape \(2,\), got \(8,\)"):
+        pool.objectives(np.zeros((2, 2)))
+
+
+def test_what_is_counted():
+    theta, w = np.zeros((3, 4)), np.zeros((5, 4))
+    assert count_floats("losses", {"theta": theta}, SIZES) == (5 * 12, 15)
+    shared = {**SIZES, "shared": 2}
+    assert count_floats("losses", {"theta": theta}, shared) == (5 * (12 - 2 * 2), 15)
+    assert count_floats("objectives", {"w": w}, SIZES) == (20, 5)
+    assert count_floats("objectives", {"w": w}, SIZES, kept=("w",)) == (0, 5)
+    update = {"w": w, "center": None, "steps": np.ones(5)}
+    assert count_floats("local_update", update, SIZES) == (20, 20)
+    assert count_floats("local_update", {**update, "center": w}, SIZES) == (40, 20)
+    assert count_floats("local_update", update, SIZES, later=True) == (20, 0)
+    assert count_floats("spectrum", {}, SIZES) == (0, 15)
+    fixed = np.array([-1, -1, 0, 2, -1])
+    arguments = {"theta": theta, "fixed": fixed}
+    assert count_floats("best_response", arguments, SIZES) == (3 * 12 + 2 * 4, 3 * 4 + 2 + 20)
+
+
+def test_arguments_and_answers_of_clients():
+    message = Message({"w": "n p", "theta": "K p"}, {"sum": "K p", "own": "n"})
+    w = np.arange(20).reshape(5, 4)
+    assert message.own("w", w, [1, 3]).tolist() == w[[1, 3]].tolist()
+    assert message.own("theta", w, [1, 3]) is w
+    assert message.own("w", None, [1]) is None
+    assert message.is_of_clients("own") and not message.is_of_clients("sum")
