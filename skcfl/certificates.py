@@ -23,12 +23,12 @@ from .fusion.reduced import (
     FusionProblem,
     compare_own_models,
     examine,
-    node_means,
     solve_apart,
     solve_reduced,
     split_torn,
 )
 from .graphs import Graph, from_adjacency
+from .numerics.by_cluster import mean_by_cluster
 from .numerics.maxflow import carry
 from .penalties import make_penalty
 
@@ -847,7 +847,7 @@ def certify(problem, lam, labels, X):
     new, theta = solve_reduced(problem, lam, parts, X, max_unknowns=MAX_UNKNOWNS)
     solved = theta is not None
     if not solved:
-        new, theta = parts, node_means(X, parts)
+        new, theta = parts, mean_by_cluster(X, parts)
     outcome = examine(problem, lam, new, theta, thorough=True, max_iter=MAX_ITER)
     models = outcome.theta[outcome.labels]
     ratios, lowers = np.zeros((2, labels.max() + 1))
@@ -919,7 +919,7 @@ def proved_apart(problem, labels):
 def _certify_apart(problem, labels, X):
     """At ``lam = 0`` clients share a model iff it is the minimiser of all of them."""
     own = compare_own_models(problem, problem.local_models())
-    models = node_means(X, labels)[labels]
+    models = mean_by_cluster(X, labels)[labels]
     gap = gap_of(problem, 0.0, models, np.zeros_like(models))
     sizes, K = np.bincount(labels), int(labels.max()) + 1
     # Two clients of a cluster differ where it has more pairs of kinds than may be equal.
@@ -988,7 +988,7 @@ def theorem_bounds(problem, lam, labels, X):
     if lam > 0:
         new, theta = solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS)
         theta = theta[_first(labels, new)] if theta is not None else None
-    theta = node_means(X, labels) if theta is None else theta
+    theta = mean_by_cluster(X, labels) if theta is None else theta
     gradients = _gradients_at(problem, labels, theta)
     sizes = np.bincount(labels, minlength=K)
     lower = _theorem_1(problem, lam, labels, theta, gradients)

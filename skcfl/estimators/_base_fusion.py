@@ -30,6 +30,8 @@ from ..fusion.reduced import FusionProblem, compare_own_models, lam_max_bounds
 from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, Family, Judge, ModelSearch
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.graph import graph_of_matrix
+from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty
 from ..rounds.alone import solve_local
 from ..rounds.polish import solve_pooled
@@ -52,8 +54,13 @@ LARGE_PROBLEM = 5000
 # Nodes of a sparse graph beyond which messages along its edges are cheaper than the linear systems
 # of the ADMM, by the figures of benchmarks/gtv.py.
 LARGE_GRAPH = 1500
-# Parameters up to which models are compared by what their difference does to the predictions.
-MAX_METRIC = 256
+
+# How the texts on lam begin.
+LAM = """\
+            "auto" or float
+            Weight of the penalty, not negative: 0 gives every client its own model, a large value
+            one model to all (of each component of the graph). No number suits all data, so "auto"
+            looks for one"""
 
 _SHARED_GRAPH = """\
             - a matrix of weights, dense or sparse, symmetric, one row and column a client *in the
@@ -75,11 +82,8 @@ class FusionMixin:
     }
 
     _doc_parameters = {
-        "lam": """\
-            "auto" or float
-            Weight of the penalty, not negative: 0 gives every client its own model, a large value
-            one model to all (of each component of the graph). No number suits all data, so "auto"
-            looks for one: it goes up a path of values, refits the clusters of every partition met
+        "lam": f"""\
+{LAM}: it goes up a path of values, refits the clusters of every partition met
             on their pooled rows, and takes the partition of the least Bayesian information
             criterion, at the least value where it was met (the notes of
             :class:`ConvexClusteredFL` have the formula).""",
@@ -240,11 +244,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     }
 
     _doc_parameters = {
-        "lam": """\
-            "auto" or float
-            Weight of the penalty, not negative: 0 gives every client its own model, a large value
-            one model to all (of each component of the graph). No number suits all data, so "auto"
-            looks for one by ``criterion``, and chooses what else is left open with it: ``graph``,
+        "lam": f"""\
+{LAM} by ``criterion``, and chooses what else is left open with it: ``graph``,
             ``penalty``, ``refit`` and ``alpha`` of "auto". The values tried go from 0 to where
             everything fuses, and others are tried around the best one.""",
         "graph": f"""\
@@ -304,10 +305,6 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         "penalty_": """\
             str
             The penalty of the fit.""",
-        "floats_up_": """\
-            int
-            Numbers sent by the clients to the server in the whole fit, the search of ``lam``
-            and the refit included.""",
     }
 
     # ------------------------------------------------------------------------------ solve
@@ -577,7 +574,7 @@ def _neighbourhood(pool):
     rows = np.maximum(pool.client_weights, 1e-12)
     W = pool.prox(np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
     W = pool.centre(W)
-    if p > MAX_METRIC:
+    if p > MAX_DENSE:
         return W
     values, vectors = np.linalg.eigh(pool.hessians(common, together)[0])
     return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
@@ -610,9 +607,7 @@ def _named(value):
 def _solve_fused(problem):
     """One model for all that paths of edges join, every client counting once."""
     labels, ones = problem.graph.components(), np.ones(problem.n)
-    theta = np.zeros((int(labels.max()) + 1, problem.d))
-    np.add.at(theta, labels, problem.local_models())
-    theta /= np.bincount(labels)[:, None]
+    theta = mean_by_cluster(problem.local_models(), labels)
     theta = solve_pooled(problem.pool, labels, theta, ones)[0]
     return Result(cluster_params=theta, labels=labels, params=theta[labels])
 

@@ -201,10 +201,6 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             What happened at ``lam_`` from check to check: the round; the objective, the augmented
             Lagrangian and the residual; the residual of theta; number of clusters; participants
             and numbers sent to and by the server since the last check, its own cost included.""",
-        "floats_up_": """\
-            int
-            Numbers sent by the clients to the server in the whole fit, the search of ``lam``
-            and the refit included.""",
     }
 
     def _solve(self, pool):

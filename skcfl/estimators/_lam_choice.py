@@ -41,6 +41,10 @@ class LamChoiceMixin:
     }
 
     _doc_attributes = {
+        "floats_up_": """\
+            int
+            Numbers sent by the clients to the server in the whole fit, the search of ``lam``
+            and the refit included.""",
         "refit_": """\
             bool
             Whether ``params_`` are the refitted models of the clusters.""",

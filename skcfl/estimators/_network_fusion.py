@@ -6,6 +6,7 @@ import numpy as np
 
 from ..fusion.path import fusion_path
 from ..fusion.primal_dual_inexact import N_LAMS, NetworkProblem, primal_dual_inexact
+from ._base_fusion import LAM, Fusion
 
 __all__ = ["NetworkFusionMixin"]
 
@@ -17,29 +18,17 @@ class NetworkFusionMixin:
     """Left of Fusion: local models without second derivatives are admitted, and trained."""
 
     _doc_parameters = {
-        "lam": """\
-            "auto" or float
-            Weight of the penalty, not negative: 0 gives every client its own model, a large value
-            one model to all (of each component of the graph). No number suits all data, so "auto"
-            looks for one by ``criterion``, and chooses what else is left open with it: ``refit``
+        "lam": f"""\
+{LAM} by ``criterion``, and chooses what else is left open with it: ``refit``
             and ``alpha`` of "auto". The values tried go from 0 to where everything fuses, and
             others are tried around the best one. With networks it fits eight values to four fifths
             of each client's rows and takes the one of least loss on the others.""",
-        "solver": """\
-            {"auto", "admm", "primal_dual", "pdmm"}
-            Algorithm; all give the same solution. "admm" is the alternating direction method of
-            multipliers with an automatic step and exact partitions, which needs fewest iterations.
-            "primal_dual" passes messages along the edges, with exact partitions too; its
-            iterations solve no linear system and are cheaper on large graphs. "auto" is
-            "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm".
-            "pdmm" is the parallel direction method of multipliers, in which some of the clients
-            may take part in a round. Networks have "primal_dual" only, with inexact updates.""",
-        "solver_options": """\
-            dict or None
-            Further arguments of the solver by name, as ``{"participation": 0.4}`` for "pdmm":
-            see :func:`skcfl.fusion.admm.admm`, :func:`skcfl.fusion.primal_dual.primal_dual`,
-            :func:`skcfl.fusion.pdmm.pdmm`, and for networks
-            :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.""",
+        "solver": f"""\
+{Fusion._doc_parameters["solver"]}
+            Networks have "primal_dual" only, with inexact updates.""",
+        "solver_options": f"""\
+{Fusion._doc_parameters["solver_options"]}
+            For networks see :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.""",
         "tol": """\
             float
             Relative duality gap to reach: the objective exceeds its minimum by less than

@@ -15,14 +15,13 @@ import numpy as np
 from scipy import sparse
 
 from .._memory import require
+from ..numerics.newton import MAX_DENSE
 
 BLOCK_BYTES = 4 * 2**20
 # A client at least this fraction of the longest one of its block may share the block.
 MIN_FILL = 0.8
 # Bytes of padding that cost less than another block: calls on small arrays are mostly overhead.
 FREE_PADDING = 64 * 2**10
-# The dense working copies that second-order methods make of a sparse block.
-MAX_DENSE_COLUMNS = 256
 
 
 class Block:
@@ -406,7 +405,7 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
     if is_sparse:
         # Values and indices, or the dense copy that second-order methods would make.
         per_row = 12.0 * X.nnz / max(X.shape[0], 1)
-        row_bytes = max(per_row, 8.0 * min(n_columns, MAX_DENSE_COLUMNS), 16.0)
+        row_bytes = max(per_row, 8.0 * min(n_columns, MAX_DENSE), 16.0)
     else:
         row_bytes = max(n_columns, 1) * X.dtype.itemsize
     share = weights / totals[codes] if len(codes) else weights

@@ -7,12 +7,13 @@ from sklearn.utils import check_random_state
 
 from ..exceptions import FederationError
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.newton import MAX_DENSE
 from .ledger import Ledger
 from .messages import CALLS, check_answers, count_floats, sizes_of
 
-# Parameters up to which the size of the noise is found by the pooled model, steps of those losses
-# that are no parabolas, and the least ratio to the targets' variance, far below any real noise.
-MAX_DENSE, NOISE_STEPS, LEAST_NOISE = 256, 20, 1e-6
+# Steps to the size of the noise of losses that are no parabolas, and its least ratio to the
+# targets' variance, far below any real noise.
+NOISE_STEPS, LEAST_NOISE = 20, 1e-6
 # Automatic penalty below which it is rounding beside the curvature of standardised features.
 LEAST_ALPHA = 1e-20
 # Slopes of conjugates that are rounding next to the largest one.

@@ -38,7 +38,7 @@ import numpy as np
 from sklearn.utils._param_validation import validate_params
 
 from ..graphs.edges import require_edges
-from ..numerics.newton import conjugate_gradients
+from ..numerics.conjugate_gradients import conjugate_gradients
 from .certified import CHECK_EVERY, FIRST_CHECK, MAX_SPLITS, SETTLED, CertifiedLoop
 from .options import LOOP
 

@@ -44,6 +44,7 @@ from scipy.sparse.linalg import splu
 from sklearn.utils._param_validation import validate_params
 
 from ..federation.result import Result
+from ..numerics.by_cluster import mean_by_cluster
 from .options import LOOP
 from .reduced import contract
 
@@ -240,7 +241,7 @@ class _Network:
         w, V = self.weights[between], U[between] * sign
         weights = np.add.reduceat(w, first) if len(first) else w
         masses = np.bincount(labels, self.masses)
-        A = _means(self.A, labels, self.masses)
+        A = mean_by_cluster(self.A, labels, self.masses)
         away = self.A - A[labels]
         base = self.base + 0.5 * float(np.vdot(away, self.masses[:, None] * away))
         network = _Network(*divmod(key[first], K), weights, masses, A, base)
@@ -315,7 +316,7 @@ class _Network:
                 together = self._equal(U, X, radius, apart)
                 few = together is not None and together.max() + 1 > WORTH * self.K
                 if together is not None and not (few and gap > enough):
-                    merged = _means(X, together, self.masses)[together]
+                    merged = mean_by_cluster(X, together, self.masses)[together]
                     if self.primal(merged, radius) <= primal:
                         return U, together, k
             if gap <= enough:
@@ -533,7 +534,7 @@ class _AMA:
         limit = problem.tolerance(value, self.tol)
         converged = gap <= limit
         return Result(
-            cluster_params=_means(W, labels),
+            cluster_params=mean_by_cluster(W, labels),
             labels=labels,
             params=W,
             objective=value,
@@ -677,13 +678,6 @@ def _clip(U, radius):
     _scale(U, size)
 
 
-def _sums(values, labels, K):
-    """Sum of the rows of each cluster, (K, d)."""
-    n = len(labels)
-    member = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, K))
-    return member.T @ values
-
-
 def _largest(values, leave):
     """Mask of the largest values: the others sum to `leave` at most."""
     order = np.argsort(values)
@@ -691,13 +685,6 @@ def _largest(values, leave):
     mask = np.zeros(len(values), dtype=bool)
     mask[order[count:]] = True
     return mask
-
-
-def _means(X, labels, masses=None):
-    """Mean of every cluster, (K, d), weighted by masses."""
-    total = np.bincount(labels, masses)
-    X = X if masses is None else masses[:, None] * X
-    return _sums(X, labels, len(total)) / total[:, None]
 
 
 def _components(heads, tails, n):

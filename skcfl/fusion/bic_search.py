@@ -22,11 +22,10 @@ Huber).  Clients send their losses only.
 """
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from ..numerics.by_cluster import numbered
+from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.polish import solve_pooled
 from .reduced import lam_max_bounds
 
@@ -91,12 +90,7 @@ class Refits:
 
     def models(self, labels):
         """Each cluster's minimiser on its clients' pooled rows, (K, d)."""
-        # A cluster of clients that weigh nothing has any model.
-        share = np.where(self.share > 0.0, self.share, 1e-300)
-        share = share / np.bincount(labels, share)[labels]
-        shape = int(labels.max()) + 1, len(labels)
-        means = sparse.csr_array((share, (labels, np.arange(len(labels)))), shape=shape)
-        theta = means @ self.problem.local_models()
+        theta = mean_by_cluster(self.problem.local_models(), labels, self.share)
         if len(theta) == self.problem.n or self.least is not None:
             return theta
         return solve_pooled(self.pool, labels, theta)[0]

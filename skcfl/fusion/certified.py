@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from ..federation.result import Result
+from ..numerics.by_cluster import mean_by_cluster
 from .reduced import MAX_UNKNOWNS, contract, contract_apart
 
 # Iterations of the first check, and from one check to the next (five times that after SETTLED).
@@ -216,13 +217,10 @@ class CertifiedLoop:
         labels, W, exact = best["labels"], best["W"], best["labels"] is not None
         if not exact:
             labels = self.labels if self.watches else np.arange(problem.n)
-        K = int(labels.max()) + 1
         if exact:
             theta = W[np.unique(labels, return_index=True)[1]]
         else:
-            theta = np.zeros((K, problem.d))
-            np.add.at(theta, labels, W)
-            theta /= np.bincount(labels, minlength=K)[:, None]
+            theta = mean_by_cluster(W, labels)
         converged = best["gap"] <= limit
         return Result(
             cluster_params=theta,

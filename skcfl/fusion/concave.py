@@ -51,8 +51,8 @@ from scipy.spatial.distance import squareform
 
 from .._checks import LARGEST
 from ..federation.result import Result
-from ..numerics.by_cluster import numbered
-from .concave_problem import cluster_means, rms
+from ..numerics.by_cluster import mean_by_cluster, numbered
+from .concave_problem import rms
 
 __all__ = ["FPFCOptions", "fpfc"]
 
@@ -425,7 +425,7 @@ class _Rounds:
                 f"{self.settled} rounds. Increase max_iter, tol or local_steps."
             )
         return Result(
-            cluster_params=cluster_means(W, labels, self.pool.client_weights),
+            cluster_params=mean_by_cluster(W, labels, self.pool.client_weights),
             labels=labels,
             params=W.copy(),
             objective=check.objective,

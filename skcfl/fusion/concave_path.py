@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ..numerics.by_cluster import mean_by_cluster
 from .bic_search import Refits
-from .concave_problem import cluster_means
 
 __all__ = ["FPFCRefits", "FPFCSearch"]
 
@@ -25,7 +25,7 @@ class FPFCRefits(Refits):
         if self.pool.second_order:
             return super().models(labels)
         local = self.problem.local_models()
-        theta = cluster_means(local, labels, self.share)
+        theta = mean_by_cluster(local, labels, self.share)
         if len(theta) == self.problem.n:
             return theta
         return self.problem.refit(labels, theta, self.rng)

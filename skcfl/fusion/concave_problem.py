@@ -244,17 +244,6 @@ class FPFCProblem(FusionProblem):
         return alternate(self.pool, theta, options, rng, labels=labels).cluster_params
 
 
-def cluster_means(W, labels, weights):
-    """Means of the clients' models in each cluster, weighted by their rows."""
-    K = int(labels.max()) + 1
-    # a cluster of clients that weigh nothing counts them alike
-    empty = np.bincount(labels, weights, minlength=K) == 0.0
-    weights = np.where(empty[labels], 1.0, weights)
-    share = np.zeros((K, len(W)))
-    share[labels, np.arange(len(W))] = weights / np.bincount(labels, weights, minlength=K)[labels]
-    return share @ W
-
-
 def rms(M):
     """Root mean square length of the rows."""
     return float(np.sqrt((M**2).sum() / len(M)))

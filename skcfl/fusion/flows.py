@@ -38,8 +38,9 @@ from scipy.sparse.csgraph import (
 from scipy.sparse.linalg import splu
 
 from ..graphs.edges import EdgeList, square_tiles
+from ..numerics.by_cluster import membership
+from ..numerics.conjugate_gradients import solve_columns
 from ..numerics.maxflow import largest_cut
-from ..numerics.newton import solve_columns
 
 # Nodes up to which Laplacian systems are factorised.
 MAX_FACTOR = 3000
@@ -181,12 +182,6 @@ def flow_values(
     search.look()
     put(search)
     return bounds()
-
-
-def membership(labels, K):
-    """Matrix (K, n_nodes) that sums nodes by cluster; stored by nodes it is made at once."""
-    n = len(labels)
-    return sparse.csc_array((np.ones(n), labels, np.arange(n + 1)), shape=(K, n))
 
 
 class Inside:

@@ -81,7 +81,7 @@ BALANCE, BIAS = 2.0, 0.6
 # Factor by which rho may leave its start: residuals that are rounding say nothing.
 RHO_RANGE = 1e5
 # Nodes up to which the largest eigenvalue is taken from the dense matrix.
-MAX_DENSE = 300
+MAX_DENSE_NODES = 300
 # Models this many times larger than the clients' own mean divergence.
 DIVERGED = 1e3
 
@@ -550,7 +550,7 @@ def _damping(graph, deg):
     scale = np.where(deg > 0, 1.0 / np.sqrt(np.maximum(deg, 1.0)), 0.0)
     S = sparse.diags_array(scale)
     L = S @ graph.laplacian(weighted=False) @ S
-    if len(deg) <= MAX_DENSE:
+    if len(deg) <= MAX_DENSE_NODES:
         beta = float(np.linalg.eigvalsh(L.toarray())[-1])
     else:
         # Below by at most the tolerance; 2 is the bound of all graphs.

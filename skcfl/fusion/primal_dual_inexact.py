@@ -43,6 +43,7 @@ from sklearn.utils._param_validation import Interval, validate_params
 from .._checks import MOST, POSITIVE, Count
 from ..federation.result import Result
 from ..graphs import Graph
+from ..numerics.by_cluster import mean_by_cluster
 from ..penalties import L2
 from ..rounds.loop import Options, alternate
 from ..rounds.starts import NETWORK_STEP
@@ -273,14 +274,10 @@ class _InexactPrimalDual(_PrimalDual):
         best, labels = self.best, self.labels
         if len(self.extras["ratio"]) < len(self.extras["messages"]):
             self.extras["ratio"].append(self.state.ratio)
-        K = int(labels.max()) + 1
-        theta = np.zeros((K, self.problem.d))
-        np.add.at(theta, labels, best["W"])
-        theta /= np.bincount(labels, minlength=K)[:, None]
         converged = self.residual <= self.tol or self.settled
         history = {**self.history, **self.extras}
         return Result(
-            cluster_params=theta,
+            cluster_params=mean_by_cluster(best["W"], labels),
             labels=labels,
             params=best["W"],
             objective=best["objective"],

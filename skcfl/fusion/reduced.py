@@ -28,8 +28,10 @@ from scipy.spatial import cKDTree
 
 from ..graphs import Graph
 from ..graphs.edges import EdgeList, edge_blocks
-from ..numerics.newton import conjugate_gradients, newton, solve_scaled
-from .flows import EPS, flow_values, membership
+from ..numerics.by_cluster import mean_by_cluster, share_in_cluster, sum_by_cluster
+from ..numerics.conjugate_gradients import conjugate_gradients
+from ..numerics.newton import MAX_DENSE, newton, solve_scaled
+from .flows import EPS, flow_values
 
 # Unknowns of the reduced problem up to which Newton's directions are exact.
 MAX_UNKNOWNS = 1500
@@ -50,8 +52,6 @@ SMALL = 300
 # Iterations of a search for flows beside a solver, on small and on large edge arrays: a solver
 # that goes on is then the better use of the time.
 FLOW_STEPS, LARGE = (60, 30), 1_000_000
-# Parameters up to which clients send second derivatives.
-MAX_DENSE = 256
 # Multiplications that may go into the eigenvalues of clusters' Hessians, and numbers of those of
 # single clients at once; with more, bounds of least curvatures are numbers from the start.
 MAX_EIGEN, MAX_AT_ONCE = 2e10, 5_000_000
@@ -433,7 +433,7 @@ def _split(problem, lam, outcome, whole=None):
         cells = np.column_stack([labels, np.round(p / coarse)])
         new = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
         new = split_torn(problem.graph, new) if whole is None else new
-        move = node_means(p, new)[new]
+        move = mean_by_cluster(p, new)[new]
         step = fall * float(np.linalg.norm(X - X.mean(axis=0), axis=1).max() + 1e-3)
         best = None
         for _ in range(40):
@@ -552,10 +552,8 @@ def _forces(problem, lam, labels, theta):
     q = gradient + between
     # Flows conserve: what the reduced problem left unsolved cannot be taken away.  None of it
     # belongs to clients without rows, whose conjugate is finite at zero alone.
-    own = ~problem.pool.without_rows
-    own |= (np.bincount(labels, own, K) == 0)[labels]
-    share = own / np.bincount(labels, own, K)[labels]
-    left = _sums(q, labels, K)
+    share = share_in_cluster(~problem.pool.without_rows, labels, K)
+    left = sum_by_cluster(q, labels, K)
     return _Forces(between, strength, q - share[:, None] * left[labels], left, share)
 
 
@@ -632,8 +630,8 @@ def enclose(problem, lam, labels, theta, forces=None):
     around.look(np.zeros_like(theta))
     steps = graph.degrees(weighted=False) if not graph.is_complete else float(K)
     pull = EPS * (steps + d + 12.0) * forces.strength
-    error = _sums(around.rounding + pull[:, None], labels, K) + np.abs(forces.left)
-    error += EPS * (sizes + 4.0)[:, None] * _sums(np.abs(forces.q), labels, K)
+    error = sum_by_cluster(around.rounding + pull[:, None], labels, K) + np.abs(forces.left)
+    error += EPS * (sizes + 4.0)[:, None] * sum_by_cluster(np.abs(forces.q), labels, K)
     box = around.reach(error, parts)
     if not pool.quadratic and (box[np.isfinite(box)] > 0.0).any():
         # Curvature may fall on the way: look at twice the box.
@@ -806,7 +804,7 @@ def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
         Graph(K, pairs.heads, pairs.tails, pairs.weights),
         problem.penalty,
         labels[np.unique(whole, return_index=True)[1]],
-        -_sums(q, whole, K),
+        -sum_by_cluster(q, whole, K),
         level=lam,
         first_refusal=True,
         max_iter=500,
@@ -823,7 +821,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
     Joined clusters stay so, even if it were better to part again.  Returns labels and models as
     `solve_reduced` does, and the effort spent.
     """
-    theta = node_means(np.asarray(X, dtype=float), labels)
+    theta = mean_by_cluster(np.asarray(X, dtype=float), labels)
     scale = np.array([max(problem.at_zero, 1e-30)])
     stalled, spent, last, most = 0, 0.0, None, 0.0
     for _ in range(MAX_LOOKS + len(theta)):  # each model can join others once
@@ -851,7 +849,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
         slack = max(float(decrement[0]), 0.0) if stalled else 0.0
         together = _meeting(oracle, theta, value + slack, converged.all())
         if together is not None:
-            theta = node_means(theta[labels], together[labels])
+            theta = mean_by_cluster(theta[labels], together[labels])
             labels, stalled = together[labels], 0
         elif converged.all():
             return labels, theta, spent
@@ -882,7 +880,8 @@ def _meeting(oracle, theta, value, converged):
             continue
         last = count
         together = oracle.join(near)
-        trial = oracle.value(node_means(theta[oracle.labels], together[oracle.labels])[together])
+        means = mean_by_cluster(theta[oracle.labels], together[oracle.labels])
+        trial = oracle.value(means[together])
         if trial <= value:
             best, value = together, trial
     return best
@@ -914,7 +913,7 @@ class _ApartOracle:
         """Values and gradients."""
         self.theta = theta.copy()
         values, gradients = self._values(theta)
-        return values, _sums(gradients, self.labels, self.K)
+        return values, sum_by_cluster(gradients, self.labels, self.K)
 
     def direction(self, g, damping):
         """Newton directions."""
@@ -999,7 +998,7 @@ class _ReducedOracle:
         apart = distance > 0
         inverse = np.divide(1.0, distance, out=np.zeros_like(distance), where=apart)
         self.unit, self.slope = delta * inverse[:, None], self.W * inverse
-        g = _sums(gradients, self.labels, self.K)
+        g = sum_by_cluster(gradients, self.labels, self.K)
         g += self.outflow @ (self.W[:, None] * self.unit)
         return np.array([value]), g.reshape(1, -1)
 
@@ -1226,17 +1225,6 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
     return float(lower.max()), float(upper.max())
 
 
-def _sums(values, labels, K):
-    """Sums of node values by cluster: (n_nodes, d) -> (K, d)."""
-    return membership(labels, K) @ values
-
-
-def node_means(values, labels):
-    """Means of node values by cluster: (n_nodes, d) -> (K, d)."""
-    sizes = np.bincount(labels)
-    return _sums(values, labels, len(sizes)) / sizes[:, None]
-
-
 def _centred(values, labels):
     """Node values less their mean over the cluster."""
-    return values - node_means(values, labels)[labels]
+    return values - mean_by_cluster(values, labels)[labels]

@@ -21,7 +21,7 @@ MAX_PROJECTIONS = 300
 # Differences below this, relative to the largest, are none.
 EQUAL = 1e-6
 # Nodes up to which a dense eigenvalue problem gives the layout.
-MAX_DENSE = 1500
+MAX_DENSE_NODES = 1500
 
 
 class EmpiricalGraphDisplay:
@@ -304,7 +304,7 @@ def _spectral(graph):
     degree = np.maximum(graph.degrees(), 1e-12)
     root = sparse.diags_array(1.0 / np.sqrt(degree))
     smooth = root @ graph.adjacency() @ root
-    if n <= MAX_DENSE:
+    if n <= MAX_DENSE_NODES:
         _, vectors = np.linalg.eigh(smooth.toarray())
     else:
         start = np.random.RandomState(0).standard_normal(n)

@@ -4,11 +4,9 @@ from abc import abstractmethod
 
 import numpy as np
 
-from ..numerics.newton import conjugate_gradients, newton, solve_scaled
+from ..numerics.conjugate_gradients import conjugate_gradients
+from ..numerics.newton import MAX_DENSE, newton, solve_scaled
 from ._local_model import LocalModel
-
-# Above this number of parameters Newton directions come from conjugate gradients.
-MAX_DENSE = 256
 
 
 class ConvexModel(LocalModel):

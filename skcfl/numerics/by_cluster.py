@@ -1,6 +1,10 @@
 """Sums and means of messages by cluster, and the numbers of clusters."""
 
 import numpy as np
+from scipy import sparse
+
+# Clusters up to which weighted sums are products of dense matrices, which is faster.
+FEW = 32
 
 
 def numbered(labels):
@@ -9,15 +13,45 @@ def numbered(labels):
     return np.argsort(np.argsort(first))[labels]
 
 
+def membership(labels, n_clusters, weights=None, dtype=float):
+    """Sparse matrix (n_clusters, n) that sums by cluster, stored by members."""
+    n = len(labels)
+    weights = np.ones(n, dtype) if weights is None else np.asarray(weights, dtype)
+    return sparse.csc_array((weights, labels, np.arange(n + 1)), shape=(n_clusters, n))
+
+
 def sum_by_cluster(messages, labels, n_clusters, weights=None):
-    """Weighted sums of clients' messages by cluster: (n, p) -> (n_clusters, p)."""
+    """Sums of clients' messages by cluster, (n, p) -> (n_clusters, p), weighted or not."""
+    if weights is None or n_clusters > FEW:
+        # Zero times infinity: a client of no weight has no say, and one that diverged is the
+        # matter of its cluster only.
+        if weights is not None and not np.all(weights):
+            some = np.flatnonzero(weights)
+            messages, labels, weights = messages[some], labels[some], weights[some]
+        return membership(labels, n_clusters, weights, messages.dtype) @ messages
     share = np.zeros((n_clusters, len(labels)), dtype=messages.dtype)
-    share[labels, np.arange(len(labels))] = 1.0 if weights is None else weights
+    share[labels, np.arange(len(labels))] = weights
     with np.errstate(over="ignore", invalid="ignore"):
         total = share @ messages
         if not np.isfinite(total).all():
-            # Zero times infinity: a client that diverged is the matter of its cluster only.
             for k in range(n_clusters):
                 mine = np.flatnonzero(share[k])
                 total[k] = share[k, mine] @ messages[mine]
     return total
+
+
+def share_in_cluster(weights, labels, n_clusters=None):
+    """Weights over the sum of their cluster, alike in clusters of clients that weigh nothing."""
+    n_clusters = int(labels.max()) + 1 if n_clusters is None else n_clusters
+    weightless = np.bincount(labels, weights, n_clusters) == 0.0
+    weights = np.where(weightless[labels], 1.0, weights)
+    return weights / np.bincount(labels, weights, n_clusters)[labels]
+
+
+def mean_by_cluster(values, labels, weights=None):
+    """Means of each cluster, (n, p) -> (K, p), alike in clusters that weigh nothing."""
+    if weights is None:
+        sizes = np.bincount(labels)
+        return sum_by_cluster(values, labels, len(sizes)) / sizes[:, None]
+    share = share_in_cluster(weights, labels)
+    return sum_by_cluster(values, labels, int(labels.max()) + 1, share)

@@ -7,13 +7,14 @@ they share the iteration and differ in the oracle.
 
 import numpy as np
 
+# Parameters up to which Hessians are made, sent and solved with; beyond, directions come from
+# products of Hessians with vectors, fewer numbers to send and less to compute.
+MAX_DENSE = 256
 ARMIJO = 1e-4
 MAX_HALVINGS = 60
 # Relative decrements at which values say nothing any more.
 BLIND = 1e-11
 MAX_IDLE = 3
-# Curvature, relative to that of the coordinates, below which a direction is flat.
-FLAT = 1e-18
 # Fall, in units of a function, after which it is taken to have no minimum.
 UNBOUNDED = 1e20
 # Where the curvature vanishes (beyond Huber's delta) an exact Newton step has no length.
@@ -163,72 +164,3 @@ def _scaled(H, shift):
     S *= inverse[:, None, :]
     np.einsum("ijj->ij", S)[:] = np.where(root > 0, 1.0 + shift, 1.0)
     return S, inverse
-
-
-def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=None):
-    """Solve ``H x = g`` for a batch of systems known by their products.
-
-    Parameters
-    ----------
-    product : callable
-        Maps (m, p) to the products with the m matrices.
-    diagonal : ndarray of shape (m, p)
-        Size of the matrices' diagonals, positive: the preconditioner where no other is given.
-    g : ndarray of shape (m, p)
-        Right-hand sides.
-    max_iter : int
-        Most iterations.
-    tol : ndarray of shape (m,), default=None
-        Relative residuals to reach.  None is for Newton directions: a tenth, falling with the
-        gradient, so that Newton's method converges superlinearly.
-    precondition : callable, default=None
-        Maps (m, p) to the products with approximate inverses of the matrices.
-
-    Returns
-    -------
-    x : ndarray of shape (m, p)
-        Solutions; every iterate is a descent direction of the quadratic.
-    """
-    size = np.linalg.norm(g, axis=1)
-    if tol is None:
-        tol = np.clip(size / (1.0 + size), 1e-8, 0.1)
-    if precondition is None:
-        precondition = lambda r: r / diagonal  # noqa: E731
-    x = np.zeros_like(g)
-    r = g.copy()
-    z = precondition(r)
-    q = z.copy()
-    rz = np.einsum("ij,ij->i", r, z)
-    stop = (tol * size) ** 2
-    for _ in range(max_iter):
-        active = np.einsum("ij,ij->i", r, r) > stop
-        if not active.any():
-            break
-        Hq = product(q)
-        qHq = np.einsum("ij,ij->i", q, Hq)
-        # A direction with nothing but rounding for curvature: rounding of g leads there.
-        active &= qHq > FLAT * np.einsum("ij,ij->i", q * q, diagonal)
-        a = np.divide(rz, qHq, out=np.zeros_like(rz), where=active)
-        x += a[:, None] * q
-        r -= a[:, None] * Hq
-        z = precondition(r)
-        new = np.einsum("ij,ij->i", r, z)
-        b = np.divide(new, rz, out=np.zeros_like(rz), where=active & (rz > 0))
-        q = np.where(active[:, None], z + b[:, None] * q, 0.0)
-        rz = new
-    return x
-
-
-def solve_columns(M, B, x0=None, tol=1e-12, max_iter=2000):
-    """Solve ``M X = B`` by conjugate gradients, M sparse, symmetric, positive definite."""
-    R = B if x0 is None else B - M @ x0
-    # Where the right-hand side is what matters, a start must not ask for more digits.
-    size = np.linalg.norm(B, axis=0) / np.maximum(np.linalg.norm(R, axis=0), 1e-300)
-    X = conjugate_gradients(
-        lambda u: (M @ np.ascontiguousarray(u.T)).T,
-        M.diagonal()[None, :],
-        np.ascontiguousarray(R.T),
-        max_iter,
-        np.minimum(tol * size, 1.0),
-    ).T
-    return X if x0 is None else x0 + X

@@ -9,13 +9,10 @@ parameters, products of Hessians with a vector), summed by cluster.
 import numpy as np
 
 from ..numerics.by_cluster import sum_by_cluster
-from ..numerics.newton import conjugate_gradients, newton, solve_scaled
+from ..numerics.conjugate_gradients import conjugate_gradients
+from ..numerics.newton import MAX_DENSE, newton, solve_scaled
 
 __all__ = ["solve_pooled"]
-
-# Above this many parameters directions come from Hessian products: fewer numbers to send,
-# and less to compute, than Hessians.
-MAX_DENSE = 256
 
 
 def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):

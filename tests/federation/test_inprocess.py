@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import skcfl.federation.inprocess
-from skcfl.federation.inprocess import open_rows, sum_by_cluster
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 
 seeds = st.integers(0, 2**32 - 1)
@@ -491,20 +491,6 @@ def test_clusters_do_not_see_each_other_s_overflow():
     theta[1] *= 1e5
     assert_allclose(pool.hessians(theta, labels)[0], clean[0][0], rtol=1e-12)
     assert_allclose(pool.hessian_products(theta, theta, labels)[0], clean[1][0], rtol=1e-12)
-    messages = np.array([[1.0, 2.0], [np.inf, np.nan], [3.0, 4.0]])
-    summed = sum_by_cluster(messages, np.array([0, 1, 0]), 3, np.array([1.0, 2.0, 3.0]))
-    assert_array_equal(summed, [[10.0, 14.0], [np.inf, np.nan], [0.0, 0.0]])
-
-
-@settings(max_examples=20)
-@given(seed=seeds, n=st.integers(1, 12), K=st.integers(1, 4))
-def test_sums_by_cluster(seed, n, K):
-    rng = np.random.default_rng(seed)
-    messages, labels, u = rng.normal(size=(n, 3)), rng.integers(K, size=n), rng.uniform(size=n)
-    for weights in (None, u):
-        wanted = np.zeros((K, 3))
-        np.add.at(wanted, labels, messages if weights is None else u[:, None] * messages)
-        assert_allclose(sum_by_cluster(messages, labels, K, weights), wanted, atol=1e-13)
 
 
 # ------------------------------------------------------------------------- local training

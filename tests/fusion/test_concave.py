@@ -10,10 +10,11 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.concave import FPFCOptions, fpfc, gap_threshold
 from skcfl.fusion.concave_path import FPFCSearch
-from skcfl.fusion.concave_problem import FPFCProblem, cluster_means
+from skcfl.fusion.concave_problem import FPFCProblem
 from skcfl.fusion.reduced import FusionProblem
 from skcfl.graphs import complete_graph
 from skcfl.models import LinearModel
+from skcfl.numerics.by_cluster import mean_by_cluster
 from skcfl.penalties import L1, L2, MCP, SCAD
 from skcfl.rounds.polish import solve_pooled
 
@@ -341,7 +342,7 @@ def test_threshold_in_the_widest_gap():
 
 def test_means_are_weighted_by_rows():
     W = np.array([[1.0], [3.0], [7.0], [9.0]])
-    means = cluster_means(W, np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 0.0, 0.0]))
+    means = mean_by_cluster(W, np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 0.0, 0.0]))
     np.testing.assert_allclose(means, [[2.5], [8.0]])
 
 

@@ -177,7 +177,7 @@ def test_large_layouts_are_sparse(monkeypatch):
 
     graph = chain_graph(40)
     dense = _spectral(graph)
-    monkeypatch.setattr(module, "MAX_DENSE", 10)
+    monkeypatch.setattr(module, "MAX_DENSE_NODES", 10)
     close = np.abs(_spectral(graph)) - np.abs(dense)
     assert np.abs(close).max() < 0.05
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from skcfl.numerics.newton import conjugate_gradients, invert_scaled, newton, solve_scaled
+from skcfl.numerics.conjugate_gradients import conjugate_gradients
+from skcfl.numerics.newton import invert_scaled, newton, solve_scaled
 
 seeds = st.integers(0, 2**32 - 1)
 
