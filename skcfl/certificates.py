@@ -3,33 +3,32 @@ r"""Proofs about fitted fusion methods: partitions, recovery, duality gaps.
 For the problem ``sum_i f_i(x_i) + lam sum_{i<j} w_ij |x_i - x_j|`` a partition is that of a
 solution iff flows inside its clusters can carry the clients' gradients away without
 exceeding ``lam`` times the weight of an edge; see :mod:`skcfl.fusion.reduced` for the
-mathematics.  The functions here take a fitted estimator and the rows of its fit, solve the
-reduced problem of the fitted clusters anew, and say what can be proved.
+mathematics and :mod:`skcfl.fusion.theorems` for what follows from it.  The functions here take a
+fitted estimator and the rows of its fit, solve the reduced problem of the fitted clusters anew,
+and say what can be proved.
 """
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order
 from sklearn.utils.validation import check_is_fitted
 
 from ._checks import LEAST, MOST, about, real_array
 from ._groups import check_ids, encode
 from .exceptions import SingleClientWarning
 from .federation.inprocess import open_rows
-from .fusion.flows import Inside
-from .fusion.reduced import (
-    FusionProblem,
-    compare_own_models,
-    examine,
-    solve_apart,
-    solve_reduced,
-    split_torn,
+from .fusion.reduced import FusionProblem, outer_degrees
+from .fusion.theorems import (
+    ClusteringConstants,
+    PartitionCertificate,
+    RecoveryInterval,
+    certify,
+    constants_of,
+    gap_of,
+    has_source,
+    theorem_bounds,
 )
 from .graphs import Graph, from_adjacency
-from .numerics.by_cluster import mean_by_cluster
-from .numerics.maxflow import carry
 from .penalties import make_penalty
 
 __all__ = [
@@ -43,154 +42,6 @@ __all__ = [
     "recovery_interval",
     "well_connected",
 ]
-
-# Unknowns of the reduced problem up to which it is solved here, where there is time.
-MAX_UNKNOWNS = 4000
-# Iterations of the search for flows.
-MAX_ITER = 500
-# What clusters must have to spare to count as well-connected, relatively: beyond rounding.
-SLACK = 1e-9
-
-
-@dataclass
-class PartitionCertificate:
-    """What is proved of a partition, from :func:`certify_partition`.
-
-    Parameters
-    ----------
-    optimal : bool or None
-        True: the partition is proved to be that of an exact solution; False: proved not to be;
-        None: undecided, see `reason`.  Rounding is bounded, not left out.
-    ratio : float
-        Upper bound of the flow value over lam, over all clusters; at most 1 says that the clients
-        of each cluster have one model, less than 1 that they have in every solution.
-    lower : float
-        Lower bound of the same; more than 1 refutes the partition.  Both are infinite for a
-        cluster whose clients no path of edges within it joins.
-    ratios, lowers : ndarray of shape (n_clusters,)
-        The bounds for each cluster, in the numbers of ``labels_``.
-    lam : float
-        Where.
-    labels : ndarray of shape (n_clients,)
-        The partition.
-    models : ndarray of shape (n_clients, n_params)
-        Solution of the reduced problem, a model a client, equal within clusters.
-    dual_gap : float
-        Bound of how much the objective at `models` exceeds the minimum; infinite if the
-        partition is not proved.
-    reason : str
-        What the answer rests on, in words.
-
-    Examples
-    --------
-    >>> from skcfl import ConvexClusteredFLRegressor
-    >>> from skcfl.certificates import certify_partition
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> est = ConvexClusteredFLRegressor(0.3, graph="knn")
-    >>> est = est.fit(data.X, data.y, groups=data.groups)
-    >>> certificate = certify_partition(est, data.X, data.y, groups=data.groups)
-    >>> certificate.ratios.shape == (est.n_clusters_,)
-    True
-    """
-
-    optimal: bool | None
-    ratio: float
-    lower: float
-    ratios: np.ndarray
-    lowers: np.ndarray
-    lam: float
-    labels: np.ndarray
-    models: np.ndarray
-    dual_gap: float
-    reason: str
-
-    def __bool__(self):
-        """Whether the partition is proved."""
-        return self.optimal is True
-
-
-@dataclass
-class RecoveryInterval:
-    """Bounds of lam for a partition, from :func:`recovery_interval`; unpacks to two numbers.
-
-    Parameters
-    ----------
-    lower : float
-        Theorem 1: from this lam on the clients of each cluster have equal models.
-    upper : float
-        Theorem 2, sharper: below this lam the models of different clusters differ.
-    upper_printed : float
-        Theorem 2 as printed, never more than `upper`.
-    lam : float
-        Where the bounds were evaluated; they hold there and move with lam.
-    uniform : tuple of 2 floats or None
-        Theorem 3: bounds that hold for every lam between them.  None where its assumption
-        does not hold.
-
-    Examples
-    --------
-    >>> from skcfl.certificates import RecoveryInterval
-    >>> interval = RecoveryInterval(0.1, 0.4, 0.3, lam=0.2)
-    >>> lower, upper = interval
-    >>> interval.holds
-    True
-    """
-
-    lower: float
-    upper: float
-    upper_printed: float
-    lam: float
-    uniform: tuple | None = None
-
-    def __iter__(self):
-        """Lower and upper bound."""
-        return iter((self.lower, self.upper))
-
-    @property
-    def holds(self):
-        """Whether lam is in the interval: then the partition is a solution's, exactly."""
-        return self.lower <= self.lam < self.upper
-
-
-@dataclass
-class ClusteringConstants:
-    """Constants of the GTV paper's assumptions, from :func:`clustering_constants`.
-
-    Parameters
-    ----------
-    delta : ndarray of shape (n_clients,)
-        Dual norm of each client's gradient at its cluster's own minimiser.
-    alpha : ndarray of shape (n_clusters,)
-        Strong convexity of the clusters' summed objectives; 0 where none is known.
-    beta : ndarray of shape (n_clients,)
-        Smoothness of the clients' objectives; infinite where there is no bound.
-    labels : ndarray of shape (n_clients,)
-        The partition, in 0..K-1.
-    models : ndarray of shape (n_clusters, n_params)
-        Each cluster's own minimiser, without any penalty between clients.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import ConvexClusteredFL
-    >>> from skcfl.certificates import clustering_constants
-    >>> from skcfl.models import Location
-    >>> points = np.array([[0.0], [0.2], [4.0], [4.2]])
-    >>> est = ConvexClusteredFL(Location(), lam=0.2).fit(points, groups=np.arange(4))
-    >>> constants = clustering_constants(est, points, groups=np.arange(4))
-    >>> constants.delta, constants.alpha, constants.beta
-    (array([0.1, 0.1, 0.1, 0.1]), array([2., 2.]), array([1., 1., 1., 1.]))
-    """
-
-    delta: np.ndarray
-    alpha: np.ndarray
-    beta: np.ndarray
-    labels: np.ndarray
-    models: np.ndarray
-
-
-# ------------------------------------------------------------------------ fitted estimators
 
 
 def certify_partition(est, X, y=None, groups=None, *, sample_weight=None):
@@ -584,13 +435,14 @@ def well_connected(A, labels, lam, delta, alpha, beta):
     graph, labels, K, alpha = _clusters_of_graph(A, labels, lam, alpha)
     delta = _each(delta, graph.n_nodes, "delta", "node")
     beta = _each(beta, graph.n_nodes, "beta", "node", finite=False)
-    outer, boundary = _boundaries(graph, labels, K)
+    outer = outer_degrees(graph, labels)
+    boundary = np.bincount(labels, outer, K)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Without a boundary the cluster's model is its minimiser, however flat or curved it is.
         pull = beta * (boundary / alpha)[labels]
         pull = np.where((boundary == 0)[labels] | (beta == 0), 0.0, pull)
     demand = outer + pull + delta / lam
-    return np.array([_has_source(graph, np.flatnonzero(labels == k), demand) for k in range(K)])
+    return np.array([has_source(graph, np.flatnonzero(labels == k), demand) for k in range(K)])
 
 
 def clustering_error_bound(A, labels, lam, alpha):
@@ -643,7 +495,7 @@ def clustering_error_bound(A, labels, lam, alpha):
     array([0.025, 0.05 ])
     """
     graph, labels, K, alpha = _clusters_of_graph(A, labels, lam, alpha)
-    _, boundary = _boundaries(graph, labels, K)
+    boundary = np.bincount(labels, outer_degrees(graph, labels), K)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(boundary > 0, lam * boundary / alpha, 0.0)
 
@@ -683,74 +535,6 @@ def _each(values, n, name, thing, finite=True):
             f"{values}."
         )
     return np.broadcast_to(values, (n,))
-
-
-def _boundaries(graph, labels, K):
-    """Weights to other clusters: of every node, and their sums over the clusters."""
-    if graph.is_complete:
-        outer = graph.weight * (graph.n_nodes - np.bincount(labels, minlength=K)[labels])
-    else:
-        across = labels[graph.heads] != labels[graph.tails]
-        ends = np.concatenate([graph.heads[across], graph.tails[across]])
-        outer = np.bincount(ends, np.tile(graph.weights[across], 2), graph.n_nodes)
-    return outer, np.bincount(labels, outer, K)
-
-
-def _has_source(graph, nodes, demand):
-    """Whether some node of a cluster can supply all others within its edges, with slack."""
-    n = len(nodes)
-    place = np.full(graph.n_nodes, -1)
-    place[nodes] = np.arange(n)
-    heads, tails = place[graph.heads], place[graph.tails]
-    within = (heads >= 0) & (tails >= 0)
-    part = Graph(n, heads[within], tails[within], graph.weights[within])
-    need = demand[nodes]
-    if part.components().max() > 0:
-        return False
-    # What a node takes in passes its edges: only a source may ask for more, or for all.
-    greedy = need >= part.degrees()
-    if n == 1 or greedy.sum() > 1:
-        return n == 1
-    candidates = greedy if greedy.any() else np.ones(n, dtype=bool)
-    links = part.adjacency()
-    while candidates.any():
-        first = np.flatnonzero(candidates)[np.argmax(need[candidates])]
-        order = breadth_first_order(links, first, return_predecessors=False)
-        order, m = order[candidates[order]], 1
-        # What several sources together cannot supply rules out all of them at once.
-        while True:
-            supplied, blocked = _supply(part, order[:m], need)
-            if supplied and m == 1:
-                return True
-            if supplied:
-                break
-            candidates[order[:m]] = False
-            candidates &= blocked
-            if m >= len(order):
-                break
-            m *= 2
-    return False
-
-
-def _supply(graph, sources, need):
-    """Whether a flow from some nodes brings all others their needs; if not, a set of nodes that
-    cannot be supplied from outside.
-    """  # noqa: D205
-    n, total = graph.n_nodes, need.sum()
-    need = need.copy()
-    need[sources] = 0.0
-    # A node that feeds the sources keeps their number out of the graph.
-    heads = np.append(graph.heads, np.full(len(sources), n))
-    tails = np.append(graph.tails, sources)
-    capacities = np.append(graph.weights, np.full(len(sources), 2.0 * total))
-    others = np.ones(n, dtype=bool)
-    others[sources] = False
-    outflow = np.append(np.where(others, -need - SLACK * need.mean(), 0.0), 0.0)
-    outflow[n] = -outflow.sum()
-    flow, _, blocked = carry(heads, tails, capacities, outflow)
-    flow = flow[: graph.n_edges]
-    inflow = np.bincount(graph.tails, flow, n) - np.bincount(graph.heads, flow, n)
-    return not blocked.any() and bool((inflow >= need)[others].all()), blocked[:n]
 
 
 def _fitted_problem(est, X, y, groups, sample_weight):
@@ -817,346 +601,3 @@ def _require_clusters(problem):
             "Partitions are proved for penalty='l2', which makes whole models equal; got "
             f"{problem.penalty!r}."
         )
-
-
-# ------------------------------------------------------------------------------ mathematics
-
-
-def certify(problem, lam, labels, X):
-    """What can be proved of a partition at `lam`.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        With the Euclidean norm as its penalty.
-    lam : float
-        Weight of the penalty.
-    labels : ndarray of shape (n_clients,)
-        The partition, in 0..K-1.
-    X : ndarray of shape (n_clients, n_params)
-        Models near the solution.
-
-    Returns
-    -------
-    certificate : PartitionCertificate
-    """
-    labels = np.asarray(labels)
-    if lam == 0:
-        return _certify_apart(problem, labels, X)
-    parts = split_torn(problem.graph, labels)
-    new, theta = solve_reduced(problem, lam, parts, X, max_unknowns=MAX_UNKNOWNS)
-    solved = theta is not None
-    if not solved:
-        new, theta = parts, mean_by_cluster(X, parts)
-    outcome = examine(problem, lam, new, theta, thorough=True, max_iter=MAX_ITER)
-    models = outcome.theta[outcome.labels]
-    ratios, lowers = np.zeros((2, labels.max() + 1))
-    np.maximum.at(ratios, labels, outcome.ratios[outcome.labels])
-    np.maximum.at(lowers, labels, outcome.lowers[outcome.labels])
-    torn = _pieces(labels, parts) > 1
-    ratios[torn] = lowers[torn] = np.inf
-    optimal, reason = _verdict(problem, outcome, solved, torn.any(), new.max() < parts.max())
-    gap = np.inf
-    if optimal:
-        gap = gap_of(problem, lam, models, outcome.divergence, outcome.crossing)
-    return PartitionCertificate(
-        optimal,
-        float(ratios.max()),
-        float(lowers.max()),
-        ratios,
-        lowers,
-        float(lam),
-        labels,
-        models,
-        gap,
-        reason,
-    )
-
-
-def _pieces(labels, parts):
-    """How many of a finer partition's clusters every cluster consists of."""
-    return np.bincount(np.unique(np.column_stack([labels, parts]), axis=0)[:, 0])
-
-
-def _verdict(problem, outcome, solved, torn, merged):
-    """Whether a partition is a solution's, and what that rests on."""
-    if torn:
-        return False, "A cluster is torn: no path of edges within it joins its clients."
-    if not solved:
-        K = int(outcome.labels.max()) + 1
-        return None, (
-            f"The reduced problem of {K} models of {problem.d} parameters was not "
-            "solved: the bounds are those of the fitted models."
-        )
-    if merged:
-        known = "The reduced problem has equal models for clusters that are joined: "
-        if outcome.certified and outcome.ratio < 1.0:
-            return False, known + "every solution is coarser."
-        return None, known + "rounding decides whether they are."
-    if outcome.certified:
-        return True, "Flows inside the clusters carry the gradients away, with rounding to spare."
-    if outcome.refuted:
-        return False, "In some cluster no flow can: moving its clients apart lowers the objective."
-    if not np.isfinite(outcome.enclosure.spread).all():
-        return None, "The curvature of the reduced problem is not bounded: nor are its solutions."
-    if outcome.ratio <= 1.0:
-        return None, "Rounding decides whether the models of all clusters differ."
-    return None, "The bounds of the flow value lie on both sides of lam."
-
-
-def proved_apart(problem, labels):
-    """Whether clusters of own minimisers that are proved to be equal, and no others, hold.
-
-    That is so unless clients without rows, of which every model is one, are in company, or some
-    are equal that no path of edges among them joins.
-    """
-    lonely = np.bincount(labels)[labels] == 1
-    if not lonely[problem.pool.without_rows].all():
-        return False
-    return int(split_torn(problem.graph, labels).max()) == int(labels.max())
-
-
-def _certify_apart(problem, labels, X):
-    """At ``lam = 0`` clients share a model iff it is the minimiser of all of them."""
-    own = compare_own_models(problem, problem.local_models())
-    models = mean_by_cluster(X, labels)[labels]
-    gap = gap_of(problem, 0.0, models, np.zeros_like(models))
-    sizes, K = np.bincount(labels), int(labels.max()) + 1
-    # Two clients of a cluster differ where it has more pairs of kinds than may be equal.
-    kinds = _pieces(labels, own.labels)
-    pairs = kinds * (kinds - 1) // 2
-    if own.near is None:
-        wrong = np.zeros(K, dtype=bool)
-    else:
-        both = labels[own.near]
-        within = own.near[both[:, 0] == both[:, 1]]
-        unlike = within[own.labels[within[:, 0]] != own.labels[within[:, 1]]]
-        idle = np.bincount(labels, problem.pool.without_rows, K) > 0
-        wrong = (pairs > np.bincount(labels[unlike[:, 0]], minlength=K)) & ~idle
-    optimal, reason = _verdict_apart(problem, labels, own, wrong.any())
-    bounds = np.zeros((2, K))
-    if not optimal:
-        bounds[:, sizes > 1] = [[np.inf], [0.0]]
-        bounds[1, wrong] = np.inf
-    return PartitionCertificate(
-        optimal,
-        float(bounds[0].max()),
-        float(bounds[1].max()),
-        *bounds,
-        0.0,
-        labels,
-        models,
-        gap if optimal else np.inf,
-        reason,
-    )
-
-
-def _verdict_apart(problem, labels, own, wrong):
-    """Whether a partition is that of the clients' own minimisers, and what that rests on."""
-    if wrong:
-        return False, "At lam = 0 clients share a model only if all have the same minimiser."
-    if not own.decided:
-        return None, "Rounding decides whether the minimisers of some clients are equal."
-    if not proved_apart(problem, labels):
-        return None, (
-            "At lam = 0 no edge joins clients: equal ones without a path of edges among them, and "
-            "clients without rows, may be together or not."
-        )
-    if _pieces(own.labels, labels).max() == 1:
-        return True, "Nothing is compared at lam = 0: every model is its clients' own minimiser."
-    if (_pieces(split_torn(problem.graph, own.labels), labels) == 1).all():
-        return None, "Clients that no path of equal ones joins have the same minimiser."
-    return False, "Clients with the same minimiser are in different clusters."
-
-
-def theorem_bounds(problem, lam, labels, X):
-    """Theorems 1, 2 and 3 for a partition, evaluated at `lam`.
-
-    Parameters
-    ----------
-    problem, lam, labels, X
-        As for :func:`certify`; the bounds are evaluated at the means of X where the reduced
-        problem is too large to be solved.
-
-    Returns
-    -------
-    interval : RecoveryInterval
-    """
-    labels = np.asarray(labels)
-    K, n = int(labels.max()) + 1, problem.n
-    theta = None
-    if lam > 0:
-        new, theta = solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS)
-        theta = theta[_first(labels, new)] if theta is not None else None
-    theta = mean_by_cluster(X, labels) if theta is None else theta
-    gradients = _gradients_at(problem, labels, theta)
-    sizes = np.bincount(labels, minlength=K)
-    lower = _theorem_1(problem, lam, labels, theta, gradients)
-    if problem.graph.is_complete:
-        pull = problem.graph.weight * (n - sizes).astype(float)
-    else:
-        pull = problem.graph.between(labels, K).sum(axis=1) / sizes
-    upper = printed = np.inf
-    for k in range(K):
-        # Mean gradients of all clusters at the model of cluster k.
-        at_k = np.array([g.mean(axis=0) for g in gradients[k]])
-        distance = np.linalg.norm(at_k - at_k[k], axis=1)
-        others = np.arange(K) != k
-        with np.errstate(divide="ignore", invalid="ignore"):
-            both = np.where(others, distance / (pull + pull[k]), np.inf)
-            worst = np.where(others, distance / (2 * pull.max()), np.inf)
-        # Clusters that nothing draws are apart at any lam if their gradients say so at all.
-        upper = min(upper, np.nan_to_num(both, nan=np.inf, posinf=np.inf).min())
-        printed = min(printed, np.nan_to_num(worst, nan=np.inf, posinf=np.inf).min())
-    return RecoveryInterval(
-        float(lower), float(upper), float(printed), float(lam), _theorem_3(problem, labels)
-    )
-
-
-def _first(labels, new):
-    """Cluster in `new` of the first client of each cluster."""
-    return new[np.unique(labels, return_index=True)[1]]
-
-
-def _gradients_at(problem, labels, theta):
-    """``[k][l]``: gradients of the clients of cluster l at the model of cluster k."""
-    K = len(theta)
-    members = [np.flatnonzero(labels == k) for k in range(K)]
-    out = []
-    for k in range(K):
-        models = np.broadcast_to(theta[k], (problem.n, problem.d))
-        gradients = problem.pool.objectives_gradients(models, dtype=np.float64)[1]
-        out.append([gradients[mine] for mine in members])
-    return out
-
-
-def _theorem_1(problem, lam, labels, theta, gradients):
-    """Largest ``|u_e| / w_e`` of the flow of least energy that carries the gradients away."""
-    q = np.empty((problem.n, problem.d))
-    for k in range(len(theta)):
-        q[labels == k] = gradients[k][k]
-    if not problem.graph.is_complete:
-        # Neighbours outside the cluster pull its clients unequally.
-        heads, tails = problem.graph.heads, problem.graph.tails
-        delta = theta[labels[heads]] - theta[labels[tails]]
-        size = np.linalg.norm(delta, axis=1)
-        share = np.divide(problem.graph.weights, size, out=np.zeros_like(size), where=size > 0)
-        q += lam * problem.graph.divergence(share[:, None] * delta)
-    inside = Inside(problem.graph, problem.penalty, labels, problem.d)
-    largest = inside.largest(inside.potentials(-q[inside.nodes])).max(initial=0.0)
-    return largest if inside.connected.all() else np.inf
-
-
-def _theorem_3(problem, labels):
-    """Bounds that hold for all lam, where gradients differ by constants; else None."""
-    pool, n = problem.pool, problem.n
-    if not (pool.quadratic and problem.graph.is_complete):
-        return None
-    zero = np.zeros((n, problem.d))
-    H = pool.hessians(zero, np.arange(n), np.ones(n))
-    if np.abs(H - H[0]).max() > 1e-9 * np.abs(H).max():
-        return None
-    gradients = pool.objectives_gradients(zero, dtype=np.float64)[1]
-    distance = np.linalg.norm(gradients[:, None] - gradients[None], axis=2)
-    K, sizes = int(labels.max()) + 1, np.bincount(labels)
-    within = np.array([distance[np.ix_(labels == k, labels == k)].max() for k in range(K)])
-    lower = (within / sizes).max()
-    upper = np.inf
-    for k in range(K):
-        for m in range(k):
-            least = distance[np.ix_(labels == k, labels == m)].min() - within[k] - within[m]
-            upper = min(upper, least / (2 * (n - sizes).max()))
-    return float(lower / problem.graph.weight), float(upper / problem.graph.weight)
-
-
-def constants_of(problem, labels):
-    """Constants of the GTV paper's assumptions for a partition.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        With a norm as its penalty.
-    labels : ndarray of shape (n_clients,)
-        The partition, in 0..K-1.
-
-    Returns
-    -------
-    constants : ClusteringConstants
-    """
-    pool, penalty = problem.pool, problem.penalty
-    if not penalty.norm:
-        raise ValueError(f"The GTV paper's Theorem 2 is about norms, got {penalty!r}.")
-    K = int(labels.max()) + 1
-    models = solve_apart(problem, labels, np.zeros((K, problem.d)))
-    if models is None:
-        raise RuntimeError(
-            "Newton's method did not find the minimisers of the clusters; scale the features or "
-            "raise the local penalty alpha."
-        )
-    _, gradients = pool.objectives_gradients(models[labels], dtype=np.float64)
-    beta, strong, _ = pool.spectrum()
-    if not pool.model.bounded_curvature:
-        # The pool's is one for automatic steps.
-        beta = np.full(problem.n, np.inf)
-    if pool.quadratic:
-        H = pool.hessians(models, labels, np.ones(problem.n))
-        alpha = np.maximum(np.linalg.eigvalsh(H)[:, 0], 0.0)
-    else:
-        alpha = np.bincount(labels, strong, K)
-    if not penalty.fuses:
-        # |x|_2^2 >= |x|_1^2 / d, and the largest entry is at most the Euclidean norm.
-        alpha = alpha / problem.d
-    return ClusteringConstants(penalty.dual_norm(gradients.T), alpha, beta, labels, models)
-
-
-def gap_of(problem, lam, X, divergence, crossing=None):
-    """Objective at models `X` less the dual objective of the outflow of feasible edge duals.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        With any convex penalty.
-    lam : float
-        Weight of the penalty.
-    X : ndarray of shape (n_clients, n_params)
-        Models.
-    divergence : ndarray of shape (n_clients, n_params)
-        ``(D'u)_i``, with ``|u_e| <= lam w_e`` for a norm.  Of another penalty u itself would
-        be needed; then the edge duals are taken from the models,
-        ``u_e = lam w_e phi'(x_i - x_j)``, and `divergence` is not looked at.
-    crossing : ndarray of shape (n_clients,), default=None
-        Sums of the lengths of the edge duals at every client, of which `divergence` has the
-        rounding; by default what it takes to carry it.
-
-    Returns
-    -------
-    gap : float
-        With the rounding of its own arithmetic: never too small.
-    """
-    conjugate = 0.0
-    if not problem.penalty.norm:
-        divergence, conjugate = _smooth_dual(problem, lam, X)
-    divergence = np.asarray(divergence, dtype=float)
-    bounds = problem.pool.conjugate(-divergence, x0=X)[0]
-    if crossing is None:
-        total = np.linalg.norm(divergence, axis=1).sum()
-        crossing = np.minimum(lam * problem.graph.degrees(), total)
-    rounding = problem.rounding(X, lam, crossing)
-    gap = problem.primal(X, lam) + float(bounds.sum()) + conjugate + rounding
-    return max(float(gap), 0.0)
-
-
-def _smooth_dual(problem, lam, X):
-    """Outflow and conjugates of the edge duals ``lam w_e phi'(x_i - x_j)`` of the models."""
-    XT = np.ascontiguousarray(np.asarray(X, dtype=float).T)
-    outflow, total = np.zeros_like(XT), 0.0
-    if not hasattr(problem.penalty, "gradient"):
-        raise ValueError(f"The penalty {problem.penalty!r} is not convex: it has no duality gap.")
-    if lam == 0:
-        return outflow.T, total
-    for block in problem.blocks:
-        D = block.difference(XT)
-        u = lam * block.weights * problem.penalty.gradient(D)
-        block.add_divergence(u, outflow)
-        total += block.total(problem.penalty.conjugate(u, lam * block.weights))
-    return outflow.T, total

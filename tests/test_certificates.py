@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-import skcfl.certificates
+import skcfl.fusion.theorems
 from skcfl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
@@ -18,19 +18,16 @@ from skcfl import (
 )
 from skcfl.certificates import (
     RecoveryInterval,
-    certify,
     certify_partition,
     clustering_constants,
     clustering_error_bound,
-    constants_of,
     duality_gap,
-    gap_of,
     recovery_interval,
-    theorem_bounds,
     well_connected,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.fusion.reduced import contract, lam_max_bounds
+from skcfl.fusion.theorems import certify, constants_of, gap_of, theorem_bounds
 from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L1, SquaredL2
@@ -109,7 +106,7 @@ def test_too_fine_a_partition_is_no_solutions():
 
 def test_undecided_says_why(monkeypatch):
     est, data = fitted("regressor", 0.05)
-    monkeypatch.setattr(skcfl.certificates, "MAX_UNKNOWNS", 3)
+    monkeypatch.setattr(skcfl.fusion.theorems, "MAX_UNKNOWNS", 3)
     certificate = certify_partition(est, *data)
     assert certificate.optimal is None and not certificate
     assert f"{est.n_clusters_} models of 11 parameters" in certificate.reason
@@ -473,6 +470,6 @@ def test_refusals_of_constants(monkeypatch):
     est, data = fitted("regressor", 0.05)
     with pytest.raises(ValueError, match="one entry for each of the 10 clients"):
         clustering_constants(est, *data, labels=[0, 1])
-    monkeypatch.setattr(skcfl.certificates, "solve_apart", lambda *args: None)
+    monkeypatch.setattr(skcfl.fusion.theorems, "solve_apart", lambda *args: None)
     with pytest.raises(RuntimeError, match="minimisers of the clusters"):
         clustering_constants(est, *data)

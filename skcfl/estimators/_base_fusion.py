@@ -18,7 +18,6 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE
 from ..base import BaseFederated
-from ..certificates import gap_of, proved_apart
 from ..federation.result import Result
 from ..fusion.admm import admm
 from ..fusion.bic_search import LamSearch
@@ -28,8 +27,9 @@ from ..fusion.pdmm import pdmm
 from ..fusion.primal_dual import primal_dual
 from ..fusion.reduced import FusionProblem, compare_own_models, lam_max_bounds
 from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, Family, Judge, ModelSearch
+from ..fusion.theorems import gap_of, proved_apart
 from ..graphs import Graph, complete_graph, knn_graph
-from ..graphs.graph import graph_of_matrix
+from ..graphs.generators import graph_of_matrix
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty

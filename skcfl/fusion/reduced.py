@@ -546,7 +546,7 @@ def _forces(problem, lam, labels, theta):
     _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
     if lam:
         between = lam * _pull_between(graph, labels, theta)
-        strength = lam * _outer_degrees(graph, labels)
+        strength = lam * outer_degrees(graph, labels)
     else:
         between, strength = np.zeros_like(gradient), np.zeros(len(gradient))
     q = gradient + between
@@ -557,7 +557,7 @@ def _forces(problem, lam, labels, theta):
     return _Forces(between, strength, q - share[:, None] * left[labels], left, share)
 
 
-def _outer_degrees(graph, labels):
+def outer_degrees(graph, labels):
     """Sums of the weights between every node and other clusters, (n_nodes,)."""
     if graph.is_complete:
         return graph.weight * (graph.n_nodes - np.bincount(labels)[labels])

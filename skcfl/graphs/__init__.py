@@ -1,7 +1,6 @@
 """Graphs of clients: whose models are compared with whose."""
 
-from .graph import (
-    Graph,
+from .generators import (
     chain_graph,
     complete_graph,
     distance_graph,
@@ -11,6 +10,7 @@ from .graph import (
     star_graph,
     stochastic_block_model,
 )
+from .graph import Graph
 
 __all__ = [
     "Graph",

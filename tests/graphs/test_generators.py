@@ -15,7 +15,7 @@ from skcfl.graphs import (
     stochastic_block_model,
 )
 from skcfl.graphs.divergence import kl_divergences
-from skcfl.graphs.graph import _triangle
+from skcfl.graphs.generators import _triangle
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])

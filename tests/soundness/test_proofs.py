@@ -14,19 +14,14 @@ from exact_fusion import ExactLine, exact_flow_value
 from fusion_problems import LOSSES, groups_of, make_points, make_problem, make_rows, optimum
 
 from skcfl import ConvexClusteredFL
-from skcfl.certificates import (
-    certify,
-    certify_partition,
-    gap_of,
-    theorem_bounds,
-    well_connected,
-)
+from skcfl.certificates import certify_partition, well_connected
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.flows import flow_values
 from skcfl.fusion.pdmm import pdmm
 from skcfl.fusion.primal_dual import primal_dual
 from skcfl.fusion.reduced import FusionProblem, contract, lam_max_bounds
+from skcfl.fusion.theorems import certify, gap_of, theorem_bounds
 from skcfl.graphs import Graph, complete_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L1, L2

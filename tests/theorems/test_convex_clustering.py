@@ -12,9 +12,9 @@ from fusion_problems import GRAPHS, LOSSES, make_points, make_problem, optimum, 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from skcfl.certificates import certify, gap_of, theorem_bounds
 from skcfl.fusion.admm import admm
 from skcfl.fusion.reduced import contract, lam_max_bounds, solve_reduced
+from skcfl.fusion.theorems import certify, gap_of, theorem_bounds
 from skcfl.rounds.polish import solve_pooled
 
 pytest.importorskip("cvxpy")

@@ -12,16 +12,11 @@ from fusion_problems import LOSSES, make_graph, make_points, make_problem, optim
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from skcfl.certificates import (
-    certify,
-    clustering_error_bound,
-    constants_of,
-    gap_of,
-    well_connected,
-)
+from skcfl.certificates import clustering_error_bound, well_connected
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import primal_dual
 from skcfl.fusion.reduced import contract, lam_max_bounds
+from skcfl.fusion.theorems import certify, constants_of, gap_of
 from skcfl.graphs import Graph, from_adjacency, knn_graph
 from skcfl.penalties import L1, L2, SquaredL2
 
