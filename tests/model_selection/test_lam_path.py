@@ -327,16 +327,20 @@ def test_scores_are_those_of_fits_on_the_folds(method, single, graph, monkeypatc
             assert_allclose(cv.cv_scores_[f, k], -loss, rtol=1e-5)
 
 
+# One graph, penalty and local penalty, where what competes is not what is tested.
+ONE_FAMILY = {"graph": "complete", "penalty": "l2", "alpha": 0.01, "random_state": 0}
+
+
 @pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "roc_auc"])
 def test_scoring_by_name(scoring):
     data = CLASSIFICATION
     names = np.array(["no", "yes"])[data.y]
-    cv = ConvexClusteredFLClassifierCV(3, cv=2, scoring=scoring, random_state=0)
+    cv = ConvexClusteredFLClassifierCV(3, cv=2, scoring=scoring, **ONE_FAMILY)
     cv.fit(data.X, names, groups=data.groups)
     assert np.isfinite(cv.cv_scores_).all()
     assert set(cv.classes_) == {"no", "yes"}
     if scoring == "neg_log_loss":
-        plain = ConvexClusteredFLClassifierCV(3, cv=2, random_state=0)
+        plain = ConvexClusteredFLClassifierCV(3, cv=2, **ONE_FAMILY)
         plain.fit(data.X, names, groups=data.groups)
         assert_allclose(plain.cv_scores_, cv.cv_scores_, rtol=1e-6)
 
@@ -344,7 +348,7 @@ def test_scoring_by_name(scoring):
 def test_scoring_without_probabilities():
     data = CLASSIFICATION
     cv = ConvexClusteredFLClassifierCV(
-        2, loss="squared_hinge", cv=2, scoring="roc_auc", random_state=0
+        2, loss="squared_hinge", cv=2, scoring="roc_auc", **ONE_FAMILY
     ).fit(data.X, data.y, groups=data.groups)
     assert (cv.cv_scores_ > 0.5).all()
     with pytest.raises(AttributeError, match="predict_proba"):
@@ -355,7 +359,7 @@ def test_scoring_of_regression():
     data = REGRESSION
     scores = {}
     for scoring in (None, "neg_mean_squared_error"):
-        cv = ConvexClusteredFLRegressorCV(3, cv=2, scoring=scoring, random_state=0)
+        cv = ConvexClusteredFLRegressorCV(3, cv=2, scoring=scoring, **ONE_FAMILY)
         scores[scoring] = cv.fit(data.X, data.y, groups=data.groups).cv_scores_
     assert_allclose(2 * scores[None], scores["neg_mean_squared_error"], rtol=1e-6)
 
@@ -364,7 +368,7 @@ def test_scoring_of_regression():
 def test_the_number_of_jobs_changes_nothing(n_jobs):
     data = CLASSIFICATION
     one, more = (
-        ConvexClusteredFLClassifierCV(4, cv=3, n_jobs=n, random_state=0).fit(
+        ConvexClusteredFLClassifierCV(4, cv=3, n_jobs=n, **ONE_FAMILY).fit(
             data.X, data.y, groups=data.groups
         )
         for n in (None, n_jobs)
