@@ -27,7 +27,7 @@ from skcfl.certificates import (
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.fusion.reduced import contract, lam_max_bounds
-from skcfl.fusion.theorems import certify, constants_of, gap_of, theorem_bounds
+from skcfl.fusion.theorems import _theorem_3, certify, constants_of, gap_of, theorem_bounds
 from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L1, SquaredL2
@@ -473,3 +473,25 @@ def test_refusals_of_constants(monkeypatch):
     monkeypatch.setattr(skcfl.fusion.theorems, "solve_apart", lambda *args: None)
     with pytest.raises(RuntimeError, match="minimisers of the clusters"):
         clustering_constants(est, *data)
+
+
+def test_constants_of_a_client_with_few_rows_do_not_show_them():
+    """Its Hessian has rows in it: the least curvature is its penalty, which the server knows."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(24, 4)), np.repeat(np.arange(8), 3)
+    y = X @ rng.normal(size=4) + 5.0 * (groups == 7)
+    model = LinearModel(alpha=0.1, fit_intercept=False, standardize=False)
+    est = ConvexClusteredFL(model, lam=1e-3, graph="complete").fit(X, y, groups=groups)
+    labels = np.array([0, 0, 0, 0, 0, 0, 0, 1])
+    c = clustering_constants(est, X, y, groups, labels=labels)
+    first = X[groups < 7]
+    expected = np.linalg.eigvalsh(first.T @ first / 3 + 0.7 * np.eye(4))[0]
+    np.testing.assert_allclose(c.alpha, [expected, 0.1], rtol=1e-9)
+
+
+def test_theorem_3_asks_for_no_hessian(monkeypatch):
+    problem = make_problem("squared_error", 7)
+    labels = np.array([0, 0, 0, 1, 1, 2, 2])
+    assert theorem_bounds(problem, 0.01, labels, np.zeros((7, 2))).uniform is None
+    monkeypatch.setattr(type(problem.pool), "hessians", None)
+    assert _theorem_3(problem, labels) is None  # rows differ, and so do Hessians

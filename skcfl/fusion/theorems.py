@@ -27,6 +27,8 @@ MAX_UNKNOWNS = 4000
 MAX_ITER = 500
 # What clusters must have to spare to count as well-connected, relatively: beyond rounding.
 SLACK = 1e-9
+# Random vectors by which Hessians are told to be the same: a chance of zero that others pass.
+N_PROBES = 2
 
 
 @dataclass
@@ -401,9 +403,13 @@ def _theorem_3(problem, labels):
     if not (pool.quadratic and problem.graph.is_complete):
         return None
     zero = np.zeros((n, problem.d))
-    H = pool.hessians(zero, np.arange(n), np.ones(n))
-    if np.abs(H - H[0]).max() > 1e-9 * np.abs(H).max():
-        return None
+    # Products with random vectors tell whether all Hessians are the same, and do not show them.
+    rng = np.random.RandomState(0)
+    for _ in range(N_PROBES):
+        probe = np.tile(rng.normal(size=problem.d), (n, 1))
+        products = pool.hessian_products(zero, probe, np.arange(n), np.ones(n))
+        if np.abs(products - products[0]).max() > 1e-9 * np.abs(products).max():
+            return None
     gradients = pool.objectives_gradients(zero, dtype=np.float64)[1]
     distance = np.linalg.norm(gradients[:, None] - gradients[None], axis=2)
     K, sizes = int(labels.max()) + 1, np.bincount(labels)
@@ -446,11 +452,18 @@ def constants_of(problem, labels):
     if not pool.model.bounded_curvature:
         # The pool's is one for automatic steps.
         beta = np.full(problem.n, np.inf)
+    alpha = np.bincount(labels, strong, K)
     if pool.quadratic:
-        H = pool.hessians(models, labels, np.ones(problem.n))
-        alpha = np.maximum(np.linalg.eigvalsh(H)[:, 0], 0.0)
-    else:
-        alpha = np.bincount(labels, strong, K)
+        # One client of fewer rows than parameters has said all in `strong`, and its Hessian would
+        # show its rows.
+        rows = np.bincount(labels, pool.client_sizes, K)
+        shown = (np.bincount(labels, minlength=K) == 1) & (rows < pool.n_params)
+        hidden = np.flatnonzero(~shown)
+        some = np.flatnonzero(~shown[labels])
+        if len(some):
+            own = np.searchsorted(hidden, labels[some])
+            H = pool.subset(some).hessians(models[hidden], own, np.ones(len(some)))
+            alpha[hidden] = np.maximum(np.linalg.eigvalsh(H)[:, 0], 0.0)
     if not penalty.fuses:
         # |x|_2^2 >= |x|_1^2 / d, and the largest entry is at most the Euclidean norm.
         alpha = alpha / problem.d
