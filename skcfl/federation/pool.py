@@ -14,6 +14,8 @@ from .messages import CALLS, check_answers, count_floats, sizes_of
 # Steps to the size of the noise of losses that are no parabolas, and its least ratio to the
 # targets' variance, far below any real noise.
 NOISE_STEPS, LEAST_NOISE = 20, 1e-6
+# Halvings of such a step, after which models are as good as they get.
+MOST_HALVINGS = 30
 # Automatic penalty below which it is rounding beside the curvature of standardised features.
 LEAST_ALPHA = 1e-20
 # Slopes of conjugates that are rounding next to the largest one.
@@ -318,13 +320,25 @@ class ClientPool:
             if free.any():
                 # With all of its curvature a step never overshoots; a parabola takes one.
                 for _ in range(1 if self.quadratic else NOISE_STEPS):
-                    theta = theta + pool._newton_step(theta, free)
+                    theta = pool._lower(theta, pool._newton_step(theta, free))
             losses.append(float(self.client_weights @ pool.objectives_gradients(theta, float)[0]))
         around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / (n - p)
         if not around > 0.0 or not np.isfinite([around, residual]).all():
             return 1.0
         share = float(np.clip(residual / around, LEAST_NOISE, 1.0))
         return float(model.prior_unit(share, around))
+
+    def _lower(self, theta, step):
+        """Step, halved until the loss falls where its curvature has no bound, (1, n_params)."""
+        if self.model.bounded_curvature:
+            return theta + step
+        value = float(self.client_weights @ self.objectives_gradients(theta, float)[0])
+        for _ in range(MOST_HALVINGS):
+            ahead = theta + step
+            if self.client_weights @ self.objectives_gradients(ahead, float)[0] <= value:
+                return ahead
+            step = 0.5 * step
+        return theta
 
     def _newton_step(self, theta, free):
         """Damped Newton step of the pooled problem in some of its parameters, (1, n_params)."""

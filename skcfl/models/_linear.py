@@ -43,12 +43,13 @@ class LinearModel(SupervisedMixin, ConvexModel):
 
     Parameters
     ----------
-    loss : str, default="squared_error"
-        The loss: "squared_error", "huber", "poisson", "log_loss" or "squared_hinge".
-        ``"squared_error"`` is half the squared error, ``"huber"`` is linear
-        beyond `delta`, ``"poisson"`` has a log link; ``"log_loss"`` is logistic with two
-        classes and softmax with more, ``"squared_hinge"`` takes one class against the
-        rest.  The first three are regressors, the others classifiers.
+    loss : str or Loss, default="squared_error"
+        The loss of a regressor: ``"squared_error"`` is half the squared error, ``"huber"`` is
+        linear beyond `delta`, ``"quantile"`` is the smoothed pinball loss; ``"poisson"``,
+        ``"gamma"`` and ``"tweedie"`` are half the deviance of these distributions, with a log
+        link.  Of a classifier: ``"log_loss"`` is logistic with two classes and softmax with more,
+        ``"squared_hinge"`` takes one class against the rest.  Or an object, as
+        :class:`~skcfl.models.losses.Loss` says.
     alpha : "auto" or float, default="auto"
         L2 penalty of the coefficients; the intercept is free.  "auto" leaves it to the
         estimator, which sets a standard normal prior once a model (see
@@ -67,6 +68,15 @@ class LinearModel(SupervisedMixin, ConvexModel):
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers.  "balanced" gives all
         classes the same total weight over all clients.
+    power : float, default=1.5
+        Power of the mean that the variance of ``loss="tweedie"`` grows with, from 1, Poisson's
+        loss, to 2, the gamma loss.
+    quantile : float, default=0.5
+        Which quantile ``loss="quantile"`` predicts, in (0, 1).
+    smoothing : float, default=0.1
+        Width of the window in which the pinball loss of ``loss="quantile"`` is a parabola, in
+        units of the target; a small part of the spread of the target about its quantile. Wider
+        windows make fits faster and quantiles less exact, by an error of order of its square.
 
     Examples
     --------
@@ -91,6 +101,9 @@ class LinearModel(SupervisedMixin, ConvexModel):
         delta=1.35,
         standardize=True,
         class_weight=None,
+        power=1.5,
+        quantile=0.5,
+        smoothing=0.1,
     ):
         self.loss = loss
         self.alpha = alpha
@@ -98,6 +111,9 @@ class LinearModel(SupervisedMixin, ConvexModel):
         self.delta = delta
         self.standardize = standardize
         self.class_weight = class_weight
+        self.power = power
+        self.quantile = quantile
+        self.smoothing = smoothing
 
     @property
     def quadratic(self):

@@ -21,11 +21,11 @@ class MLP(SupervisedMixin, Network):
         Units of each hidden layer.
     activation : {"relu", "tanh", "logistic", "identity"}, default="relu"
         Activation of the hidden layers.
-    loss : str, default="log_loss"
-        The loss: "log_loss", "squared_hinge", "squared_error", "huber" or "poisson".
-        The first two make a classifier, ``"log_loss"`` with probabilities, the
-        others a regressor: half the squared error, linear beyond `delta` with ``"huber"``, and
-        with ``"poisson"`` the exponential of the network predicts counts.
+    loss : str or Loss, default="log_loss"
+        The loss, as of :class:`~skcfl.models.LinearModel`: "log_loss" and "squared_hinge" make a
+        classifier, the first with probabilities; "squared_error", "huber", "quantile",
+        "poisson", "gamma" and "tweedie" a regressor, the last three of the exponential of the
+        network.
     alpha : float, default=1e-4
         L2 penalty of the weights, relative to a client's mean loss; scikit-learn's
         networks divide theirs by the number of rows.
@@ -37,6 +37,15 @@ class MLP(SupervisedMixin, Network):
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers, as of
         :class:`~skcfl.models.LinearModel`.
+    power : float, default=1.5
+        Power of the mean that the variance of ``loss="tweedie"`` grows with, from 1, Poisson's
+        loss, to 2, the gamma loss.
+    quantile : float, default=0.5
+        Which quantile ``loss="quantile"`` predicts, in (0, 1).
+    smoothing : float, default=0.1
+        Width of the window in which the pinball loss of ``loss="quantile"`` is a parabola, in
+        units of the target; a small part of the spread of the target about its quantile. Wider
+        windows make fits faster and quantiles less exact, by an error of order of its square.
 
     Notes
     -----
@@ -73,6 +82,9 @@ class MLP(SupervisedMixin, Network):
         delta=1.35,
         precision="single",
         class_weight=None,
+        power=1.5,
+        quantile=0.5,
+        smoothing=0.1,
     ):
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
@@ -81,6 +93,9 @@ class MLP(SupervisedMixin, Network):
         self.delta = delta
         self.precision = precision
         self.class_weight = class_weight
+        self.power = power
+        self.quantile = quantile
+        self.smoothing = smoothing
 
     def _plain_output(self):
         return self.kernel.plain_activation(self.n_outputs)

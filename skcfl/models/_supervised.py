@@ -1,8 +1,9 @@
 """What local models with a loss of their predictions share."""
 
 from math import isfinite
+from numbers import Real
 
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
 from ._local_model import check_class_weight
@@ -11,6 +12,9 @@ from .losses import LOSSES, Loss, make_loss
 # Constraints of the parameters of losses, by name.
 PARAMETERS = {
     "delta": [POSITIVE],
+    "power": [Interval(Real, 1, 2, closed="both")],
+    "quantile": [Interval(Real, 0, 1, closed="neither")],
+    "smoothing": [POSITIVE],
 }
 LOSS_CONSTRAINTS = {
     "loss": [StrOptions(set(LOSSES)), Loss],

@@ -1,5 +1,6 @@
 """Checks for those who add to skcfl, and what they are made with."""
 
+from ._loss_checks import check_loss
 from ._strict import StrictFederation
 
-__all__ = ["StrictFederation"]
+__all__ = ["StrictFederation", "check_loss"]

@@ -5,17 +5,32 @@ below; the tests run over that list.  :class:`Loss` says what a file must have, 
 :func:`skcfl.testing.check_loss` checks it.
 """
 
+from .gamma import Gamma
 from .huber import Huber
 from .log_loss import Logistic
 from .loss import Loss
 from .poisson import Poisson
+from .quantile import Quantile
 from .squared_error import SquaredError
 from .squared_hinge import SquaredHinge
+from .tweedie import Tweedie
 
 __all__ = ["Loss", "make_loss"]
 
 #: Losses by the name that users know.
-LOSSES = {loss.name: loss for loss in (SquaredError, Huber, Poisson, Logistic, SquaredHinge)}
+LOSSES = {
+    loss.name: loss
+    for loss in (
+        SquaredError,
+        Huber,
+        Quantile,
+        Poisson,
+        Gamma,
+        Tweedie,
+        Logistic,
+        SquaredHinge,
+    )
+}
 REGRESSION_LOSSES = tuple(name for name, loss in LOSSES.items() if not loss.classifier)
 CLASSIFICATION_LOSSES = tuple(name for name, loss in LOSSES.items() if loss.classifier)
 

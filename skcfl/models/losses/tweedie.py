@@ -1,0 +1,144 @@
+"""Amounts that may be zero: the half deviance of Tweedie's distributions."""
+
+import numpy as np
+from scipy.special import xlogy
+from sklearn.linear_model import TweedieRegressor
+
+from .gamma import Gamma, log_of
+from .loss import Loss
+from .poisson import Poisson
+
+# Newton steps of the conjugate, whose value is a bound after any number of them.
+STEPS = 40
+
+
+class Tweedie(Loss):
+    """Half deviance of variance ``mu^power``, ``mu = exp(z)``, for a power between 1 and 2.
+
+    With ``p = 2 - power`` and ``q = power - 1`` it is ``exp(p z) / p + y exp(-q z) / q`` minus
+    ``y^p / (p q)``; where y is positive and ``u = z - log y``, that is ``y^p`` times
+    ``expm1(p u) / p + expm1(-q u) / q``.  The ends are Poisson's and the gamma loss; beyond them
+    the deviance is not convex under the log link.
+    """
+
+    name = "tweedie"
+    parameters = ("power",)
+    link = "log"
+    target_range = "non-negative"
+    unknown_scale = True
+
+    def __init__(self, power=1.5):
+        self.power = power
+
+    @classmethod
+    def make(cls, n_classes=None, power=1.5):
+        return {1: Poisson, 2: Gamma}[power]() if power in (1, 2) else cls(power)
+
+    @property
+    def _powers(self):
+        return 2.0 - self.power, self.power - 1.0
+
+    def _parts(self, z, y):
+        """Logarithms of targets, and the two terms ``exp(p z)`` and ``y exp(-q z)``."""
+        p, q = self._powers
+        L = log_of(y)
+        return L, np.exp(p * z), np.where(y > 0, np.exp(L - q * z), 0.0).astype(z.dtype)
+
+    def _values(self, z, y):
+        p, q = self._powers
+        L = log_of(y)
+        u, size = z - L, np.exp(p * L)
+        first = np.where(y > 0, size * np.expm1(p * u), np.exp(p * z)) / p
+        return first, np.where(y > 0, size * np.expm1(-q * u), 0.0) / q
+
+    def value(self, z, y):
+        with np.errstate(over="ignore"):
+            first, second = self._values(z, y)
+            return (first + second).astype(z.dtype, copy=False)[..., 0, :]
+
+    def gradient(self, z, y):
+        with np.errstate(over="ignore"):
+            _, up, down = self._parts(z, y)
+            return up - down
+
+    def curvature(self, z, y):
+        p, q = self._powers
+        with np.errstate(over="ignore"):
+            _, up, down = self._parts(z, y)
+            return p * up + q * down
+
+    def terms(self, z, y):
+        with np.errstate(over="ignore"):
+            first, second = self._values(z, y)
+            sizes = (1.0 + np.abs(log_of(y))) * (np.abs(first) + np.abs(second))
+        return (sizes + self.slope_terms(z, y))[..., 0, :]
+
+    def slope_terms(self, z, y):
+        with np.errstate(over="ignore"):
+            L, up, down = self._parts(z, y)
+            return (1.0 + np.abs(z) + np.abs(L)) * (up + down)
+
+    def steadiness(self, z, y, r):
+        return np.exp(-max(self._powers) * r)
+
+    def ceiling(self, z, y, r):
+        with np.errstate(over="ignore"):
+            return self.curvature(z, y)[..., 0, :] * np.exp(max(self._powers) * r)
+
+    def _split(self, a, y):
+        """Slopes ``b`` and ``b - a`` of the two terms, near where their prices are least.
+
+        In units of ``y^p``: ``w - w^-k = |t|`` by Newton's method, from below, where it is
+        concave.
+        """
+        p, q = self._powers
+        size = np.where(y > 0, np.exp(p * log_of(y)), 1.0)
+        t = a / size
+        up, b = t >= 0, np.abs(t)
+        k = np.where(up, q / p, p / q)
+        w = np.maximum(b, 1.0)
+        for _ in range(STEPS):
+            power = w**-k
+            w = np.maximum(w - (w - power - b) / (1.0 + k * power / w), 1.0)
+        small = np.where(y > 0, w**-k, 0.0)
+        large = b + small
+        return size, np.where(up, large, small), np.where(up, small, large)
+
+    def conjugate(self, a, y):
+        # The conjugate of a sum is the least sum of conjugates over ways to split the slope: any
+        # of them is a bound.
+        p, q = self._powers
+        with np.errstate(over="ignore", invalid="ignore"):
+            size, b, s = self._split(a, y)
+            bound = a * log_of(y) + size * (_entropy(b) / p + _entropy(s) / q)
+            bound = np.where(y > 0, bound, np.where(a >= 0, (xlogy(b, b) - b) / p, np.inf))
+        return np.where(np.isnan(bound), np.inf, bound)[..., 0, :]
+
+    def conjugate_terms(self, a, y):
+        p, q = self._powers
+        with np.errstate(over="ignore", invalid="ignore"):
+            size, b, s = self._split(a, y)
+            parts = (np.abs(xlogy(b, b)) + np.abs(b - 1.0)) / p
+            parts += np.where(y > 0, (np.abs(xlogy(s, s)) + np.abs(s - 1.0)) / q, 0.0)
+            parts += np.where(y > 0, 0.0, 1.0 / p)
+            sizes = np.abs(a) * np.where(y > 0, np.abs(log_of(y)), 0.0)
+            sizes = sizes + size * (1.0 + np.where(y > 0, p * np.abs(log_of(y)), 0.0)) * parts
+        return np.where(np.isnan(sizes), np.inf, sizes)[..., 0, :]
+
+    def project(self, a, y):
+        return np.where(y > 0, a, np.maximum(a, 0.0))
+
+    def typical_curvature(self, mean):
+        # At the mean, and at zero, where training starts.
+        p, q = self._powers
+        return np.maximum(mean**p, p + q * mean)
+
+    def plain_linear(self, fit_intercept):
+        estimator = TweedieRegressor(power=self.power, link="log", fit_intercept=fit_intercept)
+        estimator._base_loss = estimator._get_loss()
+        return estimator
+
+
+def _entropy(x):
+    """``x log x - x + 1``, also where `x` is near 1."""
+    return xlogy(x, x) - (x - 1.0)
