@@ -34,8 +34,9 @@ PARAMETERS = {
         once a model: the number of models that are fitted over the total weight of the rows; one
         model for all is then scikit-learn's ``LogisticRegression(C=1)`` on the pooled rows. For
         "squared_error" and "huber" it is multiplied by the ratio of the residual variance to the
-        variance of y, both of one model for all, since the coefficients have the units of y. Of
-        networks "auto" is .0001.""",
+        variance of y, both of one model for all, since the coefficients have the units of y; for
+        "gamma" and "tweedie" by the dispersion, and for "quantile" by the ratio of the mean loss
+        to the variance of y. Of networks "auto" is .0001.""",
     "standardize": """\
         bool
         Whether linear models are trained on features of mean 0 and variance 1 over the rows of

@@ -726,7 +726,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         Returns
         -------
         estimator : estimator
-            ``LinearRegression``, ``HuberRegressor``, ``PoissonRegressor``,
+            ``LinearRegression``, ``HuberRegressor``, ``QuantileRegressor``, ``PoissonRegressor``,
+            ``GammaRegressor``, ``TweedieRegressor``,
             ``LogisticRegression``, ``LinearSVC``, ``MLPClassifier`` or ``MLPRegressor``, with
             the names of the features if fit had some. It needs no groups, knows nothing of other
             clients, and predicts as this estimator does for the client.

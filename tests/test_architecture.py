@@ -30,7 +30,7 @@ LAYERS = (
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
-    "testing": {"federation"},
+    "testing": {"federation", "models", "penalties"},
     "datasets": {"exceptions", "_checks"},
     "metrics": {"exceptions"},
     "model_selection": {"exceptions", "_checks", "_docs", "_groups", "metrics"},

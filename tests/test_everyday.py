@@ -273,10 +273,14 @@ def test_largest_cluster_must_be_one():
 # ------------------------------------------------------------------------------- plain models
 
 
-@pytest.mark.parametrize("loss", ["squared_error", "huber", "poisson"])
+@pytest.mark.parametrize(
+    "loss", ["squared_error", "huber", "poisson", "gamma", "tweedie", "quantile"]
+)
 def test_client_model_of_regressors(loss):
     data = REGRESSION
-    y = np.exp(np.clip(data.y, -3, 3)) if loss == "poisson" else data.y
+    y = data.y
+    if loss in ("poisson", "gamma", "tweedie"):
+        y = np.exp(np.clip(data.y, -3, 3))
     model = skcfl.IFCARegressor(2, loss=loss, random_state=0).fit(data.X, y, groups=data.groups)
     for group in (0, 5):
         plain = pickle.loads(pickle.dumps(model.client_model(group)))
@@ -285,6 +289,55 @@ def test_client_model_of_regressors(loss):
         np.testing.assert_allclose(
             plain.predict(data.X[mine]), model.predict(data.X[mine], groups=data.groups[mine])
         )
+
+
+@pytest.mark.parametrize("hidden", [(), (6,)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "tweedie", "power": 1.7},
+        {"loss": "gamma"},
+        {"loss": "quantile", "quantile": 0.9, "smoothing": 0.05},
+        {"loss": "huber", "delta": 0.5},
+    ],
+    ids=lambda options: options["loss"],
+)
+def test_parameters_of_losses_reach_the_model(options, hidden):
+    data = REGRESSION
+    y = np.exp(np.clip(data.y, -3, 3))
+    options = {**options, "hidden_layer_sizes": hidden, "random_state": 0}
+    model = skcfl.FedAvgRegressor(**options).fit(data.X, y, groups=data.groups)
+    for name in set(options) & set(model.model_.kernel.parameters):
+        assert getattr(model.model_.kernel, name) == options[name]
+    assert model.__sklearn_tags__().target_tags.positive_only == (
+        options["loss"] in ("gamma", "tweedie")
+    )
+    predicted = model.predict(data.X, groups=data.groups)
+    if options["loss"] == "quantile":
+        assert 0.85 <= (y <= predicted).mean() <= 0.95
+    if options["loss"] == "gamma":
+        with pytest.raises(ValueError, match="y must be positive for loss='gamma'"):
+            model.fit(data.X, y - y.min(), groups=data.groups)
+
+
+@pytest.mark.parametrize("loss", ["gamma", "tweedie", "quantile"])
+def test_units_of_the_target_change_nothing(loss):
+    """Of losses with a dispersion, alpha included: y times a number times the predictions."""
+    data = make_clustered_regression(8, 2, 3, n_samples=40, random_state=0)
+    y = data.y if loss == "quantile" else np.exp(np.clip(0.5 * data.y, -3, 3))
+    found = []
+    for unit in (1.0, 1e4):
+        model = skcfl.IFCARegressor(2, loss=loss, smoothing=0.1 * unit, random_state=0)
+        found.append(model.fit(data.X, y * unit, groups=data.groups))
+    one, other = found
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+    assert len(set(one.labels_)) == 2
+    np.testing.assert_allclose(
+        other.predict(data.X, groups=data.groups) / 1e4,
+        one.predict(data.X, groups=data.groups),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])

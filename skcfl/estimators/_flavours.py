@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from ..models import MLP, LinearModel, LocalModel
+from ..models.losses import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
 
 # What alpha="auto" is of networks, as of scikit-learn's.
 NETWORK_ALPHA = 1e-4
@@ -41,6 +42,8 @@ class GenericMixin:
 
 # Everyday parameters of a linear model, with their defaults.
 _LINEAR = {"alpha": "auto", "fit_intercept": True, "standardize": True}
+# Those of the losses of regressors, of which a fit uses those of its loss.
+_LOSS = {"delta": 1.35, "power": 1.5, "quantile": 0.5, "smoothing": 0.1}
 
 
 class _LinearMixin:
@@ -48,13 +51,18 @@ class _LinearMixin:
 
     _parameter_constraints = {name: LinearModel._parameter_constraints[name] for name in _LINEAR}
 
+    #: Everyday parameters that the local model takes as they are.
+    _passed_on = ("loss",)
+
+    def _passed(self):
+        return {name: getattr(self, name) for name in self._passed_on}
+
     def _local_model(self):
         return LinearModel(
-            loss=self.loss,
             alpha=self.alpha,
             fit_intercept=self.fit_intercept,
             standardize=self.standardize,
-            class_weight=getattr(self, "class_weight", None),
+            **self._passed(),
         )
 
 
@@ -62,9 +70,10 @@ class ClassifierMixin(_LinearMixin):
     """Classifier, linear unless a mixin to the left makes it a network."""
 
     _model_parameters = {"loss": "log_loss", **_LINEAR, "class_weight": None}
+    _passed_on = ("loss", "class_weight")
 
     _parameter_constraints = {
-        "loss": [StrOptions({"log_loss", "squared_hinge"})],
+        "loss": [StrOptions(set(CLASSIFICATION_LOSSES))],
         "class_weight": LinearModel._parameter_constraints["class_weight"],
     }
 
@@ -80,26 +89,48 @@ class ClassifierMixin(_LinearMixin):
 class RegressorMixin(_LinearMixin):
     """Regressor, linear unless a mixin to the left makes it a network."""
 
-    _model_parameters = {"loss": "squared_error", **_LINEAR}
+    _model_parameters = {"loss": "squared_error", **_LOSS, **_LINEAR}
+    _passed_on = ("loss", *_LOSS)
 
-    _parameter_constraints = {"loss": [StrOptions({"squared_error", "huber", "poisson"})]}
+    _parameter_constraints = {
+        "loss": [StrOptions(set(REGRESSION_LOSSES))],
+        **{name: LinearModel._parameter_constraints[name] for name in _LOSS},
+    }
 
     _doc_parameters = {
         "loss": """\
-            {"squared_error", "huber", "poisson"}
+            {"squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"}
             Loss of the model. "squared_error" is least squares (half the squared error);
-            "huber" is linear in residuals larger than 1.35, so that outliers count less; scale
-            the target to the noise, or set another threshold with the generic class and
-            ``LinearModel(loss="huber", delta=...)``. "poisson" suits counts and rates: the
-            prediction is the exponential of the model's, and y must not be negative.""",
+            "huber" is linear in residuals larger than `delta`, so that outliers count less;
+            "quantile" predicts the `quantile` of the target. The others have a log link: the
+            prediction is the exponential of the model's. "poisson" suits counts and rates, y >=
+            0; "gamma" amounts whose spread grows with them, y > 0; "tweedie" amounts that may be
+            0, such as claims, with a variance that grows with the `power` of the mean.""",
+        "delta": """\
+            float
+            Where the loss "huber" becomes linear, in units of the target.""",
+        "power": """\
+            float
+            Power of the mean that the variance grows with under the loss "tweedie", from 1, which
+            is "poisson", to 2, which is "gamma".""",
+        "quantile": """\
+            float
+            Which quantile the loss "quantile" predicts, in (0, 1).""",
+        "smoothing": """\
+            float
+            Width of the window about zero, in units of the target, in which the loss "quantile"
+            is a parabola. Take a small part of the spread of the target about its quantile: the
+            error of the quantile is of the order of its square, and fits take longer the
+            narrower it is.""",
     }
 
     _doc_attributes = {"classes_": None}
 
     def __sklearn_tags__(self):
-        """Tags; a Poisson target must not be negative."""
+        """Tags; some losses take no negative targets."""
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = self.loss == "poisson"
+        loss = self._local_model().describe_loss()
+        tags.target_tags.positive_only = loss.target_range != "real"
         return tags
 
 
@@ -121,9 +152,8 @@ class NeuralMixin:
         return MLP(
             self.hidden_layer_sizes,
             self.activation,
-            self.loss,
-            NETWORK_ALPHA if self.alpha == "auto" else self.alpha,
-            class_weight=getattr(self, "class_weight", None),
+            alpha=NETWORK_ALPHA if self.alpha == "auto" else self.alpha,
+            **self._passed(),
         )
 
     def _solve_options(self, groups):

@@ -6,6 +6,7 @@ from fusion_problems import (
     CLASSIFIERS,
     GRAPHS,
     LOSSES,
+    MORE_LOSSES,
     make_graph,
     make_points,
     make_problem,
@@ -36,7 +37,7 @@ def excess(problem, lam, result):
 
 
 @pytest.mark.parametrize("graph", ["complete", "weighted", "knn", "disconnected"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MORE_LOSSES)
 def test_reaches_the_optimum_of_cvxpy(loss, graph):
     """With and without local penalty, several lam, with and without exact partitions."""
     for seed, alpha in enumerate((0.0, 1e-3, 0.1)):
@@ -48,7 +49,7 @@ def test_reaches_the_optimum_of_cvxpy(loss, graph):
             assert excess(problem, share * top, result) <= 2e-6
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MORE_LOSSES)
 def test_intercepts_reach_the_optimum(loss):
     problem = make_problem(loss, 6, "complete", n_rows=14, alpha=0.01, fit_intercept=True)
     for share in (0.1, 0.7):

@@ -14,6 +14,8 @@ from skcfl.models import LinearModel, Location
 from skcfl.penalties import L2
 
 LOSSES = ("squared_error", "log_loss", "squared_hinge", "huber", "poisson")
+# The youngest losses, for the tests of proofs and of one solver of each kind.
+MORE_LOSSES = (*LOSSES, "gamma", "tweedie", "quantile")
 CLASSIFIERS = ("log_loss", "squared_hinge")
 GRAPHS = ("complete", "weighted", "knn", "tree", "disconnected")
 DELTA = 1.35
@@ -29,7 +31,9 @@ def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
     z = np.einsum("rd,rd->r", Z, truth[cluster[codes]])
     if loss in CLASSIFIERS:
         t = (z + rng.logistic(size=len(z)) > 0).astype(float)
-    elif loss == "poisson":
+    elif loss == "gamma":
+        t = rng.gamma(2.0, np.exp(np.clip(0.5 * z, -3.0, 2.0)))
+    elif loss in ("poisson", "tweedie"):
         t = rng.poisson(np.exp(np.clip(0.5 * z, -3.0, 2.0))).astype(float)
     else:
         t = z + rng.standard_t(3, size=len(z))
@@ -37,7 +41,8 @@ def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
 
 
 def pool_of(loss, Z, t, codes, n_clients, *, alpha=0.1, fit_intercept=False):
-    model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept, delta=DELTA)
+    options = {"delta": DELTA, "quantile": 0.4, "smoothing": 0.5}
+    model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept, **options)
     bound = model.bind(Z.shape[1], n_classes=2 if loss in CLASSIFIERS else None)
     return open_rows(bound, Z, t, codes, n_clients)
 
@@ -109,6 +114,13 @@ def optimum(problem, lam, labels=None):
         value = {
             "squared_error": lambda: cp.sum_squares(cp.multiply(root, z - t)) / 2,
             "huber": lambda: share @ cp.huber(z - t, model.delta) / 2,
+            "gamma": lambda: (
+                share @ (z + cp.multiply(t, cp.exp(-z)) - np.log(np.where(t > 0, t, 1.0)) - 1.0)
+            ),
+            "tweedie": lambda: (
+                share @ (2 * cp.exp(z / 2) + 2 * cp.multiply(t, cp.exp(-z / 2)) - 4 * np.sqrt(t))
+            ),
+            "quantile": lambda: share @ _quantile(z - t, model.quantile, model.smoothing),
             "poisson": lambda: share @ (cp.exp(z) - cp.multiply(t, z)),
             "log_loss": lambda: share @ cp.logistic(cp.multiply(-sign, z)),
             "squared_hinge": lambda: cp.sum_squares(
@@ -145,6 +157,15 @@ def optimum(problem, lam, labels=None):
             pytest.skip(f"cvxpy found no optimum: {solved.status}")
     X = variable.value if labels is None else variable.value[labels]
     return float(solved.value), X
+
+
+def _quantile(r, q, h):
+    """Smoothed pinball loss of residuals: the least of the kink and a parabola, moved."""
+    import cvxpy as cp
+
+    near = cp.Variable(r.shape)
+    kink = cp.maximum((1 - q) * near, -q * near)
+    return kink + cp.square(r + (0.5 - q) * h - near) / (2 * h)
 
 
 def flow_value(graph, q, norm=2):

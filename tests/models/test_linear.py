@@ -1,5 +1,7 @@
 """Linear models: exact prox, minimisers, conjugates and bounds, against other people's code."""
 
+from functools import partial
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -9,7 +11,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import (
+    LogisticRegression,
+    PoissonRegressor,
+    QuantileRegressor,
+    Ridge,
+    TweedieRegressor,
+)
+from sklearn.metrics import mean_pinball_loss, mean_tweedie_deviance
 
 import skcfl.models._convex
 import skcfl.models._linear
@@ -21,6 +30,9 @@ seeds = st.integers(0, 2**32 - 1)
 SIZES = [1, 2, 0, 4, 9, 40, 3]
 DELTA = 0.9
 LOSSES = ["squared_error", "huber", "poisson", "log_loss", "log_loss-3", "squared_hinge-3"]
+LOSSES += ["gamma", "tweedie", "quantile"]
+# Those whose curvature has no bound.
+UNBOUNDED = ("poisson", "gamma", "tweedie")
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 UNITS = np.array([1e-3, 1e-1, 1.0, 1e2, 1e4])
 
@@ -40,10 +52,15 @@ class Problem:
         if self.classifier:
             self.y = rng.integers(self.C, size=n)
         else:
-            self.y = rng.poisson(np.exp(z)).astype(float) if name == "poisson" else 3 * z
+            self.y = {
+                "poisson": lambda: rng.poisson(np.exp(z)).astype(float),
+                "gamma": lambda: rng.gamma(2.0, np.exp(z)),
+                "tweedie": lambda: rng.poisson(1.0, size=n) * rng.gamma(2.0, np.exp(z)),
+            }.get(name, lambda: 3 * z)()
         self.X = self.X if units is None else self.X * units
         self.weights = rng.integers(1, 4, size=n).astype(float)
-        self.model = LinearModel(loss=name, alpha=alpha, delta=DELTA, **options)
+        options = {"delta": DELTA, "power": 1.4, "quantile": 0.3, "smoothing": 0.7, **options}
+        self.model = LinearModel(loss=name, alpha=alpha, **options)
         self.rng = rng
 
     def pool(self, form=np.asarray, dtype=float):
@@ -74,7 +91,9 @@ class Problem:
             Z = x @ A.T
             gradient = gradient + (model.kernel.gradient(Z, target) * w) @ A
             # Rows' slopes are known up to the rounding of the predictions.
-            curvature = min(model.kernel.max_curvature, np.exp(min(Z.max(), 700.0)))
+            curvature = model.kernel.max_curvature
+            if np.isinf(curvature):
+                curvature = model.kernel.curvature(Z, target)
             rows = curvature * (np.abs(x) @ np.abs(A).T) + 1.0
             if not self.classifier:
                 rows = rows + np.abs(target)
@@ -157,7 +176,7 @@ def test_predictions_row_by_row(loss, form, fit_intercept, monkeypatch):
     if problem.classifier:
         assert_array_equal(output, raw.argmax(axis=1) if bound.n_outputs > 1 else raw[:, 0] > 0)
     else:
-        assert_allclose(output, np.exp(raw[:, 0]) if loss == "poisson" else raw[:, 0])
+        assert_allclose(output, np.exp(raw[:, 0]) if loss in UNBOUNDED else raw[:, 0])
     if bound.has_proba:
         proba = bound.proba(raw)
         assert proba.shape == (30, problem.C)
@@ -292,6 +311,18 @@ def cvxpy_objective(problem, i, W):
         loss = 0.5 * w @ cp.huber(Z[:, 0] - y, DELTA)
     elif name == "poisson":
         loss = w @ (cp.exp(Z[:, 0]) - cp.multiply(y, Z[:, 0]))
+    elif name == "gamma":
+        loss = w @ (Z[:, 0] - np.log(y) - 1.0 + cp.multiply(y, cp.exp(-Z[:, 0])))
+    elif name == "tweedie":
+        p, q = 0.6, 0.4
+        loss = w @ (cp.exp(p * Z[:, 0]) / p + cp.multiply(y, cp.exp(-q * Z[:, 0])) / q)
+        loss -= w @ y**p / (p * q)
+    elif name == "quantile":
+        # A kink averaged over a window: the least of a parabola and the kink, moved.
+        h, q, r = 0.7, 0.3, Z[:, 0] - y
+        near = cp.Variable(len(y))
+        kink = cp.maximum((1 - q) * near, -q * near)
+        loss = w @ (kink + cp.square(r + (0.5 - q) * h - near) / (2 * h))
     elif name == "log_loss" and problem.C == 2:
         loss = w @ cp.logistic(cp.multiply(1.0 - 2.0 * y, Z[:, 0]))
     elif name == "log_loss":
@@ -385,7 +416,60 @@ def test_poisson_is_poisson_regression():
         assert_allclose(found["intercept"][i], reference.intercept_, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "squared_hinge-3", "huber"])
+@pytest.mark.parametrize("loss", ["gamma", "tweedie"])
+def test_deviances_are_those_of_scikit_learn(loss):
+    problem = Problem(loss, sizes=[40, 9, 25], alpha=0.02)
+    pool = problem.pool()
+    found = pool.model.coefficients(pool.solve()[0])
+    power = {"gamma": 2.0, "tweedie": 1.4}[loss]
+    for i in range(3):
+        X, y, w = problem.of(i)
+        options = {"alpha": 0.02, "solver": "newton-cholesky", "tol": 1e-12, "max_iter": 1000}
+        reference = TweedieRegressor(power=power, link="log", **options).fit(X, y, w)
+        assert_allclose(found["coef"][i], reference.coef_, rtol=1e-7, atol=1e-8)
+        assert_allclose(found["intercept"][i], reference.intercept_, rtol=1e-7, atol=1e-8)
+        value = mean_tweedie_deviance(y, reference.predict(X), sample_weight=w, power=power) / 2
+        value += 0.01 * reference.coef_ @ reference.coef_
+        own = np.tile(np.append(reference.coef_, reference.intercept_), (3, 1))
+        assert_allclose(pool.objectives(own)[i], value, rtol=1e-10)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_tweedie_ends_at_poisson_and_gamma(power):
+    name = {1: "poisson", 2: "gamma"}[power]
+    problem = Problem(name, sizes=[30, 20])
+    end = problem.pool().solve()[0]
+    problem.model = clone(problem.model).set_params(loss="tweedie", power=power)
+    assert_array_equal(problem.pool().solve()[0], end)
+    for near in (1.001, 1.999):
+        if abs(near - power) < 0.1:
+            problem.model = clone(problem.model).set_params(loss="tweedie", power=near)
+            assert_allclose(problem.pool().solve()[0], end, atol=5e-3)
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.8])
+def test_quantiles_in_the_limit(quantile):
+    """A narrow window: the minimum of the pinball loss, that of QuantileRegressor."""
+    problem = Problem("quantile", sizes=[101, 57], d=2, alpha=0.0)
+    errors = []
+    for h in (0.1, 1e-3):
+        problem.model = clone(problem.model).set_params(quantile=quantile, smoothing=h)
+        w, converged = problem.pool().solve()
+        assert converged.all()
+        for i in range(2):
+            X, y, weights = problem.of(i)
+            reference = QuantileRegressor(quantile=quantile, alpha=0.0, solver="highs")
+            reference.fit(X, y, weights)
+            loss = partial(mean_pinball_loss, y, sample_weight=weights, alpha=quantile)
+            least = loss(reference.predict(X))
+            errors.append(loss(X @ w[i, :2] + w[i, 2]) - least)
+    errors = np.array(errors)
+    # The smoothed loss is within h / 8 of the other.
+    assert (errors >= -1e-9).all() and (errors[:2] <= 0.1 / 8).all()
+    assert (errors[2:] <= 1e-3 / 8).all()
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "squared_hinge-3", "huber", "quantile"])
 def test_piecewise_quadratic_losses_against_scipy(loss):
     problem = Problem(loss, alpha=0.05)
     pool = problem.pool()
@@ -650,11 +734,11 @@ def test_wide_least_squares_with_a_free_intercept(alpha, scaled):
 def test_conjugate_is_tight_at_gradients(loss, seed, alpha, fit_intercept, size):
     """Fenchel's equality at ``s = grad f(x)``, from any start for slopes of usual size."""
     # Saturated probabilities have no curvature: only a penalty and a start nearby find the way.
-    saturated = size == 30.0 and loss != "poisson"
+    saturated = size == 30.0 and loss not in UNBOUNDED
     alpha = max(alpha, 1e-4) if saturated else alpha
     problem = Problem(loss, seed, alpha=alpha, fit_intercept=fit_intercept)
     pool = problem.pool()
-    x = problem.centres(pool, min(size, 2.0) if loss == "poisson" else size)
+    x = problem.centres(pool, min(size, 2.0) if loss in UNBOUNDED else size)
     value, s = pool.objectives_gradients(x)
     # Slopes far below those of other clients are rounding (of exponentials, here).
     assume(np.abs(s).max() <= 1e9)
@@ -839,15 +923,15 @@ def test_spectrum_bounds_the_curvature(loss, seed, alpha, fit_intercept, scaled)
         w = problem.centres(pool, scale)
         H = pool.hessians(w, labels, np.ones(problem.m))
         if not np.isfinite(H).all():
-            assert loss == "poisson"
+            assert loss in UNBOUNDED
             continue
         values = np.linalg.eigvalsh(H)
         rounding = 1e-13 * np.maximum(lipschitz, values[:, -1])
         assert (strong <= values[:, 0] + rounding).all()
-        if loss != "poisson":
+        if loss not in UNBOUNDED:
             assert (values[:, -1] <= lipschitz * (1 + 1e-10)).all()
             # Of use: not far above what the data can show.
-            if scale == 0.0 and loss != "huber":
+            if scale == 0.0 and loss not in ("huber", "quantile"):
                 assert (lipschitz <= 5.0 * values[:, -1] + 1e-12).all()
     assert (strong <= mean + 1e-12 * lipschitz).all()
     assert (mean <= lipschitz * (1 + 1e-12) + 1e-290).all()

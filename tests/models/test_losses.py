@@ -47,7 +47,7 @@ def test_table_and_kinds_agree():
     delta=st.floats(0.01, 10.0),
     power=st.floats(1.0, 2.0),
     quantile=st.floats(0.01, 0.99),
-    smoothing=st.floats(0.01, 10.0),
+    smoothing=st.floats(0.01, 1.0),
 )
 def test_every_loss_passes_the_check(name, n_classes, seed, **parameters):
     check_loss(name, n_classes=n_classes, random_state=seed, **parameters)
@@ -161,6 +161,8 @@ def test_two_classes_are_the_softmax_of_a_difference():
 
 @pytest.mark.parametrize("y", [[-1.0, 2.0], [0.0, -1e-9]])
 def test_counts_and_amounts_are_not_negative(y):
+    with pytest.raises(ValueError, match="y must be positive for loss='gamma', got a smallest"):
+        make_loss("gamma").check_target(np.abs(y) * [0.0, 1.0])
     for name in ("poisson", "tweedie"):
         with pytest.raises(
             ValueError, match=f"non-negative for loss='{name}', got a smallest.* -"
@@ -174,3 +176,37 @@ def test_outputs_by_number_of_classes():
         assert shapes == [1, 3, 5]
     for name in REGRESSION_LOSSES:
         assert make_loss(name).n_outputs(None) == 1
+
+
+def test_quantiles_of_targets_that_are_too_close_warn():
+    loss, y = make_loss("quantile", smoothing=0.1), np.linspace(0.0, 1e-3, 9)
+    with pytest.warns(
+        UserWarning, match="smoothing=0.1 is wider than the standard"
+    ):
+        loss.check_target(y)
+    loss.check_target(1e4 * y)
+    loss.check_target(np.ones(5))
+
+
+@given(
+    power=st.floats(1.0, 2.0, exclude_min=True, exclude_max=True),
+    a=st.floats(-1e6, 1e6),
+    y=st.one_of(st.just(0.0), st.floats(1e-6, 1e6)),
+)
+def test_conjugate_of_tweedie_is_a_bound_that_is_met(power, a, y):
+    """Whatever the power, the slope and the target: at the prediction of this slope."""
+    loss = make_loss("tweedie", power=power)
+    a, y = np.array([[a]]), np.array([[y]])
+    a = loss.project(a, y)
+    bound, terms = loss.conjugate(a, y), loss.conjugate_terms(a, y)
+    low, high = np.full((1, 1), -700.0), np.full((1, 1), 700.0)
+    for _ in range(80):
+        z = 0.5 * (low + high)
+        with np.errstate(over="ignore"):
+            up = loss.gradient(z, y) < a
+        low, high = np.where(up, z, low), np.where(up, high, z)
+    if abs(z) < 600:
+        difference = (a * z)[0] - loss.value(z, y)
+        size = np.abs(a * z)[0] + terms + loss.terms(z, y)
+        assert (bound >= difference - 1e-14 * size).all()
+        assert (bound <= difference + 1e-11 * size).all()

@@ -19,6 +19,7 @@ seeds = st.integers(0, 2**32 - 1)
 # No row, one row, few, many.
 SIZES = [4, 1, 0, 9, 3, 12, 9]
 LOSSES = ["squared_error", "huber", "poisson", "log_loss", "log_loss-3", "squared_hinge-3"]
+LOSSES += ["gamma", "tweedie", "quantile"]
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 every_activation = pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 
@@ -39,7 +40,7 @@ class Problem:
         if self.classifier:
             self.y = rng.integers(self.C, size=n)
         else:
-            self.y = rng.poisson(1.5, size=n).astype(float)
+            self.y = rng.poisson(1.5, size=n) + 0.5 * (name == "gamma")
         self.weights = rng.integers(1, 4, size=n).astype(float)
         options = {"precision": "double", "delta": 0.8, **options}
         self.model = MLP(hidden, loss=name, alpha=alpha, **options)

@@ -11,7 +11,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from exact_fusion import ExactLine, exact_flow_value
-from fusion_problems import LOSSES, groups_of, make_points, make_problem, make_rows, optimum
+from fusion_problems import (
+    LOSSES,
+    MORE_LOSSES,
+    groups_of,
+    make_points,
+    make_problem,
+    make_rows,
+    optimum,
+)
 
 from skcfl import ConvexClusteredFL
 from skcfl.certificates import certify_partition, well_connected
@@ -287,7 +295,7 @@ def equal_rows(rng, loss, n_rows):
     return Z, t
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MORE_LOSSES)
 def test_own_minimisers(loss):
     """At lam = 0: the same rows in another order are one, others differ, however little."""
     rng, tally = np.random.RandomState(17), Tally()
@@ -375,7 +383,7 @@ def _spread(rows):
     return sum((value - mean) ** 2 for value in rows) / len(rows) / 2
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MORE_LOSSES)
 def test_gaps_in_single_precision(loss):
     """The objective of the rows as they are, with weights 1 / n_i, over its minimum."""
     for seed in range(2):
@@ -385,7 +393,7 @@ def test_gaps_in_single_precision(loss):
             t = t + (0.1 if loss in ("squared_error", "huber") else 0.0)
         single = make_problem(loss, 5, seed=seed, rows=(Z, t, codes), alpha=0.01)
         model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False, delta=1.35)
-        n_classes = None if loss in ("squared_error", "huber", "poisson") else 2
+        n_classes = 2 if model.estimator_type == "classifier" else None
         pool = open_rows(model.bind(2, n_classes, np.float32), Z, t, codes, 5)
         problem = FusionProblem(pool, complete_graph(5), L2())
         lam = 0.3 * lam_max_bounds(single)[1]
@@ -406,7 +414,7 @@ def test_gaps_in_single_precision(loss):
 
 
 @pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", MORE_LOSSES)
 def test_gaps_and_clusters_beside_cvxpy(loss, penalty):
     """Free parameters too, where slopes have a price and no penalty."""
     pytest.importorskip("cvxpy")

@@ -1,5 +1,7 @@
 """Quantiles: the pinball loss, smoothed."""
 
+import warnings
+
 import numpy as np
 from scipy.special import ndtri
 from sklearn.linear_model import QuantileRegressor
@@ -42,6 +44,16 @@ class Quantile(Loss):
         r = z - y
         inner = np.minimum(np.abs(r), 0.5 * h)
         return inner / h * (np.abs(r) - 0.5 * inner), c * r, 0.5 * c * c * h
+
+    def check_target(self, y):
+        spread = np.std(y) if np.size(y) else 0.0
+        if 0.0 < spread < self.smoothing:
+            warnings.warn(
+                f"smoothing={self.smoothing} is wider than the standard deviation of y, "
+                f"{spread:.3g}, so that the loss 'quantile' predicts means rather than quantiles. "
+                "Take a small part of it, or scale y.",
+                stacklevel=2,
+            )
 
     def value(self, z, y):
         bent, line, constant = self._pieces(z, y)

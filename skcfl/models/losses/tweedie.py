@@ -8,7 +8,7 @@ from .gamma import Gamma, log_of
 from .loss import Loss
 from .poisson import Poisson
 
-# Newton steps of the conjugate, whose value is a bound after any number of them.
+# Most Newton steps of the conjugate, whose value is a bound after any number of them.
 STEPS = 40
 
 
@@ -99,7 +99,10 @@ class Tweedie(Loss):
         w = np.maximum(b, 1.0)
         for _ in range(STEPS):
             power = w**-k
-            w = np.maximum(w - (w - power - b) / (1.0 + k * power / w), 1.0)
+            step = (b + power - w) / (1.0 + k * power / w)
+            w = np.maximum(w + step, 1.0)
+            if not (np.abs(step) > 1e-15 * w).any():
+                break
         small = np.where(y > 0, w**-k, 0.0)
         large = b + small
         return size, np.where(up, large, small), np.where(up, small, large)
