@@ -180,9 +180,7 @@ def test_outputs_by_number_of_classes():
 
 def test_quantiles_of_targets_that_are_too_close_warn():
     loss, y = make_loss("quantile", smoothing=0.1), np.linspace(0.0, 1e-3, 9)
-    with pytest.warns(
-        UserWarning, match="smoothing=0.1 is wider than the standard"
-    ):
+    with pytest.warns(UserWarning, match="smoothing=0.1 is wider than the standard"):
         loss.check_target(y)
     loss.check_target(1e4 * y)
     loss.check_target(np.ones(5))
