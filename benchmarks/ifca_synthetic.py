@@ -28,7 +28,7 @@ from scipy.optimize import linear_sum_assignment
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds.loop import Options, alternate
+from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.starts import loss_plus_plus
 
 PANELS = {2: (100, (0.01, 0.1, 1.0)), 4: (400, (0.5, 1.0, 2.0))}

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
-from skcfl.rounds.loop import Options, alternate
+from skcfl.rounds.alternate import Options, alternate
 
 JOBS = [
     # clients, rows a client, features, models, target of the ratio

@@ -13,7 +13,7 @@ from .._groups import check_ids, encode
 from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
 from ..rounds.alone import solve_local
-from ..rounds.loop import Options, alternate
+from ..rounds.alternate import Options, alternate
 from ..rounds.number import find_n_clusters
 from ..rounds.starts import NETWORK_STEP, STARTS, Candidates, sample
 

@@ -3,7 +3,7 @@
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._docs import document
-from ..rounds.choice import EMBEDDINGS, MATCHINGS, LossClusters
+from ..rounds.loss_clusters import EMBEDDINGS, MATCHINGS, LossClusters
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin

@@ -4,7 +4,7 @@ import numpy as np
 
 from .._docs import document
 from ..base import BaseFederated
-from ..rounds.loop import alternate
+from ..rounds.alternate import alternate
 from ._base_rounds import ROUND_CONSTRAINTS, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin

@@ -5,7 +5,7 @@ from numbers import Integral
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._docs import document
-from ..rounds.loop import LeastLoss
+from ..rounds.choice import LeastLoss
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin

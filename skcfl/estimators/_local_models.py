@@ -5,7 +5,7 @@ import numpy as np
 from .._docs import document
 from ..base import BaseFederated
 from ..rounds.alone import solve_local
-from ..rounds.loop import Options
+from ..rounds.alternate import Options
 from ._base_rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin

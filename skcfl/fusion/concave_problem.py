@@ -10,7 +10,7 @@ from ..federation.result import Result
 from ..graphs import complete_graph
 from ..graphs.edges import require_edges, square_tiles
 from ..penalties import L2
-from ..rounds.loop import Options, alternate
+from ..rounds.alternate import Options, alternate
 from ..rounds.polish import solve_pooled
 from .reduced import FusionProblem, lam_max_bounds
 

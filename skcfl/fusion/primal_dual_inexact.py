@@ -45,7 +45,7 @@ from ..federation.result import Result
 from ..graphs import Graph
 from ..numerics.by_cluster import mean_by_cluster
 from ..penalties import L2
-from ..rounds.loop import Options, alternate
+from ..rounds.alternate import Options, alternate
 from ..rounds.starts import NETWORK_STEP
 from .certified import _components
 from .options import LOOP

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..federation.result import Result
-from .loop import Options
+from .alternate import Options
 from .starts import NETWORK_STEP
 
 __all__ = ["solve_local"]

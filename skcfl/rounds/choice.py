@@ -1,361 +1,150 @@
-r"""CLoVE's choice of clusters: clients with alike loss vectors share a model.
-
-Algorithm 1 of Bhatia et al. (2025), lines 5-10; the rest of a round is that of
-``loop.py``, where a :class:`LossClusters` takes the place of "each client takes the
-model of least loss"::
-
-    L_i  = (L^i(theta_1), ..., L^i(theta_K))                                 (line 7)
-    Q    = clusters of the vectors embed(L_i), found by k-means              (line 9)
-    c    = argmin over bijections of sum_q sum_{i in Q_q} L^i(theta_c(q))    (line 10)
-
-============  ==================================  ==========================
-paper         here                                parameter
-============  ==================================  ==========================
-K             ``n_models``                        ``n_clusters``
-L_i           a row of ``losses``                 ``loss``
-k-means       :func:`kmeans`, or a clusterer      ``clusterer``, ``embedding``
-matching      :func:`match`                       ``matching``
-c_i           what ``choose`` returns
-============  ==================================  ==========================
-"""
-
-import warnings
+"""Rules of choice: which model each participant of a round gets."""
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["LossClusters"]
+from .exchange import Answers
 
-EMBEDDINGS = ("log", "sqrt", "raw", "centered")
-MATCHINGS = ("loss", "overlap", "none")
-
-# Rounds with the same partition after which k-means only starts from it.
-CALM_ROUNDS = 3
-# Cold starts of k-means before that.
-N_INIT = 10
-# Vectors that look for the centres, where there are more.
-MAX_VECTORS = 2000
-# Spread of the vectors, relative to the size of what was embedded, that is rounding.
-SAME = 1e-10
-# What stands for a loss that is no number: so many times the largest that is one.
-WORSE = 10.0
+__all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss"]
 
 
-def finite_losses(losses):
-    """Losses with large numbers for those that are infinite or NaN.
+class ChoiceRule:
+    """Base of the rules of choice.
 
-    Parameters
-    ----------
-    losses : ndarray of shape (n_clients, K)
-        Losses, not negative, or no numbers where a model diverged.
-
-    Returns
-    -------
-    losses : ndarray of shape (n_clients, K), float64
-        Ten times the largest finite loss of a model stands for those that are none; a model
-        with no finite loss has the same value everywhere and tells nobody apart.
-    """
-    losses = np.array(losses, dtype=float)
-    # A square of what is left must be a number, too.
-    bad = ~(np.abs(losses) <= 1e150)
-    if bad.any():
-        losses[bad] = 0.0
-        top = losses.max(axis=0)
-        top = np.where(bad.all(axis=0), top.max(), top)
-        losses = np.where(bad, np.where(top > 0, WORSE * top, 1.0), losses)
-    return losses
-
-
-def embed(losses, embedding="log"):
-    """Vectors to cluster, from the clients' losses under all models.
-
-    Parameters
-    ----------
-    losses : ndarray of shape (n_clients, K)
-        Finite losses.
-    embedding : {"log", "sqrt", "raw", "centered"}
-        Logarithms minus each client's mean, so that only the ratios of its losses count; the
-        square root (the paper's theory), the losses themselves (the paper's algorithm), or these
-        minus each client's mean.
-
-    Returns
-    -------
-    vectors : ndarray of shape (n_clients, K)
-    """
-    losses = np.asarray(losses, dtype=float)
-    if embedding == "raw":
-        return losses.copy()
-    if embedding == "centered":
-        return losses - losses.mean(axis=1, keepdims=True)
-    losses = np.maximum(losses, 0.0)
-    if embedding == "sqrt":
-        return np.sqrt(losses)
-    # Below rounding of a typical loss a logarithm is noise.
-    floor = np.finfo(float).eps * np.median(losses, axis=0)
-    floor = np.where(floor > 0, floor, np.finfo(float).eps * losses.mean(axis=0))
-    logs = np.log(np.maximum(losses, np.maximum(floor, 1e-300)))
-    return logs - logs.mean(axis=1, keepdims=True)
-
-
-def match(cost):
-    """Assign models to groups at the least total cost.
-
-    Parameters
-    ----------
-    cost : ndarray of shape (n_groups, K)
-        Cost of each model for each group.
-
-    Returns
-    -------
-    model : ndarray of shape (n_groups,)
-        Different models; -1 for groups that get none, where there are more groups than models.
-    """
-    model = np.full(len(cost), -1)
-    rows, columns = linear_sum_assignment(cost)
-    model[rows] = columns
-    return model
-
-
-class LossClusters:
-    """Choice of clusters by the loss vectors (CLoVE); it has a memory of its rounds.
-
-    Parameters
-    ----------
-    n_clients, n_models : int
-        Numbers of clients and models.
-    rng : RandomState
-        Source of k-means' starts.
-    embedding : {"log", "sqrt", "raw", "centered"}, default="log"
-        What is clustered, see :func:`embed`.
-    clusterer : clusterer, default=None
-        A scikit-learn clusterer, cloned for every round; its number of clusters is set to that of
-        the models, if it has one.  None is k-means.
-    matching : {"loss", "overlap", "none"}, default="loss"
-        Which group gets which model: least sum of losses, most clients in common with the
-        round before, or group k model k in the order of their first clients.
-
-    Attributes
-    ----------
-    losses : ndarray of shape (n_clients, n_models)
-        Loss vector of each client, as last heard.
-    age : ndarray of shape (n_clients,)
-        Rounds since then; -1 for clients that were never heard.
+    A rule asks the participants for what it needs, and says which model each of them gets.  By
+    default it asks for their losses under all models.
     """
 
-    #: The server chooses: it needs all losses before a gradient can be computed.
-    by_client = False
+    def ask(self, who, state, gradients=False):
+        """What the participants answer to the models.
 
-    def __init__(self, n_clients, n_models, rng, embedding="log", clusterer=None, matching="loss"):
-        self.rng, self.K = rng, n_models
-        self.embedding, self.clusterer, self.matching = embedding, clusterer, matching
-        self.losses = np.full((n_clients, n_models), np.nan)
-        self.age = np.full(n_clients, -1)
-        self.labels = np.full(n_clients, -1)
-        self.calm = 0
+        Parameters
+        ----------
+        who : Participants
+            Who is asked.
+        state : State
+            Where the server stands.
+        gradients : bool, default=False
+            Whether the update needs gradients at the choice: a rule by which clients choose for
+            themselves may ask for them in the same call.
 
-    @property
-    def stale(self):
-        """Number of clients whose loss vector is of an earlier round."""
-        return int((self.age > 0).sum())
+        Returns
+        -------
+        answers : Answers
+        """
+        pool = who.judge or who.pool
+        return Answers(who).heard(pool, losses=pool.losses(state.theta, shared=state.n_shared))
 
-    def choose(self, losses, members, old, final=False):
+    def choose(self, answers, state, final=False):
         """Models of the participants.
 
         Parameters
         ----------
-        losses : ndarray of shape (n_members, K)
-            Their losses.
-        members : ndarray of shape (n_members,)
-            Who they are.
-        old : ndarray of shape (n_clients,)
-            Models that the clients had in their last rounds, -1 for none.
+        answers : Answers
+            What :meth:`ask` returned.
+        state : State
+            Where the server stands; its labels are those of earlier rounds.
         final : bool, default=False
-            Whether to look for the best partition from scratch, whatever was found before.
+            Whether this is the last choice, of all clients and from scratch: clients are not
+            held to any model, and need not be told theirs.
 
         Returns
         -------
         choice : ndarray of shape (n_members,)
         """
-        self.age[self.age >= 0] += 1
-        self.age[members] = 0
-        self.losses[members] = losses
-        if final:
-            self.calm = 0
-        heard = np.flatnonzero(self.age >= 0)
-        finite = finite_losses(self.losses[heard])
-        vectors = embed(finite, self.embedding)
-        # Centring leaves the rounding of what was there before.
-        size = np.abs(finite).max()
-        size = {"log": 1.0, "sqrt": np.sqrt(size)}.get(self.embedding, size)
-        groups = self._group(vectors, size, old[heard])
-        new = self._match(groups, finite, old[heard])
-        self.calm = self.calm + 1 if np.array_equal(new, self.labels[heard]) else 0
-        self.labels[heard] = new
-        return self.labels[members]
+        raise NotImplementedError
 
-    # ------------------------------------------------------------------------- clusters
-
-    def _group(self, vectors, size, old):
-        """Line 9: group of each vector, 0, 1, ...; negative for noise."""
-        n, K = len(vectors), min(self.K, len(vectors))
-        if K == 1:
-            return np.zeros(n, dtype=np.intp)
-        if np.abs(vectors - vectors[0]).max() <= SAME * size:
-            # Equal starts, centred: the vectors say nothing, and something has to break the tie.
-            return self.rng.permutation(np.arange(n) % K)
-        if self.clusterer is not None:
-            return self._other(vectors, K)
-        return self._kmeans(vectors, K, old)
-
-    def _kmeans(self, vectors, K, old):
-        """The better of k-means from the partition before and from scratch."""
-        K = min(K, len(np.unique(vectors, axis=0)))
-        warm = None
-        if (old >= 0).all() and len(np.unique(old)) == K:
-            codes = np.unique(old, return_inverse=True)[1]
-            share = (codes == np.arange(K)[:, None]) / np.bincount(codes)[:, None]
-            warm = lloyd(vectors, (share @ vectors)[None])
-            if self.calm >= CALM_ROUNDS:
-                return warm[0]
-        cold = kmeans(vectors, K, self.rng)
-        if warm is not None and warm[1] <= cold[1] * (1 + 1e-12):
-            return warm[0]
-        return cold[0]
-
-    def _other(self, vectors, K):
-        """A clusterer of the user's, its noise (negative labels) as it is."""
-        clusterer = clone(self.clusterer)
-        known = clusterer.get_params(deep=False)
-        for name in ("n_clusters", "n_components"):
-            if name in known:
-                clusterer.set_params(**{name: K})
-        if known.get("random_state", 0) is None:
-            clusterer.set_params(random_state=self.rng.randint(np.iinfo(np.int32).max))
-        with warnings.catch_warnings():
-            # How one round's clustering fared is not what the fit reports.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            groups = np.asarray(clusterer.fit_predict(vectors))
-        if groups.shape != (len(vectors),):
-            raise ValueError(
-                f"clusterer must label each of the {len(vectors)} loss vectors, got labels of "
-                f"shape {groups.shape} from {type(clusterer).__name__}."
-            )
-        noise = groups < 0
-        codes = np.full(len(groups), -1)
-        codes[~noise] = np.unique(groups[~noise], return_inverse=True)[1]
-        return codes
-
-    # ------------------------------------------------------------------------- matching
-
-    def _match(self, groups, losses, old):
-        """Line 10: the model of each client."""
-        n_groups = max(groups.max() + 1, 1)
-        member = groups == np.arange(n_groups)[:, None]
-        # The sum, not the mean: a group counts by its clients.
-        cost = member.astype(float) @ losses
-        if self.matching == "loss":
-            model = match(cost)
-        elif self.matching == "overlap":
-            common = member.astype(float) @ (old[:, None] == np.arange(self.K))
-            # Losses decide between equals, and in the first round.
-            tie = cost / max(cost.max(), 1e-300) / (2 * max(cost.size, 1))
-            model = match(tie - common)
-        else:
-            first = member.argmax(axis=1)
-            model = np.argsort(np.argsort(first))
-            model = np.where(model < self.K, model, -1)
-        # Noise, and groups beyond the number of models: the model of least loss.
-        alone = np.where(groups < 0, -1, model[groups])
-        return np.where(alone >= 0, alone, losses.argmin(axis=1))
+    def report(self):
+        """Numbers for the history of the round, by the names of their columns."""
+        return {}
 
 
-def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
-    """K-means of few short vectors: all starts at the same time.
+class LeastLoss(ChoiceRule):
+    """Choice of clusters of IFCA, line 6: every client takes the model of least loss.
 
-    For some tens of loss vectors nearly all of the time of scikit-learn's ``KMeans`` is spent
-    around its loops, hundreds of times a fit.
+    A client chooses by itself, and sends its gradient at the choice in the same call.
+    """
+
+    def ask(self, who, state, gradients=False):
+        """Losses, or choices and gradients at once."""
+        if gradients and who.judge is None:
+            held = None if state.held is None else state.held[who.index]
+            return _best_response(who, state, held)
+        return super().ask(who, state)
+
+    def choose(self, answers, state, final=False):
+        """The models of least loss."""
+        if answers.choice is not None:
+            return answers.choice
+        choice = least_loss(answers.losses)
+        return choice if final else state.hold(choice, answers.who)
+
+
+class Known(ChoiceRule):
+    """Clusters that are known: nobody chooses.
 
     Parameters
     ----------
-    vectors : ndarray of shape (n, q)
-        What to cluster; of more than `MAX_VECTORS` a sample looks for the centres.
-    n_clusters : int
-        Number of clusters, at most that of different vectors.
+    labels : ndarray of shape (n_clients,)
+        Model of each client.
+    """
+
+    def __init__(self, labels):
+        self.labels = np.asarray(labels)
+
+    def ask(self, who, state, gradients=False):
+        """Gradients, if they are needed; otherwise nothing."""
+        return _ask_told(who, state, self.labels[who.index], gradients)
+
+    def choose(self, answers, state, final=False):
+        """The known labels."""
+        return answers.choice
+
+
+class DealtFirst(ChoiceRule):
+    """Random clusters of equal size in the first round, then another rule.
+
+    Parameters
+    ----------
+    rule : ChoiceRule
+        The rule of the other rounds.
     rng : RandomState
-        Source of the starts, which k-means++ draws.
-    n_init : int
-        Starts.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        Of the start with the least inertia.
-    inertia : float
-        Sum of squared distances to the centres.
+        Source of the deal.
     """
-    vectors = vectors - vectors.mean(axis=0)
-    some = vectors
-    if len(vectors) > MAX_VECTORS:
-        some = vectors[rng.choice(len(vectors), MAX_VECTORS, replace=False)]
-    each = np.arange(n_init)
-    centres = some[rng.randint(len(some), size=n_init)][:, None]
-    distances = _squares(some, centres)[:, 0]
-    for _ in range(1, n_clusters):
-        reach = np.cumsum(np.maximum(distances, 0.0), axis=1)
-        # Some draws in proportion to the squared distances, of which the best is taken.
-        level = rng.uniform(size=(n_init, 2 + int(np.log(n_clusters)))) * reach[:, -1:]
-        drawn = np.minimum((reach[:, None] <= level[:, :, None]).sum(axis=2), len(some) - 1)
-        closer = np.minimum(distances[:, None], _squares(some, some[drawn]))
-        winner = closer.sum(axis=2).argmin(axis=1)
-        distances = closer[each, winner]
-        centres = np.concatenate([centres, some[drawn[each, winner]][:, None]], axis=1)
-    if some is vectors:
-        return lloyd(vectors, centres)
-    labels, _ = lloyd(some, centres)
-    means = [some[labels == k].mean(axis=0) for k in np.unique(labels)]
-    return lloyd(vectors, np.array(means)[None])
+
+    def __init__(self, rule, rng):
+        self.rule, self.rng = rule, rng
+
+    def ask(self, who, state, gradients=False):
+        """Gradients at the models dealt out; later what the other rule asks for."""
+        if state.round:
+            return self.rule.ask(who, state, gradients)
+        dealt = self.rng.permutation(np.arange(len(who.members)) % len(state.theta))
+        return _ask_told(who, state, dealt, gradients)
+
+    def choose(self, answers, state, final=False):
+        """What was dealt; later what the other rule says."""
+        if state.round:
+            return self.rule.choose(answers, state, final)
+        return answers.choice
+
+    def report(self):
+        """What the other rule reports."""
+        return self.rule.report()
 
 
-def lloyd(vectors, centres, max_iter=300):
-    """Lloyd's iteration from several starts at once.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, q)
-        What to cluster.
-    centres : ndarray of shape (n_init, n_clusters, q)
-        Starts.
-    max_iter : int
-        Most iterations.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        Of the start with the least inertia.
-    inertia : float
-        Sum of squared distances to the centres.
-    """
-    labels = None
-    for _ in range(max_iter):
-        distances = _squares(vectors, centres)
-        new = distances.argmin(axis=1)
-        if labels is not None and np.array_equal(new, labels):
-            break
-        labels = new
-        member = (labels[:, None] == np.arange(centres.shape[1])[:, None]).astype(float)
-        count = member.sum(axis=2, keepdims=True)
-        # An empty cluster begins anew at the vector that is served worst.
-        worst = vectors[distances.min(axis=1).argmax(axis=1)][:, None]
-        centres = np.where(count > 0, (member @ vectors) / np.maximum(count, 1.0), worst)
-    inertia = distances.min(axis=1).sum(axis=1)
-    best = int(inertia.argmin())
-    return labels[best], max(float(inertia[best]), 0.0)
+def least_loss(losses):
+    """Best model of each client; a loss that is no number is never chosen."""
+    return np.where(np.isfinite(losses), losses, np.inf).argmin(axis=1)
 
 
-def _squares(vectors, centres):
-    """Squared distances, (n_init, n_clusters, n)."""
-    squares = (centres**2).sum(axis=2)[:, :, None] + (vectors**2).sum(axis=1)
-    squares -= 2.0 * (centres @ vectors.T)
-    return squares
+def _ask_told(who, state, told, gradients):
+    """Send each participant the model that it is told to take."""
+    if gradients and who.judge is None:
+        return _best_response(who, state, told)
+    return Answers(who, choice=told)
+
+
+def _best_response(who, state, held):
+    """Losses, choices and gradients at the choices in one call."""
+    losses, choice, gradients = who.pool.best_response(state.theta, held, shared=state.n_shared)
+    return Answers(who).heard(who.pool, losses=losses, choice=choice, gradients=gradients)

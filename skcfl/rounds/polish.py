@@ -11,8 +11,13 @@ import numpy as np
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MAX_DENSE, newton, solve_scaled
+from .exchange import weighted_mean
+from .loop import choose_all
 
-__all__ = ["solve_pooled"]
+__all__ = ["polish", "solve_pooled"]
+
+# Most rounds of "Newton, then choose again".
+MAX_POLISH = 100
 
 
 def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
@@ -61,6 +66,76 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     out = np.array(theta, dtype=float)
     out[used] = pool.centre(x)
     return out, bool(converged.all()), float((decrement / scale).max())
+
+
+def polish(pool, state, everyone, rule, record, seen):
+    """Newton on every cluster's pooled problem, choose again, until the partition repeats.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation, to whose rows the final models are fitted.
+    state : State
+        Where the rounds ended; its models and labels are changed in place.
+    everyone : Participants
+        All clients, with the rows they have not held out.
+    rule : ChoiceRule
+        By which clients choose again.
+    record : RoundRecord
+        The history.
+    seen : set
+        Partitions that earlier starts have polished; those of this run are added.
+
+    Returns
+    -------
+    shortfall : str or None
+        What fell short; None if the partition to begin with is one of `seen`.
+    """
+    if partition_key(state.labels) in seen:
+        return None
+    train, weights, n = everyone.pool, everyone.weights, pool.n_clients
+    state.theta = state.theta.astype(float)
+    mine = {}
+    for _ in range(MAX_POLISH):
+        labels, n_clusters = state.labels, np.unique(state.labels).size
+        state.theta, solved, decrement = solve_pooled(
+            train,
+            labels,
+            state.theta,
+            weights,
+            record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
+        )
+        seen.add(partition_key(labels))
+        objective = weighted_mean(train.objectives(state.theta[labels]), weights)
+        mine[labels.tobytes()] = objective, labels, state.theta
+        state.labels = choose_all(rule, everyone, state)
+        record.add(state, objective, 0.0, n_clusters, n)
+        if np.array_equal(labels, state.labels):
+            break
+        if state.labels.tobytes() in mine:
+            # Ties, or the penalty, which is no part of the choice, made a cycle.
+            _, state.labels, state.theta = min(mine.values(), key=lambda item: item[0])
+            break
+    else:
+        return (
+            f"The partition still changed after {MAX_POLISH} rounds of polishing. Set "
+            "polish=False, or try another random_state or n_clusters."
+        )
+    if train is not pool:
+        # The rows held out have served: the final models are fitted to all rows.
+        state.theta, solved, decrement = solve_pooled(pool, state.labels, state.theta, weights)
+    if solved:
+        return ""
+    return (
+        "Newton's method stopped short of a cluster's minimiser: relative squared "
+        f"decrement {decrement:.2g}. Scale the features or raise alpha."
+    )
+
+
+def partition_key(labels):
+    """A partition whatever its numbering: each client's first companion."""
+    _, first, code = np.unique(labels, return_index=True, return_inverse=True)
+    return first[code].tobytes()
 
 
 class _PooledOracle:

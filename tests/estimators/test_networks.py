@@ -25,7 +25,7 @@ from skcfl.datasets import make_rotated_digits
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
 from skcfl.rounds.alone import solve_local
-from skcfl.rounds.loop import Options, alternate
+from skcfl.rounds.alternate import Options, alternate
 
 CLASSIFIERS = [
     FedAvgClassifier,

@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds.choice import LossClusters, embed
-from skcfl.rounds.loop import Options, alternate
+from skcfl.rounds.alternate import Options, alternate
+from skcfl.rounds.loss_clusters import LossClusters, embed
 
 sizes = {
     "d": st.integers(2, 12),

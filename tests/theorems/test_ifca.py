@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds.loop import Options, alternate
+from skcfl.rounds.alternate import Options, alternate
 
 # Constants of Theorem 1: step gamma = C1 / p, floor C2 sigma / p sqrt(d / (m n')).  Its third
 # term, exp(-c n'), is below rounding under the premise on n' that `meets_premises` asks.

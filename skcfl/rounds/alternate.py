@@ -1,0 +1,212 @@
+r"""Alternating methods: clients choose a model by loss, models are updated by cluster.
+
+IFCA, Algorithm 1 of Ghosh et al. (2020); FedAvg (McMahan et al., 2017) is the case K = 1,
+known labels make the oracle, and CLoVE (Bhatia et al., 2025) differs in the choice only: see
+:class:`~skcfl.rounds.choice.LeastLoss` and
+:class:`~skcfl.rounds.loss_clusters.LossClusters`.
+
+One round, over the participants M_t:
+
+    s_i      = argmin_j F_i(theta_j)                                   (line 6)
+    option I,  averaging="gradient":
+    theta_j <- theta_j - gamma_j sum_{i in S_j} u_i g_i / U_j          (line 14)
+    option II, averaging="model":
+    theta_j <- sum_{i in S_j} u_i LocalUpdate_i(theta_j) / U_j         (line 15)
+
+============  ================================  ==========================
+paper         here                              parameter
+============  ================================  ==========================
+k             ``K = len(theta)``                ``n_clusters``
+theta_j       ``state.theta[j]``                ``init``
+M_t           ``Draw``                          ``participation``
+F_i           ``pool.losses`` (no penalty)      ``loss``
+g_i           ``gradients`` (with penalty)
+gamma         ``StepSizes``                     ``step_size``
+tau           ``options.local_steps``           ``local_steps``
+T             ``options.max_iter``              ``max_iter``
+============  ================================  ==========================
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..federation.result import Result
+from .choice import DealtFirst, Known, LeastLoss
+from .exchange import Draw, State, weighted_mean
+from .loop import choose_all, run_rounds
+from .polish import polish
+from .record import RoundRecord
+from .safeguards import FrozenClients, HalvedSteps, Reseeding
+from .stop import StopRule
+from .update import Average, GradientStep, ModelAverage, StepSizes, client_curvatures
+
+__all__ = ["Options", "alternate"]
+
+
+@dataclass
+class Options:
+    """What a server loop needs to know; the estimators' parameters, none automatic."""
+
+    max_iter: int = 300
+    budget: bool = False  # whether max_iter is how long to train, and not a limit
+    averaging: str = "gradient"
+    local_steps: int = 10
+    optimizer: str = "sgd"
+    step_size: float | None = None
+    batch_size: int | None = None
+    participation: float = 1.0
+    division: str = "cluster"
+    weights: str = "n_samples"
+    empty_cluster: str = "reseed"
+    hold_out: float = 0.0
+    stable_rounds: int | None = None
+    tol: float = 1e-4
+    polish: bool = True
+    # Rounds with the same partition after which polishing takes over.
+    settled: int = 5
+    verbose: int = 0
+    # Who chooses in the first round: "loss", or "random" clusters.
+    first_assignment: str = "loss"
+    # Mask of the parameters that all clusters have in common.
+    shared: np.ndarray | None = None
+    # True clusters, for study: the history then has the adjusted Rand index.
+    truth: np.ndarray | None = None
+    # Whether to keep the models and labels of every round, for study.
+    keep_rounds: bool = False
+
+    @property
+    def window(self):
+        """Rounds in which every client takes part about once."""
+        return int(np.ceil(min(1.0 / self.participation, self.max_iter + 1)))
+
+
+def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None):
+    """Run the rounds from given models.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    theta : ndarray of shape (K, n_params)
+        Starts.
+    options : Options
+        How to run.
+    rng : RandomState
+        Source of the participants.
+    labels : ndarray of shape (n_clients,), default=None
+        Known clusters: clients keep them.
+    seen : set, default=None
+        Partitions that earlier starts have polished; those of this run are added.
+    rule : ChoiceRule, default=None
+        Who gets which model: what sets IFCA (None) and CLoVE apart.
+
+    Returns
+    -------
+    result : Result or None
+        None if the rounds ended in a partition that an earlier start has polished: the same
+        clusters have the same models.  Its ``extra["loss"]`` is the mean loss of the final
+        models, by which restarts are compared.
+    """
+    rule = _choice(options, rng, labels, rule)
+    train, judge = pool, None
+    if options.hold_out and labels is None:
+        train, judge = pool.hold_out(options.hold_out, rng)
+    weights = pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
+    draw = Draw(train, options.participation, rng, weights, judge)
+    state = _start(pool, theta, options, labels)
+    update, guards = _update(options, draw.everyone, len(theta))
+    if labels is None:
+        if options.empty_cluster != "keep":
+            guards.append(Reseeding(update, update.average.shared))
+        if options.stable_rounds is not None:
+            guards.append(FrozenClients(options.stable_rounds, rule, draw.everyone))
+    stop = StopRule(options.tol, options.window, options.settled if options.polish else None)
+    record = RoundRecord(pool.ledger, rule, options.truth, options.keep_rounds, options.verbose)
+    state = run_rounds(state, draw, rule, update, record, stop, options.max_iter, guards)
+    shortfall = "" if options.polish or stop(state) else _shortfall(state, options)
+    state.labels = choose_all(rule, draw.everyone, state)
+    if options.polish:
+        # By loss, whatever the rule: groups of loss vectors have served to get here.
+        last = LeastLoss() if labels is None else rule
+        shortfall = polish(
+            pool, state, draw.everyone, last, record, set() if seen is None else seen
+        )
+        if shortfall is None:
+            return None
+    return _result(pool, state, weights, record, shortfall)
+
+
+def _choice(options, rng, labels, rule):
+    """Who gets which model."""
+    if labels is not None:
+        return Known(labels)
+    rule = LeastLoss() if rule is None else rule
+    return DealtFirst(rule, rng) if options.first_assignment == "random" else rule
+
+
+def _start(pool, theta, options, labels):
+    """Where the server stands at first."""
+    theta, n_shared = np.array(theta, dtype=pool.dtype), 0
+    if options.shared is not None and options.shared.any():
+        n_shared = int(options.shared.sum())
+        theta[:, options.shared] = theta[0, options.shared]
+    if labels is None:
+        return State(theta, np.full(pool.n_clients, -1), n_shared=n_shared)
+    return State(theta, np.array(labels), held=np.array(labels), n_shared=n_shared)
+
+
+def _update(options, everyone, K):
+    """What becomes of the models, and the safeguards of automatic steps."""
+    pool, weights, division = everyone.pool, everyone.weights, options.division
+    shared = options.shared if options.shared is not None and options.shared.any() else None
+    average = Average(division, shared)
+    local = options.averaging == "model"
+    if options.step_size is not None:
+        rates = StepSizes(K, float(options.step_size))
+    elif local:
+        rates = StepSizes(K, lipschitz=client_curvatures(pool))
+    else:
+        rates = StepSizes.from_curvature(pool, K, weights, division)
+    # With the division by all clients steps are unstable on purpose, see `from_curvature`.
+    automatic = options.step_size is None and (local or division != "all")
+    if not local and options.batch_size is None:
+        update = GradientStep(rates, average)
+        return update, [HalvedSteps(update)] if automatic else []
+    # The stochastic gradient of a client is one local step at its cluster's rate.
+    steps = options.local_steps if local else 1
+    member_rates = rates.of_members if local else rates.of_their_clusters
+    optimizer, batch_size = options.optimizer, options.batch_size
+    monotone = automatic and optimizer == "sgd" and batch_size is None
+    return ModelAverage(steps, member_rates, average, optimizer, batch_size, monotone), []
+
+
+def _shortfall(state, options):
+    """What fell short when `max_iter` rounds were not enough, if anything did."""
+    if options.tol == 0 or (options.budget and state.stable >= options.window):
+        return ""
+    more = ", or participation (samples of clients keep the models moving)"
+    return (
+        f"After max_iter={options.max_iter} rounds the models still change by "
+        f"{state.change:.2g} (relative; tol={options.tol:g}) and the partition has been "
+        f"stable for {state.stable} rounds. Increase max_iter or tol"
+        f"{more if options.participation < 1 else ''}."
+    )
+
+
+def _result(pool, state, weights, record, shortfall):
+    """Clusters, their models, and what the rounds came to."""
+    theta, labels = state.theta, state.labels
+    values = pool.objectives(theta[labels])
+    penalties = pool.penalties(theta)[labels]
+    history = record.history.arrays()
+    return Result(
+        cluster_params=theta,
+        labels=labels,
+        objective=weighted_mean(values, weights),
+        n_iter=len(history["objective"]),
+        history=history,
+        converged=not shortfall,
+        shortfall=shortfall,
+        extra={"loss": weighted_mean(values - penalties, weights), **record.rounds()},
+    )

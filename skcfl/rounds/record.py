@@ -1,0 +1,116 @@
+"""History of a fit: one entry a round, with the floats sent since the last one."""
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score
+
+from .exchange import weighted_mean
+
+__all__ = ["History", "RoundRecord"]
+
+
+class History:
+    """Columns of numbers, one entry a round; the last two are the floats sent in it.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        What is sent; its mark is set at every entry.
+    *names : str
+        The other columns.
+
+    Examples
+    --------
+    >>> from skcfl.federation import Ledger
+    >>> from skcfl.rounds.record import History
+    >>> ledger = Ledger()
+    >>> history = History(ledger, "objective")
+    >>> ledger.book(up=5, down=7)
+    >>> history.add(objective=0.5)
+    >>> history["floats_down"]
+    [7]
+    """
+
+    def __init__(self, ledger, *names):
+        self.ledger = ledger
+        self.columns = {name: [] for name in (*names, "floats_up", "floats_down")}
+
+    def add(self, **values):
+        """Add an entry: one value for each column, by name."""
+        values["floats_up"], values["floats_down"] = self.ledger.since_mark()
+        if values.keys() != self.columns.keys():
+            raise TypeError(f"The columns are {list(self.columns)}, got {list(values)}.")
+        for name, column in self.columns.items():
+            column.append(values[name])
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+    def arrays(self):
+        """The columns as arrays, by name."""
+        return {name: np.array(column) for name, column in self.columns.items()}
+
+
+class RoundRecord:
+    """What the history keeps of a round of a method by rounds.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        What is sent.
+    rule : ChoiceRule, default=None
+        Whose reports are columns too.
+    truth : ndarray of shape (n_clients,), default=None
+        True clusters, for study: a column "ari" has the adjusted Rand index.
+    keep_rounds : bool, default=False
+        Whether to keep the models and labels of every round, for study.
+    verbose : int, default=0
+        Whether to print the rounds.
+
+    Attributes
+    ----------
+    history : History
+        "objective" (mean over the participants), "change", "n_clusters" (that have participants),
+        "participants", "ari", what the rule reports, and floats sent.
+    kept : list of tuple of ndarray
+        Models and labels of every round.
+    """
+
+    def __init__(self, ledger, rule=None, truth=None, keep_rounds=False, verbose=0):
+        self.truth, self.keep_rounds, self.verbose = truth, keep_rounds, verbose
+        self.report = dict if rule is None else rule.report
+        more = ([] if truth is None else ["ari"]) + list(self.report())
+        names = ("objective", "change", "n_clusters", "participants", *more)
+        self.history, self.kept = History(ledger, *names), []
+
+    def __call__(self, state, answers):
+        """Record a round, and print it."""
+        objective = weighted_mean(answers.values, answers.who.weights)
+        n_clusters = int(np.count_nonzero(np.bincount(answers.choice)))
+        self.add(state, objective, state.change, n_clusters, len(answers.choice))
+        if self.verbose:
+            print(
+                f"round {state.round}: objective {objective:.6g}, change {state.change:.3g}, "
+                f"{n_clusters} clusters"
+            )
+
+    def add(self, state, objective, change, n_clusters, participants):
+        """Record an entry of any kind."""
+        values = self.report()
+        if self.truth is not None:
+            values["ari"] = adjusted_rand_score(self.truth, state.labels)
+        self.history.add(
+            objective=objective,
+            change=change,
+            n_clusters=n_clusters,
+            participants=participants,
+            **values,
+        )
+        if self.keep_rounds:
+            self.kept.append((state.theta.copy(), state.labels.copy()))
+
+    def rounds(self):
+        """Models and labels of all rounds that were kept, as arrays by name."""
+        if not self.keep_rounds:
+            return {}
+        params, labels = map(np.array, zip(*self.kept, strict=True))
+        return {"round_params": params, "round_labels": labels}

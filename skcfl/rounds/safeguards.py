@@ -1,0 +1,177 @@
+"""What watches over the rounds: halved steps, reseeding, clients that stay with their model."""
+
+import numpy as np
+
+from .loop import choose_all
+from .starts import train_locally
+
+__all__ = ["FrozenClients", "HalvedSteps", "Reseeding", "Safeguard"]
+
+# Local steps of a client whose model fills an empty cluster.
+RESEED_STEPS = 30
+
+
+class Safeguard:
+    """Base of what watches over the rounds; by default it lets them go on."""
+
+    def instead(self, answers, state):
+        """Models to go on from in the place of an update, or None.
+
+        Parameters
+        ----------
+        answers : Answers
+            What the participants have sent, with their choices and values.
+        state : State
+            Where the server stands.
+
+        Returns
+        -------
+        theta : ndarray of shape (K, n_params) or None
+        """
+
+    def mend(self, new, answers, state):
+        """Change the state after an update, in place.
+
+        Parameters
+        ----------
+        new, state : State
+            After and before the round.
+        answers : Answers
+            What the participants have sent.
+        """
+
+    def confirm(self, state):
+        """Whether the rounds may end here; if not, the state may be changed in place.
+
+        Parameters
+        ----------
+        state : State
+            Where the server stands.
+
+        Returns
+        -------
+        confirmed : bool
+        """
+        return True
+
+
+class HalvedSteps(Safeguard):
+    """A cluster whose objective rose takes its last step again, half as long.
+
+    Parameters
+    ----------
+    update : GradientStep
+        Whose steps.
+    """
+
+    def __init__(self, update):
+        self.update = update
+
+    def instead(self, answers, state):
+        """Models after shorter steps; those of other clusters wait."""
+        bad = self._rose(answers, state)
+        if bad is None:
+            return None
+        if state.n_shared:
+            # What is shared moved all of them.
+            bad = np.ones_like(bad)
+        return np.where(bad[:, None], self.update.again(bad), state.theta)
+
+    def _rose(self, answers, state):
+        """Clusters whose objective rose under the last step, on the clients seen twice."""
+        last, who, losses, theta = self.update.last, answers.who, answers.losses, state.theta
+        if last is None:
+            return None
+        choice, values, weights, here = last.choice, last.values, last.who.weights, slice(None)
+        both = last.who is who
+        if not both:
+            _, before, here = np.intersect1d(
+                last.who.members, who.members, assume_unique=True, return_indices=True
+            )
+            choice, values, weights = choice[before], values[before], weights[before]
+        if who.judge is None and losses is not None:
+            now = losses[here][np.arange(len(choice)), choice] + who.pool.penalties(theta)[choice]
+        elif both:
+            now = who.pool.objectives(theta[choice])
+        else:
+            return None
+        # A client that was not sent the model again says nothing of it.
+        sent = True if state.held is None else np.isfinite(now) | np.isnan(now)
+        with np.errstate(invalid="ignore"):
+            rise = np.where(np.isfinite(now), now - values, np.where(sent, np.inf, 0.0))
+        level = np.bincount(choice, weights=weights * np.abs(values), minlength=len(theta))
+        rise = np.bincount(choice, weights=weights * rise, minlength=len(theta))
+        bad = ~(rise <= 64 * np.finfo(theta.dtype).eps * level)
+        return bad if bad.any() else None
+
+
+class Reseeding(Safeguard):
+    """Empty clusters take the local models of the clients that are served worst.
+
+    Parameters
+    ----------
+    update : UpdateRule
+        Which is told to forget the steps of those clusters.
+    shared : ndarray of shape (n_params,) of bool, default=None
+        Parameters that all models have in common.
+    """
+
+    def __init__(self, update, shared=None):
+        self.update, self.shared, self.count = update, shared, 0
+
+    def mend(self, new, answers, state):
+        """Fill empty clusters, once all clients have chosen."""
+        K = len(state.theta)
+        if (new.labels < 0).any():
+            return
+        empty = np.flatnonzero(np.bincount(new.labels, minlength=K) == 0)
+        if len(empty) == 0 or self.count >= 10 * K:
+            return
+        self.count += len(empty)
+        who, choice = answers.who, answers.choice
+        served = np.nan_to_num(who.weights * answers.values, nan=np.inf)
+        worst = np.argsort(-served, kind="stable")[: len(empty)]
+        theta = new.theta.copy()
+        theta[empty[: len(worst)]] = train_locally(
+            who.pool.subset(worst), state.theta[choice[worst]], RESEED_STEPS
+        )
+        if self.shared is not None:
+            theta[:, self.shared] = theta[choice[0], self.shared]
+        new.theta = theta
+        self.update.forget(empty)
+
+
+class FrozenClients(Safeguard):
+    """Clients that have kept their choice for some rounds are sent that model only.
+
+    Parameters
+    ----------
+    stable_rounds : int
+        For how many rounds.
+    rule : ChoiceRule
+        By which all clients choose once more before the end.
+    everyone : Participants
+        All clients.
+    """
+
+    def __init__(self, stable_rounds, rule, everyone):
+        self.stable_rounds, self.rule, self.everyone = stable_rounds, rule, everyone
+        self.kept = np.zeros(len(everyone.members), dtype=int)
+
+    def mend(self, new, answers, state):
+        """Count the rounds for which each client has kept its choice."""
+        index = answers.who.index
+        same = answers.choice == state.labels[index]
+        self.kept[index] = np.where(same, self.kept[index] + 1, 0)
+        new.held = np.where(self.kept >= self.stable_rounds, new.labels, -1)
+
+    def confirm(self, state):
+        """Ask all clients once more where some were sent their own model only."""
+        if state.held is None or (state.held < 0).all():
+            return True
+        labels = choose_all(self.rule, self.everyone, state)
+        if np.array_equal(labels, state.labels):
+            return True
+        state.labels, state.held, state.stable = labels, None, 0
+        self.kept[:] = 0
+        return False

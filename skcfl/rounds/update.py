@@ -1,0 +1,306 @@
+r"""Rules of update: what becomes of the models once the participants have theirs.
+
+    gradient step      theta_j <- theta_j - rate_j sum_{i in S_j} u_i g_i / U_j
+    model averaging    theta_j <- sum_{i in S_j} u_i LocalUpdate_i(theta_j) / U_j
+
+(IFCA's lines 14 and 15.)  ``U_j = sum_{i in S_j} u_i`` (division="cluster") or the sum over all
+participants (division="all", as printed in line 14, where the sum is divided by m).  Shared
+parameters are averaged over all participants, whatever their clusters (weight sharing, section
+4.3 of the paper).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..numerics.by_cluster import sum_by_cluster
+from .exchange import weighted_mean
+
+__all__ = ["Average", "GradientStep", "ModelAverage", "StepSizes", "UpdateRule"]
+
+
+class UpdateRule:
+    """Base of the rules of update: ask for what is needed, then compute the new models."""
+
+    #: Whether a rule of choice may ask for the gradients at the choice in its own call.
+    gradients = False
+
+    def ask(self, answers, state):
+        """Ask the participants at their models.
+
+        Parameters
+        ----------
+        answers : Answers
+            What they have sent so far, with their choices.
+        state : State
+            Where the server stands.
+
+        Returns
+        -------
+        answers : Answers
+            With the objectives ``values`` at the choices, for the history, and what the update
+            needs.
+        """
+        return ask_values(answers, state)
+
+    def __call__(self, answers, state):
+        """New models.
+
+        Parameters
+        ----------
+        answers : Answers
+            What :meth:`ask` returned.
+        state : State
+            Where the server stands.
+
+        Returns
+        -------
+        theta : ndarray of shape (K, n_params)
+        """
+        raise NotImplementedError
+
+    def forget(self, clusters):
+        """Models of some clusters were replaced: what was learned of their steps is void."""
+
+
+class GradientStep(UpdateRule):
+    """One step along the mean gradient of each cluster.
+
+    Parameters
+    ----------
+    rates : StepSizes
+        Length of the clusters' steps.
+    average : Average, default=None
+        How gradients are averaged; by cluster if not given.
+
+    Attributes
+    ----------
+    last : Step or None
+        The last step, so that one that was too long can be taken again.
+    """
+
+    gradients = True
+
+    def __init__(self, rates, average=None):
+        self.rates, self.average = rates, Average() if average is None else average
+        self.last = None
+
+    def ask(self, answers, state):
+        """Values and gradients at the choices, where they have not come with them."""
+        if answers.gradients is not None:
+            return ask_values(answers, state)
+        pool, kept = answers.who.pool, answers.losses is not None
+        values, gradients = pool.objectives_gradients(state.theta[answers.choice], kept=kept)
+        return answers.heard(pool, values=values, gradients=gradients)
+
+    def __call__(self, answers, state):
+        """New models."""
+        self.last = Step(
+            answers.who,
+            answers.choice,
+            answers.values,
+            answers.gradients,
+            state.theta,
+            self.rates.of_clusters(answers),
+        )
+        return self.average(self.last)
+
+    def again(self, bad):
+        """Take the last step of some clusters again, half as long, as all later ones.
+
+        Parameters
+        ----------
+        bad : ndarray of shape (K,) of bool
+            Which clusters.
+
+        Returns
+        -------
+        theta : ndarray of shape (K, n_params)
+            What becomes of the models before that step.
+        """
+        self.rates.cuts[bad] *= 0.5
+        self.last = replace(self.last, rates=np.where(bad, 0.5, 1.0) * self.last.rates)
+        return self.average(self.last)
+
+    def forget(self, clusters):
+        """Steps of these clusters are as long as at first."""
+        self.rates.cuts[clusters] = 1.0
+        self.last = None
+
+
+class ModelAverage(UpdateRule):
+    """The mean of the models that the participants have trained from their cluster's.
+
+    Parameters
+    ----------
+    steps : int
+        Local steps.
+    rates : callable
+        ``rates(answers)`` is the length of the participants' steps.
+    average : Average, default=None
+        How models are averaged; by cluster if not given.
+    optimizer, batch_size, monotone
+        As for ``ClientPool.local_update``.
+    """
+
+    def __init__(
+        self, steps, rates, average=None, optimizer="sgd", batch_size=None, monotone=False
+    ):
+        self.steps, self.rates = steps, rates
+        self.average = Average() if average is None else average
+        self.optimizer, self.batch_size, self.monotone = optimizer, batch_size, monotone
+
+    def ask(self, answers, state):
+        """Values at the choices, and models trained from there, unless there are some already."""
+        answers = ask_values(answers, state)
+        if answers.models is not None:
+            return answers
+        pool = answers.who.pool
+        models = pool.local_update(
+            state.theta[answers.choice],
+            self.steps,
+            self.rates(answers),
+            self.optimizer,
+            self.batch_size,
+            monotone=self.monotone,
+            kept=answers.losses is not None,
+        )
+        return answers.heard(pool, models=models)
+
+    def __call__(self, answers, state):
+        """New models."""
+        moves = state.theta[answers.choice] - answers.models
+        ones = np.ones(len(state.theta))
+        return self.average(
+            Step(answers.who, answers.choice, answers.values, moves, state.theta, ones)
+        )
+
+
+@dataclass
+class Step:
+    """What an update is made from: clients' moves from models, weighted, times a rate."""
+
+    who: object
+    choice: np.ndarray
+    values: np.ndarray
+    moves: np.ndarray
+    theta: np.ndarray
+    rates: np.ndarray
+
+
+class Average:
+    """``theta_j - rate_j sum_{i in S_j} u_i move_i / U_j``.
+
+    Parameters
+    ----------
+    division : {"cluster", "all"}, default="cluster"
+        What ``U_j`` is: the weight of the participants of the cluster, or of all.
+    shared : ndarray of shape (n_params,) of bool, default=None
+        Parameters that all models have in common.
+    """
+
+    def __init__(self, division="cluster", shared=None):
+        self.division, self.shared = division, shared
+
+    def __call__(self, step):
+        """New models."""
+        weights, K = step.who.weights, len(step.theta)
+        total = np.bincount(step.choice, weights=weights, minlength=K)
+        if self.division == "all":
+            total = np.where(total > 0, weights.sum(), 0.0)
+        factor = np.divide(step.rates, total, out=np.zeros(K), where=total > 0)
+        summed = sum_by_cluster(step.moves, step.choice, K, weights)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moves = factor[:, None] * summed
+            if self.shared is not None:
+                everyone = max(weights.sum(), 1e-300)
+                moves[:, self.shared] = step.rates @ summed[:, self.shared] / everyone
+            return step.theta - moves.astype(step.theta.dtype)
+
+
+class StepSizes:
+    """Lengths of steps: given, or ``1 / (weighted mean of the clients' curvatures)``.
+
+    Parameters
+    ----------
+    n_models : int
+        Number of clusters.
+    given : float, default=None
+        The step of all clusters.
+    lipschitz : ndarray of shape (n_clients,), default=None
+        Curvatures of the clients, where no step is given.
+
+    Attributes
+    ----------
+    cuts : ndarray of shape (n_models,)
+        Factors by which steps have been shortened.
+    """
+
+    def __init__(self, n_models, given=None, lipschitz=None):
+        self.K, self.given, self.lipschitz = n_models, given, lipschitz
+        self.cuts = np.ones(n_models)
+
+    @classmethod
+    def from_curvature(cls, pool, n_models, weights, division="cluster"):
+        """Steps of the clusters' gradient updates from what the clients say of their curvature."""
+        lipschitz = client_curvatures(pool)
+        curvature = None
+        if pool.client_sizes.mean() < pool.n_params:
+            # Clients with fewer rows than parameters: the mean of their bounds is far
+            # above the curvature of what they have in common.
+            curvature = _pooled_curvature(pool, lipschitz, weights)
+        if division == "all":
+            # Stable for balanced clusters, unstable for one that took all clients: the way
+            # out of a collapse.
+            curvature = curvature or weighted_mean(lipschitz, weights)
+            return cls(n_models, 0.95 * n_models / curvature, lipschitz)
+        return cls(n_models, None if curvature is None else 1.0 / curvature, lipschitz)
+
+    def of_clusters(self, answers):
+        """Step of each cluster, (K,)."""
+        if self.given is not None:
+            return self.given * self.cuts
+        choice, weights = answers.choice, answers.who.weights
+        curvatures = weights * self.lipschitz[answers.who.index]
+        total = np.bincount(choice, weights=weights, minlength=self.K)
+        curvature = np.bincount(choice, weights=curvatures, minlength=self.K)
+        return self.cuts * np.divide(total, curvature, out=np.zeros(self.K), where=curvature > 0)
+
+    def of_members(self, answers):
+        """Step of each participant by itself: that given, or one over its own curvature."""
+        return self.given if self.lipschitz is None else 1.0 / self.lipschitz[answers.who.index]
+
+    def of_their_clusters(self, answers):
+        """Step of each participant: that of its cluster."""
+        return self.of_clusters(answers)[answers.choice]
+
+
+def ask_values(answers, state):
+    """Objectives at the choices: from the losses on the clients' own rows, or asked for."""
+    if answers.losses is not None and answers.who.judge is None:
+        mine = np.arange(len(answers.choice)), answers.choice
+        answers.values = answers.losses[mine] + answers.who.pool.penalties(state.theta)[mine[1]]
+        return answers
+    pool, kept = answers.who.pool, answers.losses is not None
+    return answers.heard(pool, values=pool.objectives(state.theta[answers.choice], kept=kept))
+
+
+def client_curvatures(pool):
+    """Upper bounds of the clients' curvatures, positive."""
+    return np.maximum(pool.spectrum()[0], 1e-12)
+
+
+def _pooled_curvature(pool, lipschitz, weights, n_iter=12):
+    """Largest curvature of the pooled objective at zero, by power iteration."""
+    labels = np.zeros(pool.n_clients, dtype=int)
+    share = weights / weights.sum()
+    u = np.ones((1, pool.n_params)) + np.arange(pool.n_params) % 7
+    zero = np.zeros_like(u)
+    value = 0.0
+    for _ in range(n_iter):
+        u /= max(np.linalg.norm(u), 1e-300)
+        u = pool.hessian_products(zero, u, labels, share)
+        value = float(np.linalg.norm(u))
+    bound = weighted_mean(lipschitz, weights)
+    # An estimate from below, with room for clusters unlike the whole.
+    return min(1.5 * value, bound) if value > 0 else bound

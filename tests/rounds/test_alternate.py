@@ -1,0 +1,187 @@
+"""Rounds from starts to results, by clients' own choices and by those of the server."""
+
+import numpy as np
+import pytest
+from line_clients import line_pool
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import IFCARegressor
+from skcfl.datasets import make_clustered_regression
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import LinearModel
+from skcfl.rounds.alternate import Options, alternate
+from skcfl.rounds.loss_clusters import LossClusters, embed, match
+from skcfl.rounds.polish import solve_pooled
+
+
+def test_at_least_one_client_takes_part():
+    data = make_clustered_regression(n_clients=8, n_clusters=2, random_state=0)
+    model = IFCARegressor(2, participation=0.01, max_iter=5, polish=False, tol=0, random_state=0)
+    model.fit(data.X, data.y, groups=data.groups)
+    np.testing.assert_array_equal(model.history_["participants"], 1)
+
+
+def test_a_diverged_model_is_left():
+    pool = line_pool([1.0, 1.0, 3.0, 3.0], 10)
+    result = alternate(
+        pool, np.array([[np.nan], [1.2], [2.5]]), Options(), np.random.RandomState(0)
+    )
+    assert result.labels[0] == result.labels[1] != result.labels[2] == result.labels[3]
+    np.testing.assert_allclose(result.cluster_params[result.labels, 0], [1, 1, 3, 3])
+
+
+def test_starts_compete_by_the_loss_without_the_penalty():
+    pool = line_pool([1.0, 3.0], 20, alpha=0.5, noise=1.0)
+    result = alternate(pool, np.array([[1.0], [3.0]]), Options(), np.random.RandomState(0))
+    theta = result.cluster_params[result.labels]
+    loss = np.average(pool.losses(theta)[[0, 1], [0, 1]], weights=pool.client_weights)
+    assert result.extra["loss"] == pytest.approx(loss, rel=1e-12)
+    assert result.objective > loss + 0.1
+
+
+def test_of_a_cycle_of_partitions_polishing_keeps_the_best():
+    """The penalty is no part of the choice: a client leaves, its model shrinks, it comes back."""
+    a = [9.09875769, 0.34486235, 1.26813442]
+    b = [-0.51975065, -1.22830374, -0.33486015]
+    pool = line_pool(b, [2, 1, 4], alpha=3.3783, curvature=a)
+    together, apart = np.array([1, 1, 1]), np.array([1, 0, 1])
+    values = []
+    for labels in (together, apart):
+        theta, _, _ = solve_pooled(pool, labels, np.zeros((2, 1)))
+        values.append(np.average(pool.objectives(theta[labels]), weights=pool.client_weights))
+    assert abs(values[0] - values[1]) > 1e-3
+    options = Options(max_iter=1, step_size=1e-12, empty_cluster="keep")
+    start = np.array([[-2.1], [-0.5]])
+    result = alternate(pool, start, options, np.random.RandomState(0))
+    assert result.objective == pytest.approx(min(values), rel=1e-9)
+
+
+def pool_of(seed=0, n_clients=12, d=4, sigma=0.1):
+    rng = np.random.RandomState(seed)
+    codes = np.repeat(np.arange(n_clients), 30)
+    theta = rng.standard_normal((2, d)) + np.array([[2.0], [-2.0]])
+    X = rng.standard_normal((len(codes), d))
+    y = np.einsum("rd,rd->r", X, theta[codes % 2]) + sigma * rng.standard_normal(len(codes))
+    return open_rows(LinearModel(fit_intercept=False).bind(d), X, y, codes, n_clients), theta
+
+
+def rule_for(pool, K=2, **options):
+    return LossClusters(pool.n_clients, K, np.random.RandomState(0), **options)
+
+
+def test_a_round_with_gradients_is_the_algorithms():
+    """Option II: theta_j - gamma times the n_i-weighted mean gradient of the group."""
+    pool, _ = pool_of()
+    theta = np.random.RandomState(1).standard_normal((2, 4))
+    options = Options(max_iter=1, step_size=0.1, tol=0, polish=False, empty_cluster="keep")
+    result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
+    losses = pool.losses(theta)
+    groups = KMeans(2, n_init=10, random_state=0).fit_predict(embed(losses, "log"))
+    model = match(np.array([losses[groups == q].sum(axis=0) for q in range(2)]))
+    choice = model[groups]
+    g = pool.gradients(theta[choice])
+    expected = np.array([t - 0.1 * g[choice == j].mean(axis=0) for j, t in enumerate(theta)])
+    np.testing.assert_allclose(result.cluster_params, expected, rtol=1e-10)
+
+
+def test_a_round_with_models_is_the_algorithms():
+    """Option I: the n_i-weighted mean of the models trained from the group's."""
+    pool, _ = pool_of()
+    theta = np.random.RandomState(1).standard_normal((2, 4))
+    options = Options(
+        max_iter=1, averaging="model", local_steps=3, step_size=0.05, tol=0, polish=False
+    )
+    result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
+    losses = pool.losses(theta)
+    groups = KMeans(2, n_init=10, random_state=0).fit_predict(embed(losses, "log"))
+    model = match(np.array([losses[groups == q].sum(axis=0) for q in range(2)]))
+    choice = model[groups]
+    trained = pool.local_update(theta[choice], 3, 0.05)
+    expected = np.array([trained[choice == j].mean(axis=0) for j in range(2)])
+    np.testing.assert_allclose(result.cluster_params, expected, rtol=1e-10)
+
+
+def test_ledger_of_a_round():
+    """K models down and K losses up, then the number of the cluster down and a gradient up."""
+    pool, theta = pool_of()
+    options = Options(max_iter=4, step_size=0.1, tol=0, polish=False, empty_cluster="keep")
+    result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
+    np.testing.assert_array_equal(result.history["floats_down"], 12 * (2 * 4 + 1))
+    np.testing.assert_array_equal(result.history["floats_up"], 12 * (2 + 1 + 4))
+
+
+@pytest.mark.parametrize("rule", ["IFCA", "CLoVE"])
+def test_shared_parameters_stay_equal_and_are_sent_once(rule):
+    pool, theta = pool_of()
+    shared = np.array([True, False, True, False])
+    options = Options(
+        max_iter=6, step_size=0.1, tol=0, polish=False, empty_cluster="keep", shared=shared
+    )
+    chosen = None if rule == "IFCA" else rule_for(pool)
+    result = alternate(pool, theta, options, np.random.RandomState(0), rule=chosen)
+    first, second = result.cluster_params
+    np.testing.assert_array_equal(first[shared], second[shared])
+    assert (first[~shared] != second[~shared]).all()
+    down = 12 * (2 * 4 - 2 + (rule == "CLoVE"))
+    np.testing.assert_array_equal(result.history["floats_down"], down)
+
+
+def test_shared_parameters_move_by_all_participants():
+    pool, theta = pool_of()
+    shared = np.array([True, True, False, False])
+    theta[1, :2] = theta[0, :2]
+    options = Options(max_iter=1, step_size=0.1, tol=0, polish=False, shared=shared)
+    result = alternate(pool, theta, options, np.random.RandomState(0))
+    choice = pool.losses(theta).argmin(axis=1)
+    g = pool.gradients(theta[choice])
+    np.testing.assert_allclose(
+        result.cluster_params[0, :2], theta[0, :2] - 0.1 * g[:, :2].mean(axis=0), rtol=1e-10
+    )
+    np.testing.assert_allclose(
+        result.cluster_params[1, 2:],
+        theta[1, 2:] - 0.1 * g[choice == 1, 2:].mean(axis=0),
+        rtol=1e-10,
+    )
+
+
+def test_too_long_a_step_with_shared_parameters_is_halved_for_all():
+    """The safeguard of automatic steps never lets the shared parameters part."""
+    pool, theta = pool_of(sigma=1.0)
+    shared = np.array([True, False, False, False])
+    options = Options(max_iter=40, tol=0, polish=False, shared=shared)
+    result = alternate(pool, 100.0 * theta, options, np.random.RandomState(0))
+    assert np.ptp(result.cluster_params[:, 0]) == 0.0
+    objective = result.history["objective"]
+    assert objective[-1] < 1e-2 * objective[0]
+
+
+def test_rounds_are_kept_and_scored_on_request():
+    pool, theta = pool_of()
+    truth = np.arange(12) % 2
+    options = Options(max_iter=5, tol=0, polish=False, truth=truth, keep_rounds=True)
+    result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
+    assert result.extra["round_params"].shape == (5, 2, 4)
+    np.testing.assert_array_equal(result.extra["round_params"][-1], result.cluster_params)
+    by_hand = [adjusted_rand_score(truth, labels) for labels in result.extra["round_labels"]]
+    np.testing.assert_array_equal(result.history["ari"], by_hand)
+    plain = Options(max_iter=5, tol=0, polish=False)
+    without = alternate(pool, theta, plain, np.random.RandomState(0), rule=rule_for(pool))
+    np.testing.assert_array_equal(without.cluster_params, result.cluster_params)
+    assert "ari" not in without.history
+
+
+@pytest.mark.parametrize("averaging", ["gradient", "model"])
+def test_a_random_first_round_deals_the_clients_evenly(averaging):
+    pool, theta = pool_of()
+    options = Options(
+        max_iter=1,
+        averaging=averaging,
+        tol=0,
+        polish=False,
+        first_assignment="random",
+        keep_rounds=True,
+    )
+    for rule in (None, rule_for(pool)):
+        result = alternate(pool, theta, options, np.random.RandomState(3), rule=rule)
+        np.testing.assert_array_equal(np.bincount(result.extra["round_labels"][0]), [6, 6])

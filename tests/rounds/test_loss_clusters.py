@@ -1,0 +1,306 @@
+"""CLoVE's choice of clusters: embeddings, k-means, matching, and what may go wrong with losses."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+
+from skcfl.rounds.loss_clusters import (
+    EMBEDDINGS,
+    MATCHINGS,
+    LossClusters,
+    embed,
+    finite_losses,
+    kmeans,
+    lloyd,
+    match,
+)
+
+TRUTH = np.repeat([0, 1, 2], 6)
+
+
+def separated(seed=0, n_models=3, noise=0.05):
+    """Losses under which each cluster has a model of its own."""
+    rng = np.random.RandomState(seed)
+    base = rng.uniform(1.0, 3.0, (3, n_models))
+    base[np.arange(3), np.arange(3) % n_models] = 0.2
+    return base[TRUTH] * np.exp(noise * rng.standard_normal((len(TRUTH), n_models)))
+
+
+def choose(losses, seed=0, old=None, members=None, **options):
+    n, K = losses.shape
+    rule = LossClusters(n, K, np.random.RandomState(seed), **options)
+    old = np.full(n, -1) if old is None else np.asarray(old)
+    members = np.arange(n) if members is None else members
+    return rule.cluster(losses[members], members, old)
+
+
+losses_of_any_size = hnp.arrays(
+    float,
+    st.tuples(st.integers(1, 12), st.integers(1, 5)),
+    elements=st.floats(0, 1e12),
+)
+
+
+# ----------------------------------------------------------------------------- embedding
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+@given(losses=losses_of_any_size)
+def test_embeddings_are_finite(embedding, losses):
+    vectors = embed(losses, embedding)
+    assert vectors.shape == losses.shape
+    assert np.isfinite(vectors).all()
+
+
+@given(losses=losses_of_any_size, seed=st.integers(0, 99))
+def test_log_vectors_know_ratios_only(losses, seed):
+    """A client's losses times a number, or a model's losses times a number, are the same."""
+    losses = losses + 1.0
+    rng = np.random.RandomState(seed)
+    vectors = embed(losses, "log")
+    scaled = embed(losses * rng.uniform(0.1, 10, (len(losses), 1)), "log")
+    np.testing.assert_allclose(scaled, vectors, atol=1e-9)
+    other = embed(losses * rng.uniform(0.1, 10, (1, losses.shape[1])), "log")
+    np.testing.assert_allclose(other - other[0], vectors - vectors[0], atol=1e-9)
+
+
+@given(losses=losses_of_any_size)
+def test_centred_vectors_forget_a_clients_own_noise(losses):
+    own = np.arange(len(losses))[:, None] * 1e3
+    np.testing.assert_allclose(
+        embed(losses + own, "centered"), embed(losses, "centered"), atol=1e-3
+    )
+
+
+def test_square_roots_and_raw_losses_are_what_they_say():
+    losses = np.array([[1.0, 4.0], [9.0, 0.0]])
+    np.testing.assert_array_equal(embed(losses, "sqrt"), [[1, 2], [3, 0]])
+    np.testing.assert_array_equal(embed(losses, "raw"), losses)
+
+
+@given(
+    losses=hnp.arrays(
+        float,
+        st.tuples(st.integers(1, 8), st.integers(1, 4)),
+        elements=st.one_of(st.floats(0, 1e6), st.sampled_from([np.nan, np.inf, -np.inf, 1e300])),
+    )
+)
+def test_losses_that_are_no_numbers_become_large(losses):
+    finite = finite_losses(losses)
+    good = np.isfinite(losses) & (np.abs(losses) <= 1e150)
+    assert np.isfinite(finite).all()
+    np.testing.assert_array_equal(finite[good], losses[good])
+    for before, after, ok in zip(losses.T, finite.T, good.T, strict=True):
+        if ok.any() and not ok.all():
+            assert after[~ok].min() >= before[ok].max()
+
+
+@pytest.mark.parametrize("embedding", ["log", "centered", "sqrt", "raw"])
+def test_a_diverged_model_tells_nobody_apart(embedding):
+    losses = separated()
+    losses[:, 2] = np.nan
+    losses[3, 2] = np.inf
+    assert adjusted_rand_score(TRUTH, choose(losses, embedding=embedding)) > 0.9
+
+
+def test_log_vectors_survive_what_ruins_raw_ones():
+    """One model far off, with losses that differ by chance, drowns the others' differences."""
+    rng = np.random.RandomState(1)
+    losses = separated(n_models=4)
+    losses[:, 3] = 1e6 * rng.uniform(0.5, 2.0, len(TRUTH))
+    rule = LossClusters(len(TRUTH), 4, rng)
+    logs = KMeans(3, n_init=10, random_state=0).fit_predict(embed(losses, "log"))
+    raw = KMeans(3, n_init=10, random_state=0).fit_predict(embed(losses, "raw"))
+    assert adjusted_rand_score(TRUTH, logs) == 1.0
+    assert adjusted_rand_score(TRUTH, raw) < 0.5
+    assert rule.embedding == "log"
+
+
+# ------------------------------------------------------------------------------ matching
+
+
+@given(cost=hnp.arrays(float, st.tuples(st.just(4), st.just(4)), elements=st.floats(0, 100)))
+def test_matching_is_the_cheapest_of_all(cost):
+    model = match(cost)
+    assert sorted(model) == [0, 1, 2, 3]
+    best = min(sum(cost[np.arange(4), list(p)]) for p in itertools.permutations(range(4)))
+    assert cost[np.arange(4), model].sum() == pytest.approx(best)
+
+
+@given(seed=st.integers(0, 10**6), groups=st.integers(1, 6), models=st.integers(1, 6))
+def test_no_model_is_given_twice(seed, groups, models):
+    model = match(np.random.RandomState(seed).uniform(size=(groups, models)))
+    given_out = model[model >= 0]
+    assert len(set(given_out)) == len(given_out) == min(groups, models)
+
+
+def test_the_sum_decides_not_the_mean():
+    """Nine clients lose a little by the wrong model, one gains more: the nine count."""
+    losses = np.array([[1.0, 1.2]] * 9 + [[5.0, 6.0]])
+    member = np.array([[1.0] * 9 + [0], [0] * 9 + [1.0]])
+    total = member @ losses
+    np.testing.assert_array_equal(match(total), [0, 1])
+    np.testing.assert_array_equal(match(total / member.sum(axis=1)[:, None]), [1, 0])
+    np.testing.assert_array_equal(choose(losses, embedding="raw"), [0] * 9 + [1])
+
+
+@given(seed=st.integers(0, 10**6))
+def test_clusters_get_the_models_that_fit_them(seed):
+    rng = np.random.RandomState(seed)
+    order = rng.permutation(3)
+    labels = choose(separated(seed)[:, order], seed=seed)
+    # Model order.index(k) is that of cluster k.
+    np.testing.assert_array_equal(labels, np.argsort(order)[TRUTH])
+
+
+@pytest.mark.parametrize("matching", MATCHINGS)
+@given(seed=st.integers(0, 10**6))
+def test_clients_in_another_order_get_the_same_partition(matching, seed):
+    losses = separated(seed)
+    order = np.random.RandomState(seed).permutation(len(TRUTH))
+    labels = choose(losses, matching=matching)
+    other = choose(losses[order], matching=matching)
+    assert adjusted_rand_score(labels[order], other) == 1.0
+    if matching == "loss":
+        np.testing.assert_array_equal(labels[order], other)
+
+
+def test_overlap_keeps_the_models_of_the_round_before():
+    """Even where losses would swap them; without a round before losses decide."""
+    losses = separated()
+    old = (TRUTH + 1) % 3
+    np.testing.assert_array_equal(choose(losses, old=old, matching="overlap"), old)
+    np.testing.assert_array_equal(choose(losses, matching="overlap"), TRUTH)
+    np.testing.assert_array_equal(choose(losses, old=old), TRUTH)
+
+
+def test_no_matching_numbers_groups_by_their_first_client():
+    order = [12, 0, 6, *range(1, 6), *range(7, 12), *range(13, 18)]
+    labels = choose(separated()[order], matching="none")
+    np.testing.assert_array_equal(labels[:3], [0, 1, 2])
+    np.testing.assert_array_equal(labels, (TRUTH[order] + 1) % 3)
+
+
+# ------------------------------------------------------------------------------ clusterers
+
+
+@pytest.mark.parametrize(
+    "clusterer",
+    [
+        AgglomerativeClustering(),
+        KMeans(n_init=3),
+        GaussianMixture(reg_covar=1e-3),
+        DBSCAN(eps=0.8, min_samples=3),
+    ],
+    ids=lambda c: type(c).__name__,
+)
+def test_any_clusterer(clusterer):
+    before = str(clusterer.get_params())
+    np.testing.assert_array_equal(choose(separated(), clusterer=clusterer), TRUTH)
+    assert str(clusterer.get_params()) == before
+
+
+def test_noise_and_surplus_groups_take_the_model_of_least_loss():
+    losses = separated()
+    everybody_noise = DBSCAN(eps=1e-9, min_samples=3)
+    np.testing.assert_array_equal(choose(losses, clusterer=everybody_noise), TRUTH)
+    groups_of_one = DBSCAN(eps=1e-9, min_samples=1)
+    np.testing.assert_array_equal(choose(losses, clusterer=groups_of_one), TRUTH)
+
+
+class Wrong(KMeans):
+    def fit_predict(self, X, y=None, sample_weight=None):
+        return np.zeros(2, dtype=int)
+
+
+def test_a_clusterer_that_labels_others_is_refused():
+    with pytest.raises(ValueError, match="clusterer must label each of the 18 loss vectors"):
+        choose(separated(), clusterer=Wrong())
+
+
+# ------------------------------------------------------------------------- degenerate cases
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_vectors_that_are_all_the_same_are_split_by_chance(embedding):
+    labels = choose(np.full((12, 3), 0.7), embedding=embedding)
+    np.testing.assert_array_equal(np.bincount(labels), [4, 4, 4])
+
+
+def test_equal_models_say_nothing_once_centred():
+    """Rounding, of losses that differ between clients but not between models, is no signal."""
+    own = np.random.RandomState(0).uniform(1, 2, (12, 1))
+    for embedding in ("log", "centered"):
+        labels = choose(np.tile(own, 3), embedding=embedding)
+        np.testing.assert_array_equal(np.bincount(labels), [4, 4, 4])
+
+
+def test_fewer_different_vectors_than_models():
+    losses = np.repeat([[1.0, 2.0, 3.0, 4.0], [4.0, 1.0, 2.0, 3.0]], 5, axis=0)
+    labels = choose(losses)
+    np.testing.assert_array_equal(labels, [0] * 5 + [1] * 5)
+
+
+def test_fewer_clients_heard_than_models():
+    rule = LossClusters(6, 3, np.random.RandomState(0))
+    labels = rule.cluster(
+        np.array([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), np.array([4, 1]), -np.ones(6)
+    )
+    np.testing.assert_array_equal(labels, [0, 1])
+    np.testing.assert_array_equal(rule.age, [-1, 0, -1, -1, 0, -1])
+    rule.cluster(np.array([[1.0, 2.0, 3.0]]), np.array([0]), -np.ones(6))
+    np.testing.assert_array_equal(rule.age, [0, 1, -1, -1, 1, -1])
+    assert rule.report() == {"stale": 2}
+
+
+def test_calm_rounds_do_not_depend_on_the_random_state():
+    """Once the partition has held, k-means starts from it and draws nothing."""
+    losses = separated()
+    rng = np.random.RandomState(0)
+    rule = LossClusters(len(TRUTH), 3, rng)
+    old, everyone = np.full(len(TRUTH), -1), np.arange(len(TRUTH))
+    for _ in range(5):
+        old = rule.cluster(losses, everyone, old)
+    state = rng.get_state()[1].copy(), rng.get_state()[2]
+    np.testing.assert_array_equal(rule.cluster(losses, everyone, old), TRUTH)
+    np.testing.assert_array_equal(rng.get_state()[1], state[0])
+    assert rng.get_state()[2] == state[1]
+    # Losses that say otherwise are followed all the same, and the last choice starts anew.
+    swapped = np.roll(losses, 6, axis=0)
+    np.testing.assert_array_equal(rule.cluster(swapped, everyone, old), np.roll(TRUTH, 6))
+    rule.cluster(losses, everyone, old, final=True)
+    assert rng.get_state()[2] != state[1]
+
+
+def test_a_diverged_model_is_much_worse_than_any_other():
+    """Ten times the largest loss: as large as it would tell its clients apart from nobody."""
+    losses = np.array([[1.0, 3.0], [2.0, np.nan], [np.inf, 5.0]])
+    np.testing.assert_array_equal(finite_losses(losses), [[1, 3], [2, 50], [20, 5]])
+
+
+@pytest.mark.parametrize(("n", "K"), [(18, 3), (60, 12), (3000, 4)])
+def test_kmeans_is_as_good_as_that_of_scikit_learn(n, K):
+    rng = np.random.RandomState(n)
+    vectors = rng.normal(size=(n, K)) + 3 * rng.normal(size=(K, K))[rng.randint(K, size=n)]
+    labels, inertia = kmeans(vectors, K, rng)
+    centres = np.array([vectors[labels == k].mean(axis=0) for k in range(K)])
+    np.testing.assert_allclose(((vectors - centres[labels]) ** 2).sum(), inertia, rtol=1e-9)
+    reference = KMeans(K, n_init=10, random_state=0).fit(vectors)
+    assert inertia <= 1.05 * reference.inertia_
+    # A fixed point.
+    assert lloyd(vectors, centres[None])[1] == pytest.approx(inertia)
+
+
+def test_lloyd_fills_empty_clusters():
+    vectors = np.array([[0.0], [0.1], [5.0], [5.1]])
+    labels, inertia = lloyd(vectors, np.array([[[0.0], [100.0]]]))
+    np.testing.assert_array_equal(labels[:2] == labels[0], True)
+    assert labels[2] == labels[3] != labels[0]
+    assert inertia == pytest.approx(0.01)

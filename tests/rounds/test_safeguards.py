@@ -1,0 +1,116 @@
+"""Safeguards and savings of the rounds, one by one."""
+
+import numpy as np
+import pytest
+from line_clients import line_pool
+
+from skcfl.rounds.alternate import Options, alternate
+from skcfl.rounds.choice import Known, LeastLoss
+from skcfl.rounds.exchange import Answers, Draw, State
+from skcfl.rounds.loop import run_rounds
+from skcfl.rounds.record import RoundRecord
+from skcfl.rounds.safeguards import FrozenClients, HalvedSteps
+from skcfl.rounds.stop import StopRule
+from skcfl.rounds.update import GradientStep, StepSizes
+
+
+def start(theta, n_clients):
+    return State(np.array(theta, dtype=float), np.full(n_clients, -1))
+
+
+def one_round(pool, state, update, rule=None):
+    draw, record = Draw(pool), RoundRecord(pool.ledger)
+    rule = LeastLoss() if rule is None else rule
+    return run_rounds(state, draw, rule, update, record, StopRule(), max_iter=1)
+
+
+def test_an_empty_cluster_takes_the_model_of_the_client_that_is_served_worst():
+    pool = line_pool([1.0, 1.1, 0.9, 5.0], 10)
+    options = Options(max_iter=1, polish=False, tol=0)
+    result = alternate(pool, np.array([[1.0], [100.0]]), options, np.random.RandomState(0))
+    assert result.cluster_params[1, 0] == pytest.approx(5.0, abs=0.1)
+
+
+def test_clients_that_were_sent_one_model_are_asked_again_before_the_end():
+    # Near the first models everybody is best served by the second; later some are not.
+    pool = line_pool([0.0, 0.2, 1.0, 1.2], 10)
+    draw, rule, record = Draw(pool), LeastLoss(), RoundRecord(pool.ledger)
+    frozen = FrozenClients(1, rule, draw.everyone)
+    asked = []
+    confirm = frozen.confirm
+    frozen.confirm = lambda state: asked.append((state.held >= 0).any()) or confirm(state)
+    state = run_rounds(
+        start([[-2.0], [0.6]], 4),
+        draw,
+        rule,
+        GradientStep(StepSizes(2, 0.3)),
+        record,
+        StopRule(1e-6),
+        300,
+        [frozen],
+    )
+    assert asked == [True]
+    # One of them would leave now: all are asked anew from here on.
+    state.theta = np.array([[0.1], [1.1]])
+    assert not confirm(state)
+    np.testing.assert_array_equal(state.labels, [0, 0, 1, 1])
+    assert state.held is None
+    assert state.stable == 0
+    assert confirm(state)
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_steps_are_one_over_the_mean_curvature_by_rows(uniform):
+    """A client of many rows has its share in its cluster's gradient, and in its curvature."""
+    sizes, curvature = np.array([2, 18, 5, 5]), np.array([1.0, 9.0, 4.0, 2.0])
+    pool = line_pool([1.0, 1.0, -1.0, -1.0], sizes, curvature=curvature)
+    share = np.ones(4) if uniform else pool.client_weights
+    together = np.array([0, 0, 1, 1])
+    mean = np.bincount(together, share * curvature) / np.bincount(together, share)
+    rates = StepSizes.from_curvature(pool, 2, share)
+    answers = Answers(Draw(pool, weights=share).everyone, choice=together)
+    np.testing.assert_allclose(rates.of_clusters(answers), 1.0 / mean)
+    # One step of gradients is then the exact model of a cluster whose clients agree.
+    state = start([[0.5], [-0.5]], 4)
+    draw, record = Draw(pool, weights=share), RoundRecord(pool.ledger)
+    state = run_rounds(state, draw, LeastLoss(), GradientStep(rates), record, StopRule(), 1)
+    np.testing.assert_allclose(state.theta[:, 0], [1.0, -1.0])
+    # The paper's division by all clients: the mean over all of them, for all clusters.
+    rates = StepSizes.from_curvature(pool, 2, share, division="all")
+    expected = 0.95 * 2 / np.average(curvature, weights=share)
+    np.testing.assert_allclose(rates.of_clusters(answers), expected)
+
+
+def test_a_step_that_was_too_long_is_halved_for_good():
+    pool = line_pool([1.0, 1.0, -1.0, -1.0], 10)
+    update = GradientStep(StepSizes.from_curvature(pool, 2, pool.client_weights))
+    before = start([[0.5], [-0.5]], 4)
+    first = one_round(pool, before, update).theta
+    rates = update.last.rates.copy()
+    new = update.again(np.array([True, False]))
+    np.testing.assert_allclose(update.last.rates, rates * [0.5, 1.0])
+    np.testing.assert_allclose(new - before.theta, (first - before.theta) * [[0.5], [1.0]])
+    # Later steps of that cluster are as short, until its model is replaced.
+    answers = Answers(Draw(pool).everyone, choice=np.array([0, 0, 1, 1]))
+    np.testing.assert_allclose(update.rates.of_clusters(answers), rates * [0.5, 1.0])
+    update.forget(np.array([0]))
+    np.testing.assert_allclose(update.rates.of_clusters(answers), rates)
+    assert update.last is None
+
+
+@pytest.mark.parametrize("rule", [LeastLoss(), Known([0, 0, 1, 1])])
+def test_a_step_that_raised_the_loss_is_taken_again(rule):
+    pool = line_pool([1.0, 1.2, -1.0, -1.2], 10)
+    update = GradientStep(StepSizes(2, 2.5))
+    guards = [HalvedSteps(update)]
+    record = RoundRecord(pool.ledger, keep_rounds=True)
+    state = start([[0.5], [-0.5]], 4)
+    run_rounds(state, Draw(pool), rule, update, record, StopRule(0), 2, guards)
+    first, second = (params for params, _ in record.kept)
+    np.testing.assert_allclose(second - state.theta, 0.5 * (first - state.theta))
+
+
+def test_local_steps_that_were_too_long_are_halved_for_good():
+    pool = line_pool([1.0, 2.0], 10)
+    w = pool.local_update(np.zeros((2, 1)), 60, [15.0, 0.5], monotone=True)
+    np.testing.assert_allclose(w[:, 0], [1.0, 2.0], atol=1e-3)
