@@ -198,15 +198,16 @@ def _result(pool, state, weights, record, shortfall):
     """Clusters, their models, and what the rounds came to."""
     theta, labels = state.theta, state.labels
     values = pool.objectives(theta[labels])
-    penalties = pool.penalties(theta)[labels]
+    losses = values - pool.penalties(theta)[labels]
+    here = slice(None) if pool.answered is None else pool.answered
     history = record.history.arrays()
     return Result(
         cluster_params=theta,
         labels=labels,
-        objective=weighted_mean(values, weights),
+        objective=weighted_mean(values[here], weights[here]),
         n_iter=len(history["objective"]),
         history=history,
         converged=not shortfall,
         shortfall=shortfall,
-        extra={"loss": weighted_mean(values - penalties, weights), **record.rounds()},
+        extra={"loss": weighted_mean(losses[here], weights[here]), **record.rounds()},
     )

@@ -82,6 +82,10 @@ class Participants:
         )
 
 
+class Silence(Exception):
+    """Nobody who was asked has answered."""
+
+
 @dataclass
 class Answers:
     """What the participants of a round have sent; None is what nobody has asked for.
@@ -90,6 +94,8 @@ class Answers:
     ----------
     who : Participants
         Those that answered all calls of the round so far.
+    drawn : Participants
+        Those that were asked at first.
     losses : ndarray of shape (n_members, K)
         Losses under all models, infinite where a client was not sent one.
     choice : ndarray of shape (n_members,)
@@ -109,6 +115,9 @@ class Answers:
     gradients: np.ndarray | None = None
     models: np.ndarray | None = None
 
+    def __post_init__(self):
+        self.drawn = self.who
+
     def heard(self, pool, **arrays):
         """Take what came up in a call to a pool of the participants.
 
@@ -126,11 +135,18 @@ class Answers:
         -------
         answers : Answers
             This object.
+
+        Raises
+        ------
+        Silence
+            If nobody is left.
         """
         for name, array in arrays.items():
             setattr(self, name, array)
-        answered = getattr(pool, "answered", None)
-        if answered is not None and not answered.all():
+        answered = pool.answered
+        if answered is not None:
+            if not answered.any():
+                raise Silence
             self.who = self.who.subset(answered)
             for name in (part.name for part in fields(self) if part.name != "who"):
                 array = getattr(self, name)

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from .exchange import Silence
+
 __all__ = ["run_rounds"]
 
 
@@ -40,9 +42,13 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
         Where the rounds ended.
     """
     for _ in range(max_iter):
-        answers = rule.ask(draw(), state, update.gradients)
-        answers.choice = rule.choose(answers, state)
-        answers = update.ask(answers, state)
+        who = draw()
+        try:
+            answers = rule.ask(who, state, update.gradients)
+            answers.choice = rule.choose(answers, state)
+            answers = update.ask(answers, state)
+        except Silence:
+            continue
         for guard in guards:
             if (theta := guard.instead(answers, state)) is not None:
                 new = replace(state, theta=theta, round=state.round + 1, stable=0)
@@ -69,10 +75,17 @@ def _advance(state, theta, answers):
 
 
 def choose_all(rule, everyone, state):
-    """Labels of all clients under the present models, found from scratch."""
+    """Labels of all clients under the present models, found from scratch.
+
+    Clients that are silent keep theirs; those that never answered are counted to the model of
+    most clients.
+    """
     answers = rule.ask(everyone, replace(state, held=None))
     labels = state.labels.copy()
     labels[answers.who.index] = rule.choose(answers, state, final=True)
+    unknown = labels < 0
+    if unknown.any():
+        labels[unknown] = np.bincount(labels[~unknown]).argmax()
     return labels
 
 

@@ -118,13 +118,17 @@ class Reseeding(Safeguard):
 
     def __init__(self, update, shared=None):
         self.update, self.shared, self.count = update, shared, 0
+        self.asked = None
 
     def mend(self, new, answers, state):
-        """Fill empty clusters, once all clients have chosen."""
+        """Fill empty clusters, once all clients were asked."""
         K = len(state.theta)
-        if (new.labels < 0).any():
+        if self.asked is None:
+            self.asked = np.zeros(len(new.labels), dtype=bool)
+        self.asked[answers.drawn.index] = True
+        if not self.asked.all():
             return
-        empty = np.flatnonzero(np.bincount(new.labels, minlength=K) == 0)
+        empty = np.flatnonzero(np.bincount(new.labels[new.labels >= 0], minlength=K) == 0)
         if len(empty) == 0 or self.count >= 10 * K:
             return
         self.count += len(empty)

@@ -8,7 +8,7 @@ import skcfl.models._convex
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.rounds.alone import solve_local
-from skcfl.rounds.loop import Options
+from skcfl.rounds.alternate import Options
 
 
 def make_pool(loss, sizes=(12, 5, 0, 30, 1), weight_of_last=1.0):

@@ -1,0 +1,103 @@
+"""Clients that do not answer take no part in the round, and keep the clusters that they had."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import CLoVERegressor, IFCARegressor, OracleClustersRegressor
+from skcfl.datasets import make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.rounds.alternate import Options, alternate
+from skcfl.rounds.choice import LeastLoss
+from skcfl.rounds.exchange import Draw, State
+from skcfl.rounds.loop import choose_all, run_rounds
+from skcfl.rounds.loss_clusters import LossClusters
+from skcfl.rounds.record import RoundRecord
+from skcfl.rounds.stop import StopRule
+from skcfl.rounds.update import ModelAverage, StepSizes
+
+DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
+IDS = np.unique(DATA.groups)
+DEAD = 4
+OTHERS = np.arange(12) != DEAD
+
+
+def lossy(**faults):
+    faults = Faults(**faults, random_state=0)
+    return InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
+
+
+def pool_of(**faults):
+    return lossy(**faults).open(LinearModel(alpha=0.01).bind(4), 0)
+
+
+@pytest.mark.parametrize("cls", [IFCARegressor, CLoVERegressor])
+@pytest.mark.parametrize(
+    "options", [{}, {"averaging": "model", "polish": False}, {"polish": False, "hold_out": 0.2}]
+)
+@pytest.mark.parametrize("faults", [{"dropout": 0.3}, {"dead": IDS[[DEAD]]}])
+def test_clusters_are_found_without_the_silent(cls, options, faults):
+    model = cls(3, max_iter=60, tol=0, random_state=0, **options)
+    whole = model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    wanted = whole.score(DATA.X, DATA.y, groups=DATA.groups)
+    model.fit_federation(lossy(**faults))
+    here = OTHERS if "dead" in faults else slice(None)
+    assert adjusted_rand_score(DATA.labels[here], model.labels_[here]) == 1.0
+    rows = np.isin(DATA.groups, IDS[here])
+    score = model.score(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
+    assert score > wanted - 0.01
+    assert np.isfinite(model.history_["objective"]).all()
+    assert model.history_["participants"][:60].min() < 12
+
+
+@pytest.mark.parametrize("rule", [LeastLoss(), None])
+@pytest.mark.parametrize("averaging", ["gradient", "model"])
+def test_a_silent_client_keeps_its_label(rule, averaging):
+    """With half of the answers lost labels change at participants only."""
+    pool = pool_of(dropout=0.5)
+    rule = LossClusters(12, 3, np.random.RandomState(0)) if rule is None else rule
+    options = Options(
+        max_iter=8, averaging=averaging, step_size=0.1, tol=0, polish=False, keep_rounds=True
+    )
+    theta = pool.init_params(3, 1)
+    result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule)
+    labels = result.extra["round_labels"]
+    known = (labels >= 0).sum(axis=1)
+    assert 0 < known[0] == result.history["participants"][0] < 12
+    assert (np.diff(known) >= 0).all()
+    changed = (np.diff(labels, axis=0) != 0).sum(axis=1)
+    assert (changed <= result.history["participants"][1:]).all()
+
+
+def test_a_client_that_never_answered_is_counted_to_the_largest_cluster():
+    pool = pool_of(dead=IDS[[DEAD]])
+    draw, theta = Draw(pool), np.zeros((3, pool.n_params))
+    theta[1, 0], theta[2] = 0.1, 1e6
+    state = State(theta, np.full(12, -1))
+    labels = choose_all(LeastLoss(), draw.everyone, state)
+    assert labels[DEAD] == np.bincount(labels[OTHERS]).argmax()
+    # Of those that are known nothing is guessed.
+    labels = choose_all(LeastLoss(), draw.everyone, State(theta, np.full(12, 2)))
+    assert labels[DEAD] == 2
+
+
+def test_known_clusters_without_a_dead_client():
+    labels = dict(zip(IDS.tolist(), DATA.labels.tolist(), strict=True))
+    rows = DATA.groups != IDS[DEAD]
+    oracle = OracleClustersRegressor(labels, standardize=False, alpha=0.1, polish=False)
+    lost = oracle.fit_federation(lossy(dead=IDS[[DEAD]])).cluster_coef_
+    oracle.set_params(labels={g: k for g, k in labels.items() if g != IDS[DEAD]})
+    wanted = oracle.fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows]).cluster_coef_
+    order, other = np.lexsort(lost.T), np.lexsort(wanted.T)
+    np.testing.assert_allclose(lost[order], wanted[other], rtol=1e-3)
+
+
+def test_a_round_in_which_nobody_answers_is_skipped():
+    pool = pool_of(dropout=0.3)
+    draw, record = Draw(pool, 0.1, np.random.RandomState(0)), RoundRecord(pool.ledger)
+    state = State(pool.init_params(3, 1), np.full(12, -1))
+    update = ModelAverage(2, StepSizes(3, 0.1).of_members)
+    state = run_rounds(state, draw, LeastLoss(), update, record, StopRule(0), 60)
+    assert 0 < state.round == len(record.history["objective"]) < 60
+    assert np.isfinite(state.theta).all()
