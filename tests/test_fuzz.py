@@ -252,6 +252,10 @@ def test_malformed_calls(share):
 #: What takes pools and problems, not arguments of users: other tests call it.
 DEVELOPERS = {
     *("FPFCOptions", "FPFCRefits", "FPFCSearch", "FusionPath", "HeldOutSearch", "LamSearch"),
+    *("Answers", "Average", "ChoiceRule", "DealtFirst", "Draw", "FrozenClients", "GradientStep"),
+    *("HalvedSteps", "History", "Known", "ModelAverage", "Participants", "Reseeding"),
+    *("RoundRecord", "Safeguard", "State", "StepSizes", "StopRule", "UpdateRule"),
+    *("polish", "rounds_stable", "run_rounds"),
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
     *("Family", "FoldsJudge", "Judge", "ModelSearch"),

@@ -45,15 +45,16 @@ class Presence:
     ids : array-like of shape (n_clients,)
         The clients' ids.
     min_clients : int, default=1
-        How many have to answer when they are asked.
+        How many have to answer: to be counted out, a client was asked `retries` times more than
+        once in a row, be it in rounds, of which many go on without it.
     retries : int, default=10
         How often those who are silent are asked again where all are needed.
     """
 
     def __init__(self, ids, min_clients=1, retries=10):
         self.ids, self.min_clients, self.retries = ids, min_clients, retries
-        #: Who did not answer the last call, and whether anybody ever did not.
-        self.silent, self.faulty = np.zeros(len(ids), dtype=bool), False
+        #: Calls in a row that each has not answered, and whether anybody ever did not.
+        self.missed, self.faulty = np.zeros(len(ids), dtype=int), False
         #: Who has ever answered, where somebody did not.
         self.heard = np.ones(len(ids), dtype=bool)
         #: Whether something that needs all clients was computed without some.
@@ -64,20 +65,23 @@ class Presence:
         """What a call has shown of some clients; `answered` is None if all did."""
         self.calls += 1
         if answered is None:
-            self.silent[places] = False
+            self.missed[places] = 0
             self.heard[places] = True
             return
         if not self.faulty:
             self.faulty, self.heard[:] = True, self.calls > 1
-        self.silent[places] = ~answered
+        # Who is needed has been asked again already.
+        times = 1 + self.retries * whole
+        self.missed[places] = np.where(answered, 0, self.missed[places] + times)
         self.heard[places] |= answered
         self.incomplete |= whole and not answered.all()
-        n = len(self.silent) - int(self.silent.sum())
+        lost = self.missed > self.retries
+        n = len(lost) - int(lost.sum())
         if n < self.min_clients:
-            lost = np.asarray(self.ids)[self.silent].tolist()
+            lost = np.asarray(self.ids)[lost].tolist()
             some = ", ".join(map(repr, lost[:5]))
             raise FederationError(
-                f"{n} of {len(self.silent)} clients answer, and min_clients={self.min_clients}: "
+                f"{n} of {len(self.ids)} clients answer, and min_clients={self.min_clients}: "
                 f"{some}{', ...' if len(lost) > 5 else ''} did not when last asked."
             )
 
@@ -225,7 +229,7 @@ class ClientPool:
         """
         if self._presence.faulty:
             self._ask("present", {})
-        return self._presence.silent[self._places].copy(), not self._presence.incomplete
+        return self._presence.missed[self._places] > 0, not self._presence.incomplete
 
     def with_ledger(self, ledger):
         """The same clients, what is sent booked elsewhere."""

@@ -80,7 +80,12 @@ def choose_all(rule, everyone, state):
     Clients that are silent keep theirs; those that never answered are counted to the model of
     most clients.
     """
-    answers = rule.ask(everyone, replace(state, held=None))
+    answers = None
+    while answers is None:
+        try:
+            answers = rule.ask(everyone, replace(state, held=None))
+        except Silence:
+            continue  # a FederationError, after some times
     labels = state.labels.copy()
     labels[answers.who.index] = rule.choose(answers, state, final=True)
     unknown = labels < 0
