@@ -145,9 +145,9 @@ def test_local_training_is_a_loop_over_clients():
             w[i] = pool.subset([i]).local_update(w[i], 4, 0.01, "adam")[0]
         assert_allclose(found.params[i], w[i], rtol=1e-12)
     p = pool.n_params
-    assert found.history["floats_up"].tolist() == 3 * [3 * p + 3]
-    # the common start, and each round the models whose objectives are asked for
-    assert found.history["floats_down"].tolist() == [6 * p, 3 * p, 3 * p]
+    # objectives by round, and the models once they are trained; down goes the common start
+    assert found.history["floats_up"].tolist() == [3, 3, 3 * p + 3]
+    assert found.history["floats_down"].tolist() == [3 * p, 0, 0]
 
 
 def test_local_training_that_falls_short_says_so(digits):
