@@ -1,6 +1,7 @@
 """Checks for those who add to skcfl, and what they are made with."""
 
 from ._loss_checks import check_loss
+from ._penalty_checks import check_penalty
 from ._strict import StrictFederation
 
-__all__ = ["StrictFederation", "check_loss"]
+__all__ = ["StrictFederation", "check_loss", "check_penalty"]

@@ -1,13 +1,12 @@
 """Whether a loss is what the local models take it for."""
 
-import pickle
 import warnings
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from ..models.losses import make_loss
-from ._comparing import require, require_close
+from ._comparing import require, require_close, sent
 
 # Predictions around zero, of this size, and how far apart differences are taken.
 SIZE, STEP = 3.0, 1e-5
@@ -296,9 +295,12 @@ def _check_fenchel(case):
     if loss.grounded:
         require(loss.value(case.z, y) >= -1e-9, says("a grounded loss must not be negative"))
         with np.errstate(over="ignore"):
-            lowest = np.min([loss.value(z, y) for z in _near_the_least(case)], axis=0)
+            least = _near_the_least(case)
+            lowest = np.min([loss.value(z, y) for z in least], axis=0)
+            # Where even there it falls, the least value is out of reach.
+            falling = np.abs(loss.gradient(least[0], y)).max(axis=0) > 1e-6
         text = says("the least value of a grounded loss must be 0")
-        require(np.abs(lowest) <= 1e-3, text, ("got", lowest), ("y", case.raw))
+        require(falling | (np.abs(lowest) <= 1e-3), text, ("got", lowest), ("y", case.raw))
 
 
 def _near_the_least(case):
@@ -367,7 +369,7 @@ def _check_forms(case):
         require_close(
             gradient[1, 2 - k], loss.gradient(shifted[k], y), text, rtol=1e-12, atol=1e-14
         )
-    copied = pickle.loads(pickle.dumps(loss))
+    copied = sent(loss)
     text = says("a pickled copy must be the same loss")
     require_close(copied.value(z, y), loss.value(z, y), text, rtol=0)
 

@@ -82,6 +82,50 @@ def test_huber_has_a_majorant_where_its_curvature_vanishes():
     assert_allclose(loss.newton_curvature(z, y, 1.0), [[DELTA / 100, 1, DELTA / 100]])
 
 
+class Wrong:
+    """A loss of the package with one thing changed."""
+
+    def __init__(self, name, method, change):
+        self.name, self.method, self.change = name, method, change
+
+    def make(self):
+        base = type(make_loss(self.name))
+        change, method = self.change, getattr(base, self.method)
+        changed = property(change) if not callable(method) else None
+
+        def instead(self, *args):
+            return change(method(self, *args))
+
+        return type("Wrong", (base,), {self.method: changed or instead})()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Wrong("log_loss", "gradient", lambda a: 1.001 * a), "gradient is not the derivative"),
+        (Wrong("poisson", "curvature", lambda h: 0.99 * h), "not the derivative of gradient"),
+        (Wrong("huber", "max_curvature", lambda self: 0.9), "max_curvature must bound"),
+        (Wrong("gamma", "conjugate", lambda c: c - 1e-6), "equality at gradients"),
+        (Wrong("squared_error", "conjugate", lambda c: c + 1e-6), "equality at gradients"),
+        (Wrong("tweedie", "steadiness", np.sqrt), "what is left of the curvature"),
+        (Wrong("log_loss", "steadiness", np.sqrt), "what is left of the curvature"),
+        (Wrong("gamma", "ceiling", np.sqrt), "ceiling must bound"),
+        (Wrong("quantile", "steadiness", np.ones_like), "what is left of the curvature"),
+        (Wrong("quantile", "newton_curvature", lambda h: 0.5 * h), "curvature"),
+        (Wrong("huber", "project", lambda a: 1.5 * a), "project must leave slopes"),
+        (Wrong("poisson", "grounded", lambda self: True), "grounded loss must"),
+        (Wrong("squared_error", "quadratic", lambda self: False), "quadratic must say"),
+        (Wrong("poisson", "output", lambda p: 2.0 * p), "output must invert the log link"),
+        (Wrong("squared_error", "value", lambda v: v.astype(float)), "must have the type of z"),
+        (Wrong("huber", "conjugate_terms", lambda v: 0.1 * v), "conjugate_terms must be sizes"),
+    ],
+    ids=lambda value: f"{value.name}-{value.method}" if isinstance(value, Wrong) else "",
+)
+def test_the_check_says_what_is_wrong(wrong, message):
+    with pytest.raises((AssertionError, RuntimeWarning), match=message):
+        check_loss(wrong.make())
+
+
 # ------------------------------------------------------------------------------ conjugates
 
 

@@ -10,6 +10,8 @@ from .poisson import Poisson
 
 # Most Newton steps of the conjugate, whose value is a bound after any number of them.
 STEPS = 40
+# Ratio of the two powers from which they are sought otherwise.
+STEEP = 1e6
 
 
 class Tweedie(Loss):
@@ -103,7 +105,18 @@ class Tweedie(Loss):
             w = np.maximum(w + step, 1.0)
             if not (np.abs(step) > 1e-15 * w).any():
                 break
-        small = np.where(y > 0, w**-k, 0.0)
+        small = w**-k
+        if k.max() > STEEP:
+            # In l = k log w, where powers near 1 or 2 would leave w no digits.
+            ell = k * np.log(w)
+            for _ in range(STEPS):
+                fall = np.exp(-ell)
+                step = (b + np.expm1(-ell) - np.expm1(ell / k)) / (fall + np.exp(ell / k) / k)
+                ell = np.maximum(ell + step, 0.0)
+                if not (np.abs(step) > 1e-15 * (1.0 + ell)).any():
+                    break
+            small = np.exp(-ell)
+        small = np.where(y > 0, small, 0.0)
         large = b + small
         return size, np.where(up, large, small), np.where(up, small, large)
 
