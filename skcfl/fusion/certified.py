@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
+from ..rounds.record import History
 from .reduced import MAX_UNKNOWNS, contract, contract_apart
 
 # Iterations of the first check, and from one check to the next (five times that after SETTLED).
@@ -39,15 +40,7 @@ class CertifiedLoop:
     certify = False
     # Whether partitions mostly of single clients are left at that where the gap is small enough.
     thrifty = False
-    COLUMNS = (
-        "round",
-        "objective",
-        "gap",
-        "n_clusters",
-        "participants",
-        "floats_up",
-        "floats_down",
-    )
+    COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
 
     def __init__(self, problem, lam, tol, max_iter, contraction, verbose):
         self.problem, self.lam, self.tol, self.max_iter = problem, float(lam), tol, max_iter
@@ -55,7 +48,7 @@ class CertifiedLoop:
         self.contraction = contraction and problem.penalty.fuses
         # Norms make models equal, also those whose partitions cannot be proved.
         self.watches = problem.penalty.norm
-        self.history = {name: [] for name in self.COLUMNS}
+        self.history = History(problem.pool.ledger, *self.COLUMNS)
         self.best = None
         self.labels = None
         self.wait, self.spacing = 0, 1
@@ -204,10 +197,13 @@ class CertifiedLoop:
         self._keep(problem.primal(W, lam), dual, W, outcome.divergence, rounding, *known)
 
     def _record(self, k, objective, gap, n_clusters, participants):
-        up, down = self.problem.pool.ledger.since_mark()
-        row = (k, objective, gap, n_clusters, participants, up, down)
-        for column, value in zip(self.history.values(), row, strict=True):
-            column.append(value)
+        self.history.add(
+            round=k,
+            objective=objective,
+            gap=gap,
+            n_clusters=n_clusters,
+            participants=participants,
+        )
 
     # -------------------------------------------------------------------------- result
 
@@ -228,7 +224,7 @@ class CertifiedLoop:
             params=W,
             objective=best["primal"],
             n_iter=n_iter,
-            history={name: np.array(column) for name, column in self.history.items()},
+            history=self.history.arrays(),
             converged=converged,
             shortfall="" if converged else self._shortfall(best["gap"], limit),
             extra={

@@ -52,6 +52,9 @@ from scipy.spatial.distance import squareform
 from .._checks import LARGEST
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, numbered
+from ..rounds.exchange import Draw
+from ..rounds.record import History
+from ..rounds.stop import rounds_stable
 from .concave_problem import rms
 
 __all__ = ["FPFCOptions", "fpfc"]
@@ -66,6 +69,12 @@ SETTLED, NOISY_SETTLED = 1e-3, 1e-2
 # Where differences are told from zero under a norm, as a fraction of their median at the start,
 # and what the fraction above then is: well below.
 FLOOR, NORM_SETTLED = 1e-3, 1e-4
+
+
+COLUMNS = (
+    *("round", "objective", "lagrangian", "residual", "theta_residual"),
+    *("n_clusters", "participants"),
+)
 
 
 @dataclass
@@ -164,26 +173,14 @@ def fpfc(problem, lam, options, rng, state=None):
 class _Rounds:
     """State of the server between rounds."""
 
-    COLUMNS = (
-        "round",
-        "objective",
-        "lagrangian",
-        "residual",
-        "theta_residual",
-        "n_clusters",
-        "participants",
-        "floats_up",
-        "floats_down",
-    )
-
     def __init__(self, problem, lam, options, rng, state):
         self.problem, self.pool, self.lam = problem, problem.pool, lam
-        self.options, self.rng = options, rng
+        self.options, self.draw = options, Draw(problem.pool, options.participation, rng)
         self.penalty, self.strength = problem.at(lam)
         self.rho = problem.rho(self.penalty, self.strength) if options.rho is None else options.rho
         self._check_rho()
         self.rates = self._rates()
-        self.history = {name: [] for name in self.COLUMNS}
+        self.history, self.last = History(self.pool.ledger, *COLUMNS), None
         self.settled = 0
         self.participants = 0
         self.converged = False
@@ -229,8 +226,7 @@ class _Rounds:
         next_check, last = 1, 0
         self.pool.ledger.since_mark()
         for k in range(1, options.max_iter + 1):
-            members = self._draw()
-            self._train(members)
+            members = self._train(self.draw())
             self._check_size(k)
             check = k >= next_check or k == options.max_iter
             self._update_pairs(members, check)
@@ -240,38 +236,30 @@ class _Rounds:
                 if self.converged:
                     return
 
-    def _draw(self):
-        """Participants of a round, None for all."""
-        n, share = self.problem.n, self.options.participation
-        count = max(1, int(round(share * n)))
-        self.participants += count
-        if count == n:
-            return None
-        return np.sort(self.rng.choice(n, size=count, replace=False))
-
-    def _train(self, members):
-        """Line 3: local updates of the participants, all at once."""
+    def _train(self, who):
+        """Line 3: local updates of all participants at once; those who answered, None for all."""
         options, state = self.options, self.state
-        some = slice(None) if members is None else members
-        pool = self.pool if members is None else self.pool.subset(members)
-        W, zeta = state.W[some], state.zeta[some]
+        W, zeta = state.W[who.index], state.zeta[who.index]
         if options.local_steps is None:
-            state.W[some] = pool.prox(zeta, self.rho, x0=W)
-            return
-        steps = options.local_steps
-        state.W[some] = pool.local_update(
-            W,
-            steps if np.ndim(steps) == 0 else np.asarray(steps)[some],
-            self.rates[some],
-            options.optimizer,
-            options.batch_size,
-            center=zeta,
-            rho=self.rho,
-            monotone=options.step_size is None
-            and options.optimizer == "sgd"
-            and options.batch_size is None,
-            kept=True,
-        )
+            models = who.pool.prox(zeta, self.rho, x0=W)
+        else:
+            steps = options.local_steps
+            models = who.pool.local_update(
+                W,
+                steps if np.ndim(steps) == 0 else np.asarray(steps)[who.index],
+                self.rates[who.index],
+                options.optimizer,
+                options.batch_size,
+                center=zeta,
+                rho=self.rho,
+                monotone=options.step_size is None
+                and options.optimizer == "sgd"
+                and options.batch_size is None,
+                kept=True,
+            )
+        state.W[who.index] = models
+        self.participants += len(who.members)
+        return None if who is self.draw.everyone else who.members
 
     def _check_size(self, k):
         """Stop where the models diverge: nothing that follows would mean anything."""
@@ -342,24 +330,18 @@ class _Rounds:
     def _record(self, k, rounds):
         """Ask all clients for their objectives, write the history, decide whether to stop."""
         check, options = self._look(), self.options
-        old = self.last.labels if k > 1 else None
-        same = old is not None and np.array_equal(old, check.labels)
-        self.settled = self.settled + rounds if same else 0
+        old = None if self.last is None else self.last.labels
+        self.settled = rounds_stable(self.settled, old, check.labels, rounds)
         self.last = check
-        up, down = self.pool.ledger.since_mark()
-        row = (
-            k,
-            check.objective,
-            check.lagrangian,
-            check.residual,
-            check.theta_residual,
-            check.labels.max() + 1,
-            self.participants,
-            up,
-            down,
+        self.history.add(
+            round=k,
+            objective=check.objective,
+            lagrangian=check.lagrangian,
+            residual=check.residual,
+            theta_residual=check.theta_residual,
+            n_clusters=check.labels.max() + 1,
+            participants=self.participants,
         )
-        for name, value in zip(self.COLUMNS, row, strict=True):
-            self.history[name].append(value)
         self.participants = 0
         if options.verbose:
             print(
@@ -430,7 +412,7 @@ class _Rounds:
             params=W.copy(),
             objective=check.objective,
             n_iter=int(n_rounds),
-            history={name: np.array(column) for name, column in self.history.items()},
+            history=self.history.arrays(),
             converged=not shortfall,
             shortfall=shortfall,
             extra={
@@ -447,15 +429,23 @@ def _solve_apart(problem):
     value, g = problem.pool.objectives_gradients(W, dtype=np.float64)
     _, first, labels = np.unique(W, axis=0, return_index=True, return_inverse=True)
     objective, residual = float(value.sum()), rms(g) / problem.typical_slope()
-    up, down = problem.pool.ledger.since_mark()
-    row = (1, objective, objective, residual, 0.0, len(first), problem.n, up, down)
+    history = History(problem.pool.ledger, *COLUMNS)
+    history.add(
+        round=1,
+        objective=objective,
+        lagrangian=objective,
+        residual=residual,
+        theta_residual=0.0,
+        n_clusters=len(first),
+        participants=problem.n,
+    )
     return Result(
         cluster_params=W[first],
         labels=labels,
         params=W.copy(),
         objective=objective,
         n_iter=1,
-        history={n: np.array([v]) for n, v in zip(_Rounds.COLUMNS, row, strict=True)},
+        history=history.arrays(),
         extra={"residual": residual, "nu": 0.0, "rho": np.nan},
     )
 

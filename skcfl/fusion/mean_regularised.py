@@ -22,6 +22,7 @@ from sklearn.utils._param_validation import validate_params
 
 from ..federation.result import Result
 from ..penalties import SquaredL2
+from ..rounds.record import History
 from .options import LOOP
 
 __all__ = ["mean_regularised"]
@@ -81,7 +82,7 @@ class _MeanRegularised:
         else:
             self.mean, self.x = state[0].copy(), state[1].copy()
         self.n_evaluations = 0
-        self.history = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
+        self.history = History(self.pool.ledger, *self.COLUMNS)
         self.best = {"primal": np.inf, "dual": -np.inf}
 
     def run(self, tol, max_iter):
@@ -132,10 +133,13 @@ class _MeanRegularised:
         if dual > best["dual"] or "outflow" not in best:
             best.update(dual=dual, outflow=outflow)
         gap = best["gap"] = max(best["primal"] - best["dual"], 0.0)
-        up, down = self.pool.ledger.since_mark()
-        row = (self.n_evaluations, best["primal"], gap, n, n, up, down)
-        for column, entry in zip(self.history.values(), row, strict=True):
-            column.append(entry)
+        self.history.add(
+            round=self.n_evaluations,
+            objective=best["primal"],
+            gap=gap,
+            n_clusters=n,
+            participants=n,
+        )
         if self.verbose:
             print(
                 f"evaluation {self.n_evaluations}: objective {best['primal']:.9g}, gap {gap:.3g}"
@@ -151,7 +155,7 @@ class _MeanRegularised:
             params=best["W"],
             objective=best["primal"],
             n_iter=self.n_evaluations,
-            history={name: np.array(column) for name, column in self.history.items()},
+            history=self.history.arrays(),
             converged=converged,
             shortfall=""
             if converged

@@ -47,6 +47,7 @@ from ..numerics.by_cluster import mean_by_cluster
 from ..penalties import L2
 from ..rounds.alternate import Options, alternate
 from ..rounds.starts import NETWORK_STEP
+from ..rounds.stop import rounds_stable
 from .certified import _components
 from .options import LOOP
 from .primal_dual import _PrimalDual
@@ -209,7 +210,7 @@ class _InexactPrimalDual(_PrimalDual):
         super().__init__(problem, lam, tol, max_iter, ratio, relaxation, state, False, verbose)
         self.extras["residual"] = []
         self.scale = max(_rms(problem.slopes), 1e-300)
-        self.labels, self.since = None, 0
+        self.labels, self.stable = None, 0
         self.least, self.least_at, self.settled = np.inf, 0, False
 
     def _first_models(self):
@@ -241,8 +242,8 @@ class _InexactPrimalDual(_PrimalDual):
         edge /= max(_rms(np.linalg.norm(V, axis=1)), 1e-300)
         self.residual = float(max(node, edge))
         labels = _components(flows["zeros"], n) if self.watches else np.arange(n)
-        if self.labels is None or not np.array_equal(labels, self.labels):
-            self.since = k
+        last = self.history["round"][-1] if self.history["round"] else 0
+        self.stable = rounds_stable(self.stable, self.labels, labels, k - last)
         if node < FALL * self.least:
             self.least, self.least_at = node, k
         self.labels = labels
@@ -260,7 +261,7 @@ class _InexactPrimalDual(_PrimalDual):
             )
         if self.patience is not None:
             rest = node <= RESIDUAL or k - self.least_at >= self.patience
-            self.settled = k - self.since >= self.patience and edge <= RESIDUAL and rest
+            self.settled = self.stable >= self.patience and edge <= RESIDUAL and rest
         return self.residual <= self.tol or self.settled
 
     def _balance(self, move, move2, outflow):
@@ -275,14 +276,14 @@ class _InexactPrimalDual(_PrimalDual):
         if len(self.extras["ratio"]) < len(self.extras["messages"]):
             self.extras["ratio"].append(self.state.ratio)
         converged = self.residual <= self.tol or self.settled
-        history = {**self.history, **self.extras}
         return Result(
             cluster_params=mean_by_cluster(best["W"], labels),
             labels=labels,
             params=best["W"],
             objective=best["objective"],
             n_iter=n_iter,
-            history={name: np.array(column) for name, column in history.items()},
+            history=self.history.arrays()
+            | {name: np.array(column) for name, column in self.extras.items()},
             converged=converged,
             shortfall="" if converged else self._shortfall(),
             extra={
