@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import complete_graph, knn_graph
 from skcfl.models import LinearModel
 from skcfl.penalties import L2

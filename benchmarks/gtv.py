@@ -31,7 +31,7 @@ from skcfl.estimators._base_fusion import fastest
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import knn_graph, stochastic_block_model
 from skcfl.models import LinearModel
 from skcfl.penalties import L2

@@ -32,7 +32,7 @@ from skcfl import FedAvgRegressor, GTVRegressor, IFCARegressor, OracleClustersRe
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import chain_graph, stochastic_block_model
 from skcfl.models import LinearModel
 from skcfl.penalties import L2

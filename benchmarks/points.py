@@ -32,7 +32,7 @@ from skcfl import ConvexClustering
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.ama import ama
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import complete_graph, knn_graph
 from skcfl.models import Location
 from skcfl.penalties import L2

@@ -17,7 +17,8 @@ from ._checks import LEAST, MOST, about, real_array
 from ._groups import check_ids, encode
 from .exceptions import SingleClientWarning
 from .federation.inprocess import open_rows
-from .fusion.reduced import FusionProblem, outer_degrees
+from .fusion.problem import FusionProblem
+from .fusion.reduced import outer_degrees
 from .fusion.theorems import (
     ClusteringConstants,
     PartitionCertificate,

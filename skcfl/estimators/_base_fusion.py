@@ -8,7 +8,6 @@ and differ in the graph ``w`` and the penalty ``phi``; a method is a subclass of
 and three classes with its defaults.
 """
 
-import inspect
 import warnings
 from functools import partial
 from numbers import Integral, Real
@@ -18,43 +17,26 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE
 from ..base import BaseFederated
-from ..federation.result import Result
 from ..fusion.admm import admm
 from ..fusion.bic_search import LamSearch
-from ..fusion.mean_regularised import is_mean_regularised, mean_regularised
-from ..fusion.path import fusion_path, lam_grid
-from ..fusion.pdmm import pdmm
-from ..fusion.primal_dual import primal_dual
-from ..fusion.reduced import FusionProblem, compare_own_models, lam_max_bounds
+from ..fusion.path import fusion_path
+from ..fusion.problem import SOLVERS, FusionProblem
+from ..fusion.reduced import lam_max_bounds
 from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, Family, Judge, ModelSearch
-from ..fusion.theorems import gap_of, proved_apart
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
-from ..numerics.by_cluster import mean_by_cluster
-from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty
-from ..rounds.alone import solve_local
-from ..rounds.polish import solve_pooled
 from ._lam_choice import LamChoiceMixin, warn_no_rows
 
 __all__ = ["Fusion", "FusionMixin"]
 
-SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
-# What a solver is told by the parameters of the estimator.
-_TOLD = {"problem", "lam", "tol", "max_iter", "state", "verbose", "rng", "certify"}
 # Values of lam that a search begins with, and how far beyond the bound everything is fused.
 N_LAMS, BEYOND = 10, 1.01
 # Numbers of an edge array of the complete graph beyond which "auto" compares neighbours only, but
 # for the squared penalty, which needs no such arrays.
 MAX_COMPLETE = 1_000_000
-# Rows that shrinkage is worth, a parameter, where the neighbours of a client are looked for.
-SHRINKAGE = 0.3
 # Parameters of all clients from which a search makes partitions on sparse graphs exact.
 LARGE_PROBLEM = 5000
-# Nodes of a sparse graph beyond which messages along its edges are cheaper than the linear systems
-# of the ADMM, by the figures of benchmarks/gtv.py.
-LARGE_GRAPH = 1500
-
 # How the texts on lam begin.
 LAM = """\
             "auto" or float
@@ -145,7 +127,7 @@ class FusionMixin:
         state = None
         if lam == 0.0 or problem.n == 1:
             # Nothing to compare: with one client any lam gives it its own model.
-            result = self._solve_apart(problem)
+            result = problem.own_models(run)
         else:
             warm = getattr(self, "warm_start", False)
             key = (run.func, groups, problem.d, problem.graph)
@@ -158,6 +140,11 @@ class FusionMixin:
 
     def _best_partition(self, problem):
         """The lam of the best partition by the information criterion, and the search."""
+        if not problem.exact:
+            raise ValueError(
+                f"criterion='bic' needs a convex problem, which that of {problem.pool.model_name} "
+                "is not. Use criterion='held_out'."
+            )
         if not problem.penalty.norm:
             raise ValueError(
                 "criterion='bic' compares the clusters that different lam give, but the penalty "
@@ -166,10 +153,10 @@ class FusionMixin:
         solve, max_iter = self._searcher(problem)
         search = LamSearch(problem, partial(solve, problem), self.verbose, max_iter)
         lam, result, state = search.run()
+        run = self._solver(problem)
         if lam == 0.0:
-            result = self._solve_apart(problem)
+            result = problem.own_models(run)
         else:
-            run = self._solver(problem)
             if solve.func is not run.func:
                 result, state = run(problem, lam)  # a state means nothing to another solver
             elif not (result.converged and result.extra["partition_certified"]):
@@ -179,7 +166,7 @@ class FusionMixin:
 
     def _searcher(self, problem):
         """The fastest solver, which goes along the path, and its iterations for a lam."""
-        solve = fastest(problem)
+        solve = problem.solver()
         iterations = 300 if solve is admm else 600
         return partial(solve, tol=self.tol), min(iterations, self.max_iter)
 
@@ -197,37 +184,20 @@ class FusionMixin:
 
         def solve(lam, state):
             if lam == 0.0 or problem.n == 1:
-                return self._solve_apart(problem), None
-            return run(problem, lam, state=state)
+                return problem.own_models(run), None
+            result, state = run(problem, lam, state=state)
+            # What is trained starts anew at each, as fits do.
+            return result, state if problem.exact else None
 
-        refit = partial(self._refit, problem) if getattr(self, "refit", False) is True else None
-        return fusion_path(problem, lams, solve, refit)
-
-    def _solve_apart(self, problem):
-        """Each client's own model, the solution at lam = 0."""
-        return _solve_apart(problem)
-
-    def _refit(self, problem, labels, theta):
-        """Each cluster's model on the pooled rows of its clients."""
-        return solve_pooled(problem.pool, labels, theta)[0]
-
-    def _solve_at(self, problem, lam):
-        """Result at a given lam."""
-        if lam == 0.0 or problem.n == 1:
-            return self._solve_apart(problem)
-        return self._solver(problem)(problem, lam)[0]
-
-    def _lam_grid(self, problem, n_lams, ratio=None, rough=False):
-        """Values of lam for a path."""
-        return lam_grid(problem, n_lams, ratio, rough)
-
-    def _lam_bounds(self, problem):
-        """Bounds of the lam where everything fuses."""
-        return lam_max_bounds(problem)
+        refits = getattr(self, "refit", False) is True
+        return fusion_path(problem, lams, solve, problem.refit if refits else None)
 
 
 class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     """Base of the fusion methods of clients."""
+
+    # The problem of local models without second derivatives, where they are taken.
+    _trained_problem = None
 
     _parameter_constraints = {
         "graph": [
@@ -327,10 +297,9 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             warn_no_rows()
             return self._choose_partition(pool, groups)
         families, problems = self._families(pool, groups, N_LAMS)
-        judge = self._held_out(pool)
-        search = ModelSearch(
-            families, judge, self._alphas(pool), pool.second_order, self.n_jobs, self.verbose
-        )
+        judge = self._held_out(problems[0])
+        exact, alphas = problems[0].exact, self._alphas(pool)
+        search = ModelSearch(families, judge, alphas, exact, self.n_jobs, self.verbose)
         search.run(pool.ledger)
         return self._fit_best(pool, groups, problems, search)
 
@@ -397,37 +366,33 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             problem = make(pool)
             norm = problem.penalty.norm
             refits = (False, True) if self.refit == "auto" else (self.refit is True,)
-            given = (
-                lams if lams is not None else self._lam_grid(problem, n_lams, ratio, rough=True)
-            )
+            given = lams if lams is not None else problem.grid(n_lams, ratio, rough=True)
             families.append(
                 Family(
                     name={"graph": _named(graph), "penalty": _named(penalty)},
                     problem=make,
                     solve=self._roughly,
-                    refit=self._refit,
+                    refit=lambda problem, labels, theta: problem.refit(labels, theta),
                     refits=refits if norm else refits[:1],
                     lams=given,
-                    fused=self._fused_from(problem, given) if lams is None else np.inf,
+                    fused=problem.fused_from(given) if lams is None else np.inf,
                     grows=lams is None,
-                    refines=pool.second_order,
+                    refines=problem.exact,
                 )
             )
             problems.append(problem)
         return families, problems
 
-    def _fused_from(self, problem, lams):
-        """The value of a grid from which on everything is fused."""
-        return float(lams[-1]) if problem.penalty.norm and lams[-1] > 0.0 else np.inf
-
     def _roughly(self, problem, lam, state):
         """Result and state at a lam, as accurate as a search needs; infinity fuses everything."""
-        if lam == 0.0:
-            return self._solve_apart(problem), None
-        if np.isinf(lam):
-            return _solve_fused(problem), None
         run = self._solver(problem)
-        known = inspect.signature(run.func).parameters
+        if lam == 0.0:
+            return problem.own_models(run), None
+        if np.isinf(lam):
+            return problem.fused(), None
+        if not problem.exact:
+            # What is trained is judged as it is fitted, and starts anew.
+            return run(problem, lam)[0], None
         rough = {
             "tol": max(self.tol, SEARCH_TOL),
             "max_iter": min(self.max_iter, SEARCH_ITERATIONS),
@@ -435,23 +400,29 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         }
         # Partitions need no proof before one is chosen, but where clients are many it saves
         # iterations: along a path the next is proved at once.
-        if "contraction" in known:
+        if "contraction" in run.func.options:
             large = problem.n * problem.d > LARGE_PROBLEM and not problem.graph.is_complete
             rough["contraction"] = large and run.keywords.get("contraction", True)
-        if "certify" in known:
+        if "certify" in run.func.told:
             rough["certify"] = False
         return run(problem, lam, state=state, **rough)
 
     def _problem(self, pool, groups, graph=None, penalty=None):
         """The fusion problem of these clients."""
-        if not pool.second_order:
+        kind, graph = self._problem_class(pool), self._make_graph(pool, groups, graph)
+        return kind(pool, graph, self._make_penalty(penalty))
+
+    def _problem_class(self, pool):
+        """The kind of problem that these local models pose."""
+        if pool.second_order:
+            return FusionProblem
+        if self._trained_problem is None:
             raise ValueError(
                 f"{type(self).__name__} needs a local model with a convex objective and exact "
                 f"proximal points, got {pool.model_name}. Use a linear model, or another method: "
                 "GTV with graph='complete' has the same penalty and takes networks."
             )
-        graph = self._make_graph(pool, groups, graph)
-        return FusionProblem(pool, graph, self._make_penalty(penalty))
+        return self._trained_problem
 
     def _make_penalty(self, penalty=None):
         """The penalty, "l2" where it is left open and nothing competes."""
@@ -467,37 +438,26 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             fusion_params=result.params,
         )
         if refit:
-            theta = self._refit(problem, result.labels, result.cluster_params)
+            theta = problem.refit(result.labels, result.cluster_params)
             result.cluster_params, result.params = theta, None
         return result
 
     def _solver(self, problem):
         """The solver with all its options, to be called with the problem and lam."""
-        solve = self._algorithm(problem)
+        solve = problem.solver(self.solver)
         name, options = solve.__name__, self.solver_options or {}
-        known = inspect.signature(solve).parameters
-        unknown = set(options) - (set(known) - _TOLD)
+        unknown = set(options) - solve.options
         if unknown:
             raise ValueError(
                 f"solver_options has {sorted(unknown)}, which solver={name!r} does not know; its "
-                f"options are {sorted(set(known) - _TOLD)}."
+                f"options are {sorted(solve.options)}."
             )
-        told = {"tol": self.tol, "max_iter": self.max_iter, "verbose": self.verbose}
-        if "certify" in known:
-            told["certify"] = True
-        if "rng" in known:
-            told["rng"] = problem.pool.random_state
+        told = {"certify": True, "rng": problem.pool.random_state}
+        told = {parameter: value for parameter, value in told.items() if parameter in solve.told}
+        told.update(tol=self.tol, max_iter=self.max_iter, verbose=self.verbose)
         return partial(solve, **told, **options)
 
-    def _algorithm(self, problem):
-        """The solver that is asked for."""
-        return fastest(problem) if self.solver == "auto" else SOLVERS[self.solver]
-
     # ------------------------------------------------------------------------------ graph
-
-    def _neighbourhood(self, pool):
-        """Where clients lie, for the graph of nearest neighbours."""
-        return _neighbourhood(pool)
 
     def _make_graph(self, pool, groups, graph=None):
         """The graph of the clients, in the order of their sorted ids."""
@@ -505,7 +465,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         if isinstance(graph, str):
             if graph in ("auto", "complete") or n == 1:
                 return complete_graph(n)
-            return knn_graph(self._neighbourhood(pool), connected=True)
+            return knn_graph(self._problem_class(pool).neighbourhood(pool), connected=True)
         if is_network(graph):
             graph = _aligned(graph, groups)
         graph = as_graph(graph)
@@ -515,14 +475,6 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                 "a client, in the order of the sorted ids, np.unique(groups)."
             )
         return graph
-
-
-def fastest(problem):
-    """The solver for such a problem, by what was measured."""
-    if is_mean_regularised(problem):
-        return mean_regularised
-    graph = problem.graph
-    return primal_dual if graph.n_nodes > LARGE_GRAPH and not graph.is_complete else admm
 
 
 def is_network(graph):
@@ -559,27 +511,6 @@ def _aligned(network, groups):
     return networkx.to_scipy_sparse_array(network, nodelist=list(order), dtype=float)
 
 
-def _neighbourhood(pool):
-    """Where clients lie, for the graph of nearest neighbours: (n_clients, n_params).
-
-    Their local models, drawn to the common one as if by some rows more, because with few rows
-    they are mostly noise; in coordinates in which the length of a difference is what it does to
-    the predictions, so that the units of the features do not matter.
-    """
-    n, p = pool.n_clients, pool.n_params
-    together = np.zeros(n, dtype=np.intp)
-    common, _, _ = solve_pooled(pool, together, np.zeros((1, p)))
-    curvature = np.maximum(pool.spectrum()[2], 1e-12)
-    typical = np.exp(np.log(curvature).mean())
-    rows = np.maximum(pool.client_weights, 1e-12)
-    W = pool.prox(np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
-    W = pool.centre(W)
-    if p > MAX_DENSE:
-        return W
-    values, vectors = np.linalg.eigh(pool.hessians(common, together)[0])
-    return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-
-
 def _same_graph(a, b):
     if a is b:
         return True
@@ -602,28 +533,3 @@ def _named(value):
         )
         return names[type(value)] if plain else repr(value)
     return "given"
-
-
-def _solve_fused(problem):
-    """One model for all that paths of edges join, every client counting once."""
-    labels, ones = problem.graph.components(), np.ones(problem.n)
-    theta = mean_by_cluster(problem.local_models(), labels)
-    theta = solve_pooled(problem.pool, labels, theta, ones)[0]
-    return Result(cluster_params=theta, labels=labels, params=theta[labels])
-
-
-def _solve_apart(problem):
-    """Each client's own model, the solution at lam = 0."""
-    result = solve_local(problem.pool)
-    W = problem.extend(result.cluster_params)
-    own = compare_own_models(problem, W)
-    labels, certified = own.labels, bool(own.decided and proved_apart(problem, own.labels))
-    theta = W[np.unique(labels, return_index=True)[1]]
-    W = theta[labels]
-    result.cluster_params, result.labels, result.params = theta, labels, W
-    result.objective = problem.primal(W, 0.0)
-    outflow = np.zeros_like(W)
-    gap = gap_of(problem, 0.0, W, outflow)
-    result.history = {"objective": np.array([result.objective]), "gap": np.array([gap])}
-    result.extra = {"dual_gap": gap, "dual_coef": outflow, "partition_certified": certified}
-    return result

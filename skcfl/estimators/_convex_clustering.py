@@ -11,7 +11,7 @@ from .._checks import POSITIVE
 from .._docs import document
 from ..fusion.admm import admm
 from ..fusion.ama import ama
-from ..fusion.reduced import FusionProblem
+from ..fusion.problem import FusionProblem
 from ..graphs import Graph, complete_graph, knn_graph
 from ..models import Location
 from ..penalties import L2

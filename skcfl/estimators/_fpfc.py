@@ -219,7 +219,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         if self.criterion == "held_out" and Judge.can_judge(pool):
             problem = self._problem(pool)
             family = self._family(problem, problem.grid(N_LAMS), grows=True)
-            judge = self._held_out(pool)
+            judge = self._held_out(problem)
             search = ModelSearch(
                 [family], judge, self._alphas(pool), pool.second_order, self.n_jobs, self.verbose
             )
@@ -428,14 +428,6 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             converged=np.array([r.converged for r in results]),
             n_iter=np.array([r.n_iter for r in results]),
         )
-
-    def _lam_grid(self, problem, n_lams, ratio=None):
-        """Values of lam for a path."""
-        return problem.grid(n_lams, ratio)
-
-    def _lam_bounds(self, problem):
-        """Bounds of the lam from which equal models of all clients are stationary."""
-        return problem.bounds()
 
 
 @document

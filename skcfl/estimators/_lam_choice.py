@@ -57,11 +57,11 @@ class LamChoiceMixin:
             values tried, "lam", ascending, "n_clusters" and "criterion" at each.""",
     }
 
-    def _held_out(self, pool):
+    def _held_out(self, problem):
         """Rows held out inside the clients: the same in every fit unless seeds are asked for."""
-        return Judge(
-            pool, check_random_state(0) if self.random_state is None else pool.random_state
-        )
+        pool = problem.pool
+        rng = check_random_state(0) if self.random_state is None else pool.random_state
+        return Judge(pool, rng, problem.exact)
 
     def _alphas(self, pool):
         """Local penalties that compete, the one of the search of lam first; none to choose: []."""

@@ -18,7 +18,7 @@ __all__ = ["FusionCV", "LamCV"]
 class LamCV:
     """What methods that choose lam by cross-validation have in common.
 
-    A subclass has ``_problem(pool, ...)``, ``_path(problem, lams)`` and ``_lam_grid``.
+    A subclass has ``_problem(pool, ...)`` and ``_path(problem, lams)``.
     """
 
     _parameter_constraints = {

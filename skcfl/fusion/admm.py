@@ -35,12 +35,11 @@ are balanced, so that the primal and the dual residual of each split are of one 
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.utils._param_validation import validate_params
 
 from ..graphs.edges import require_edges
 from ..numerics.conjugate_gradients import conjugate_gradients
 from .certified import CHECK_EVERY, FIRST_CHECK, MAX_SPLITS, SETTLED, CertifiedLoop
-from .options import LOOP
+from .options import solver
 
 __all__ = ["admm"]
 
@@ -69,7 +68,7 @@ class FusionState:
     labels: np.ndarray | None = None  # the partition, where it was exact
 
 
-@validate_params(LOOP, prefer_skip_nested_validation=True)
+@solver({"contraction": ["boolean"]}, told={"certify": ["boolean"]})
 def admm(
     problem,
     lam,

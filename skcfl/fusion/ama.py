@@ -41,11 +41,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
-from sklearn.utils._param_validation import validate_params
 
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
-from .options import LOOP
+from .options import solver
 from .reduced import contract
 
 __all__ = ["ama"]
@@ -97,7 +96,7 @@ class AMAState:
     converged: bool = False
 
 
-@validate_params(LOOP, prefer_skip_nested_validation=True)
+@solver({"contraction": ["boolean"]})
 def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True, verbose=0):
     """Solve convex clustering of points on a sparse graph.
 

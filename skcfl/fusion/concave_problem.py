@@ -12,7 +12,8 @@ from ..graphs.edges import require_edges, square_tiles
 from ..penalties import L2
 from ..rounds.alternate import Options, alternate
 from ..rounds.polish import solve_pooled
-from .reduced import FusionProblem, lam_max_bounds
+from .problem import FusionProblem
+from .reduced import lam_max_bounds
 
 # Strength of the penalty in units of the clients' curvature; where clients have fewer rows than
 # parameters, in units of what is left of it on the way from the common model.

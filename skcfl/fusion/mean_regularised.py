@@ -18,12 +18,11 @@ dual is ``u_ij = (s_i - s_j) / N``, which gives the bound
 
 import numpy as np
 from scipy.optimize import minimize
-from sklearn.utils._param_validation import validate_params
 
 from ..federation.result import Result
 from ..penalties import SquaredL2
 from ..rounds.record import History
-from .options import LOOP
+from .options import solver
 
 __all__ = ["mean_regularised"]
 
@@ -38,7 +37,7 @@ def is_mean_regularised(problem):
     return plain and problem.graph.is_complete and problem.n > 1
 
 
-@validate_params(LOOP, prefer_skip_nested_validation=True)
+@solver(best_for=is_mean_regularised)
 def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, verbose=0):
     """Solve a fusion problem with a squared penalty on the complete graph.
 

@@ -64,12 +64,12 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST, POSITIVE, Count
 from ..graphs.edges import EdgeList, Tile, require_edges
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
-from .options import LOOP
+from .options import solver
 
 __all__ = ["pdmm"]
 
@@ -99,9 +99,8 @@ class PDMMState:
     lam: float
 
 
-@validate_params(
+@solver(
     {
-        **LOOP,
         "rho": [POSITIVE, None],
         "eta": [Interval(Real, 0, MOST, closed="both"), None],
         "tau": [POSITIVE],
@@ -109,10 +108,10 @@ class PDMMState:
         "participation": [Interval(Real, 0, 1, closed="right")],
         "dual_sampling": [StrOptions({"ends", "independent"})],
         "skip_zeros": ["boolean"],
-        "rng": ["random_state"],
+        "contraction": ["boolean"],
         "check_every": [Count(), None],
     },
-    prefer_skip_nested_validation=True,
+    told={"rng": ["random_state"]},
 )
 def pdmm(
     problem,

@@ -64,18 +64,20 @@ from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, validate_params
+from sklearn.utils._param_validation import Interval
 
 from .._checks import POSITIVE
 from ..graphs.edges import require_edges
 from .certified import CHECK_EVERY, SETTLED, CertifiedLoop
-from .options import LOOP
+from .options import solver
 
 __all__ = ["primal_dual"]
 
 RELAXATION = 1.7
 # The ratio changes by at most 2 ** (MEMORY ** changes), where moves differ by more than BALANCE.
 BALANCE, MEMORY = 2.0, 0.93
+# Nodes of a sparse graph beyond which this is the fastest solver, by benchmarks/gtv.py.
+LARGE_GRAPH = 1500
 # Radius of the ball on which the residual gap holds, in norms of the largest model.
 BALL = 2.0
 
@@ -90,13 +92,19 @@ class PrimalDualState:
     lam: float
 
 
-@validate_params(
+def _is_large(problem):
+    """Whether messages along edges are cheaper than the linear systems of the ADMM."""
+    graph = problem.graph
+    return graph.n_nodes > LARGE_GRAPH and not graph.is_complete
+
+
+@solver(
     {
-        **LOOP,
         "ratio": [POSITIVE, None],
         "relaxation": [Interval(Real, 0, 2, closed="neither")],
+        "contraction": ["boolean"],
     },
-    prefer_skip_nested_validation=True,
+    best_for=_is_large,
 )
 def primal_dual(
     problem,

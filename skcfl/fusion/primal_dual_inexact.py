@@ -38,7 +38,7 @@ exact solver.
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, validate_params
+from sklearn.utils._param_validation import Interval
 
 from .._checks import MOST, POSITIVE, Count
 from ..federation.result import Result
@@ -49,9 +49,9 @@ from ..rounds.alternate import Options, alternate
 from ..rounds.starts import NETWORK_STEP
 from ..rounds.stop import rounds_stable
 from .certified import _components
-from .options import LOOP
+from .options import solver
 from .primal_dual import _PrimalDual
-from .reduced import FusionProblem
+from .problem import FusionProblem
 
 __all__ = ["primal_dual_inexact"]
 
@@ -64,8 +64,10 @@ STRENGTH = 0.3
 RESIDUAL, PATIENCE, FALL = 0.01, 30, 0.95
 # Training of a cluster's network on its clients' rows.
 ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": NETWORK_STEP}
-# The grid of lam: decades and values.  Share of the rows that judge.
+# The grid of lam: decades, and values that a search begins with at most.
 DECADES, N_LAMS = 3.0, 7
+# Steps of Adam after which the networks of clients are compared, from one start.
+TRAINING = {"steps": 100, "step_size": 0.005, "optimizer": "adam"}
 
 
 class NetworkProblem(FusionProblem):
@@ -79,6 +81,8 @@ class NetworkProblem(FusionProblem):
         The model that all clients start from, drawn if not given.  Networks have many minimisers
         of equal value; differences of two say nothing unless both come from one start.
     """
+
+    exact = False
 
     def __init__(self, pool, graph, penalty, start=None):
         super().__init__(pool, graph, penalty)
@@ -95,7 +99,7 @@ class NetworkProblem(FusionProblem):
         """The problem without edges, of which lam = 0 leaves nothing."""
         return NetworkProblem(self.pool, Graph(self.n, [], []), L2(), self.common)
 
-    def grid(self, n_lams=N_LAMS, ratio=None):
+    def grid(self, n_lams=N_LAMS, ratio=None, rough=False):
         """Values of lam, ascending; a single 0 with one client.
 
         At the largest the flows along the edges of a typical node can outweigh its gradient at
@@ -104,10 +108,41 @@ class NetworkProblem(FusionProblem):
         degrees = self.graph.degrees()
         if self.n == 1 or not degrees.any():
             return np.zeros(1)
+        n_lams = min(n_lams, N_LAMS) if rough else n_lams
         with_rows = self.slopes[~self.pool.without_rows]
         upper = float(np.median(with_rows) / np.median(degrees[degrees > 0]))
         lower = upper * (10.0**-DECADES if ratio is None else ratio)
         return np.array([upper]) if n_lams == 1 else np.geomspace(lower, upper, n_lams)
+
+    def bounds(self):
+        """Not known."""
+        raise ValueError(
+            "lam_max is known of convex problems, and that of "
+            f"{self.pool.model_name} is not. lam_path has a grid of values for it."
+        )
+
+    def fused_from(self, lams):
+        """Not known: infinite."""
+        return np.inf
+
+    def own_models(self, solve):
+        """Each client's own model, trained."""
+        return solve(self, 0.0)[0]
+
+    def solver(self, name="auto"):
+        """Networks have one solver."""
+        if name not in ("auto", "primal_dual"):
+            raise ValueError(
+                f"solver={name!r} needs exact proximal points, which {self.pool.model_name} does "
+                "not have. Use solver='primal_dual'."
+            )
+        return primal_dual_inexact
+
+    @staticmethod
+    def neighbourhood(pool):
+        """Where clients lie, for the graph of nearest neighbours: their models after training."""
+        start = np.tile(pool.start(), (pool.n_clients, 1))
+        return pool.local_update(start, **TRAINING).astype(float)
 
     def refit(self, labels, theta):
         """Each cluster's network, trained further in rounds of model averaging.
@@ -124,17 +159,15 @@ class NetworkProblem(FusionProblem):
         return out
 
 
-@validate_params(
+@solver(
     {
-        **LOOP,
-        "lam": [Interval(Real, 0, MOST, closed="both")],
         "ratio": [POSITIVE, None],
         "relaxation": [Interval(Real, 0, 2, closed="neither")],
         "local_steps": [Count()],
         "step_size": [POSITIVE],
         "n_iter_no_change": [Count(), None],
     },
-    prefer_skip_nested_validation=True,
+    told={"lam": [Interval(Real, 0, MOST, closed="both")]},
 )
 def primal_dual_inexact(
     problem,

@@ -95,6 +95,8 @@ class Judge:
         The federation.
     rng : RandomState
         Source of the deal.
+    exact : bool, default=True
+        Whether models are solved for; fewer folds judge those that are trained.
 
     Attributes
     ----------
@@ -107,9 +109,9 @@ class Judge:
     #: The units whose losses vary, for standard errors.
     units = "clients"
 
-    def __init__(self, pool, rng):
+    def __init__(self, pool, rng, exact=True):
         n = pool.n_clients
-        if not pool.second_order:
+        if not exact:
             n_folds, used = NETWORK_FOLDS, 1
         elif n <= FEW:
             n_folds = used = FEW_FOLDS

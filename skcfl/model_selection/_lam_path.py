@@ -77,7 +77,7 @@ def lam_max(est, X, y=None, groups=None, sample_weight=None):
     True
     """
     _, problem = _problem(est, X, y, groups, sample_weight)
-    return est._lam_bounds(problem)
+    return problem.bounds()
 
 
 @dataclass
@@ -225,7 +225,7 @@ def lam_path(
     """
     task, problem = _problem(est, X, y, groups, sample_weight)
     if lams is None:
-        lams = est._lam_grid(problem, n_lams, lam_min_ratio)
+        lams = problem.grid(n_lams, lam_min_ratio)
     else:
         lams = check_lams(lams)
     path = est._path(problem, lams)
@@ -292,7 +292,7 @@ def warn_path(path, est):
 
 def _problem(est, X, y, groups, sample_weight):
     """What a fit of these rows would be about, and the fusion problem."""
-    if not hasattr(est, "_lam_grid"):
+    if not hasattr(est, "_path"):
         raise TypeError(
             "est must be an estimator with a fusion penalty, such as ConvexClusteredFLRegressor, "
             f"got {est!r}. Of a Pipeline, pass the last step and transformed rows."

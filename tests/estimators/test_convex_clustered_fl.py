@@ -31,7 +31,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.bic_search import LamSearch, log_partitions
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.model_selection import ClientKFold
 from skcfl.models import LinearModel, Location

@@ -460,12 +460,10 @@ def test_solvers_agree(penalty):
 
 
 def test_auto_passes_messages_on_large_sparse_graphs(monkeypatch):
-    import skcfl.estimators._base_fusion as fusion
-
     X, y, groups = sensors()
     gtv = GTVRegressor(0.05, **PLAIN, graph=CHAIN, nodes=NAMES)
     assert "messages" not in gtv.fit(X, y, groups=groups).history_
-    monkeypatch.setattr(fusion, "LARGE_GRAPH", 5)
+    monkeypatch.setattr("skcfl.fusion.primal_dual.LARGE_GRAPH", 5)
     assert gtv.fit(X, y, groups=groups).history_["messages"].sum() > 0
     assert_array_equal(gtv.labels_, GROUPS)
     assert "messages" not in clone(gtv).set_params(graph="complete").fit(X, y, groups).history_

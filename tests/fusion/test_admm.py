@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skcfl.fusion.admm import admm
-from skcfl.fusion.reduced import FusionProblem, lam_max_bounds
+from skcfl.fusion.problem import FusionProblem
+from skcfl.fusion.reduced import lam_max_bounds
 from skcfl.graphs import Graph, complete_graph, knn_graph
 from skcfl.penalties import L1, L2, SquaredL2
 

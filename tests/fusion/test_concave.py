@@ -11,7 +11,7 @@ from skcfl.fusion.admm import admm
 from skcfl.fusion.concave import FPFCOptions, fpfc, gap_threshold
 from skcfl.fusion.concave_path import FPFCSearch
 from skcfl.fusion.concave_problem import FPFCProblem
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import complete_graph
 from skcfl.models import LinearModel
 from skcfl.numerics.by_cluster import mean_by_cluster

@@ -8,7 +8,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.mean_regularised import mean_regularised
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import complete_graph
 from skcfl.models import LinearModel
 from skcfl.penalties import SquaredL2

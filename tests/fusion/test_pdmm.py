@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.pdmm import pdmm
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import Graph, complete_graph, knn_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L1, L2, SquaredL2

@@ -7,7 +7,7 @@ import pytest
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.models import LinearModel
 from skcfl.penalties import L1, L2, SquaredL2

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import currently_in_test_context, reject
 
 from skcfl.federation.inprocess import open_rows
-from skcfl.fusion.reduced import FusionProblem
+from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import Graph, complete_graph, from_adjacency, knn_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L2

@@ -719,7 +719,7 @@ def solver_targets():
     from skcfl.fusion.mean_regularised import mean_regularised
     from skcfl.fusion.pdmm import pdmm
     from skcfl.fusion.primal_dual import primal_dual
-    from skcfl.fusion.reduced import FusionProblem
+    from skcfl.fusion.problem import FusionProblem
 
     X, y, groups = rows("regressor")
     codes = np.unique(groups, return_inverse=True)[1]

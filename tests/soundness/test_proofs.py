@@ -28,7 +28,8 @@ from skcfl.fusion.admm import admm
 from skcfl.fusion.flows import flow_values
 from skcfl.fusion.pdmm import pdmm
 from skcfl.fusion.primal_dual import primal_dual
-from skcfl.fusion.reduced import FusionProblem, contract, lam_max_bounds
+from skcfl.fusion.problem import FusionProblem
+from skcfl.fusion.reduced import contract, lam_max_bounds
 from skcfl.fusion.theorems import certify, gap_of, theorem_bounds
 from skcfl.graphs import Graph, complete_graph
 from skcfl.models import LinearModel, Location

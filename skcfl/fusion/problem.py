@@ -1,0 +1,329 @@
+"""The problem of fusion: clients, a graph and a penalty, and what is computed of them once.
+
+    minimise  sum_i f_i(x_i) + lam sum_{i<j} w_ij phi(x_i - x_j)
+
+A kind of problem knows its local models, the values of lam that matter, how clusters are refitted
+and which solvers suit: :class:`FusionProblem` is the convex one,
+:class:`~skcfl.fusion.primal_dual_inexact.NetworkProblem` that of models that are trained,
+:class:`~skcfl.fusion.concave_problem.FPFCProblem` that with a concave penalty.
+"""
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import splu
+
+from ..federation.result import Result
+from ..graphs.edges import EdgeList, edge_blocks
+from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.newton import MAX_DENSE
+from ..rounds.alone import solve_local
+from ..rounds.polish import solve_pooled
+from .admm import admm
+from .flows import EPS
+from .mean_regularised import mean_regularised
+from .path import lam_grid
+from .pdmm import pdmm
+from .primal_dual import primal_dual
+from .reduced import compare_own_models, lam_max_bounds
+from .theorems import gap_of, proved_apart
+
+SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
+# Rows that shrinkage is worth, a parameter, where the neighbours of a client are looked for.
+SHRINKAGE = 0.3
+
+
+class FusionProblem:
+    """A pool, a graph and a penalty: what all solvers of fusion problems share.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    graph : Graph
+        Whose models are compared.
+    penalty : Penalty
+        How.
+    """
+
+    #: Whether clients solve their problems to the end: what has gaps, exact clusters and paths.
+    exact = True
+
+    def __init__(self, pool, graph, penalty):
+        self.pool, self.graph, self.penalty = pool, graph, penalty
+        self.n, self.d = pool.n_clients, pool.n_params
+        self.blocks = edge_blocks(graph, self.d)
+        self.at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
+        self._local, self._idle = None, None
+        self._curvatures = self._mean_curvature = None
+
+    def objectives(self, X):
+        """Clients' objectives at their models, in double precision."""
+        return self.pool.objectives_gradients(X, dtype=np.float64)[0]
+
+    def local_models(self):
+        """Each client's own minimiser, computed once."""
+        if self._local is None:
+            self._local = self.extend(self.pool.solve()[0])
+        return self._local
+
+    def extend(self, W):
+        """Models of clients without rows: the weighted means of their neighbours' models."""
+        if self.pool.without_rows.any():
+            W[self.pool.without_rows] = 0.0
+            idle, solve = self._idle_laplacian()
+            if self.graph.is_complete:
+                W[idle] = solve(np.tile(self.graph.weight * W.sum(axis=0), (len(idle), 1)))
+            else:
+                W[idle] = solve(self.graph.adjacency()[idle] @ W)
+        return W
+
+    def _idle_laplacian(self):
+        """Clients without rows that paths join to others, inverse of their Laplacian block."""
+        if self._idle is None:
+            graph, without = self.graph, self.pool.without_rows
+            parts = graph.components()
+            anchored = np.bincount(parts, ~without)[parts] > 0
+            idle = np.flatnonzero(without & anchored)
+            n, m = self.n, len(idle)
+            if not m:
+                self._idle = idle, np.copy
+            elif graph.is_complete:
+                self._idle = idle, lambda b: (b + b.sum(axis=0) / (n - m)) / (graph.weight * n)
+            else:
+                L = sparse.csc_array(graph.laplacian()[idle][:, idle])
+                factor = splu(L)
+
+                def solve(b):
+                    x = factor.solve(b)
+                    return x + factor.solve(b - L @ x)
+
+                self._idle = idle, solve
+        return self._idle
+
+    def conserved(self, U, lam):
+        """Feasible flows near `U` that clients without rows only pass on.
+
+        The conjugate of a client without rows is finite at zero alone: what flows into it has
+        to flow out.  A potential on these clients takes the excess away, along the edges in
+        proportion to their weights; then all flows are scaled back to what edges can carry.
+
+        Parameters
+        ----------
+        U : list of ndarray
+            Flows, block by block.
+        lam : float
+            Weight of the penalty.
+
+        Returns
+        -------
+        divergence : ndarray of shape (n, d)
+            Net outflows of the nodes.
+        conjugate : float
+            Of the penalty, zero for norms.
+        left : ndarray of shape (n,)
+            What rounding leaves of the outflows of clients without rows, given as zero.
+        """
+        penalty = self.penalty
+        outflow, potential = np.zeros((2, self.d, self.n))
+        for block, u in zip(self.blocks, U, strict=True):
+            block.add_divergence(u, outflow)
+        idle, solve = self._idle_laplacian()
+        potential[:, idle] = solve(outflow.T[idle]).T
+        flows, load = [], 1.0
+        for block, u in zip(self.blocks, U, strict=True):
+            u = u - block.weights * block.difference(potential)
+            flows.append(u)
+            if penalty.norm and u.size:
+                load = max(load, float((penalty.dual_norm(u) / (lam * block.weights)).max()))
+        outflow, conjugate = np.zeros((self.d, self.n)), 0.0
+        for block, u in zip(self.blocks, flows, strict=True):
+            block.add_divergence(u / load, outflow)
+            if not penalty.norm:
+                conjugate += block.total(penalty.conjugate(u, lam * block.weights))
+        left = np.zeros(self.n)
+        left[idle] = np.linalg.norm(outflow[:, idle], axis=0)
+        outflow[:, idle] = 0.0
+        return outflow.T, conjugate, left
+
+    def curvatures(self):
+        """Curvature of the clients' objectives, as the pool's, asked for once."""
+        if self._curvatures is None:
+            self._curvatures = self.pool.spectrum()
+        return self._curvatures
+
+    def curvature(self):
+        """Geometric mean over clients of their mean curvatures: the scale of rho.
+
+        Clients without any, as those without rows, follow the others and have no say.
+        """
+        if self._mean_curvature is None:
+            mean = self.curvatures()[2]
+            largest = mean.max(initial=0.0)
+            mean = mean[mean > 1e-12 * largest] if largest > 0.0 else np.ones(1)
+            self._mean_curvature = float(np.exp(np.log(mean).mean()))
+        return self._mean_curvature
+
+    def fusion(self, X):
+        """``sum_e w_e phi(x_i - x_j)``, block by block."""
+        XT = np.ascontiguousarray(np.asarray(X, dtype=float).T)
+        return sum(
+            block.total(block.weights * self.penalty.value(block.difference(XT)))
+            for block in self.blocks
+        )
+
+    def primal(self, X, lam):
+        """The objective.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Models of the clients.
+        lam : float
+            Weight of the penalty.
+
+        Returns
+        -------
+        value : float
+        """
+        value = float(self.objectives(X).sum())
+        return value + (lam * self.fusion(X) if lam else 0.0)
+
+    def rounding(self, X, lam, crossing=None, *, origin=0.0, enough=0.0):
+        """Bound of the rounding of a gap at models `X`, but for that of the conjugates.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Models of the clients.
+        lam : float
+            Weight of the penalty.
+        crossing : ndarray of shape (n,) or callable, default=None
+            Sums of the lengths of the flows at every node, of which the outflows are sums: these
+            are not those of any flow exactly.  By default what the edges can carry.
+        origin : ndarray of shape (d,), default=0
+            From where the dual objective measures the models.
+        enough : float
+            Below this a bound by what the edges can carry will do.
+
+        Returns
+        -------
+        rounding : float
+        """
+        graph = self.graph
+        total = float(self.pool.rounding(X).sum())
+        if not lam or not graph.n_edges:
+            return total
+        # Of the sum, and of flows that are too large by as much.
+        total += EPS * (2.0 * self.d + 80.0 + np.log2(graph.n_edges)) * lam * self.fusion(X)
+        away = np.linalg.norm(X - origin, axis=1)
+        away *= EPS * (graph.degrees(weighted=False) + 8.0)
+        most = total + float(away @ (lam * graph.degrees()))
+        if crossing is None or most <= enough:
+            return most
+        return min(most, total + float(away @ (crossing() if callable(crossing) else crossing)))
+
+    def crossing(self, U):
+        """Sums of the lengths of flows at every node, block by block, (n,)."""
+        total = np.zeros((1, self.n))
+        for block, u in zip(self.blocks, U, strict=True):
+            size = np.linalg.norm(u, axis=0)
+            if isinstance(block, EdgeList):
+                total[0] += np.bincount(block.heads, size, self.n)
+                total[0] += np.bincount(block.tails, size, self.n)
+            else:
+                total[0, block.rows] += size.sum(axis=1)
+                if not block.diagonal:
+                    total[0, block.columns] += size.sum(axis=0)
+        return total[0]
+
+    def tolerance(self, value, tol):
+        """Largest duality gap that a relative tolerance allows.
+
+        Parameters
+        ----------
+        value : float
+            The objective.
+        tol : float
+            The tolerance, relative to it.
+
+        Returns
+        -------
+        gap : float
+        """
+        return tol * max(abs(value), 1e-6 * self.at_zero)
+
+    # ------------------------------------------------------------------------------ over lam
+
+    def grid(self, n_lams, ratio=None, rough=False):
+        """Values of lam for a path, see :func:`skcfl.fusion.path.lam_grid`."""
+        return lam_grid(self, n_lams, ratio, rough)
+
+    def bounds(self):
+        """Bounds of the lam where everything fuses."""
+        return lam_max_bounds(self)
+
+    def fused_from(self, lams):
+        """The value of a grid from which on everything is fused, infinite where nothing is."""
+        return float(lams[-1]) if self.penalty.norm and lams[-1] > 0.0 else np.inf
+
+    def own_models(self, solve):
+        """Each client's own model, the solution at lam = 0, as a Result.
+
+        Parameters
+        ----------
+        solve : callable
+            A solver with its options, for those that have no exact solution.
+        """
+        result = solve_local(self.pool)
+        W = self.extend(result.cluster_params)
+        own = compare_own_models(self, W)
+        labels, certified = own.labels, bool(own.decided and proved_apart(self, own.labels))
+        theta = W[np.unique(labels, return_index=True)[1]]
+        W = theta[labels]
+        result.cluster_params, result.labels, result.params = theta, labels, W
+        result.objective = self.primal(W, 0.0)
+        outflow = np.zeros_like(W)
+        gap = gap_of(self, 0.0, W, outflow)
+        result.history = {"objective": np.array([result.objective]), "gap": np.array([gap])}
+        result.extra = {"dual_gap": gap, "dual_coef": outflow, "partition_certified": certified}
+        return result
+
+    def fused(self):
+        """One model for all that paths of edges join, every client counting once, as a Result."""
+        labels, ones = self.graph.components(), np.ones(self.n)
+        theta = mean_by_cluster(self.local_models(), labels)
+        theta = solve_pooled(self.pool, labels, theta, ones)[0]
+        return Result(cluster_params=theta, labels=labels, params=theta[labels])
+
+    def refit(self, labels, theta):
+        """Each cluster's model on the pooled rows of its clients."""
+        return solve_pooled(self.pool, labels, theta)[0]
+
+    # ------------------------------------------------------------------------------ solvers
+
+    def solver(self, name="auto"):
+        """The solver of a name; the fastest for such a problem, by what was measured."""
+        if name != "auto":
+            return SOLVERS[name]
+        return next(s for s in (mean_regularised, primal_dual, admm) if s.best_for(self))
+
+    @staticmethod
+    def neighbourhood(pool):
+        """Where clients lie, for the graph of nearest neighbours: (n_clients, n_params).
+
+        Their local models, drawn to the common one as if by some rows more, because with few rows
+        they are mostly noise; in coordinates in which the length of a difference is what it does
+        to the predictions, so that the units of the features do not matter.
+        """
+        n, p = pool.n_clients, pool.n_params
+        together = np.zeros(n, dtype=np.intp)
+        common, _, _ = solve_pooled(pool, together, np.zeros((1, p)))
+        curvature = np.maximum(pool.spectrum()[2], 1e-12)
+        typical = np.exp(np.log(curvature).mean())
+        rows = np.maximum(pool.client_weights, 1e-12)
+        W = pool.prox(np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
+        W = pool.centre(W)
+        if p > MAX_DENSE:
+            return W
+        values, vectors = np.linalg.eigh(pool.hessians(common, together)[0])
+        return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
