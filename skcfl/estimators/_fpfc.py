@@ -15,10 +15,11 @@ from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
 from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
-from ..fusion.concave_problem import FPFCProblem
+from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
 from ..fusion.path import FusionPath
 from ..fusion.search import Family, Judge, ModelSearch
 from ..penalties import CONCAVE, PENALTIES
+from ..rounds.starts import NETWORK_STEP
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._lam_choice import LamChoiceMixin, warn_no_rows
@@ -31,8 +32,6 @@ N_LAMS, BEYOND, MAX_BEYOND = 12, 1.5, 12
 SEARCH_TOL, SEARCH_PATIENCE = 1e-3, 10
 # Most rounds at full participation.
 MAX_ROUNDS = 500
-# Step of Adam, the optimiser of networks.
-NETWORK_STEP = 0.005
 
 
 class _FPFC(LamChoiceMixin, BaseFederated):
@@ -221,7 +220,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             family = self._family(problem, problem.grid(N_LAMS), grows=True)
             judge = self._held_out(problem)
             search = ModelSearch(
-                [family], judge, self._alphas(pool), pool.second_order, self.n_jobs, self.verbose
+                [family], judge, self._alphas(pool), problem.exact, self.n_jobs, self.verbose
             )
             search.run(pool.ledger)
             return self._fit_best(problem, search)
@@ -251,7 +250,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             ),
             refits=(bool(self.refit),),
             lams=lams,
-            refines=problem.pool.second_order,
+            refines=problem.exact,
             fused=BEYOND * float(lams[-1]) if grows and lams[-1] > 0.0 else np.inf,
             grows=grows,
         )
@@ -260,7 +259,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         """Result at a lam, as accurate as a search needs; infinity fuses everything."""
         if np.isinf(lam):
             return problem.fused(), None
-        options = self._options(problem.pool)
+        options = self._options(problem)
         wait = options.n_iter_no_change
         options = replace(
             options,
@@ -307,14 +306,15 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         given = {"a": self.a, "xi": self.xi} if self.penalty in CONCAVE else {}
         penalty = kind(**{name: value for name, value in given.items() if value is not None})
         scale = None if self.penalty_scale == "auto" else float(self.penalty_scale)
-        return FPFCProblem(pool, penalty, scale, self._init(pool))
+        problem = FPFCProblem if pool.second_order else TrainedFPFCProblem
+        return problem(pool, penalty, scale, self._init(pool))
 
     def _runner(self, problem):
         """The solver, ``run(lam, state=None)``; every run draws the same participants."""
         pool = problem.pool
         seed = pool.random_state.randint(np.iinfo(np.int32).max)
         problem.rng = check_random_state(seed)
-        options = self._options(pool)
+        options = self._options(problem)
 
         def run(lam, state=None):
             pool.reseed(seed)
@@ -327,22 +327,20 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         state = getattr(self, "_warm", None) if self.warm_start else None
         return state if state is not None and state.W.shape == (problem.n, problem.d) else None
 
-    def _options(self, pool):
+    def _options(self, problem):
         """Options of the solver, none automatic but what depends on the problem."""
         exact = self.local_steps == "exact" if isinstance(self.local_steps, str) else False
-        if exact and not pool.second_order:
+        if exact and not problem.exact:
             raise ValueError(
                 f"local_steps='exact' needs a local model with exact proximal points, got "
-                f"{pool.model_name}. Give a number of steps."
+                f"{problem.pool.model_name}. Give a number of steps."
             )
-        optimizer = self.optimizer
-        if optimizer == "auto":
-            optimizer = "sgd" if pool.second_order else "adam"
+        optimizer = problem.optimizer if self.optimizer == "auto" else self.optimizer
         step_size = self.step_size
         if step_size == "auto":
-            step_size = None if pool.second_order and optimizer != "adam" else NETWORK_STEP
+            step_size = NETWORK_STEP if optimizer == "adam" else problem.step_size
         return FPFCOptions(
-            local_steps=None if exact else self._steps(pool.n_clients),
+            local_steps=None if exact else self._steps(problem.n),
             step_size=step_size,
             optimizer=optimizer,
             batch_size=self.batch_size,

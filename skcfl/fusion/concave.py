@@ -55,7 +55,7 @@ from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.exchange import Draw
 from ..rounds.record import History
 from ..rounds.stop import rounds_stable
-from .concave_problem import rms
+from .concave_problem import COLUMNS, rms
 
 __all__ = ["FPFCOptions", "fpfc"]
 
@@ -69,12 +69,6 @@ SETTLED, NOISY_SETTLED = 1e-3, 1e-2
 # Where differences are told from zero under a norm, as a fraction of their median at the start,
 # and what the fraction above then is: well below.
 FLOOR, NORM_SETTLED = 1e-3, 1e-4
-
-
-COLUMNS = (
-    *("round", "objective", "lagrangian", "residual", "theta_residual"),
-    *("n_clusters", "participants"),
-)
 
 
 @dataclass
@@ -164,7 +158,7 @@ def fpfc(problem, lam, options, rng, state=None):
         If the penalty's parameters are not valid, or rho is too small for it.
     """
     if lam == 0.0 or problem.n == 1:
-        return _solve_apart(problem), None
+        return problem.own_models(), None
     loop = _Rounds(problem, lam, options, rng, state)
     loop.run()
     return loop.result(), loop.state
@@ -358,7 +352,7 @@ class _Rounds:
 
     def _near(self):
         """Residual of theta at which a settled partition ends the rounds."""
-        if self.options.participation < 1.0 or not self.pool.second_order:
+        if self.options.participation < 1.0 or not self.problem.exact:
             return NOISY_SETTLED
         return SETTLED if self.problem.concave else NORM_SETTLED
 
@@ -421,33 +415,6 @@ class _Rounds:
                 "rho": float(self.rho),
             },
         )
-
-
-def _solve_apart(problem):
-    """Each client's own model, the solution at lam = 0 and with a single client."""
-    W = problem.local_models()
-    value, g = problem.pool.objectives_gradients(W, dtype=np.float64)
-    _, first, labels = np.unique(W, axis=0, return_index=True, return_inverse=True)
-    objective, residual = float(value.sum()), rms(g) / problem.typical_slope()
-    history = History(problem.pool.ledger, *COLUMNS)
-    history.add(
-        round=1,
-        objective=objective,
-        lagrangian=objective,
-        residual=residual,
-        theta_residual=0.0,
-        n_clusters=len(first),
-        participants=problem.n,
-    )
-    return Result(
-        cluster_params=W[first],
-        labels=labels,
-        params=W.copy(),
-        objective=objective,
-        n_iter=1,
-        history=history.arrays(),
-        extra={"residual": residual, "nu": 0.0, "rho": np.nan},
-    )
 
 
 def gap_threshold(heights, low, high):

@@ -22,7 +22,7 @@ class FPFCRefits(Refits):
 
     def models(self, labels):
         """Each cluster's model on its clients' pooled rows, (K, d)."""
-        if self.pool.second_order:
+        if self.problem.exact:
             return super().models(labels)
         local = self.problem.local_models()
         theta = mean_by_cluster(local, labels, self.share)

@@ -12,6 +12,8 @@ from ..graphs.edges import require_edges, square_tiles
 from ..penalties import L2
 from ..rounds.alternate import Options, alternate
 from ..rounds.polish import solve_pooled
+from ..rounds.record import History
+from ..rounds.starts import NETWORK_STEP
 from .problem import FusionProblem
 from .reduced import lam_max_bounds
 
@@ -24,12 +26,18 @@ AUGMENTED = 3.0
 # Rows that the common model is worth to a shrunken local one, a parameter.
 SHRINKAGE = 0.3
 # Local training of models without second derivatives: steps, and the rule of the steps.
-TRAINING = {"steps": 300, "step_size": 0.005, "optimizer": "adam"}
+TRAINING = {"steps": 300, "step_size": NETWORK_STEP, "optimizer": "adam"}
 # Pooled training of a cluster of such models.
-ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": 0.005}
+ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": NETWORK_STEP}
 # The grid of lam: its ends in units of the least and the largest distance over a; for norms, in
 # units of where all models are equal.
 GRID, NORM_GRID = (0.3, 1.05), (0.01, 1.01)
+
+
+COLUMNS = (
+    *("round", "objective", "lagrangian", "residual", "theta_residual"),
+    *("n_clusters", "participants"),
+)
 
 
 class FPFCProblem(FusionProblem):
@@ -47,6 +55,9 @@ class FPFCProblem(FusionProblem):
     init : {"auto", "local", "common"} or ndarray of shape (n_clients, n_params)
         The models that every lam starts from, :meth:`start`.
     """
+
+    #: Automatic rule of the local steps, and their length; None is by the curvature.
+    optimizer, step_size = "sgd", None
 
     def __init__(self, pool, penalty, strength=None, init="auto"):
         super().__init__(pool, complete_graph(pool.n_clients), penalty)
@@ -76,14 +87,12 @@ class FPFCProblem(FusionProblem):
         return self.penalty, self.strength * lam
 
     def curvature(self):
-        """Typical curvature of the clients' objectives, 1 where clients do not know it.
+        """Typical curvature of the clients' objectives.
 
         The geometric mean over the directions, unless that between the common model and the
         clients' own is larger: parameters that no row depends on, as of pixels that are always
         dark, have no curvature and no say.
         """
-        if not self.pool.second_order:
-            return 1.0
         if self._curvature is None:
             self._curvature = max(super().curvature(), self._secant(self.local_models()))
         return self._curvature
@@ -95,7 +104,7 @@ class FPFCProblem(FusionProblem):
         says, of which hardly any is left there: what counts is the way from the common model.
         """
         strength = STRENGTH * self.curvature()
-        if not self.pool.second_order or self.n == 1:
+        if self.n == 1:
             return strength
         few = self.pool.typical_size < self.pool.model.n_free
         factor = STRENGTH_FEW_ROWS if few else STRENGTH
@@ -120,13 +129,6 @@ class FPFCProblem(FusionProblem):
             self._spectrum = self.pool.spectrum()[0]
         return self._spectrum
 
-    def local_models(self):
-        """Each client's own minimiser; without second derivatives what training finds."""
-        if self._local is None and not self.pool.second_order:
-            start = np.tile(self.pool.start(), (self.n, 1))
-            self._local = self.pool.local_update(start, **TRAINING).astype(float)
-        return super().local_models()
-
     def start(self):
         """The models that every lam starts from, computed once."""
         if self._start is None:
@@ -134,7 +136,7 @@ class FPFCProblem(FusionProblem):
                 self._start = np.array(self.init, dtype=float)
             elif self.init == "common":
                 self._start = np.tile(self.pool.start().astype(float), (self.n, 1))
-            elif self.init == "auto" and self.pool.second_order and self.n > 1:
+            elif self.init == "auto" and self.n > 1:
                 self._start = self.shrunken_models()
             else:
                 self._start = self.local_models()
@@ -225,22 +227,78 @@ class FPFCProblem(FusionProblem):
         lower = lower if ratio is None else ratio * upper
         return np.array([upper]) if n_lams == 1 else np.geomspace(lower, upper, n_lams)
 
+    def own_models(self, solve=None):
+        """Each client's own model, the solution at lam = 0 and of a single client, as a Result."""
+        W = self.local_models()
+        value, g = self.pool.objectives_gradients(W, dtype=np.float64)
+        _, first, labels = np.unique(W, axis=0, return_index=True, return_inverse=True)
+        objective, residual = float(value.sum()), rms(g) / self.typical_slope()
+        history = History(self.pool.ledger, *COLUMNS)
+        history.add(
+            round=1,
+            objective=objective,
+            lagrangian=objective,
+            residual=residual,
+            theta_residual=0.0,
+            n_clusters=len(first),
+            participants=self.n,
+        )
+        return Result(
+            cluster_params=W[first],
+            labels=labels,
+            params=W.copy(),
+            objective=objective,
+            n_iter=1,
+            history=history.arrays(),
+            extra={"residual": residual, "nu": 0.0, "rho": np.nan},
+        )
+
     def fused(self):
         """Equal models of all clients, a stationary point where lam is large, as a Result."""
         labels = np.zeros(self.n, dtype=np.intp)
         theta = self.local_models().mean(axis=0, keepdims=True)
-        if self.pool.second_order:
-            theta = solve_pooled(self.pool, labels, theta, np.ones(self.n))[0]
+        theta = self._pooled(labels, theta, np.ones(self.n))
         return Result(cluster_params=theta, labels=labels, params=np.tile(theta, (self.n, 1)))
 
     def refit(self, labels, theta, rng):
-        """Each cluster's model fitted to its clients' pooled rows, from given ones.
+        """Each cluster's model fitted to its clients' pooled rows."""
+        return self._pooled(labels, theta)
 
-        Newton's method on the pooled problems where the model has second derivatives, else
-        rounds of model averaging within the clusters.
-        """
-        if self.pool.second_order:
-            return solve_pooled(self.pool, labels, theta)[0]
+    def _pooled(self, labels, theta, weights=None):
+        """Each cluster's minimiser."""
+        return solve_pooled(self.pool, labels, theta, weights)[0]
+
+
+class TrainedFPFCProblem(FPFCProblem):
+    """The same of local models without second derivatives, which are trained."""
+
+    exact = False
+    optimizer, step_size = "adam", NETWORK_STEP
+
+    def curvature(self):
+        """Not known: 1."""
+        return 1.0
+
+    def _automatic_strength(self):
+        return STRENGTH
+
+    def local_models(self):
+        """What training finds, from one start."""
+        if self._local is None:
+            start = np.tile(self.pool.start(), (self.n, 1))
+            self._local = self.pool.local_update(start, **TRAINING).astype(float)
+        return self._local
+
+    def shrunken_models(self):
+        """The local models as they are: nothing says how far to draw them."""
+        return self.local_models()
+
+    def _pooled(self, labels, theta, weights=None):
+        """The models as they are."""
+        return theta
+
+    def refit(self, labels, theta, rng):
+        """Each cluster's model, trained further in rounds of model averaging."""
         options = Options(**ROUNDS, polish=False)
         return alternate(self.pool, theta, options, rng, labels=labels).cluster_params
 
