@@ -217,9 +217,7 @@ class Judge:
 def _totals(pool, W, weights):
     """Mean losses of the clients' rows under their models, times weights."""
     with np.errstate(over="ignore", invalid="ignore"):
-        losses = pool.objectives(W).astype(float) - pool.penalties(W)
-        losses = np.where(weights > 0, weights * losses, 0.0)
-    return np.where(np.isnan(losses), np.inf, losses)
+        return np.where(weights > 0, weights * pool.own_losses(W), 0.0)
 
 
 class FoldsJudge:
