@@ -32,6 +32,9 @@ from .estimators import (
     OracleClusters,
     OracleClustersClassifier,
     OracleClustersRegressor,
+    PartialPooling,
+    PartialPoolingClassifier,
+    PartialPoolingRegressor,
 )
 from .exceptions import SingleClientWarning
 
@@ -69,5 +72,8 @@ __all__ = [
     "OracleClusters",
     "OracleClustersClassifier",
     "OracleClustersRegressor",
+    "PartialPooling",
+    "PartialPoolingClassifier",
+    "PartialPoolingRegressor",
     "SingleClientWarning",
 ]

@@ -20,9 +20,9 @@ PACKAGE = ROOT / "skcfl"
 # is a folder or a module of skcfl. Rooms of one floor may use each other, but never in a circle.
 LAYERS = (
     {"estimators"},
-    {"base", "_base_points", "certificates"},
+    {"base", "_base_points", "_base_posteriors", "certificates"},
     {"fusion"},
-    {"rounds"},
+    {"rounds", "pooling"},
     {"models"},
     {"federation", "penalties", "graphs"},
     {"numerics"},
@@ -45,11 +45,22 @@ BESIDE = {
     },
 }
 # Rooms of the server: they hold parameters and messages, never rows.
-SERVER_SIDE = {"estimators", "fusion", "rounds", "penalties", "graphs", "numerics"}
+SERVER_SIDE = {"estimators", "fusion", "rounds", "pooling", "penalties", "graphs", "numerics"}
+# Those that solve on a pool.
+SOLVERS = {"fusion", "rounds", "pooling", "certificates"}
 # What users call on rows before a fit, where they have them all: solvers never do.
 BEFORE_FIT = {("graphs", "kl_graph"), ("graphs", "kl_divergences")}
 # Units whose methods users do not call themselves.
-DEVELOPERS = {"models", "federation", "rounds", "fusion", "penalties", "graphs", "testing"}
+DEVELOPERS = {
+    "models",
+    "federation",
+    "rounds",
+    "fusion",
+    "pooling",
+    "penalties",
+    "graphs",
+    "testing",
+}
 # Slow to import and not needed to fit: only what draws or tests may import them, when it does.
 OPTIONAL = {"matplotlib", "pandas", "cvxpy", "networkx", "torch", "sphinx", "pytest"}
 
@@ -123,7 +134,7 @@ def test_imports_go_downwards(path):
         # The top may use what stands beside: a *CV class needs the splitter.
         allowed |= set(BESIDE) - {"inspection", "testing"} if unit == "estimators" else set()
         # What servers hold of the clients is a pool; models and kernels are none of theirs.
-        allowed -= {"models"} if unit in {"fusion", "rounds", "certificates"} else set()
+        allowed -= {"models"} if unit in SOLVERS else set()
     wrong = [
         f"line {line}: {unit} may not import {'skcfl itself' if target is None else target}"
         for line, target in internal_imports(path)
@@ -173,7 +184,9 @@ def test_rows_never_leave_the_client_side(path):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", modules_of({"fusion", "rounds", "certificates"}), ids=relative)
+@pytest.mark.parametrize(
+    "path", modules_of({"fusion", "rounds", "pooling", "certificates"}), ids=relative
+)
 def test_servers_know_the_pool_only(path):
     """Of the clients' side a server may use what a pool is made of, never blocks or folds."""
     inner = tuple(f"skcfl.federation.{name}." for name in ("blocks", "folds", "scaling"))

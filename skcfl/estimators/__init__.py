@@ -16,6 +16,11 @@ from ._gtv_cv import GTVClassifierCV, GTVRegressorCV
 from ._ifca import IFCA, IFCAClassifier, IFCARegressor
 from ._local_models import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
+from ._partial_pooling import (
+    PartialPooling,
+    PartialPoolingClassifier,
+    PartialPoolingRegressor,
+)
 
 __all__ = [
     "FPFC",
@@ -49,4 +54,7 @@ __all__ = [
     "OracleClusters",
     "OracleClustersClassifier",
     "OracleClustersRegressor",
+    "PartialPooling",
+    "PartialPoolingClassifier",
+    "PartialPoolingRegressor",
 ]

@@ -70,10 +70,7 @@ class _FPFCCV(LamCV, _FPFC):
     }
 
     def _solve(self, pool, folds):
-        values, judged = self._values(), self.criterion != "bic" and pool.n_clients > 1
-        if judged:
-            alphas, pool = self._alphas(pool)
-        problem = self._problem(pool)
+        problem, values = self._problem(pool), self._values()
         lams = problem.grid(self.n_lams, self.lam_min_ratio) if values is None else values
         if pool.n_clients == 1:
             # Any lam gives the client its own model.
@@ -88,7 +85,7 @@ class _FPFCCV(LamCV, _FPFC):
             result = found[best]
         else:
             family = self._family(problem, lams, grows=values is None)
-            judge = self._judge(pool, folds)
+            judge, alphas = self._judge(pool, folds), self._alphas(pool)
             search = ModelSearch([family], judge, alphas, False, self.n_jobs, self.verbose)
             search.run(pool.ledger)
             result = self._fit_best(problem, search)

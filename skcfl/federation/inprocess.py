@@ -10,18 +10,23 @@ from hashlib import blake2b
 import numpy as np
 from joblib import effective_n_jobs
 from scipy import sparse
+from scipy.special import logsumexp
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.matrices import sandwich
 from .blocks import make_blocks
 from .draws import mixed
-from .pool import ClientPool
+from .messages import CALLS
+from .pool import ClientPool, prior_covariance
 from .sites import Site
 from .training import descend, train
 
 # Multiplications of one call below which threads cost more than they save.
 PARALLEL_WORK = 2e8
+# Bytes of matrices of posteriors that are held at once for a part of a block.
+POSTERIOR_BYTES = 2**26
 
 
 class InProcessSite(Site):
@@ -332,6 +337,70 @@ class InProcessSite(Site):
         self._each(work, self.model.n_params)
         return {"spectrum": out}
 
+    # ----------------------------------------------------------------- partial pooling
+
+    def _posteriors_of(self, block, slots, theta, root, weights, dispersion):
+        """Pieces of a block: its clients, their posteriors, responsibilities and evidence."""
+        p = theta.shape[1]
+        size = max(int(POSTERIOR_BYTES // (8 * p * p * (2 * len(theta) + 4))), 1)
+        with np.errstate(divide="ignore"):
+            prior = np.log(weights)[:, None]
+        for first in range(0, len(slots), size):
+            some = slice(first, first + size)
+            part = block if len(slots) <= size else block.take(some)
+            n = self.client_weights[slots[some]]
+            start = part.cache.get("modes")
+            if start is not None and start.shape != (len(theta), len(n), p):
+                start = None
+            found = self.model.posteriors(part, n, theta, root, dispersion, start)
+            part.cache["modes"] = found.modes
+            joint = found.evidence + prior
+            evidence = logsumexp(joint, axis=0)
+            yield slots[some], found, np.exp(joint - evidence), evidence
+
+    def _posterior_sums(self, theta, root, weights, dispersion):
+        (K, p), parts = theta.shape, {}
+        shapes = (K,), (K, p), (1, *root.shape), (K, p), (K, p, p), (p,), (p, p), (), (), ()
+
+        def work(block, slots):
+            total = [np.zeros(shape) for shape in shapes]
+            for own, found, r, evidence in self._posteriors_of(
+                block, slots, theta, root, weights, dispersion
+            ):
+                n = self.client_weights[own]
+                sums = _sums_of(found, r, root, dispersion)
+                sums += evidence.sum(), n.sum()
+                total = [a + b for a, b in zip(total, sums, strict=True)]
+            parts[int(slots[0])] = total
+
+        self._each(work, K * p)
+        sums = [np.zeros(shape) for shape in shapes]
+        for key in sorted(parts):
+            sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
+        return dict(zip(CALLS["posterior_sums"].up, sums, strict=True))
+
+    def _posteriors(self, theta, root, weights, dispersion, dense):
+        p = theta.shape[1]
+        responsibilities = np.tile(weights, (self.n_clients, 1))
+        means = self._zeros(p) + weights @ theta
+        covariances = self._zeros(*((p, p) if dense else (p,)))
+        covariances[:] = prior_covariance(theta, root, weights, dispersion, dense)
+
+        def work(block, slots):
+            for own, found, r, _ in self._posteriors_of(
+                block, slots, theta, root, weights, dispersion
+            ):
+                responsibilities[own] = r.T
+                x = theta[:, None] + found.deviations
+                means[own], covariances[own] = _of_mixture(r, x, found.covariances, dense)
+
+        self._each(work, len(theta) * p)
+        return {
+            "responsibilities": responsibilities,
+            "means": means,
+            "covariances": covariances,
+        }
+
     # -------------------------------------------------------------------- other sites
 
     def subset(self, clients):
@@ -435,6 +504,59 @@ def open_rows(
     """Pool of clients of this process; arguments as of InProcessSite and ClientPool."""
     site = InProcessSite(model, X, y, codes, n_clients, sample_weight, n_jobs, block_bytes)
     return ClientPool(site, model, random_state, scaling)
+
+
+def _sums_of(found, r, root, dispersion):
+    """Sums over clients of posteriors with responsibilities r (K, c)."""
+    squares, pull, coupling, scatter = 0.0, 0.0, 0.0, 0.0
+    curvature = np.empty((len(r), *found.covariances[0].shape[1:]))
+    for k, own in enumerate(r):
+        u, A, H = found.modes[k], found.inner[k], found.curvatures[k]
+        c, p = u.shape
+        if k == 0 or H is not found.curvatures[k - 1]:
+            HV = np.matmul(H, found.covariances[k])
+            known = np.einsum("cii->c", HV)
+            # Curvature of the marginal likelihood in the prior's mean.
+            P = (H - np.matmul(HV, H)).reshape(c, -1)
+            inner = sandwich(root, H)
+            both = (inner * A).reshape(c, -1)
+        weighted = own[:, None] * u
+        if root.ndim == 1:
+            squares += own @ np.einsum("cii->ci", A) + (weighted * u).sum(axis=0)
+        else:
+            squares += (own @ A.reshape(c, -1)).reshape(p, p) + weighted.T @ u
+        # At a mode the rows pull with as much as the prior does.
+        pull += (weighted * (np.matmul(inner, u[:, :, None])[:, :, 0] + u)).sum(axis=0)
+        outer = u[:, :, None] * u[:, None, :] * inner
+        coupling += (own @ (both + outer.reshape(c, -1))).reshape(p, p)
+        curvature[k] = (own @ P).reshape(p, p)
+        scatter += own @ (2.0 * found.losses[k] + dispersion * known)
+    return (
+        r.sum(axis=1),
+        np.einsum("kc,kcp->kp", r, found.deviations),
+        squares[None],
+        -np.einsum("kc,kcp->kp", r, found.slopes),
+        curvature,
+        pull,
+        coupling,
+        scatter,
+    )
+
+
+def _of_mixture(r, x, V, dense):
+    """Means (c, p) and covariances of mixtures, (c, p, p) or their diagonals (c, p).
+
+    Of components with weights r (K, c), means x (K, c, p) and covariances V, K of (c, p, p).
+    """
+    mean = np.einsum("kc,kcp->cp", r, x)
+    total = 0.0
+    for k, own in enumerate(V):
+        away = x[k] - mean
+        if dense:
+            total = total + r[k][:, None, None] * (own + away[:, :, None] * away[:, None, :])
+        else:
+            total = total + r[k][:, None] * (np.einsum("cii->ci", own) + away**2)
+    return mean, total
 
 
 def _joined(parts, total):

@@ -88,6 +88,23 @@ def _two_vectors(sizes, arguments):
     return 2 * sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
 
 
+def _posterior_sums(sizes, arguments):
+    """Floats of priors down and, by component, sums of posteriors up."""
+    n, K, p = sizes["n"], sizes["K"], sizes["p"]
+    square = p * (p + 1) // 2
+    root = arguments["root"]
+    own = p if root.ndim == 1 else square
+    return n * (K * p + own + K + 1), n * (K * (1 + 2 * p + square) + own + p + square + 3)
+
+
+def _posteriors(sizes, arguments):
+    """Floats of priors down, and each client's posterior up."""
+    n, K, p = sizes["n"], sizes["K"], sizes["p"]
+    square = p * (p + 1) // 2
+    root = p if arguments["root"].ndim == 1 else square
+    return n * (K * p + root + K + 1), n * (K + p + (square if arguments["dense"] else p))
+
+
 def _is_free(*names):
     return frozenset(names)
 
@@ -140,6 +157,21 @@ CALLS = {
         {"theta": "K p", "box": "K p", "labels": "n", "dense": ""},
         {"rounding": "n p", "drift": "n", "floor": "K H"},
         count=_enclosures,
+    ),
+    "posterior_sums": Message(
+        {"theta": "K p", "root": "H", "weights": "K", "dispersion": ""},
+        {
+            **{"counts": "K", "deviations": "K p", "squares": "1 H", "slopes": "K p"},
+            **{"curvature": "K p p", "pull": "p", "coupling": "p p"},
+            **{"scatter": "", "evidence": "", "weight": ""},
+        },
+        count=_posterior_sums,
+        whole=False,
+    ),
+    "posteriors": Message(
+        {"theta": "K p", "root": "H", "weights": "K", "dispersion": "", "dense": ""},
+        {"responsibilities": "n K", "means": "n p", "covariances": "n H"},
+        count=_posteriors,
     ),
     "fingerprints": Message({"key": ""}, {"digests": "n 2"}, _is_free("key")),
     "spectrum": Message({}, {"spectrum": "n 3"}),

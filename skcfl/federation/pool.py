@@ -149,11 +149,8 @@ class ClientPool:
         pool._take(site)
         return pool
 
-    def _ask(self, call, arguments, shared=0, kept=(), later=False, whole=None):
-        """One exchange with the clients: answers by name, shapes checked, floats booked.
-
-        `whole` says whether the silent are asked again; None is what the table says.
-        """
+    def _ask(self, call, arguments, shared=0, kept=(), later=False):
+        """One exchange with the clients: answers by name, shapes checked, floats booked."""
         message = CALLS[call]
         answers = self._site.answer(call, arguments)
         answered = answers.pop("answered", None)
@@ -161,8 +158,7 @@ class ClientPool:
         check_answers(call, answers, sizes)
         down, up = count_floats(call, arguments, sizes, kept, later)
         self.ledger.book(down=down, up=up)
-        if whole is None:
-            whole = message.whole or (call == "prox" and arguments["x0"] is None)
+        whole = message.whole or (call == "prox" and arguments["x0"] is None)
         if answered is not None and whole:
             self._ask_again(call, arguments, answers, answered, shared)
         if answered is not None and answered.all():
@@ -170,7 +166,7 @@ class ClientPool:
         self.answered = answered
         self._presence.note(self._places, answered, whole)
         if answered is not None:
-            self._fill(call, arguments, answers, np.flatnonzero(~answered), whole)
+            self._fill(call, arguments, answers, np.flatnonzero(~answered))
         return tuple(answers[name] for name in message.up)
 
     def _ask_again(self, call, arguments, answers, answered, shared):
@@ -193,15 +189,14 @@ class ClientPool:
                     answers[name] = answers[name] + value
             answered[lost[back]] = True
 
-    def _fill(self, call, arguments, answers, lost, whole):
+    def _fill(self, call, arguments, answers, lost):
         """What the server takes for the answers of clients that gave none, in place.
 
-        Losses are not known, and count nothing where all were needed.  A client keeps its last
-        model; of one that never answered nothing is known, as of a client without rows.  All else
-        is zero, a client's share in a sum.
+        Losses are not known.  A client keeps its last model; of one that never answered nothing
+        is known, as of a client without rows.  All else is zero, a client's share in a sum.
         """
         if call in {"losses", "best_response"}:
-            answers["losses"][lost] = 0.0 if whole else np.nan
+            answers["losses"][lost] = np.nan
         elif call == "fingerprints":
             answers["digests"][lost] = np.nan
         elif call == "local_update":
@@ -217,6 +212,12 @@ class ClientPool:
             if call == "prox":
                 heard = self._presence.heard[self._places[lost]] & (start is not None)
                 answers["x"][lost[~heard]] = arguments["v"][lost[~heard]]
+        elif call == "posteriors":
+            # Nothing is known of them but the prior.
+            theta, weights = arguments["theta"], arguments["weights"]
+            answers["responsibilities"][lost] = weights
+            answers["means"][lost] = weights @ theta
+            answers["covariances"][lost] = prior_covariance(**arguments)
         elif call == "solve" and arguments["w0"] is not None:
             answers["w"][lost] = arguments["w0"][lost]
         elif call == "solve":
@@ -389,7 +390,7 @@ class ClientPool:
         """
         self._ask("assign", {"labels": labels})
 
-    def losses(self, theta, shared=0, whole=False):
+    def losses(self, theta, shared=0):
         """Mean loss of each client under each model, without the local penalty.
 
         Parameters
@@ -398,36 +399,13 @@ class ClientPool:
             Models.
         shared : int, default=0
             How many parameters all models have in common and are sent once.
-        whole : bool, default=False
-            Whether all are needed: those who are silent are asked again, and have losses of zero
-            if they stay silent, else NaN.
 
         Returns
         -------
         losses : ndarray of shape (n_clients, K)
         """
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
-        return self._ask("losses", {"theta": theta}, shared, whole=True if whole else None)[0]
-
-    def own_losses(self, w):
-        """Mean loss of each client under its own model, without the local penalty.
-
-        Parameters
-        ----------
-        w : ndarray of shape (n_clients, n_params)
-            One model a client.
-
-        Returns
-        -------
-        losses : ndarray of shape (n_clients,)
-            In double precision, infinity where it is no number; zero of clients without rows or
-            answer, all of whom were asked again.
-        """
-        losses = np.asarray(self.objectives(w), dtype=float) - self.penalties(w)
-        counted = self.client_weights > 0
-        if self.answered is not None:
-            counted &= self.answered
-        return np.where(counted, np.where(np.isnan(losses), np.inf, losses), 0.0)
+        return self._ask("losses", {"theta": theta}, shared)[0]
 
     def best_response(self, theta, fixed=None, shared=0):
         """Losses, best model and gradient at the best model, in one pass over the rows.
@@ -504,7 +482,6 @@ class ClientPool:
         monotone=False,
         kept=False,
         later=False,
-        whole=False,
     ):
         """Let every client train its model for some steps on its own rows.
 
@@ -534,8 +511,6 @@ class ClientPool:
         later : bool, default=False
             Whether clients keep the models, and send them when training is over
             (:meth:`collect`); what is returned is what they will send.
-        whole : bool, default=False
-            Whether those who are silent are asked again.
 
         Returns
         -------
@@ -563,9 +538,7 @@ class ClientPool:
             "draw": None if batch_size is None else self._seeds.next(),
             "monotone": monotone,
         }
-        told = ("w",) if kept else ()
-        again = True if whole else None
-        return self._ask("local_update", arguments, kept=told, later=later, whole=again)[0]
+        return self._ask("local_update", arguments, kept=("w",) if kept else (), later=later)[0]
 
     def collect(self):
         """Book the models that clients have kept, as they send them."""
@@ -809,6 +782,52 @@ class ClientPool:
             self._spectrum = np.ascontiguousarray(self._ask("spectrum", {})[0].T)
         return tuple(self._spectrum.copy())
 
+    # ----------------------------------------------------------------- partial pooling
+
+    def posterior_sums(self, theta, root, weights, dispersion):
+        """Sums of the clients' posteriors under normal priors that share a covariance ``L L'``.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Means of the priors.
+        root : ndarray of shape (n_params,) or (n_params, n_params)
+            L; one axis is its diagonal.
+        weights : ndarray of shape (K,)
+            Probabilities of the priors.
+        dispersion : float
+            phi: the density of a client's rows is ``exp(-n_i f_i / phi)`` but for a constant.
+
+        Returns
+        -------
+        sums : dict of str to ndarray
+            Over the clients that answer and have rows, with responsibilities ``r_ik``, modes
+            ``m_ik`` and posterior covariances ``V_ik``: "counts" (K,) of r; "deviations" (K, p) of
+            ``r (m - theta)``; "slopes" (K, p), the gradient of the log evidence in theta;
+            "curvature" (K, p, p), minus its second derivative; in the coordinates u of
+            ``x = theta + L u``, in sums over k too, "squares" (1, p, p), or with a diagonal root
+            their diagonal (1, p), of ``r E(u u')``, and "coupling" (p, p) and "pull" (p,), the
+            quadratic and the linear term in alpha of the expected loss at
+            ``x = theta + L diag(alpha) u``; "scatter", twice the expected sum of the rows'
+            losses; "evidence", the marginal log-likelihood; "weight", the total weight.
+        """
+        arguments = _prior(theta, root, weights, dispersion)
+        names = CALLS["posterior_sums"].up
+        return dict(zip(names, self._ask("posterior_sums", arguments), strict=True))
+
+    def posteriors(self, theta, root, weights, dispersion, dense=False):
+        """Each client's posterior; arguments as of :meth:`posterior_sums`.
+
+        Returns
+        -------
+        responsibilities : ndarray of shape (n_clients, K)
+        means : ndarray of shape (n_clients, n_params)
+        covariances : ndarray of shape (n_clients, n_params) or (n_clients, n_params, n_params)
+            Variances, or with `dense` covariances, between components too.
+        """
+        arguments = {**_prior(theta, root, weights, dispersion), "dense": dense}
+        return self._ask("posteriors", arguments)
+
     # -------------------------------------------------------------------- other pools
 
     def subset(self, clients):
@@ -917,6 +936,24 @@ class ClientPool:
     def layer_slices(self):
         """Slices of the parameter vector by layer name."""
         return self.model.layer_slices()
+
+
+def _prior(theta, root, weights, dispersion):
+    """Arguments of calls about posteriors."""
+    return {
+        "theta": np.ascontiguousarray(theta, dtype=float),
+        "root": np.asarray(root, dtype=float),
+        "weights": np.asarray(weights, dtype=float),
+        "dispersion": float(dispersion),
+    }
+
+
+def prior_covariance(theta, root, weights, dispersion, dense):
+    """Covariance of a client of which nothing is known, or its diagonal."""
+    covariance = np.diag(root**2) if root.ndim == 1 else root @ root.T
+    away = theta - weights @ theta
+    covariance = covariance + (weights[:, None] * away).T @ away
+    return covariance if dense else np.diag(covariance)
 
 
 def _least_curvature(free, size, penalty):

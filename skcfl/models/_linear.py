@@ -14,6 +14,7 @@ from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Wide
 from ._local_model import choose
 from ._plain import plain_linear
+from ._posteriors import PosteriorMixin
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 
 EPS = np.finfo(float).eps
@@ -30,7 +31,7 @@ MAX_ROWS, FREE = 512, 1e-6
 LANCZOS_TOL = 1e-3
 
 
-class LinearModel(SupervisedMixin, ConvexModel):
+class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
     r"""Linear local model: regression or classification, L2 penalty.
 
     Client i's objective is

@@ -12,6 +12,7 @@ class Logistic(ClassLoss):
 
     name = "log_loss"
     has_proba = True
+    is_likelihood = True
     max_curvature = 0.25
 
     @classmethod
@@ -65,6 +66,9 @@ class Logistic(ClassLoss):
     def project(self, a, y):
         return -np.clip(-a * y, 0.0, 1.0) * y
 
+    def log_constant(self, y, dispersion):
+        return np.zeros(y[..., 0, :].shape)
+
     def proba(self, z):
         """Class probabilities of raw predictions ``(n_rows, 1)``."""
         return np.column_stack([expit(-z[:, 0]), expit(z[:, 0])])
@@ -81,6 +85,7 @@ class Multinomial(ClassLoss):
 
     name = "log_loss"
     has_proba = True
+    is_likelihood = True
     coupled = True
     max_curvature = 0.5
 
@@ -157,6 +162,9 @@ class Multinomial(ClassLoss):
         p = np.maximum(a + own, 0.0)
         total = p.sum(axis=-2, keepdims=True)
         return np.where(total > 0, p / np.maximum(total, 1e-300), own) - own
+
+    def log_constant(self, y, dispersion):
+        return np.zeros(y[..., 0, :].shape)
 
     def proba(self, z):
         """Class probabilities of raw predictions ``(n_rows, C)``."""

@@ -46,6 +46,8 @@ class Loss:
         them changes nothing.
     grounded : bool
         Whether 0 is the least value, whatever the target.
+    is_likelihood : bool
+        Whether the loss over the dispersion is minus a log-density, up to :meth:`log_constant`.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class Loss:
     quadratic = False
     coupled = False
     grounded = True
+    is_likelihood = False
     max_curvature = np.inf
 
     @classmethod
@@ -200,6 +203,13 @@ class Loss:
             Mean loss of the constant.
         """
         return share if self.link == "identity" else 2.0 * share * around
+
+    def log_constant(self, y, dispersion):
+        """What is added to ``-value / dispersion`` for the log-density of a target: (..., n).
+
+        Of losses with ``is_likelihood``.
+        """
+        raise NotImplementedError
 
     def output(self, z):
         """Predicted targets of raw predictions ``(n_rows, C)``."""

@@ -1,7 +1,7 @@
 """Counts: the half deviance of Poisson's distribution."""
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import gammaln, xlogy
 from sklearn.linear_model import PoissonRegressor
 
 from .loss import Loss
@@ -14,6 +14,7 @@ class Poisson(Loss):
     link = "log"
     target_range = "non-negative"
     grounded = False
+    is_likelihood = True
 
     def value(self, z, y):
         with np.errstate(over="ignore"):
@@ -60,6 +61,9 @@ class Poisson(Loss):
     def typical_curvature(self, mean):
         # The curvature is the predicted mean.
         return np.maximum(1.0, mean)
+
+    def log_constant(self, y, dispersion):
+        return -gammaln(y[..., 0, :] + 1.0)
 
     def plain_linear(self, fit_intercept):
         estimator = PoissonRegressor(fit_intercept=fit_intercept)

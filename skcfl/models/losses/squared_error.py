@@ -11,6 +11,7 @@ class SquaredError(Loss):
     name = "squared_error"
     unknown_scale = True
     quadratic = True
+    is_likelihood = True
     max_curvature = 1.0
 
     def value(self, z, y):
@@ -33,3 +34,6 @@ class SquaredError(Loss):
 
     def project(self, a, y):
         return a
+
+    def log_constant(self, y, dispersion):
+        return np.full_like(y[..., 0, :], -0.5 * np.log(2.0 * np.pi * dispersion))

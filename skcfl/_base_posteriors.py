@@ -1,0 +1,159 @@
+"""Prediction of the methods that give each client a posterior of its parameters."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from ._groups import check_ids, locate
+from .base import BaseFederated
+
+__all__ = ["PosteriorPredictions"]
+
+# Bytes of the clients' covariances up to which they are kept for predict(return_std=True).
+MAX_COVARIANCES = 2**28
+# Bytes of covariances that a prediction with standard deviations gathers at once.
+CHUNK_BYTES = 2**23
+
+
+class PosteriorPredictions(BaseFederated):
+    """Base of the estimators whose clients have a posterior.
+
+    A fit sets ``_population``, what clients are like, and ``_covariances``, those of the clients'
+    parameters in the units of the pool, or None.
+    """
+
+    # ----------------------------------------------------------------------------- new clients
+
+    def _models_of(self, pool):
+        r, means, _ = pool.posteriors(*self._population.arguments)
+        return r.argmax(axis=1), pool.centre(means)
+
+    def adapt(self, X, y=None, groups=None):
+        """Copy of this estimator that also knows some new clients.
+
+        Each new client gets its posterior: the mean of the population, as far as its labelled
+        rows do not say otherwise. Nothing else changes, and this estimator stays as it is.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client; not with ``group_col``.
+
+        Returns
+        -------
+        adapted : estimator
+            With the new clients in ``groups_``, ``labels_``, ``responsibilities_``, ``params_``,
+            ``coef_`` and ``cluster_sizes_``.
+
+        Raises
+        ------
+        ValueError
+            If there are no ids, an id was seen in fit, or y is missing or holds a class not seen
+            in fit.
+        """
+        adapted = super().adapt(X, y, groups=groups)
+        pool, clients = self._new_clients(X, y, groups)
+        dense = self._covariances is not None
+        r, _, covariances = pool.posteriors(*self._population.arguments, dense=dense)
+        old, _ = locate(adapted.groups_, self.groups_)
+        new, _ = locate(adapted.groups_, clients)
+        order = np.argsort(np.concatenate([old, new]))
+        adapted.responsibilities_ = np.vstack([self.responsibilities_, r])[order]
+        if dense:
+            adapted._covariances = np.concatenate([self._covariances, covariances])[order]
+        return adapted
+
+    def assign(self, X, y=None, groups=None):
+        """Find the most probable cluster of each of some new clients.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
+            belong to one client.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_new_clients,)
+            In the order of ``np.unique(groups)``.
+
+        Raises
+        ------
+        ValueError
+            If y is missing, or holds a class not seen in fit.
+        """
+        check_is_fitted(self)
+        pool, _ = self._new_clients(X, y, groups)
+        return self._models_of(pool)[0]
+
+    # -------------------------------------------------------------------------------- predict
+
+    def predict(self, X, groups=None, return_std=False):
+        """Predict with each row's client's posterior mean.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+        return_std : bool, default=False
+            Whether to return standard deviations too, of squared error.
+
+        Returns
+        -------
+        y_pred : ndarray of shape (n_samples,)
+            Targets or class labels.
+        y_std : ndarray of shape (n_samples,)
+            Standard deviations of the targets: of the client's parameters given its rows, and of
+            the noise. Only with ``return_std=True``.
+
+        Raises
+        ------
+        ValueError
+            If ids are needed and missing, or not seen in fit under ``unseen="error"``, or if
+            there are no standard deviations: for other losses than squared error, and where the
+            clients' covariances would take more than 256 MB.
+        """
+        predicted = super().predict(X, groups=groups)
+        if not return_std:
+            return predicted
+        if self._covariances is None:
+            raise ValueError(
+                "return_std=True needs loss='squared_error', and clients whose covariances take "
+                f"no more than {MAX_COVARIANCES / 2**20:.0f} MB; got loss={self.model_.loss!r} "
+                f"with {len(self.groups_)} clients of {self.model_.n_params} parameters."
+            )
+        return predicted, np.sqrt(self._variances(X, groups))
+
+    def _variances(self, X, groups):
+        """Variances of the targets of rows."""
+        X, ids = self._take_ids(X, groups)
+        X = self._check_features(X, dtype=float)
+        positions = np.zeros(X.shape[0], dtype=np.intp)
+        if ids is not None:
+            positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
+        X = X if self._scaling is None else self._scaling.transform(X)
+        population = self._population
+        other = population.full_covariance()
+        if self.unseen == "average":
+            away = population.means - population.weights @ population.means
+            other = other + (population.weights[:, None] * away).T @ away
+        table = np.concatenate([self._covariances, other[None]])
+        out = np.empty(X.shape[0])
+        step = max(CHUNK_BYTES // (8 * table[0].size), 1)
+        for start in range(0, len(out), step):
+            rows = slice(start, start + step)
+            D = self.model_.design(X[rows])
+            D = D.toarray() if sparse.issparse(D) else D
+            V = table[positions[rows]]
+            out[rows] = np.einsum("rp,rp->r", np.matmul(V, D[:, :, None])[:, :, 0], D)
+        return np.maximum(out, 0.0) + self.dispersion_

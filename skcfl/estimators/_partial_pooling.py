@@ -1,0 +1,447 @@
+"""Partial pooling: random coefficients, in clusters or not."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from .._base_posteriors import MAX_COVARIANCES, PosteriorPredictions
+from .._checks import NOT_NEGATIVE, Count
+from .._docs import document
+from ..federation.result import Result
+from ..models import LinearModel
+from ..pooling.components import bic, fit_population
+from ..pooling.em import Options, mean_covariances
+from ..pooling.population import COVARIANCES
+from ._constructors import everyday_constructor
+from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+
+__all__ = ["PartialPooling", "PartialPoolingClassifier", "PartialPoolingRegressor"]
+
+
+class _PartialPooling(PosteriorPredictions):
+    _parameter_constraints = {
+        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "covariance": [StrOptions(set(COVARIANCES))],
+        "prior": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [NOT_NEGATIVE],
+        "n_init": [Count(1, 10**6)],
+    }
+
+    _doc_parameters = {
+        "n_clusters": """\
+            "auto" or int
+            Number of clusters. "auto" fits 1, 2, ... clusters until BIC has risen twice in a row
+            and keeps the number of least BIC; one cluster is a continuum of clients. Clusters
+            that are no client's most probable one are dropped. More clusters than clients is an
+            error.""",
+        "covariance": """\
+            {"diag", "full", "spherical"}
+            Covariance of the clients' parameters about their cluster's mean, which all clusters
+            have in common. "diag" has a variance for each parameter (of standardised features),
+            "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.""",
+        "prior": """\
+            "auto" or float
+            Variance of a normal prior of the slopes of the clusters' means (of standardised
+            features; intercepts are free). "auto" estimates it by empirical Bayes, one for each
+            cluster; ``numpy.inf`` is no prior, which is maximum likelihood.""",
+        "max_iter": """\
+            int
+            Largest number of exchanges with the clients of the fit of one number of clusters.
+            A ``ConvergenceWarning`` says so when it was not enough.""",
+        "tol": """\
+            float
+            The fit stops when the log-likelihood has gained less than ``tol`` a client in three
+            steps.""",
+        "n_init": """\
+            int
+            Starts of each number of clusters by k-means++ of the clients' posterior means,
+            besides those that split a cluster of the fit before. All are tried for some steps and
+            the best is fitted.""",
+        "unseen": """\
+            {"error", "average", "largest"}
+            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+            uses the mean of the population, ``mixture_weights_ @ cluster_params_``, which is what
+            the model expects of a new client; "largest" uses the mean of the cluster with most
+            clients. :meth:`adapt` gives a new client its posterior.""",
+    }
+    _doc_attributes = {
+        "alpha_": """\
+            float
+            0: the population takes the place of a local penalty.""",
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            Most probable cluster of each client, in the order of ``groups_``. Clusters are
+            numbered from 0 by decreasing number of clients, equal ones by their first client.""",
+        "coef_": """\
+            ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+            Posterior mean of each client's coefficients.""",
+        "cluster_coef_": """\
+            ndarray of shape (n_clusters_, n_features) or (n_clusters_, n_classes, n_features)
+            Coefficients of the clusters' means: fixed effects.""",
+        "covariance_": """\
+            ndarray of shape (n_params, n_params)
+            Covariance of the clients' parameters about their cluster's mean, in the units of
+            ``params_``: of each output the coefficients, then the intercept. Diagonal for
+            standardised features need not be diagonal here.""",
+        "mixture_weights_": """\
+            ndarray of shape (n_clusters_,)
+            Probabilities of the clusters.""",
+        "responsibilities_": """\
+            ndarray of shape (n_clients, n_clusters_)
+            Probabilities of each client's cluster, given its rows.""",
+        "dispersion_": """\
+            float
+            Variance of the noise for squared error, else 1.""",
+        "loglik_": """\
+            float
+            Marginal log-likelihood of the rows with all constants, in the units of y; Laplace's
+            approximation but for squared error.""",
+        "bic_": """\
+            float
+            Bayesian information criterion, the clients being the sample.""",
+        "bic_path_": """\
+            dict of str to ndarray
+            "n_clusters", "loglik", "bic" and "n_iter" of each number of clusters tried.""",
+        "standard_errors_": """\
+            ndarray of shape (n_clusters_, n_params)
+            Standard errors of ``cluster_params_``, given the covariance.""",
+        "prior_variance_": """\
+            ndarray of shape (n_clusters_,)
+            Variance of the prior of each cluster mean's slopes, of standardised features;
+            infinite without a prior.""",
+        "objective_": """\
+            float
+            Minus the log-likelihood, plus the penalty of the prior.""",
+        "history_": """\
+            dict of str to ndarray
+            "loglik" and "objective" after each step of the chosen fit.""",
+        "n_iter_": """\
+            int
+            Exchanges of the chosen fit.""",
+    }
+
+    def _solve(self, pool):
+        model = pool.model
+        if not getattr(model, "is_likelihood", False):
+            raise ValueError(
+                f"{type(self).__name__} needs a linear model with a loss that is a "
+                "log-likelihood: 'squared_error', 'log_loss' or 'poisson'; got "
+                f"{pool.model_name} with loss={getattr(model, 'loss', None)!r}."
+            )
+        if model.alpha_ != 0.0:
+            raise ValueError(
+                f"alpha must be 'auto' or 0: the prior is estimated; got alpha={model.alpha_:g}."
+            )
+        free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
+        free[:, model.n_features :] = True
+        options = Options(
+            max_iter=self.max_iter,
+            tol=self.tol,
+            prior=self.prior,
+            free=free.ravel(),
+            scale_known=not model.unknown_scale,
+            verbose=self.verbose,
+        )
+        fit, path = fit_population(pool, self.covariance, self.n_clusters, self.n_init, options)
+        return self._result(pool, fit, path, options)
+
+    def _result(self, pool, fit, path, options):
+        population, p = fit.population, pool.n_params
+        dense = self._keeps_covariances(pool)
+        r, means, covariances = pool.posteriors(*population.arguments, dense=dense)
+        labels = r.argmax(axis=1)
+        # Numbered as published: by size, then by the first client.
+        sizes = np.bincount(labels, minlength=population.n_clusters)
+        first = [np.argmax(labels == k) for k in range(population.n_clusters)]
+        order = np.lexsort((first, -sizes))
+        errors = mean_covariances(population, fit.sums)[order]
+        population = population.ordered(order)
+        to_user = pool.to_user(np.eye(p)).T
+        variances = np.einsum("pq,kqr,pr->kp", to_user, errors, to_user)
+        precision = population.precision[:, ~options.free].max(axis=1, initial=0.0)
+        with np.errstate(divide="ignore"):
+            prior_variance = 1.0 / precision
+        trail = np.array(fit.trail)
+        extra = {
+            "covariance": to_user @ population.full_covariance() @ to_user.T,
+            "mixture_weights": population.weights,
+            "responsibilities": r[:, order],
+            "dispersion": population.dispersion,
+            "loglik": fit.loglik,
+            "bic": bic(fit, pool, options),
+            "bic_path": path,
+            "standard_errors": np.sqrt(np.maximum(variances, 0.0)),
+            "prior_variance": prior_variance,
+            "state": (population, covariances if dense else None, pool.n_samples),
+        }
+        shortfall = ""
+        if not fit.converged:
+            shortfall = (
+                f"{type(self).__name__} stopped after max_iter={self.max_iter} exchanges while "
+                f"the log-likelihood still gained more than tol={self.tol} a client. Increase "
+                "max_iter, or tol."
+            )
+        return Result(
+            pool.centre(population.means),
+            np.argsort(order)[labels],
+            pool.centre(means),
+            objective=-fit.value,
+            n_iter=fit.n_iter,
+            history={"loglik": trail[:, 0], "objective": -trail[:, 1]},
+            converged=fit.converged,
+            shortfall=shortfall,
+            extra=extra,
+        )
+
+    def _keeps_covariances(self, pool):
+        """Whether each client's covariance is asked for, which predictions of means need."""
+        return pool.quadratic and 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
+
+    def _publish(self, header, pool, groups, classes, result):
+        state = result.extra.pop("state")
+        super()._publish(header, pool, groups, classes, result)
+        self._population, self._covariances, self._n_rows = state
+        # What is expected of a client of which nothing is known.
+        self._average_params = self.mixture_weights_ @ self.cluster_params_
+
+    # -------------------------------------------------------------------------------- summary
+
+    def summary(self):
+        """Table of the fit: means, their standard errors, and what differs between clients.
+
+        Returns
+        -------
+        text : str
+            As of lme4: standard deviations of the random effects, by parameter, then the fixed
+            effects of each cluster. In the user's units.
+        """
+        check_is_fitted(self)
+        model = self.model_
+        names = [*map(str, self.coef_names_), *["(Intercept)"] * bool(model.fit_intercept)]
+        if model.n_outputs > 1:
+            names = [f"{name} | {label}" for label in self.classes_ for name in names]
+        width = max(map(len, [*names, "(Intercept)"]))
+        rows = int(self._n_rows)
+        lines = [
+            f"{type(self).__name__}, loss {model.loss}, covariance {self.covariance}",
+            f"{rows} rows of {len(self.groups_)} clients, {self.n_clusters_} "
+            f"cluster{'s' if self.n_clusters_ > 1 else ''}",
+            f"log-likelihood {self.loglik_:.3f}   BIC {self.bic_:.3f}",
+            "",
+            "Random effects",
+            f"  {'':{width}}  {'Std. dev.':>12}",
+        ]
+        spread = np.sqrt(np.diag(self.covariance_))
+        lines += [f"  {n:{width}}  {s:12.5g}" for n, s in zip(names, spread, strict=True)]
+        if model.unknown_scale:
+            lines.append(f"  {'Residual':{width}}  {np.sqrt(self.dispersion_):12.5g}")
+        for k, (theta, errors) in enumerate(
+            zip(self.cluster_params_, self.standard_errors_, strict=True)
+        ):
+            lines += ["", "Fixed effects"]
+            if self.n_clusters_ > 1:
+                lines[-1] += (
+                    f" of cluster {k}: {self.cluster_sizes_[k]} clients, "
+                    f"weight {self.mixture_weights_[k]:.3f}"
+                )
+            lines.append(f"  {'':{width}}  {'Estimate':>12}  {'Std. error':>12}  {'z':>8}")
+            for name, value, error in zip(names, theta, errors, strict=True):
+                z = value / error if error > 0 else np.nan
+                lines.append(f"  {name:{width}}  {value:12.5g}  {error:12.5g}  {z:8.2f}")
+        return "\n".join(lines)
+
+
+@document
+class PartialPooling(GenericMixin, _PartialPooling):
+    """Partial pooling: each client has coefficients of its own, drawn from one population.
+
+    The population is normal, or of clusters that are normal about their means with one
+    covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is the
+    mixed model with all coefficients random, fitted by maximum likelihood (lme4's
+    ``y ~ x + (x | client)`` with ``covariance="full"``), exactly for squared error and by
+    Laplace's approximation for log loss and counts. Without variance it is one model for all, or
+    one for each cluster; with much of it, a model for each client. A client's prediction is by
+    its posterior mean, which takes from the others what its own rows do not tell.
+
+    The clients send sums of what they know: number, shifts, curvatures and scatter of their
+    posteriors. The clusters' means are found by generalised least squares, variances by
+    parameter-expanded and extrapolated EM, the number of clusters by BIC.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    PartialPoolingClassifier : The same with a linear classifier.
+    PartialPoolingRegressor : The same with a linear regressor.
+    ConvexClusteredFL : Crisp clusters, with proofs.
+
+    References
+    ----------
+    .. [1] G. Verbeke, E. Lesaffre. "A Linear Mixed-Effects Model with Heterogeneity in the
+       Random-Effects Population". Journal of the American Statistical Association, 1996.
+
+    Examples
+    --------
+    >>> from skcfl import PartialPooling
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> model = PartialPooling(random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> model.n_clusters_
+    3
+    """
+
+    def __init__(
+        self,
+        model=None,
+        n_clusters="auto",
+        *,
+        covariance="diag",
+        prior="auto",
+        max_iter=1000,
+        tol=1e-5,
+        n_init=3,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.n_clusters = n_clusters
+        self.covariance = covariance
+        self.prior = prior
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _local_model(self):
+        model = super()._local_model()
+        automatic = getattr(model, "alpha", None) == "auto"
+        return clone(model).set_params(alpha=0.0) if automatic else model
+
+
+class _Everyday:
+    """The local model is linear; the population takes the place of its penalty."""
+
+    def _local_model(self):
+        return LinearModel(
+            loss=self.loss,
+            alpha=0.0,
+            fit_intercept=self.fit_intercept,
+            standardize=self.standardize,
+            class_weight=getattr(self, "class_weight", None),
+        )
+
+
+def _without_alpha(mixin):
+    return {k: v for k, v in mixin._model_parameters.items() if k != "alpha"}
+
+
+class _Classifier(_Everyday, ClassifierMixin):
+    _model_parameters = _without_alpha(ClassifierMixin)
+    _parameter_constraints = {"loss": [StrOptions({"log_loss"})]}
+    _doc_parameters = {
+        "loss": """\
+            {"log_loss"}
+            Loss of the model: logistic regression, multinomial with more than two classes.""",
+    }
+
+
+class _Regressor(_Everyday, RegressorMixin):
+    _model_parameters = _without_alpha(RegressorMixin)
+    _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson"})]}
+    _doc_parameters = {
+        "loss": """\
+            {"squared_error", "poisson"}
+            Loss of the model. "squared_error" is a normal target whose variance is estimated;
+            "poisson" suits counts: the prediction is the exponential of the model's, and y must
+            not be negative.""",
+    }
+
+
+@document
+class PartialPoolingClassifier(_Classifier, _PartialPooling):
+    """A classifier for each client, its coefficients drawn from one population.
+
+    Logistic regression with random coefficients, in clusters or not; the likelihood is Laplace's
+    approximation. See :class:`PartialPooling`.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    PartialPooling : The same with any linear local model.
+    IFCAClassifier : Clusters without variance.
+
+    Examples
+    --------
+    >>> from skcfl import PartialPoolingClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> model = PartialPoolingClassifier(random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> model.n_clusters_
+    2
+    """
+
+    __init__ = everyday_constructor(PartialPooling, _Classifier)
+
+
+@document
+class PartialPoolingRegressor(_Regressor, _PartialPooling):
+    """A regressor for each client, its coefficients drawn from one population.
+
+    The linear mixed model with all coefficients random, in clusters or not. See
+    :class:`PartialPooling`.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    PartialPooling : The same with any linear local model.
+    IFCARegressor : Clusters without variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import PartialPoolingRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> school = np.repeat(np.arange(40), 8)
+    >>> x = rng.normal(size=320)
+    >>> slope = 2 + 0.5 * rng.normal(size=40)[school]
+    >>> y = slope * x + rng.normal(size=320)
+    >>> model = PartialPoolingRegressor().fit(x[:, None], y, groups=school)
+    >>> model.n_clusters_
+    1
+    >>> print(model.summary())
+    PartialPoolingRegressor, loss squared_error, covariance diag
+    320 rows of 40 clients, 1 cluster
+    log-likelihood -463.684   BIC 945.812
+    <BLANKLINE>
+    Random effects
+                      Std. dev.
+      x0                0.37576
+      (Intercept)       0.11319
+      Residual          0.97625
+    <BLANKLINE>
+    Fixed effects
+                       Estimate    Std. error         z
+      x0                 2.0165      0.082272     24.51
+      (Intercept)      0.001722      0.059704      0.03
+    """
+
+    __init__ = everyday_constructor(PartialPooling, _Regressor)

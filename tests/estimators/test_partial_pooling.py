@@ -1,0 +1,359 @@
+"""Partial pooling: equal to mixed models, its limits, and what changes nothing."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import adjusted_rand_score
+
+import skcfl
+from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.models import MLP, LinearModel
+
+SD = np.array([1.0, 0.5, 0.2])
+
+
+def population(n_clients=30, n=12, seed=0, noise=1.0, sd=SD):
+    """One normal population: two features, intercepts last."""
+    rng = np.random.default_rng(seed)
+    B = rng.normal(size=(n_clients, 3)) * sd + [1.0, -1.0, 3.0]
+    X = rng.normal(size=(n_clients * n, 2))
+    groups = np.repeat(np.arange(n_clients), n)
+    z = (X * B[groups, :2]).sum(axis=1) + B[groups, 2]
+    return X, z + noise * rng.normal(size=len(z)), groups, B
+
+
+def loglik(model, X, y, groups):
+    """Marginal log-likelihood, from its definition."""
+    Z = np.column_stack([X, np.ones(len(X))])
+    total = 0.0
+    for group in np.unique(groups):
+        A, t = Z[groups == group], y[groups == group]
+        V = A @ model.covariance_ @ A.T + model.dispersion_ * np.eye(len(t))
+        parts = [
+            np.log(w) + multivariate_normal(A @ theta, V).logpdf(t)
+            for w, theta in zip(model.mixture_weights_, model.cluster_params_, strict=True)
+        ]
+        total += np.logaddexp.reduce(parts)
+    return total
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_cluster_is_a_mixed_model(seed):
+    sm = pytest.importorskip("statsmodels.api")
+    X, y, groups, _ = population(seed=seed, sd=2 * SD)
+    Z = np.column_stack([X, np.ones(len(y))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mixed = sm.MixedLM(y, Z, groups, exog_re=Z).fit(reml=False)
+    model = PartialPoolingRegressor(
+        n_clusters=1, covariance="full", prior=np.inf, tol=1e-9, standardize=bool(seed)
+    ).fit(X, y, groups=groups)
+    assert model.loglik_ == pytest.approx(mixed.llf, rel=1e-6)
+    assert model.loglik_ > mixed.llf - 1e-5
+    assert_allclose(model.covariance_, mixed.cov_re, rtol=1e-3, atol=2e-3)
+    assert model.dispersion_ == pytest.approx(mixed.scale, rel=1e-3)
+    assert_allclose(model.cluster_params_[0], mixed.fe_params, rtol=1e-4)
+    assert_allclose(model.standard_errors_[0], mixed.bse_fe, rtol=1e-2)
+    for i, effects in enumerate(mixed.random_effects.values()):
+        assert_allclose(model.params_[i], mixed.fe_params + effects, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
+def test_likelihood_is_what_its_definition_says(covariance):
+    data = make_clustered_regression(12, 2, 2, n_samples=6, random_state=0)
+    model = PartialPoolingRegressor(n_clusters=2, covariance=covariance, random_state=0)
+    model.fit(data.X * [1.0, 20.0] + 3, data.y * 7, groups=data.groups)
+    expected = loglik(model, data.X * [1.0, 20.0] + 3, data.y * 7, data.groups)
+    assert model.loglik_ == pytest.approx(expected, rel=1e-9)
+    assert model.n_clusters_ == 2
+    assert_allclose(model.responsibilities_.sum(axis=1), 1.0)
+    q = 2 * 3 + {"diag": 3, "full": 6, "spherical": 1}[covariance] + 1 + 1
+    assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(12))
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
+@pytest.mark.parametrize("prior", [np.inf, 0.5])
+def test_likelihood_never_falls(covariance, prior):
+    for seed in range(3):
+        X, y, groups, _ = population(12, 5, seed)
+        model = PartialPoolingRegressor(
+            n_clusters=1 + seed % 2, covariance=covariance, prior=prior, random_state=0
+        )
+        model.fit(X, y, groups=groups)
+        falls = np.diff(model.history_["objective"])
+        assert falls.max() <= 1e-10 * abs(model.objective_)
+        assert model.objective_ <= model.history_["objective"].min() + 1e-9
+
+
+def test_no_likelihood_nearby_is_larger():
+    """At the maximum every change of a parameter lowers the likelihood."""
+    X, y, groups, _ = population(25, 12, sd=2 * SD)
+    model = PartialPoolingRegressor(
+        n_clusters=1, covariance="full", prior=np.inf, standardize=False, tol=1e-9
+    ).fit(X, y, groups=groups)
+    best = loglik(model, X, y, groups)
+    for factor in (0.98, 1.02):
+        for name in ("covariance_", "cluster_params_", "dispersion_"):
+            kept = getattr(model, name)
+            setattr(model, name, kept * factor)
+            assert loglik(model, X, y, groups) < best
+            setattr(model, name, kept)
+
+
+def test_no_difference_is_the_pooled_model():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 2)), np.repeat(np.arange(30), 10)
+    # The same rows at every client: nothing differs.
+    X = np.tile(X[:10], (30, 1))
+    y = np.tile(X[:10] @ [1.0, 2.0] + rng.normal(size=10), 30)
+    model = PartialPoolingRegressor(prior=np.inf).fit(X, y, groups=groups)
+    assert model.n_clusters_ == 1
+    plain = LinearRegression().fit(X, y)
+    assert_allclose(model.coef_, np.tile(plain.coef_, (30, 1)), rtol=1e-3)
+    assert np.diag(model.covariance_).max() < 1e-4
+
+
+def test_much_difference_is_local_models():
+    X, y, groups, _ = population(10, 40, noise=1e-3, sd=100 * SD)
+    model = PartialPoolingRegressor(n_clusters=1, prior=np.inf).fit(X, y, groups=groups)
+    local = skcfl.LocalModelsRegressor(alpha=0.0).fit(X, y, groups=groups)
+    assert_allclose(model.params_, local.params_, rtol=1e-5, atol=1e-5)
+
+
+def test_shrinks_between_the_two():
+    X, y, groups, B = population(60, 5, noise=2.0)
+    fits = [
+        cls().fit(X, y, groups=groups)
+        for cls in (PartialPoolingRegressor, skcfl.FedAvgRegressor, skcfl.LocalModelsRegressor)
+    ]
+    errors = [((fit.params_ - B) ** 2).sum() for fit in fits]
+    assert errors[0] < 0.8 * min(errors[1:])
+
+
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+def test_units_rows_and_names_change_nothing(kind):
+    make = {"Regressor": make_clustered_regression, "Classifier": make_clustered_classification}
+    data = make[kind](10, 2, 3, n_samples=20, random_state=1)
+    cls = getattr(skcfl, f"PartialPooling{kind}")
+    fit = cls(n_clusters=2, random_state=0).fit(data.X, data.y, groups=data.groups)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    other = cls(n_clusters=2, random_state=0).fit(
+        data.X[order] * [1, 1e4, 1] + [0, 0, 1e3], data.y[order], groups=data.groups[order]
+    )
+    assert_allclose(other.coef_ * [1, 1e4, 1], fit.coef_, rtol=1e-4, atol=1e-6)
+    assert_array_equal(other.labels_, fit.labels_)
+    assert other.loglik_ == pytest.approx(fit.loglik_, rel=1e-8)
+    renamed = cls(n_clusters=2, random_state=0).fit(
+        data.X, data.y, groups=np.char.add("z", data.groups.astype(str))
+    )
+    assert_allclose(renamed.coef_, fit.coef_, rtol=1e-10)
+    if kind == "Regressor":
+        scaled = cls(n_clusters=2, random_state=0).fit(
+            data.X, data.y * 100 + 7, groups=data.groups
+        )
+        assert_allclose(scaled.coef_, 100 * fit.coef_, rtol=1e-4, atol=1e-4)
+        expected = fit.loglik_ - len(data.y) * np.log(100)
+        assert scaled.loglik_ == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_samples", [5, 10, 30])
+def test_crisp_clusters_are_found(n_samples):
+    data = make_clustered_regression(24, 3, 4, n_samples=n_samples, random_state=n_samples)
+    model = PartialPoolingRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert model.n_clusters_ == 3
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert model.bic_ == pytest.approx(model.bic_path_["bic"].min(), abs=0.1)
+
+
+def test_a_continuum_is_one_cluster():
+    for seed in range(4):
+        X, y, groups, _ = population(seed=seed)
+        model = PartialPoolingRegressor(random_state=seed).fit(X, y, groups=groups)
+        assert model.n_clusters_ == 1
+
+
+def logistic_population(n_clients=60, n=15, seed=0):
+    X, _, groups, B = population(n_clients, n, seed)
+    rng = np.random.default_rng(seed)
+    z = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] - 3
+    return X, z, groups, rng
+
+
+def test_binary_likelihood_is_laplaces():
+    X, z, groups, rng = logistic_population()
+    y = np.where(rng.random(len(z)) < 1 / (1 + np.exp(-z)), "yes", "no")
+    model = PartialPoolingClassifier(n_clusters=1).fit(X, y, groups=groups)
+    assert 0.5 < np.sqrt(model.covariance_[0, 0]) < 1.5
+    # By its definition, at modes found otherwise.
+    Z, total = np.column_stack([X, np.ones(len(X))]), 0.0
+    inverse = np.linalg.inv(model.covariance_)
+    for i, group in enumerate(model.groups_):
+        A, s = Z[groups == group], np.where(y[groups == group] == "yes", 1.0, -1.0)
+        x = model.params_[i]
+        d = x - model.cluster_params_[0]
+        p = 1 / (1 + np.exp(-A @ x))
+        slope = -A.T @ (s / (1 + np.exp(s * (A @ x)))) + inverse @ d
+        assert np.abs(slope).max() < 1e-5
+        H = A.T @ (A * (p * (1 - p))[:, None])
+        total -= np.logaddexp(0, -s * (A @ x)).sum() + d @ inverse @ d / 2
+        total -= np.linalg.slogdet(np.eye(3) + H @ model.covariance_)[1] / 2
+    assert model.loglik_ == pytest.approx(total, rel=1e-8)
+    local = skcfl.LocalModelsClassifier().fit(X, y, groups=groups)
+    X2, z2, groups2, rng2 = logistic_population()
+    again = np.where(rng2.random(len(z2)) < 1 / (1 + np.exp(-z2)), "yes", "no")
+    assert model.score(X2, again, groups=groups2) > 0.7
+    assert local.score(X2, again, groups=groups2) > 0.7
+
+
+def test_counts_and_several_classes():
+    X, z, groups, rng = logistic_population(30, 20)
+    counts = rng.poisson(np.exp(z / 2 + 1))
+    model = PartialPoolingRegressor(1, loss="poisson").fit(X, counts, groups=groups)
+    pooled = skcfl.FedAvgRegressor(loss="poisson").fit(X, counts, groups=groups)
+    assert model.dispersion_ == 1.0
+    error, worse = (np.mean((f.predict(X, groups=groups) - counts) ** 2) for f in (model, pooled))
+    assert error < 0.8 * worse
+    three = np.digitize(z + rng.logistic(size=len(z)), [-1, 1])
+    model = PartialPoolingClassifier(n_clusters=1).fit(X, three, groups=groups)
+    assert_allclose(model.coef_.sum(axis=1), 0, atol=1e-8)
+    assert model.predict_proba(X, groups=groups).shape == (len(X), 3)
+    assert model.score(X, three, groups=groups) > 0.6
+
+
+def test_standard_deviations_cover():
+    X, y, groups, B = population(200, 6, noise=0.5)
+    model = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups)
+    rng = np.random.default_rng(5)
+    new = rng.normal(size=X.shape)
+    truth = (new * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=len(new))
+    mean, std = model.predict(new, groups=groups, return_std=True)
+    z = (truth - mean) / std
+    assert 0.93 < z.std() < 1.07
+    # Of a client that nobody knows, the population is all there is.
+    model.set_params(unseen="average")
+    mean, wide = model.predict(new[:3], groups=["?"] * 3, return_std=True)
+    Z = np.column_stack([new[:3], np.ones(3)])
+    assert_allclose(mean, Z @ model.cluster_params_[0])
+    expected = np.einsum("rp,pq,rq->r", Z, model.covariance_, Z) + model.dispersion_
+    assert_allclose(wide, np.sqrt(expected), rtol=1e-8)
+    assert (wide > std[:3]).all()
+
+
+def test_new_clients_get_their_posterior():
+    X, y, groups, _ = population(40, 10)
+    old = groups < 30
+    model = PartialPoolingRegressor(n_clusters=1).fit(X[old], y[old], groups=groups[old])
+    adapted = model.adapt(X[~old], y[~old], groups=groups[~old])
+    assert_array_equal(adapted.groups_, np.arange(40))
+    # Posterior mean by its formula.
+    Z = np.column_stack([X, np.ones(len(X))])
+    A, t = Z[groups == 35], y[groups == 35]
+    S, phi, theta = model.covariance_, model.dispersion_, model.cluster_params_[0]
+    gain = S @ A.T @ np.linalg.inv(A @ S @ A.T + phi * np.eye(len(t)))
+    assert_allclose(adapted.params_[35], theta + gain @ (t - A @ theta), rtol=1e-8)
+    assert adapted.responsibilities_.shape == (40, 1)
+    _, std = adapted.predict(X, groups=groups, return_std=True)
+    assert np.isfinite(std).all()
+
+    assert_array_equal(model.assign(X[~old], y[~old], groups=groups[~old]), np.zeros(10))
+    plain = model.client_model(3)
+    mine = groups == 3
+    assert_allclose(plain.predict(X[mine]), model.predict(X[mine], groups=groups[mine]))
+
+
+def test_a_weight_of_two_is_two_rows():
+    X, y, groups, _ = population(10, 8)
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
+    a = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups, sample_weight=weight)
+    rows = np.repeat(np.arange(len(y)), weight)
+    b = PartialPoolingRegressor(n_clusters=1).fit(X[rows], y[rows], groups=groups[rows])
+    assert_allclose(a.params_, b.params_, rtol=1e-6)
+    assert a.loglik_ == pytest.approx(b.loglik_, rel=1e-9)
+
+
+def test_sparse_rows_and_single_precision():
+    X, y, groups, _ = population(12, 10)
+    X[np.abs(X) < 0.5] = 0.0
+    options = {"n_clusters": 1, "standardize": False}
+    dense = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
+    thin = PartialPoolingRegressor(**options).fit(sparse.csr_array(X), y, groups=groups)
+    assert_allclose(thin.params_, dense.params_, rtol=1e-8)
+    _, std = thin.predict(sparse.csr_array(X), groups=groups, return_std=True)
+    assert_allclose(std, dense.predict(X, groups=groups, return_std=True)[1], rtol=1e-8)
+    single = PartialPoolingRegressor(**options).fit(X.astype(np.float32), y, groups=groups)
+    assert single.coef_.dtype == np.float32
+    assert_allclose(single.coef_, dense.coef_, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_lost_clients_are_absent_from_sums():
+    X, y, groups, _ = population(30, 10)
+    faults = Faults(dropout=0.2, dead=[4], random_state=0)
+    federation = InProcessFederation(X, y, groups, faults=faults)
+    model = PartialPoolingRegressor(n_clusters=1, max_iter=60).fit_federation(federation)
+    assert_array_equal(model.missing_clients_, [4])
+    wanted = PartialPoolingRegressor(n_clusters=1).fit(
+        X[groups != 4], y[groups != 4], groups=groups[groups != 4]
+    )
+    assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=0.3)
+    # Of the dead client nothing is known but the population.
+    assert_allclose(model.params_[4], model.cluster_params_[0], rtol=1e-10)
+
+
+def test_clients_without_weight_have_the_prior():
+    X, y, groups, _ = population(10, 6)
+    weight = np.where(groups == 2, 0.0, 1.0)
+    model = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups, sample_weight=weight)
+    assert_allclose(model.params_[2], model.cluster_params_[0])
+
+
+def test_prior_keeps_few_rows_from_ruin():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(20, 10)), np.repeat(np.arange(4), 5)
+    y = (X[:, 0] + rng.logistic(size=20) > 0).astype(int)
+    model = PartialPoolingClassifier(n_clusters=1).fit(X, y, groups=groups)
+    assert np.abs(model.coef_).max() < 3
+    held = rng.normal(size=(400, 10))
+    truth = (held[:, 0] + rng.logistic(size=400) > 0).astype(int)
+    proba = model.predict_proba(held, groups=np.repeat(np.arange(4), 100))
+    loss = -np.log(proba[np.arange(400), truth]).mean()
+    assert loss < 0.9
+    plain = LogisticRegression().fit(X, y).predict_proba(held)
+    assert loss < 1.3 * -np.log(plain[np.arange(400), truth]).mean()
+
+
+def test_summary_has_what_lme4_shows():
+    X, y, groups, _ = population()
+    model = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups)
+    text = model.summary()
+    for word in ("Random effects", "Fixed effects", "(Intercept)", "Residual", "Std. error"):
+        assert word in text
+    assert f"{model.loglik_:.3f}" in text
+
+
+def test_bad_parameters():
+    X, y, groups, _ = population(5, 4)
+    with pytest.raises(ValueError, match="log-likelihood"):
+        PartialPooling(LinearModel("huber")).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="log-likelihood"):
+        PartialPooling(MLP((3,))).fit(X, y > 0, groups=groups)
+    with pytest.raises(ValueError, match="alpha must be"):
+        PartialPooling(LinearModel(alpha=0.1)).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="n_clusters=6"):
+        PartialPoolingRegressor(n_clusters=6).fit(X, y, groups=groups)
+    for name, value in {"prior": 0, "covariance": "none", "tol": -1, "n_clusters": 0}.items():
+        with pytest.raises(ValueError, match=name):
+            PartialPoolingRegressor(**{name: value}).fit(X, y, groups=groups)
+    model = PartialPoolingClassifier(n_clusters=1).fit(X, y > 0, groups=groups)
+    with pytest.raises(ValueError, match="return_std"):
+        model.predict(X, groups=groups, return_std=True)
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        PartialPoolingRegressor(max_iter=2).fit(X, y, groups=groups)
