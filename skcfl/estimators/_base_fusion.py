@@ -31,10 +31,12 @@ from ._lam_choice import LamChoiceMixin, warn_no_rows
 __all__ = ["Fusion", "FusionMixin"]
 
 # Values of lam that a search begins with, and how far beyond the bound everything is fused.
-N_LAMS, BEYOND = 10, 1.01
+N_LAMS, BEYOND = 8, 1.01
 # Numbers of an edge array of the complete graph beyond which "auto" compares neighbours only, but
 # for the squared penalty, which needs no such arrays.
 MAX_COMPLETE = 1_000_000
+# Nearest neighbours that a client is joined to.
+NEIGHBOURS = 5
 # Parameters of all clients from which a search makes partitions on sparse graphs exact.
 LARGE_PROBLEM = 5000
 # How the texts on lam begin.
@@ -222,9 +224,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             {{"auto", "complete", "knn"}}, array-like, sparse matrix, Graph or networkx graph
             Whose models are compared, and the weights ``w_ij``:
 
-            - "auto": with ``lam="auto"`` the next two compete, "complete" as long as its pairs
-              are few (a million numbers: some hundred clients) or the penalty is "squared_l2",
-              which needs none; with a number for ``lam`` it is "complete";
+            - "auto": with ``lam="auto"`` the next two compete, "knn" for more than 6 clients, and
+              "complete" as long as its pairs are few (a million numbers: some hundred clients) or
+              the penalty is "squared_l2", which needs none; with a number for ``lam`` it is
+              "complete";
             - "complete": all pairs, with weight 1;
             - "knn": every client with the 5 that have the most similar local models, with weights
               between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`.
@@ -296,9 +299,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         if not Judge.can_judge(pool):
             warn_no_rows()
             return self._choose_partition(pool, groups)
+        alphas, pool = self._alphas(pool)
         families, problems = self._families(pool, groups, N_LAMS)
         judge = self._held_out(problems[0])
-        exact, alphas = problems[0].exact, self._alphas(pool)
+        exact = problems[0].exact
         search = ModelSearch(families, judge, alphas, exact, self.n_jobs, self.verbose)
         search.run(pool.ledger)
         return self._fit_best(pool, groups, problems, search)
@@ -336,13 +340,16 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _kinds(self, pool, partitions=False):
         """Graphs and penalties that compete."""
-        graphs = ["complete", "knn"] if self._is("graph", "auto") else [self.graph]
+        graphs = [self.graph]
+        if self._is("graph", "auto"):
+            # The neighbours of few clients are all others.
+            graphs = ["complete", "knn"] if pool.n_clients > NEIGHBOURS + 1 else ["complete"]
         penalties = [self.penalty]
         if self._is("penalty", "auto"):
             forms = partitions or self.refit is True
             penalties = ["l2"] if forms else ["l2", "squared_l2"]
         kinds = [(graph, penalty) for graph in graphs for penalty in penalties]
-        if len(graphs) == 1:
+        if not self._is("graph", "auto"):
             return kinds
         n, d = pool.n_clients, pool.n_params
         too_many = n * (n - 1) // 2 * d > MAX_COMPLETE
@@ -465,7 +472,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         if isinstance(graph, str):
             if graph in ("auto", "complete") or n == 1:
                 return complete_graph(n)
-            return knn_graph(self._problem_class(pool).neighbourhood(pool), connected=True)
+            points = self._problem_class(pool).neighbourhood(pool)
+            return knn_graph(points, NEIGHBOURS, connected=True)
         if is_network(graph):
             graph = _aligned(graph, groups)
         graph = as_graph(graph)

@@ -49,9 +49,8 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     client's rows in turn, the loss under models fitted to the others.  What competes is exactly
     what may be returned, penalised and refitted models, from one a client to one for all.  Of the
     members within half a standard error of the best (of the difference, over clients; one and a
-    quarter for one model for all) the one of fewest models is taken, so that chance forms no
-    clusters.  Another local penalty than
-    ``alpha`` has to be better by a standard error.
+    quarter for one model for all, two for clusters that are the same in all folds) the one of
+    fewest models is taken, so that chance forms no clusters and hides none.
 
     ``criterion="bic"`` goes by *partitions* instead.  It judges every one met on a path of ``lam``
     by its refitted models, each cluster's best model on the pooled rows of its clients, with a

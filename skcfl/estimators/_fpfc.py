@@ -26,8 +26,9 @@ from ._lam_choice import LamChoiceMixin, warn_no_rows
 
 __all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
-# Values of lam that "auto" begins with, and how far it goes on where clients are still apart.
-N_LAMS, BEYOND, MAX_BEYOND = 12, 1.5, 12
+# Values of lam that "auto" begins with, by partitions, and by rows held out, where others are
+# tried between partitions that differ; and how far it goes on where clients are still apart.
+N_LAMS, N_LAMS_HELD_OUT, BEYOND, MAX_BEYOND = 12, 8, 1.5, 12
 # Accuracy of the fits that are judged, and rounds that their partitions have to last.
 SEARCH_TOL, SEARCH_PATIENCE = 1e-3, 10
 # Most rounds at full participation.
@@ -216,12 +217,11 @@ class _FPFC(LamChoiceMixin, BaseFederated):
     def _choose(self, pool):
         """Fit at the lam that the criterion chooses."""
         if self.criterion == "held_out" and Judge.can_judge(pool):
+            alphas, pool = self._alphas(pool)
             problem = self._problem(pool)
-            family = self._family(problem, problem.grid(N_LAMS), grows=True)
+            family = self._family(problem, problem.grid(N_LAMS_HELD_OUT), grows=True)
             judge = self._held_out(problem)
-            search = ModelSearch(
-                [family], judge, self._alphas(pool), problem.exact, self.n_jobs, self.verbose
-            )
+            search = ModelSearch([family], judge, alphas, problem.exact, self.n_jobs, self.verbose)
             search.run(pool.ledger)
             return self._fit_best(problem, search)
         if self.criterion == "held_out":

@@ -70,7 +70,10 @@ class _FPFCCV(LamCV, _FPFC):
     }
 
     def _solve(self, pool, folds):
-        problem, values = self._problem(pool), self._values()
+        values, judged = self._values(), self.criterion != "bic" and pool.n_clients > 1
+        if judged:
+            alphas, pool = self._alphas(pool)
+        problem = self._problem(pool)
         lams = problem.grid(self.n_lams, self.lam_min_ratio) if values is None else values
         if pool.n_clients == 1:
             # Any lam gives the client its own model.
@@ -85,7 +88,7 @@ class _FPFCCV(LamCV, _FPFC):
             result = found[best]
         else:
             family = self._family(problem, lams, grows=values is None)
-            judge, alphas = self._judge(pool, folds), self._alphas(pool)
+            judge = self._judge(pool, folds)
             search = ModelSearch([family], judge, alphas, False, self.n_jobs, self.verbose)
             search.run(pool.ledger)
             result = self._fit_best(problem, search)

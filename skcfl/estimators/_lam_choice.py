@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST, real_array
-from ..fusion.search import Judge
+from ..fusion.search import Alphas, Judge
 
 __all__ = ["LamChoiceMixin", "warn_no_rows"]
 
@@ -25,19 +25,21 @@ class LamChoiceMixin:
             {"held_out", "bic"}
             What ``lam="auto"`` goes by. "held_out" is the loss of the models on rows held out
             inside the clients, five folds (fewer of many clients): the models that are returned
-            are the ones that were judged. Of those within half a standard error of the best the
-            one with fewest models is taken. Folds are dealt by the places of rows: the same rows
-            in another order are other folds, and may give another ``lam``. "bic" is a Bayesian
-            information criterion of the partitions, refitted (the notes of
-            :class:`ConvexClusteredFL` have the formula), and the refitted models are returned:
-            for crisp clusters, whose number is what one wants to know. Not used with a number
-            for ``lam``.""",
+            are the ones that were judged; to squared losses what the models gain by being fitted
+            to all rows is added, as in Burman's corrected cross-validation. Of those within half a
+            standard error of the best the one with fewest models is taken. Folds are dealt by the
+            places of rows: the same rows in another order are other folds, and may give another
+            ``lam``. "bic" is a Bayesian information criterion of the partitions, refitted (the
+            notes of :class:`ConvexClusteredFL` have the formula), and the refitted models are
+            returned: for crisp clusters, whose number is what one wants to know. Not used with a
+            number for ``lam``.""",
         "alphas": """\
             array-like or None
             Local penalties to try with ``lam="auto"``, under ``criterion="held_out"``: at the best
             ``lam`` and at both of its ends. None tries ``alpha`` alone, with ``alpha="auto"`` a
-            standard normal prior once, once a client, and the geometric mean of the two. Not used
-            with a number for ``lam``.""",
+            standard normal prior once, once a client, and the geometric mean of the two; of these
+            one model for all is first judged with the first, one a client with the second, and
+            what lies between with the third. Not used with a number for ``lam``.""",
     }
 
     _doc_attributes = {
@@ -64,13 +66,16 @@ class LamChoiceMixin:
         return Judge(pool, rng, problem.exact)
 
     def _alphas(self, pool):
-        """Local penalties that compete, the one of the search of lam first; none to choose: []."""
+        """Local penalties that compete, and the pool under that of the search of lam."""
+        alphas = self._alphas_of(pool)
+        return alphas, pool if alphas.inner is None else pool.penalised(alphas.inner)
+
+    def _alphas_of(self, pool):
         model = pool.model
         if self.alphas is None:
             if not pool.automatic_alpha:
-                return []
-            unit, n = model.alpha_, pool.n_clients
-            return [unit, unit * np.sqrt(n), unit * n]
+                return Alphas()
+            return Alphas.automatic(model.alpha_, pool.n_clients)
         values = real_array(self.alphas, "alphas", finite=False)
         if values.max(initial=0.0) > MOST:
             raise ValueError(f"alphas must not be larger than {MOST:g}, got {values.max()}.")
@@ -84,9 +89,7 @@ class LamChoiceMixin:
                 f"alphas needs a linear local model, got {type(model).__name__}, which has no "
                 "penalty to choose."
             )
-        values = np.unique(values).tolist()
-        middle = values.pop(len(values) // 2)
-        return [middle, *values]
+        return Alphas.given(np.unique(values).tolist())
 
 
 def warn_no_rows():

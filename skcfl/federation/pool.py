@@ -149,8 +149,11 @@ class ClientPool:
         pool._take(site)
         return pool
 
-    def _ask(self, call, arguments, shared=0, kept=(), later=False):
-        """One exchange with the clients: answers by name, shapes checked, floats booked."""
+    def _ask(self, call, arguments, shared=0, kept=(), later=False, whole=None):
+        """One exchange with the clients: answers by name, shapes checked, floats booked.
+
+        `whole` says whether the silent are asked again; None is what the table says.
+        """
         message = CALLS[call]
         answers = self._site.answer(call, arguments)
         answered = answers.pop("answered", None)
@@ -158,7 +161,8 @@ class ClientPool:
         check_answers(call, answers, sizes)
         down, up = count_floats(call, arguments, sizes, kept, later)
         self.ledger.book(down=down, up=up)
-        whole = message.whole or (call == "prox" and arguments["x0"] is None)
+        if whole is None:
+            whole = message.whole or (call == "prox" and arguments["x0"] is None)
         if answered is not None and whole:
             self._ask_again(call, arguments, answers, answered, shared)
         if answered is not None and answered.all():
@@ -166,7 +170,7 @@ class ClientPool:
         self.answered = answered
         self._presence.note(self._places, answered, whole)
         if answered is not None:
-            self._fill(call, arguments, answers, np.flatnonzero(~answered))
+            self._fill(call, arguments, answers, np.flatnonzero(~answered), whole)
         return tuple(answers[name] for name in message.up)
 
     def _ask_again(self, call, arguments, answers, answered, shared):
@@ -189,14 +193,15 @@ class ClientPool:
                     answers[name] = answers[name] + value
             answered[lost[back]] = True
 
-    def _fill(self, call, arguments, answers, lost):
+    def _fill(self, call, arguments, answers, lost, whole):
         """What the server takes for the answers of clients that gave none, in place.
 
-        Losses are not known.  A client keeps its last model; of one that never answered nothing
-        is known, as of a client without rows.  All else is zero, a client's share in a sum.
+        Losses are not known, and count nothing where all were needed.  A client keeps its last
+        model; of one that never answered nothing is known, as of a client without rows.  All else
+        is zero, a client's share in a sum.
         """
         if call in {"losses", "best_response"}:
-            answers["losses"][lost] = np.nan
+            answers["losses"][lost] = 0.0 if whole else np.nan
         elif call == "fingerprints":
             answers["digests"][lost] = np.nan
         elif call == "local_update":
@@ -390,7 +395,7 @@ class ClientPool:
         """
         self._ask("assign", {"labels": labels})
 
-    def losses(self, theta, shared=0):
+    def losses(self, theta, shared=0, whole=False):
         """Mean loss of each client under each model, without the local penalty.
 
         Parameters
@@ -399,13 +404,36 @@ class ClientPool:
             Models.
         shared : int, default=0
             How many parameters all models have in common and are sent once.
+        whole : bool, default=False
+            Whether all are needed: those who are silent are asked again, and have losses of zero
+            if they stay silent, else NaN.
 
         Returns
         -------
         losses : ndarray of shape (n_clients, K)
         """
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
-        return self._ask("losses", {"theta": theta}, shared)[0]
+        return self._ask("losses", {"theta": theta}, shared, whole=True if whole else None)[0]
+
+    def own_losses(self, w):
+        """Mean loss of each client under its own model, without the local penalty.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_clients, n_params)
+            One model a client.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_clients,)
+            In double precision, infinity where it is no number; zero of clients without rows or
+            answer, all of whom were asked again.
+        """
+        losses = np.asarray(self.objectives(w), dtype=float) - self.penalties(w)
+        counted = self.client_weights > 0
+        if self.answered is not None:
+            counted &= self.answered
+        return np.where(counted, np.where(np.isnan(losses), np.inf, losses), 0.0)
 
     def best_response(self, theta, fixed=None, shared=0):
         """Losses, best model and gradient at the best model, in one pass over the rows.
@@ -482,6 +510,7 @@ class ClientPool:
         monotone=False,
         kept=False,
         later=False,
+        whole=False,
     ):
         """Let every client train its model for some steps on its own rows.
 
@@ -511,6 +540,8 @@ class ClientPool:
         later : bool, default=False
             Whether clients keep the models, and send them when training is over
             (:meth:`collect`); what is returned is what they will send.
+        whole : bool, default=False
+            Whether those who are silent are asked again.
 
         Returns
         -------
@@ -538,7 +569,9 @@ class ClientPool:
             "draw": None if batch_size is None else self._seeds.next(),
             "monotone": monotone,
         }
-        return self._ask("local_update", arguments, kept=("w",) if kept else (), later=later)[0]
+        told = ("w",) if kept else ()
+        again = True if whole else None
+        return self._ask("local_update", arguments, kept=told, later=later, whole=again)[0]
 
     def collect(self):
         """Book the models that clients have kept, as they send them."""

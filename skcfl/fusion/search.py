@@ -6,23 +6,37 @@ the models refitted to each cluster's pooled rows.  A *judge* holds rows out ins
 all members of all families are fitted to the others, roughly, each from the one before, and
 judged by their loss on the rows held out.  The grids hold both ends, and around the best member
 other values are tried; where it is at an end of a grid that is not an end of the family,
-the grid grows.  Local penalties compete at the best member and at both ends.
+the grid grows.  Local penalties compete at the best member and at both ends.  Where they are
+automatic, each end is judged under its own, a standard normal prior once a model, and what lies
+between under the geometric mean of the two: a client's own model of few rows is as bad under the
+prior of one model for all as no prior at all.
 
 Among members that are not worse than the best by more than `SIMPLER` standard errors of the
 difference, one model for all by `ONE_MODEL`, the one with fewest models is taken: on a table
-without differences some member is better than the pooled model by chance.
+without differences some member is better than the pooled model by chance.  Clusters that are the
+same in all folds are there, and win by `STABLE`: those of a continuum change with the rows.
+
+Models of few rows are worth more once they have all.  As in Burman's corrected cross-validation,
+what the models of a fold gain on all rows by being fitted to all of them is added to their losses,
+for quadratic losses, of which that can be told.
+
+References
+----------
+P. Burman. "A comparative study of ordinary cross-validation, v-fold cross-validation and the
+repeated learning-testing methods". Biometrika 76, 1989.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.utils.parallel import Parallel, delayed
 
 from ..federation.ledger import Ledger
 from ..numerics.by_cluster import numbered
 
-__all__ = ["Family", "FoldsJudge", "Judge", "ModelSearch"]
+__all__ = ["Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"]
 
 # Folds of the rows, where clients are few, else; and numbers of clients from which two of these
 # or one judges: the more clients, the less chance there is in a fold.
@@ -33,11 +47,18 @@ NETWORK_FOLDS = 5
 SEARCH_TOL, SEARCH_ITERATIONS = 1e-3, 200
 # Most values of lam beyond each end of a grid, and most tried around the best ones.
 MAX_BEYOND, ROUNDS = 6, 2
+# Least relative gain of a local penalty that is worth looking for lam under it.
+MIN_GAIN = 0.01
 # Differences of losses below this fraction are none.
 TIE = 1e-9
-# Standard errors within which one model for all wins, within which the fewest models win, and
-# beyond which nothing is looked into.
-ONE_MODEL, SIMPLER, HOPELESS = 1.25, 0.5, 2.5
+# Standard errors within which one model for all wins, clusters that are the same in all folds,
+# and the fewest models; and beyond which nothing is looked into.
+ONE_MODEL, STABLE, SIMPLER, HOPELESS = 1.25, 2.0, 0.5, 2.5
+# Signed-rank statistic beyond which nothing is nearly as good (five clients, all of one mind).
+RANKS = 2.0
+# Refitted clusters compete where all rows have at least that share of the number of the folds, and
+# the folds of that of all rows.
+WITHIN = 0.75
 
 
 @dataclass
@@ -86,6 +107,42 @@ class Family:
         return [0.0, *inner, *([self.fused] if np.isfinite(self.fused) else [])]
 
 
+@dataclass(frozen=True)
+class Alphas:
+    """Local penalties that compete, and which of them the members are first tried with.
+
+    Attributes
+    ----------
+    inner : float or None
+        Under which lam is looked for; None is that of the pool.
+    apart, fused : float or None
+        Of the clients' own models, and of those where everything fuses.
+    others : tuple of float
+        All that compete, if any do.
+    """
+
+    inner: float | None = None
+    apart: float | None = None
+    fused: float | None = None
+    others: tuple = ()
+
+    @classmethod
+    def given(cls, values):
+        """The local penalties of a user, of which the middle one comes first."""
+        middle = values[len(values) // 2]
+        return cls(middle, middle, middle, tuple(values))
+
+    @classmethod
+    def automatic(cls, unit, n_clients):
+        """A prior once a model, of a prior of weight `unit`."""
+        middle = float(unit * np.sqrt(n_clients))
+        return cls(middle, unit * n_clients, unit, (unit, middle, unit * n_clients))
+
+    def at(self, family, lam):
+        """The local penalty that a member is first tried with."""
+        return self.apart if lam == 0.0 else self.fused if lam >= family.fused else self.inner
+
+
 class Judge:
     """Rows held out inside the clients: every client judges its own models.
 
@@ -101,7 +158,10 @@ class Judge:
     Attributes
     ----------
     pools : list of ClientPool
-        The rows to fit to, one pool a fold, each with a ledger of its own.
+        The rows to fit to, one pool a fold, each with a ledger of its own; last all rows, where
+        losses are corrected.
+    corrects : bool
+        Whether what models gain by being fitted to all rows is added to their losses.
     weights : ndarray of shape (n_clients,)
         Weights of the rows that judge.
     """
@@ -118,14 +178,21 @@ class Judge:
         else:
             n_folds, used = FOLDS, 1 if n > HUGE else 2 if n > MANY else FOLDS
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
-        self.pools, self.held = [], []
+        self.pools, self.held, self.all_rows = [], [], []
         for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
             ledger = Ledger()
             train, held = train.with_ledger(ledger), held.with_ledger(ledger)
             train.reseed(seed)
             self.pools.append(train)
             self.held.append(held)
+            self.all_rows.append(pool.with_ledger(ledger))
         self.weights = sum(held.client_weights for held in self.held)
+        # Of quadratic losses only can be told what more rows are worth.
+        self.corrects = pool.quadratic and used == n_folds
+        if self.corrects:
+            ledger = Ledger()
+            self.all_rows.append(pool.with_ledger(ledger))
+            self.pools.append(pool.with_ledger(ledger))
 
     @staticmethod
     def can_judge(pool):
@@ -135,10 +202,22 @@ class Judge:
     def losses(self, k, W):
         """Total loss of each client's rows in fold k under its model, (n_clients,)."""
         held = self.held[k]
-        with np.errstate(over="ignore", invalid="ignore"):
-            loss = held.objectives(W).astype(float) - held.penalties(W)
-            loss = np.where(held.client_weights > 0, held.client_weights * loss, 0.0)
-        return np.where(np.isnan(loss), np.inf, loss)
+        return _totals(held, W, held.client_weights)
+
+    def gains(self, k, W):
+        """What losses of fold k lose by the correction if its models are W: their part of it.
+
+        The loss of all rows under the models of the fold, each client weighted by its rows in the
+        fold; of the models of all rows, those that the correction adds.
+        """
+        weights = self.held[k].client_weights if k < len(self.held) else self.weights
+        return np.nan_to_num(_totals(self.all_rows[k], W, weights), posinf=0.0)
+
+
+def _totals(pool, W, weights):
+    """Mean losses of the clients' rows under their models, times weights."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(weights > 0, weights * pool.own_losses(W), 0.0)
 
 
 class FoldsJudge:
@@ -154,7 +233,7 @@ class FoldsJudge:
         Source of the seeds of the folds' pools.
     """
 
-    units = "folds"
+    units, corrects = "folds", False
 
     def __init__(self, folds, scoring, rng):
         seeds = rng.randint(np.iinfo(np.int32).max, size=len(folds))
@@ -180,6 +259,8 @@ class Member:
     refit: bool
     losses: np.ndarray = field(repr=False)
     n_models: float
+    stable: bool = False
+    trusted: bool = True
 
     def __post_init__(self):
         self.value = np.nan
@@ -194,9 +275,8 @@ class ModelSearch:
         What competes.
     judge : Judge or FoldsJudge
         The rows.
-    alphas : list of float
-        Local penalties to try; the first is that of the search of lam.  Empty where there is
-        nothing to choose.
+    alphas : Alphas, optional
+        Local penalties to try; none by default.
     simpler : bool, default=True
         Whether fewer models are preferred within `SIMPLER` standard errors.
     n_jobs : int or None, default=None
@@ -205,13 +285,14 @@ class ModelSearch:
         Whether to print a line a member.
     """
 
-    def __init__(self, families, judge, alphas=(), simpler=True, n_jobs=None, verbose=0):
+    def __init__(self, families, judge, alphas=None, simpler=True, n_jobs=None, verbose=0):
         self.families, self.judge, self.simpler = families, judge, simpler
-        self.alphas = list(alphas) or [None]
+        self.alphas = Alphas() if alphas is None else alphas
         self.n_jobs, self.verbose = n_jobs, verbose
         self.members = {}
         self.problems = [{} for _ in judge.pools]
         self.refitted = [{} for _ in judge.pools]
+        self.ends = [{} for _ in judge.pools]
         self.warning = None
 
     def run(self, ledger):
@@ -226,11 +307,9 @@ class ModelSearch:
         -------
         best : Member
         """
-        first = self.alphas[0]
-        self._try([(f, first, family.first()) for f, family in enumerate(self.families)])
-        self._look_around(first)
-        if len(self.alphas) > 1:
-            self._try_alphas()
+        self._try_first({f: family.first() for f, family in enumerate(self.families)})
+        self._look_around()
+        self._try_alphas()
         self.best = self._choose()
         self._note_edge()
         for pool in self.judge.pools:
@@ -238,6 +317,14 @@ class ModelSearch:
         return self.best
 
     # ----------------------------------------------------------------------------- trying
+
+    def _try_first(self, lams):
+        """Judge values of lam by family, each with the local penalty that comes first."""
+        tasks = {}
+        for f, values in lams.items():
+            for lam in values:
+                tasks.setdefault((f, self.alphas.at(self.families[f], lam)), []).append(lam)
+        self._try([(*key, values) for key, values in tasks.items()])
 
     def _try(self, tasks):
         """Judge members: a list of family, alpha and values of lam."""
@@ -247,7 +334,7 @@ class ModelSearch:
         for parts in zip(*done, strict=True):
             key = parts[0][0]
             losses = sum(part[1] for part in parts)
-            member = Member(*key, losses, float(np.mean([part[2] for part in parts])))
+            member = Member(*key, losses, *self._partitions(parts, key))
             member.value = float(losses.sum() / self.judge.weights.sum())
             self.members[key] = member
             if self.verbose:
@@ -257,6 +344,22 @@ class ModelSearch:
                     f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
                 )
 
+    def _partitions(self, parts, key):
+        """Mean number of models in the folds, whether the clusters are stable, and to be trusted.
+
+        Stable clusters are the same in all folds; those of all rows, if known, have to be about
+        as many as the folds', which were judged.
+        """
+        labels = [part[2] for part in parts]
+        counts = [int(some.max()) + 1 for some in labels]
+        stable = 1 < counts[0] < len(labels[0])
+        stable = stable and all(np.array_equal(labels[0], other) for other in labels[1:])
+        if not self.judge.corrects:
+            return float(np.mean(counts)), stable, True
+        *counts, last = counts
+        same = WITHIN * last <= max(counts) and WITHIN * min(counts) <= last
+        return float(np.mean(counts)), stable, same or not key[-1]
+
     def _walk(self, k, tasks):
         """Members of some families on the rows of fold k, each from the one before."""
         out = []
@@ -264,28 +367,59 @@ class ModelSearch:
             family, state = self.families[f], None
             problem = self._problem(k, f, alpha)
             for lam in sorted(lams):
-                end = lam == 0.0 or lam >= family.fused
-                at = lam if lam == 0.0 or not end else np.inf
-                result, after = family.solve(problem, at, None if end else state)
-                state = state if end else after
+                if lam == 0.0 or lam >= family.fused:
+                    result = self._end(k, f, alpha, problem, lam)
+                else:
+                    result, state = family.solve(problem, lam, state)
                 labels = numbered(result.labels)
                 for refit in family.refits:
                     W = self._refit(k, f, alpha, problem, labels, result) if refit else None
                     W = result.params if W is None else W
                     key = (f, alpha, float(lam), refit)
-                    out.append((key, self.judge.losses(k, W), int(labels.max()) + 1))
+                    out.append((key, self._losses(k, f, alpha, labels, refit, W), labels))
         return out
 
-    def _problem(self, k, f, alpha):
-        problems = self.problems[k]
-        if (f, alpha) not in problems:
-            pool = self.judge.pools[k]
+    def _losses(self, k, f, alpha, labels, refit, W):
+        """Losses of one fold, corrected.
+
+        What models gain by being fitted to all rows: refitted ones with the clusters of the fold,
+        penalised ones with the clusters that all rows have at that lam.
+        """
+        judge = self.judge
+        if not judge.corrects:
+            return judge.losses(k, W)
+        if k == len(judge.pools) - 1:
+            return np.zeros(len(W)) if refit else judge.gains(k, W)
+        losses = judge.losses(k, W) - judge.gains(k, W)
+        if refit:
+            key = "all rows", alpha, labels.tobytes()
+            known = self.refitted[k]
+            if key not in known:
+                problem = self._problem(k, f, alpha, judge.all_rows[k], "all rows")
+                theta = np.zeros((labels.max() + 1, W.shape[1]))
+                theta[labels] = W
+                known[key] = self.families[f].refit(problem, labels, theta)
+            losses = losses + judge.gains(k, known[key][labels])
+        return losses
+
+    def _end(self, k, f, alpha, problem, lam):
+        """Result at an end of a family; those of families with the same models are one."""
+        family, graph = self.families[f], getattr(problem, "graph", None)
+        parts = b"" if lam == 0.0 or graph is None else graph.components().tobytes()
+        key = alpha, lam == 0.0, parts
+        if key not in self.ends[k]:
+            self.ends[k][key] = family.solve(problem, 0.0 if lam == 0.0 else np.inf, None)[0]
+        return self.ends[k][key]
+
+    def _problem(self, k, f, alpha, pool=None, name="fold"):
+        problems, pool = self.problems[k], self.judge.pools[k] if pool is None else pool
+        if (name, f, alpha) not in problems:
             if alpha is not None:
-                if alpha not in problems:
-                    problems[alpha] = pool.penalised(alpha)
-                pool = problems[alpha]
-            problems[f, alpha] = self.families[f].problem(pool)
-        return problems[f, alpha]
+                if (name, alpha) not in problems:
+                    problems[name, alpha] = pool.penalised(alpha)
+                pool = problems[name, alpha]
+            problems[name, f, alpha] = self.families[f].problem(pool)
+        return problems[name, f, alpha]
 
     def _refit(self, k, f, alpha, problem, labels, result):
         """Refitted models of the clients; equal partitions are refitted once."""
@@ -298,34 +432,41 @@ class ModelSearch:
 
     # ------------------------------------------------------------------------ around the best
 
-    def _look_around(self, alpha):
+    def _look_around(self):
         """Values beyond the end of a grid where the best is there, and beside the best."""
         for _ in range(MAX_BEYOND):
-            tasks = {}
-            for member in self._leaders(alpha):
+            lams = {}
+            for member in self._leaders():
                 beyond = self._beyond(member)
                 if beyond is not None:
-                    tasks.setdefault((member.family, alpha), set()).add(beyond)
-            if not tasks:
+                    lams.setdefault(member.family, set()).add(beyond)
+            if not lams:
                 break
-            self._try([(*key, lams) for key, lams in tasks.items()])
+            self._try_first(lams)
         for _ in range(ROUNDS):
-            tasks = {}
-            for member in self._leaders(alpha):
-                tasks.setdefault((member.family, alpha), set()).update(self._beside(member))
+            lams = {}
+            for member in self._leaders():
+                lams.setdefault(member.family, set()).update(self._beside(member))
                 if member.refit:
                     for f, lam in self._between_partitions(member):
-                        tasks.setdefault((f, alpha), set()).add(lam)
-            tasks = [(*key, lams) for key, lams in tasks.items() if lams]
-            if not tasks:
+                        lams.setdefault(f, set()).add(lam)
+            if not any(lams.values()):
                 break
-            self._try(tasks)
+            self._try_first(lams)
 
-    def _leaders(self, alpha):
+    def _is_first(self, member):
+        """Whether a member has the local penalty that comes first."""
+        return member.alpha == self.alphas.at(self.families[member.family], member.lam)
+
+    def _first(self):
+        """Members with the local penalties that come first."""
+        return [m for m in self.members.values() if self._is_first(m)]
+
+    def _leaders(self):
         """The best penalised and the best refitted member, if not hopelessly behind the other."""
         leaders = []
         for refit in (False, True):
-            some = [m for m in self.members.values() if m.refit == refit and m.alpha == alpha]
+            some = [m for m in self._first() if m.refit == refit and m.trusted]
             if some:
                 leaders.append(self._best_of(some))
         best = min(leaders, key=_value)
@@ -339,8 +480,8 @@ class ModelSearch:
         """Where partitions as good as the best are next to much coarser or finer ones."""
         out = []
         for f, family in enumerate(self.families):
-            line = [m for m in self.members.values() if (m.family, m.refit) == (f, True)]
-            line = sorted((m for m in line if m.alpha == best.alpha and m.lam > 0.0), key=_lam)
+            line = [m for m in self._first() if (m.family, m.refit) == (f, True) and m.lam > 0.0]
+            line.sort(key=_lam)
             if not (family.grows and family.refines):
                 continue
             for a, b in zip(line[:-1], line[1:], strict=True):
@@ -349,14 +490,14 @@ class ModelSearch:
                     out.append((f, float(np.sqrt(a.lam * b.lam))))
         return out
 
-    def _lams(self, member):
-        """Values of lam tried in the family of a member, with its alpha and kind."""
-        like = member.family, member.alpha, member.refit
-        return sorted(m.lam for m in self.members.values() if (m.family, m.alpha, m.refit) == like)
+    def _line(self, member):
+        """Members tried first of the family and kind of a member, ascending."""
+        like = member.family, member.refit
+        return sorted((m for m in self._first() if (m.family, m.refit) == like), key=_lam)
 
     def _beyond(self, member):
         """The next value beyond the grid where the best is its first or last positive one."""
-        family, lams = self.families[member.family], self._lams(member)
+        family, lams = self.families[member.family], [m.lam for m in self._line(member)]
         inner = [lam for lam in lams if 0.0 < lam < family.fused]
         if not family.grows or len(inner) < 2 or member.lam not in (inner[0], inner[-1]):
             return None
@@ -369,34 +510,42 @@ class ModelSearch:
 
     def _beside(self, member):
         """Halfway to the neighbours of a member, where these are not the same models."""
-        family, lams = self.families[member.family], self._lams(member)
+        family, line = self.families[member.family], self._line(member)
         refines = family.grows and family.refines
         if not refines or member.lam == 0.0 or member.lam >= family.fused:
             return []
-        place, out = lams.index(member.lam), []
-        for other in lams[max(place - 1, 0) : place] + lams[place + 1 : place + 2]:
-            if other > 0.0 and not self._same(member, other):
-                out.append(float(np.sqrt(other * member.lam)))
-        return out
-
-    def _same(self, member, lam):
-        other = self.members[member.family, member.alpha, lam, member.refit]
-        return _equal(other.value, member.value)
+        place = next(i for i, m in enumerate(line) if m.lam == member.lam)
+        return [
+            float(np.sqrt(other.lam * member.lam))
+            for other in line[max(place - 1, 0) : place] + line[place + 1 : place + 2]
+            if other.lam > 0.0 and not _equal(other.value, member.value)
+        ]
 
     def _try_alphas(self):
         """Other local penalties at the best member and at both ends."""
-        first, *others = self.alphas
-        best = [(m.family, m.lam) for m in self._leaders(first)]
-        ends = [
-            (f, lam)
-            for f, _ in best
-            for lam in self.families[f].first()[:: max(len(self.families[f].first()) - 1, 1)]
-        ]
-        tried = {}
-        for f, lam in {*best, *ends}:
-            tried.setdefault(f, set()).add(lam)
-        for alpha in others:
-            self._try([(f, alpha, lams) for f, lams in sorted(tried.items())])
+        if len(self.alphas.others) < 2:
+            return
+        lams = {}
+        for member in self._leaders():
+            ends = self.families[member.family].first()
+            lams.setdefault(member.family, set()).update((member.lam, ends[0], ends[-1]))
+        tried = {(m.family, m.alpha, m.lam) for m in self.members.values()}
+        for alpha in self.alphas.others:
+            left = [
+                (f, alpha, [lam for lam in values if (f, alpha, lam) not in tried])
+                for f, values in sorted(lams.items())
+            ]
+            self._try([task for task in left if task[2]])
+        # Where another one is better for models that differ, lam is looked for under it too.
+        apart = [m for m in self.members.values() if m.lam < self.families[m.family].fused]
+        inner = [m for m in apart if m.lam > 0.0]
+        best = min(apart, key=_value)
+        alpha, usual = best.alpha, [m.value for m in apart if m.alpha == self.alphas.inner]
+        if inner and alpha != self.alphas.inner and _gains(best.value, min(usual)):
+            f = min(inner, key=_value).family
+            tried = {m.lam for m in self.members.values() if (m.family, m.alpha) == (f, alpha)}
+            lams = [lam for lam in self.families[f].first() if lam not in tried]
+            self._try([(f, alpha, lams)])
 
     # ----------------------------------------------------------------------------- choosing
 
@@ -425,18 +574,11 @@ class ModelSearch:
         return inner[len(inner) // 2]
 
     def _choose(self):
-        """The best member; one of another local penalty only where that clearly helps."""
-        members = list(self.members.values())
-        first = self._simplest([m for m in members if m.alpha == self.alphas[0]])
-        others = [m for m in members if m.alpha != self.alphas[0]]
-        best = self._best_of(others) if others else first
-        change, error = self.difference(best, first)
-        margin = error if self.simpler else 0.0
-        if change < -margin:
-            first = self._simplest([m for m in others if m.alpha == best.alpha])
-        if not np.isfinite(first.value):
+        """The simplest of the members that are nearly the best."""
+        best = self._simplest([m for m in self.members.values() if m.trusted])
+        if not np.isfinite(best.value):
             raise ValueError("No model has a finite score on the rows held out.")
-        return first
+        return best
 
     def _simplest(self, members):
         """The best of some members, or the one of fewest models that is nearly as good."""
@@ -447,7 +589,8 @@ class ModelSearch:
         for member in members:
             change, error = self.difference(member, best)
             fused = member.lam >= self.families[member.family].fused
-            if change <= (ONE_MODEL if fused else SIMPLER) * error:
+            margin = ONE_MODEL if fused else STABLE if member.stable else SIMPLER
+            if change <= margin * error and self._ranks(member, best) <= RANKS:
                 near.append(member)
         fewest = min(m.n_models for m in near)
         near = [m for m in near if m.n_models == fewest]
@@ -472,6 +615,17 @@ class ModelSearch:
         n = max(np.count_nonzero(weights), 2)
         rest = change - mean * weights
         return float(mean), float(np.sqrt(n / (n - 1) * (rest**2).sum()) / total)
+
+    def _ranks(self, member, other):
+        """Signed-rank statistic of the units' losses, positive where a member is worse.
+
+        One unit with a few wild rows may decide the mean and its error; ranks do not mind it.
+        """
+        judges = self.judge.weights > 0
+        change = (member.losses - other.losses)[judges] / np.sqrt(self.judge.weights[judges])
+        change = change[np.abs(change) > TIE * np.abs(change).max(initial=0.0)]
+        ranks = rankdata(np.abs(change))
+        return float((np.sign(change) * ranks).sum() / max(np.sqrt((ranks**2).sum()), 1e-300))
 
     def _note_edge(self):
         """What to say where the best value is at an end of the values that may be tried."""
@@ -498,7 +652,7 @@ class ModelSearch:
             for name in self.families[0].name
         }
         table["refit"] = np.array([m.refit for m in order])
-        if self.alphas != [None]:
+        if self.alphas.others:
             table["alpha"] = np.array([m.alpha for m in order])
         table["lam"] = np.array([m.lam for m in order])
         table["n_clusters"] = np.array([m.n_models for m in order])
@@ -520,6 +674,10 @@ def _lam(member):
 
 def _value(member):
     return member.value
+
+
+def _gains(value, before):
+    return before - value > MIN_GAIN * abs(before)
 
 
 def _equal(a, b):

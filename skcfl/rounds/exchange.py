@@ -96,6 +96,8 @@ class Answers:
         Those that answered all calls of the round so far.
     drawn : Participants
         Those that were asked at first.
+    penalties : ndarray of shape (K,) or None
+        Local penalties of all models, once the server has computed them.
     losses : ndarray of shape (n_members, K)
         Losses under all models, infinite where a client was not sent one.
     choice : ndarray of shape (n_members,)
@@ -116,7 +118,7 @@ class Answers:
     models: np.ndarray | None = None
 
     def __post_init__(self):
-        self.drawn = self.who
+        self.drawn, self.penalties = self.who, None
 
     def heard(self, pool, **arrays):
         """Take what came up in a call to a pool of the participants.

@@ -207,8 +207,8 @@ class _Search:
         key = K, labels.tobytes()
         if key not in self.whole:
             models = solve_pooled(pool, labels, theta)[0]
-            self.whole[key] = _mean_losses(pool, models, labels)
-        before = _mean_losses(pool, theta, labels)
+            self.whole[key] = pool.own_losses(models[labels])
+        before = pool.own_losses(theta[labels])
         with np.errstate(invalid="ignore"):
             return np.nan_to_num(self.whole[key] - before, nan=0.0, neginf=0.0)
 
@@ -260,7 +260,9 @@ class _Search:
         some = [fold.models[K] for fold in self.folds if K in fold.models]
         if not some:
             return None
-        losses = [pool.client_weights @ pool.losses(theta).min(axis=1) for theta in some]
+        losses = [
+            pool.client_weights @ pool.losses(theta, whole=True).min(axis=1) for theta in some
+        ]
         return some[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
 
 
@@ -299,13 +301,14 @@ class _Fold:
             some = np.arange(len(models))
             if len(some) > MAX_CANDIDATES:
                 some = np.sort(self.search.rng.choice(some, MAX_CANDIDATES, replace=False))
-            losses = np.nan_to_num(train.losses(models[some]), nan=np.inf)
+            losses = np.nan_to_num(train.losses(models[some], whole=True), nan=np.inf)
             # What a model is worth to its own client says nothing.
             losses[some, np.arange(len(some))] = np.inf
             self._table = models[some], losses
         models, losses = self._table
         theta = self.models[max(k for k in self.models if k < K)]
-        best = np.nan_to_num(train.losses(theta).min(axis=1), nan=np.inf, posinf=1e300)
+        best = train.losses(theta, whole=True).min(axis=1)
+        best = np.nan_to_num(best, nan=np.inf, posinf=1e300)
         weights = train.client_weights
         while len(theta) < K:
             gain = weights @ np.maximum(best[:, None] - losses, 0.0)
@@ -317,14 +320,7 @@ class _Fold:
 
 def _held_losses(held, result):
     """Mean loss of each client's model on its rows that were held out."""
-    return _mean_losses(held, result.cluster_params, result.labels)
-
-
-def _mean_losses(pool, theta, labels):
-    """Mean loss of each client's rows under the model of its cluster, 0 without rows."""
-    losses = pool.objectives(theta[labels]) - pool.penalties(theta)[labels]
-    losses = np.nan_to_num(np.asarray(losses, dtype=float), nan=np.inf)
-    return np.where(pool.client_weights > 0, losses, 0.0)
+    return held.own_losses(result.cluster_params[result.labels])
 
 
 def _join(histories):

@@ -90,7 +90,10 @@ class HalvedSteps(Safeguard):
             )
             choice, values, weights = choice[before], values[before], weights[before]
         if who.judge is None and losses is not None:
-            now = losses[here][np.arange(len(choice)), choice] + who.pool.penalties(theta)[choice]
+            penalties = answers.penalties
+            if penalties is None:
+                penalties = who.pool.penalties(theta)
+            now = losses[here][np.arange(len(choice)), choice] + penalties[choice]
         elif both:
             now = who.pool.objectives(theta[choice])
         else:
@@ -118,17 +121,20 @@ class Reseeding(Safeguard):
 
     def __init__(self, update, shared=None):
         self.update, self.shared, self.count = update, shared, 0
-        self.asked = None
+        self.asked, self.all_asked = None, False
 
     def mend(self, new, answers, state):
         """Fill empty clusters, once all clients were asked."""
         K = len(state.theta)
-        if self.asked is None:
-            self.asked = np.zeros(len(new.labels), dtype=bool)
-        self.asked[answers.drawn.index] = True
-        if not self.asked.all():
-            return
-        empty = np.flatnonzero(np.bincount(new.labels[new.labels >= 0], minlength=K) == 0)
+        if not self.all_asked:
+            if self.asked is None:
+                self.asked = np.zeros(len(new.labels), dtype=bool)
+            self.asked[answers.drawn.index] = True
+            self.all_asked = self.asked.all()
+            if not self.all_asked:
+                return
+        # Of clients that never answered nothing is known.
+        empty = np.flatnonzero(np.bincount(new.labels + 1, minlength=K + 1)[1:] == 0)
         if len(empty) == 0 or self.count >= 10 * K:
             return
         self.count += len(empty)

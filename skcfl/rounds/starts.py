@@ -65,7 +65,7 @@ class Candidates:
         if steps not in self.trained:
             pool = self.pool
             w = train_locally(pool, pool.start(), steps)
-            own = np.nan_to_num(pool.objectives(w) - pool.penalties(w), nan=np.inf)
+            own = pool.own_losses(w)
             self.trained[steps] = w, own, {}
         return self.trained[steps]
 
@@ -74,7 +74,7 @@ class Candidates:
         w, _, known = self.at(steps)
         new = [j for j in dict.fromkeys(np.asarray(which).tolist()) if j not in known]
         if new:
-            columns = np.nan_to_num(self.pool.losses(w[new]), nan=np.inf)
+            columns = np.nan_to_num(self.pool.losses(w[new], whole=True), nan=np.inf)
             known.update(zip(new, columns.T, strict=True))
         return np.stack([known[j] for j in which], axis=1)
 
@@ -143,10 +143,10 @@ def train_locally(pool, start, steps):
     Networks, whose curvature has no bound, take steps of Adam.
     """
     if not pool.second_order:
-        return pool.local_update(start, steps, NETWORK_STEP, "adam")
+        return pool.local_update(start, steps, NETWORK_STEP, "adam", whole=True)
     lipschitz, _, _ = pool.spectrum()
     rates = 1.0 / np.maximum(lipschitz, 1e-12)
-    return pool.local_update(start, steps, rates, monotone=True)
+    return pool.local_update(start, steps, rates, monotone=True, whole=True)
 
 
 #: Starts by the names that users give them; "different" is the CLoVE paper's word for "random".

@@ -278,8 +278,9 @@ class StepSizes:
 def ask_values(answers, state):
     """Objectives at the choices: from the losses on the clients' own rows, or asked for."""
     if answers.losses is not None and answers.who.judge is None:
-        mine = np.arange(len(answers.choice)), answers.choice
-        answers.values = answers.losses[mine] + answers.who.pool.penalties(state.theta)[mine[1]]
+        answers.penalties = answers.who.pool.penalties(state.theta)
+        own = answers.losses[np.arange(len(answers.choice)), answers.choice]
+        answers.values = own + answers.penalties[answers.choice]
         return answers
     pool, kept = answers.who.pool, answers.losses is not None
     return answers.heard(pool, values=pool.objectives(state.theta[answers.choice], kept=kept))

@@ -84,6 +84,58 @@ def test_right_in_all_three_truths(truth, method):
         assert model.n_clusters_ == 1
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_clusters_that_all_folds_find_win_within_the_noise(seed):
+    """A penalised model a client is a little better on the rows held out, by chance."""
+    data = make_clustered_regression(n_clients=18, n_clusters=3, n_samples=25, random_state=0)
+    model = ConvexClusteredFLRegressor(graph="knn", penalty="l2", random_state=seed)
+    model.fit(data.X, data.y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    search = model.lam_search_
+    best = search["criterion"].argmin()
+    assert search["n_clusters"][best] > 10 and not search["chosen"][best]
+
+
+def test_few_rows_and_a_wild_client():
+    """Three rows a client, a line each; rows of one client are no line.
+
+    Folds leave two rows, which its line meets, and its losses are most of the mean.
+    """
+    rng = np.random.RandomState(0)
+    groups, n = np.repeat(np.arange(20), 3), 20
+    X = np.tile([-1.0, 0.0, 1.0], n)[:, None] + 0.1 * rng.standard_normal((60, 1))
+    slope, level = 1.0 + 0.5 * rng.standard_normal(n), 2.0 * rng.standard_normal(n)
+
+    def targets(X, noise):
+        return slope[groups] * X[:, 0] + level[groups] + noise * rng.standard_normal(60)
+
+    y = targets(X, 0.4)
+    y[groups == 7] += [3.0, -3.0, 3.0]
+    X_test = rng.uniform(-1, 1, (60, 1))
+    y_test = targets(X_test, 0.4)
+    train, test = (X, y, groups), (X_test, y_test, groups)
+    mine, pooled, local = (
+        score(model, train, test)
+        for model in (GTVRegressor(), FedAvgRegressor(), LocalModelsRegressor())
+    )
+    assert local > pooled + 0.3
+    assert mine > local - 0.05
+
+
+def test_each_end_has_a_prior_once_a_model():
+    X, y, groups = continuum(rows=5, n_clients=9)
+    model = GTVRegressor().fit(X, y, groups=groups)
+    search, unit = model.lam_search_, FedAvgRegressor().fit(X, y, groups=groups).alpha_
+    assert_allclose(np.unique(search["alpha"]), unit * np.array([1.0, 3.0, 9.0]))
+    inner = (search["lam"] > 0.0) & (search["n_clusters"] > 1.0)
+    tried = {
+        alpha: (search["alpha"] == alpha)[inner].sum() for alpha in np.unique(search["alpha"])
+    }
+    assert max(tried, key=tried.get) == np.unique(search["alpha"])[1]
+    for lam in (0.0, search["lam"].max()):
+        assert set(search["alpha"][search["lam"] == lam]) == set(search["alpha"])
+
+
 def test_right_for_classifiers():
     data = make_clustered_classification(n_clients=12, n_features=4, random_state=0, n_samples=40)
     train, test = halves(data.X, data.y, data.groups)
@@ -127,13 +179,14 @@ def test_the_fit_is_the_member_that_was_chosen():
     ).fit(data.X, data.y, groups=data.groups)
     assert_allclose(same.params_, auto.params_)
     assert_array_equal(same.labels_, auto.labels_)
-    # Nothing tried is better by more than the error of the difference.
+    # Nothing tried is better by more than two errors of the difference, those of clusters that
+    # are the same in all folds.
     gain = search["criterion"][k] - search["criterion"]
-    assert (gain <= search["standard_error"] + 1e-12).all()
+    assert (gain <= 2.0 * search["standard_error"] + 1e-12).all()
 
 
 def test_held_out_losses_are_those_of_fits():
-    """The judge's figures from its own definition: fits to the training rows of each fold."""
+    """The judge's figures from its own definition: fits to each fold, and Burman's correction."""
     data = clusters(n_clients=6)
     codes = np.unique(data.groups, return_inverse=True)[1]
     model = LinearModel(alpha=0.1).bind(4, dtype=float)
@@ -151,9 +204,15 @@ def test_held_out_losses_are_those_of_fits():
     search = ModelSearch([family], judge)
     best = search.run(pool.ledger)
     total = 0.0
+
+    def losses(some, W):
+        return some.objectives(W) - some.penalties(W)
+
     for train, held in pool.deal_folds(5, _after_seeds(0)):
         W = train.solve()[0]
-        total += held.client_weights @ (held.objectives(W) - held.penalties(W))
+        gain = losses(pool, pool.solve()[0]) - losses(pool, W)
+        total += held.client_weights @ (losses(held, W) + gain)
+        assert gain.sum() < 0.0
     assert_allclose(best.value, total / len(data.y))
     assert pool.ledger.up > 0
 
@@ -241,7 +300,7 @@ class _Distance:
     """Judges models by their size."""
 
     pools = [open_rows(Location().bind(1), np.zeros((3, 1)), None, np.arange(3), 3)]
-    weights = np.ones(3)
+    weights, corrects = np.ones(3), False
 
     def losses(self, k, W):
         return W[:, 0]
@@ -316,11 +375,10 @@ def test_a_value_at_the_edge_of_those_given_is_told():
 @pytest.mark.parametrize("participation", [1.0, 0.3, 0.05])
 def test_fpfc_finds_clusters_at_any_participation(participation):
     data = clusters(n_clients=15)
-    for seed in range(2):
-        model = FPFCRegressor(participation=participation, random_state=seed)
-        model.fit(data.X, data.y, groups=data.groups)
-        assert model.lam_ > 0.0
-        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    model = FPFCRegressor(participation=participation, random_state=0)
+    model.fit(data.X, data.y, groups=data.groups)
+    assert model.lam_ > 0.0
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
 @pytest.mark.parametrize("method", [FPFCRegressor, FPFCRegressorCV])

@@ -101,3 +101,22 @@ def test_a_round_in_which_nobody_answers_is_skipped():
     state = run_rounds(state, draw, LeastLoss(), update, record, StopRule(0), 60)
     assert 0 < state.round == len(record.history["objective"]) < 60
     assert np.isfinite(state.theta).all()
+
+
+@pytest.mark.parametrize("faults", [{"dropout": 0.3}, {"dead": IDS[[DEAD]]}])
+def test_the_number_of_clusters_is_judged_by_all(faults):
+    """Starts and held-out losses need everybody, who is asked again."""
+    model = IFCARegressor(random_state=0).fit_federation(lossy(**faults))
+    assert model.n_clusters_ == 3
+    assert adjusted_rand_score(DATA.labels[OTHERS], model.labels_[OTHERS]) == 1.0
+
+
+def test_losses_of_the_silent_count_nothing_where_all_are_needed():
+    pool = pool_of(dead=IDS[[DEAD]])
+    theta = np.ones((2, pool.n_params))
+    assert np.isnan(pool.losses(theta)[DEAD]).all()
+    assert not pool.losses(theta, whole=True)[DEAD].any()
+    own = pool.own_losses(np.ones((12, pool.n_params)))
+    assert own[DEAD] == 0.0 and (own[OTHERS] > 0.0).all()
+    trained = pool_of(dropout=0.5).local_update(np.zeros((12, 5)), 1, 0.1, whole=True)
+    assert (trained != 0.0).any(axis=1).all()

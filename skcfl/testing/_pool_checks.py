@@ -1,0 +1,163 @@
+"""Whether a pool whose clients are elsewhere is the pool of clients of this process."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from ..federation.inprocess import open_rows
+from ..federation.pool import ClientPool
+from ..models import LinearModel
+from ._comparing import require, require_close
+from ._strict import _wall
+
+# Rows of the clients: none, one, few, and more than parameters.
+SIZES = (12, 1, 0, 5, 9, 20, 14)
+# How far apart bounds of rounding may be, which count the rows that blocks are padded to.
+SHAPES = 4.0
+
+
+def check_pool(make_pool, *, model=None, rtol=1e-9, random_state=0):
+    """Check that a pool answers every call as one of clients in this process does.
+
+    All calls of :data:`skcfl.federation.messages.CALLS`, of the pool and of those made of it: some
+    of its clients, another local penalty, rows held out, folds.  Answers and what clients draw
+    must be those of :class:`~skcfl.federation.inprocess.InProcessSite` to `rtol`, as block shapes
+    round differently, and the ledger must be equal.  Bounds of rounding depend on these shapes and
+    may differ by a factor.  What its site is sent and answers goes through pickle.
+
+    Parameters
+    ----------
+    make_pool : callable
+        ``make_pool(model, X, y, codes, n_clients, sample_weight)`` returns a
+        :class:`~skcfl.federation.ClientPool`: `model` is bound, `codes` are the positions of the
+        rows' clients, of which one owns no row.
+    model : LocalModel, default=None
+        What the clients train, with second derivatives.  None is a logistic model.
+    rtol : float, default=1e-9
+        How far answers may be apart, relative to the largest of them.
+    random_state : int, RandomState instance or None, default=0
+        Source of rows and models.
+
+    Raises
+    ------
+    AssertionError
+        If an answer differs; it says which.
+
+    See Also
+    --------
+    StrictFederation : Fits of estimators behind the same wall.
+
+    Examples
+    --------
+    >>> from skcfl.federation.inprocess import open_rows
+    >>> from skcfl.testing import check_pool
+    >>> check_pool(open_rows)
+    """
+    rng = check_random_state(random_state)
+    model = LinearModel("log_loss", alpha=0.1, standardize=False) if model is None else model
+    codes = rng.permutation(np.repeat(np.arange(len(SIZES)), SIZES))
+    X = rng.standard_normal((len(codes), 3))
+    classifier = model.estimator_type == "classifier"
+    y = rng.randint(2, size=len(X)) if classifier else rng.exponential(size=len(X)) + 0.1
+    y = None if model.estimator_type is None else y
+    weights = rng.randint(1, 4, size=len(X)).astype(float)
+    bound = model.bind(3, 2 if classifier else None)
+    arguments = bound, X, y, codes, len(SIZES), weights
+    made, own = make_pool(*arguments), open_rows(*arguments)
+    require(isinstance(made, ClientPool), f"make_pool must return a ClientPool, got {made!r}")
+    made = _wall(made)
+    for pool in (made, own):
+        pool.reseed(7)
+    _compare_pools(made, own, rng, rtol, "the pool")
+    some = np.array([5, 0, 2, 4])
+    _compare_pools(made.subset(some), own.subset(some), rng, rtol, "a pool of some clients")
+    if hasattr(bound, "penalised"):
+        pools = made.penalised(0.7), own.penalised(0.7)
+        _compare_pools(*pools, rng, rtol, "a pool with another local penalty")
+    pairs = zip(made.hold_out(0.3, 3), own.hold_out(0.3, 3), strict=True)
+    for pools, name in zip(pairs, ("rows to train on", "rows held out"), strict=True):
+        _compare_pools(*pools, rng, rtol, name)
+    folds = made.deal_folds(3, 5), own.deal_folds(3, 5)
+    require(len(folds[0]) == 3, "deal_folds must return a pair of pools for each fold")
+    for f, (ours, theirs) in enumerate(zip(*folds, strict=True)):
+        _compare_pools(ours[0], theirs[0], rng, rtol, f"training rows of fold {f}")
+        _compare_pools(ours[1], theirs[1], rng, rtol, f"held-out rows of fold {f}")
+    again = made.subset(some).hold_out(0.3, 3)[0], own.subset(some).hold_out(0.3, 3)[0]
+    _compare_pools(*again, rng, rtol, "rows of some clients to train on")
+
+
+def _compare_pools(made, own, rng, rtol, where):
+    """The same calls of both."""
+    for name in ("n_clients", "n_params", "n_samples"):
+        wanted, got = getattr(own, name), getattr(made, name)
+        require(got == wanted, f"{where}: {name} must be {wanted}, got {got}")
+    for name in ("client_sizes", "client_weights", "without_rows"):
+        require_close(getattr(made, name), getattr(own, name), f"{where}: {name}", rtol=1e-12)
+    before = [(pool.ledger.calls, pool.ledger.up, pool.ledger.down) for pool in (made, own)]
+    require(before[0] == before[1], f"{where}: the ledgers must be equal, got {before}")
+    for name, call in _calls(own, rng):
+        answers = [_arrays(call(pool)) for pool in (made, own)]
+        require(len(answers[0]) == len(answers[1]), f"{where}: {name} must have the same answers")
+        for got, wanted in zip(*answers, strict=True):
+            finite = np.abs(wanted[np.isfinite(wanted)])
+            scale = finite.max() if finite.size else 0.0
+            same = (got == wanted) if got.shape == wanted.shape else False
+            text = f"{where}: {name} must be answered as in one process"
+            if name == "rounding":
+                near = (got >= wanted / SHAPES) & (got <= wanted * SHAPES)
+                require(near, text, ("got", got), ("expected", wanted))
+            elif not np.all(same):
+                require_close(got, wanted, text, rtol=rtol, atol=rtol * scale)
+        booked = [(pool.ledger.calls, pool.ledger.up, pool.ledger.down) for pool in (made, own)]
+        require(
+            booked[0] == booked[1],
+            f"{where}: {name} must be booked as in one process, (calls, up, down) {booked[1]}, "
+            f"got {booked[0]}",
+        )
+
+
+def _calls(pool, rng):
+    """Names of calls, and functions of a pool that make them."""
+    n, p = pool.n_clients, pool.n_params
+    theta = 0.5 * rng.standard_normal((3, p))
+    w, v, s = 0.5 * rng.standard_normal((3, n, p))
+    labels = rng.randint(3, size=n)
+    fixed = np.where(rng.uniform(size=n) < 0.5, labels, -1)
+    rho = rng.uniform(0.1, 1.0, n)
+    steps = rng.randint(1, 5, n)
+    yield "assign", lambda pool: pool.assign(labels)
+    yield "present", lambda pool: pool._ask("present", {})
+    yield "losses", lambda pool: pool.losses(theta)
+    yield "losses", lambda pool: pool.losses(theta, shared=1)
+    yield "best_response", lambda pool: pool.best_response(theta)
+    yield "best_response", lambda pool: pool.best_response(theta, fixed)
+    yield "objectives", lambda pool: pool.objectives(w)
+    yield "objectives_gradients", lambda pool: pool.objectives_gradients(w)
+    yield "local_update", lambda pool: pool.local_update(w, steps, 0.1)
+    yield "local_update", lambda pool: pool.local_update(w, 3, 0.1, center=v, rho=rho)
+    yield "local_update", lambda pool: pool.local_update(w, 3, 5.0, monotone=True)
+    for optimizer in ("sgd", "momentum", "adam"):
+        yield (
+            f"local_update by batches, {optimizer}",
+            lambda pool, optimizer=optimizer: pool.local_update(w, 4, 0.05, optimizer, 4),
+        )
+    yield "fingerprints", lambda pool: pool.fingerprints(11)
+    if not pool.second_order:
+        return
+    together = np.zeros(n, dtype=np.intp)
+    yield "hessians", lambda pool: pool.hessians(theta[:1], together)
+    yield "hessians", lambda pool: pool.hessians(theta[:1], together, damping=0.5)
+    yield "hessian_products", lambda pool: pool.hessian_products(theta, theta[::-1], labels)
+    yield "solve", lambda pool: pool.solve()
+    yield "prox", lambda pool: pool.prox(v, rho)
+    yield "conjugate", lambda pool: pool.conjugate(0.1 * s)
+    yield "rounding", lambda pool: pool.rounding(w)
+    box = np.full((1, p), 1e-3)
+    yield "rounding", lambda pool: pool.enclosure(theta[:1], together, box, False)[0]
+    yield "enclosure", lambda pool: pool.enclosure(theta[:1], together, box, False)[1:]
+    yield "spectrum", lambda pool: pool.spectrum()
+
+
+def _arrays(answer):
+    """Answers as a list of arrays of numbers."""
+    answer = answer if isinstance(answer, tuple) else (answer,)
+    return [np.asarray(part, dtype=float) for part in answer if part is not None]

@@ -1,0 +1,104 @@
+"""Pools of clients that are elsewhere, by the public check; and that it sees what is wrong."""
+
+import numpy as np
+import pytest
+
+from skcfl.federation.fanout import FanOut
+from skcfl.federation.inprocess import InProcessSite, open_rows
+from skcfl.federation.messages import CALLS
+from skcfl.federation.pool import ClientPool
+from skcfl.models import MLP, LinearModel, Location
+from skcfl.testing import check_pool
+
+
+def fan_out(kind=FanOut, n_places=3):
+    """A maker of pools whose clients are dealt to places in no order."""
+
+    def make(model, X, y, codes, n_clients, sample_weight):
+        whole = InProcessSite(model, X, y, codes, n_clients, sample_weight)
+        order = np.random.RandomState(1).permutation(n_clients)
+        places = np.array_split(order, n_places)
+        return ClientPool(kind([(whole.subset(some), some) for some in places]), model)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        None,
+        LinearModel("tweedie", alpha=0.2),
+        LinearModel("quantile", alpha=0.2, smoothing=0.5),
+        Location(),
+        MLP((4,), alpha=0.1, precision="double"),
+    ],
+    ids=repr,
+)
+def test_fan_outs_are_pools(model):
+    check_pool(fan_out(), model=model)
+
+
+class Unsorted(FanOut):
+    """Joins answers in the order of the places."""
+
+    def _joined(self, answers):
+        return np.concatenate(answers)
+
+
+class Selfish(FanOut):
+    """Draws by position rather than by client: the seeds of its parts differ."""
+
+    def answer(self, call, arguments):
+        if arguments.get("draw") is not None:
+            arguments = {**arguments, "draw": (arguments["draw"][0] + 1, arguments["draw"][1])}
+        return super().answer(call, arguments)
+
+
+class Forgetful(FanOut):
+    """Keeps its penalty."""
+
+    def penalised(self, alpha):
+        return self
+
+
+class Narrow(FanOut):
+    """Leaves out half of the answer."""
+
+    def answer(self, call, arguments):
+        answers = super().answer(call, arguments)
+        return {"values": answers["values"]} if call == "objectives_gradients" else answers
+
+
+class Other(FanOut):
+    """Holds out other rows."""
+
+    def held_out(self, fraction, seed):
+        return super().held_out(fraction, seed + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Unsorted, "the pool: client_sizes"),
+        (Selfish, "local_update by batches, sgd must be answered as in one process"),
+        (Forgetful, "another local penalty: .* must be answered"),
+        (Narrow, "objectives_gradients must be answered by"),
+        (Other, "rows to train on: "),
+    ],
+)
+def test_the_check_says_what_is_wrong(kind, message):
+    with pytest.raises((AssertionError, RuntimeError), match=message):
+        check_pool(fan_out(kind))
+
+
+def test_every_call_of_the_table_is_made(monkeypatch):
+    made = set()
+    answer = InProcessSite.answer
+
+    def noted(self, call, arguments):
+        made.add(call)
+        return answer(self, call, arguments)
+
+    monkeypatch.setattr(InProcessSite, "answer", noted)
+    check_pool(open_rows)
+    assert made == set(CALLS)
