@@ -284,8 +284,8 @@ def test_wrong_estimators():
 
 def test_cross_validation_finds_the_clusters():
     X, y, groups = REGRESSION.X, REGRESSION.y, REGRESSION.groups
-    cv = ConvexClusteredFLRegressorCV(12, graph="knn", cv=3, refit=True, random_state=0)
-    cv.fit(X, y, groups=groups)
+    one = {"graph": "knn", "refit": True, "alpha": 0.001}  # only lam is to be chosen
+    cv = ConvexClusteredFLRegressorCV(12, cv=3, random_state=0, **one).fit(X, y, groups=groups)
     assert adjusted_rand_score(cv.labels_, REGRESSION.labels) == 1.0
     assert cv.cv_scores_.shape == (3, len(cv.lams_)) and len(cv.lams_) >= 12
     assert cv.lams_[0] == 0.0 and (np.diff(cv.lams_) > 0).all()
@@ -293,7 +293,7 @@ def test_cross_validation_finds_the_clusters():
     mean = cv.cv_scores_.mean(axis=0)
     assert mean[cv.best_index_] >= mean.max() - 1e-8 * abs(mean.max())
     assert mean[cv.best_index_] > mean[0] and mean[cv.best_index_] > mean[-1]
-    same = ConvexClusteredFLRegressor(cv.lam_, graph="knn", refit=True).fit(X, y, groups=groups)
+    same = ConvexClusteredFLRegressor(cv.lam_, **one).fit(X, y, groups=groups)
     assert_array_equal(cv.params_, same.params_)
     assert_array_equal(cv.predict(X, groups=groups), same.predict(X, groups=groups))
     assert cv.floats_up_ > same.floats_up_
