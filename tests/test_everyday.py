@@ -326,14 +326,14 @@ def test_units_of_the_target_change_nothing(loss):
     data = make_clustered_regression(8, 2, 3, n_samples=40, random_state=0)
     y = data.y if loss == "quantile" else np.exp(np.clip(0.5 * data.y, -3, 3))
     found = []
-    for unit in (1.0, 1e4):
-        model = skcfl.IFCARegressor(2, loss=loss, smoothing=0.1 * unit, random_state=0)
+    for unit in (1.0, 1e-4):
+        model = skcfl.IFCARegressor(2, loss=loss, random_state=0)
         found.append(model.fit(data.X, y * unit, groups=data.groups))
     one, other = found
     np.testing.assert_array_equal(one.labels_, other.labels_)
     assert len(set(one.labels_)) == 2
     np.testing.assert_allclose(
-        other.predict(data.X, groups=data.groups) / 1e4,
+        other.predict(data.X, groups=data.groups) / 1e-4,
         one.predict(data.X, groups=data.groups),
         rtol=1e-4,
         atol=1e-4,

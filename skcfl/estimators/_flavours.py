@@ -118,10 +118,9 @@ class RegressorMixin(_LinearMixin):
             Which quantile the loss "quantile" predicts, in (0, 1).""",
         "smoothing": """\
             float
-            Width of the window about zero, in units of the target, in which the loss "quantile"
-            is a parabola. Take a small part of the spread of the target about its quantile: the
-            error of the quantile is of the order of its square, and fits take longer the
-            narrower it is.""",
+            Width of the window about zero in which the loss "quantile" is a parabola, in standard
+            deviations of the target, of which the clients tell counts and sums. The error of the
+            quantile is of the order of its square, and fits take longer the narrower it is.""",
     }
 
     _doc_attributes = {"classes_": None}

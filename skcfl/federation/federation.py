@@ -136,11 +136,18 @@ class Federation(ABC):
             scaling = Scaling.of_parts(moments, centred=model.fit_intercept)
             for part in parts:
                 part.scale(scaling)
+        if model.has_units:
+            targets = Scaling.of_parts([part.target_moments() for part in parts])
+            model = model.in_units(float(targets.scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
         presence = Presence(hello.ids, self.min_clients, self.retries)
         pool = ClientPool(site, model, random_state, scaling, presence)
         if model.class_weight == "balanced":
             pool.relay(up=n_clients * len(classes), down=n_clients * len(classes))
+        if model.has_units:
+            # As for features: counts and sums, the mean, sums of squares, the scale.
+            pool.relay(up=2 * n_clients, down=n_clients)
+            pool.relay(up=n_clients, down=n_clients)
         return pool, Folds(parts, model, classes, presence)
 
 

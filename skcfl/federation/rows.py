@@ -47,6 +47,10 @@ class Rows:
         """What is told of the rows to scale the features."""
         return Moments(self.X, self.sample_weight)
 
+    def target_moments(self):
+        """What is told of the targets to find their standard deviation."""
+        return Moments(self.y[:, None], self.sample_weight)
+
     def scale(self, scaling):
         """Take the features in the units of a scaling."""
         self.X = scaling.transform(self.X)

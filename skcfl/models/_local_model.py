@@ -33,6 +33,8 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     unknown_scale = False
     #: Power of the size of the noise that the loss grows with.
     loss_degree = 2
+    #: Whether the loss has a parameter in units of the standard deviation of the targets.
+    has_units = False
     #: Whether 0 is the least loss of any row.
     grounded = True
     #: Whether the curvature of the loss is bounded.

@@ -44,8 +44,8 @@ class MLP(SupervisedMixin, Network):
         Which quantile ``loss="quantile"`` predicts, in (0, 1).
     smoothing : float, default=0.1
         Width of the window in which the pinball loss of ``loss="quantile"`` is a parabola, in
-        units of the target; a small part of the spread of the target about its quantile. Wider
-        windows make fits faster and quantiles less exact, by an error of order of its square.
+        standard deviations of the target, which estimators find (outside of one in its units).
+        Wider windows make fits faster and quantiles less exact, by an error of order of its square.
 
     Notes
     -----

@@ -1,5 +1,6 @@
 """What local models with a loss of their predictions share."""
 
+import copy
 from math import isfinite
 from numbers import Real
 
@@ -58,6 +59,17 @@ class SupervisedMixin:
     def unknown_scale(self):
         """Whether the size of the noise is unknown: not for counts and classes."""
         return self.describe_loss().unknown_scale
+
+    @property
+    def has_units(self):
+        """Whether the loss asks for the standard deviation of the targets."""
+        return self.describe_loss().has_units
+
+    def in_units(self, scale):
+        """Copy of a bound model whose loss knows the standard deviation of the targets."""
+        model = copy.copy(self)
+        model.kernel = self.kernel.in_units(scale)
+        return model
 
     @property
     def loss_degree(self):

@@ -110,6 +110,17 @@ def test_weights_and_classes_of_several_places():
     compare(found.fit_federation(FanOutFederation(parts)), wanted)
 
 
+def test_units_of_targets_of_several_places():
+    model = make("FedAvgRegressor", loss="quantile")
+    wanted = model.fit(REGRESSION.X, 1e-4 * REGRESSION.y, groups=REGRESSION.groups)
+    scale = wanted.model_.kernel.scale
+    assert_allclose(scale, 1e-4 * REGRESSION.y.std(), rtol=1e-12)
+    data = type(REGRESSION)(REGRESSION, y=1e-4 * REGRESSION.y)
+    found = make("FedAvgRegressor", loss="quantile").fit_federation(parts_of(data, 3))
+    compare(found, wanted)
+    assert booked(found) == booked(wanted)
+
+
 def test_names_of_features_come_by_hello():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(REGRESSION.X, columns=["a", "b", "c", "d"])

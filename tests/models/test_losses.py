@@ -222,12 +222,13 @@ def test_outputs_by_number_of_classes():
         assert make_loss(name).n_outputs(None) == 1
 
 
-def test_quantiles_of_targets_that_are_too_close_warn():
-    loss, y = make_loss("quantile", smoothing=0.1), np.linspace(0.0, 1e-3, 9)
-    with pytest.warns(UserWarning, match="smoothing=0.1 is wider than the standard"):
-        loss.check_target(y)
-    loss.check_target(1e4 * y)
-    loss.check_target(np.ones(5))
+def test_windows_of_quantiles_are_in_units_of_the_targets():
+    loss = make_loss("quantile", quantile=0.3, smoothing=0.1)
+    small = loss.in_units(1e-3)
+    assert small.max_curvature == pytest.approx(1e3 * loss.max_curvature)
+    z, y = np.array([[0.02, -0.3, 0.4]]), np.zeros((1, 3))
+    np.testing.assert_allclose(small.value(1e-3 * z, y), 1e-3 * loss.value(z, y))
+    np.testing.assert_allclose(small.gradient(1e-3 * z, y), loss.gradient(z, y))
 
 
 @given(

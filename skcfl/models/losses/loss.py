@@ -46,6 +46,9 @@ class Loss:
         them changes nothing.
     grounded : bool
         Whether 0 is the least value, whatever the target.
+    has_units : bool
+        Whether a parameter is in units of the standard deviation of the targets, which
+        ``in_units(scale)`` fixes.
     is_likelihood : bool
         Whether the loss over the dispersion is minus a log-density, up to :meth:`log_constant`.
 
@@ -68,6 +71,7 @@ class Loss:
     quadratic = False
     coupled = False
     grounded = True
+    has_units = False
     is_likelihood = False
     max_curvature = np.inf
 

@@ -1,7 +1,5 @@
 """Quantiles: the pinball loss, smoothed."""
 
-import warnings
-
 import numpy as np
 from scipy.special import ndtri
 from sklearn.linear_model import QuantileRegressor
@@ -12,8 +10,8 @@ from .loss import Loss
 class Quantile(Loss):
     """Pinball loss of a quantile, its kink replaced by a parabola of some width.
 
-    With ``r = z - y``, c = 1/2 - quantile and h the smoothing, the derivative is ``r / h + c``,
-    clipped to ``[-quantile, 1 - quantile]``: the mean of the pinball loss's over a window of width
+    With ``r = z - y``, c = 1/2 - quantile and h the width, which is `smoothing` times the scale of
+    the targets, the derivative is ``r / h + c``, clipped to ``[-quantile, 1 - quantile]``: the mean of the pinball loss's over a window of width
     h.  Beyond ``h / 2`` the loss is the pinball loss minus the constant ``h quantile (1 -
     quantile) / 2``, which makes 0 the least value.  The window is centred, so that the error of
     the quantile is of order h squared.  (Convolution smoothing: Fernandes, Guerre and Horta, 2021;
@@ -24,15 +22,18 @@ class Quantile(Loss):
     parameters = ("quantile", "smoothing")
     unknown_scale = True
     degree = 1
+    has_units = True
 
-    def __init__(self, quantile=0.5, smoothing=0.1):
+    def __init__(self, quantile=0.5, smoothing=0.1, scale=1.0):
         self.quantile = quantile
         self.smoothing = smoothing
+        self.scale = scale
+        self.width = smoothing * scale
 
     @property
     def max_curvature(self):
-        """One over the smoothing."""
-        return 1.0 / self.smoothing
+        """One over the width of the window."""
+        return 1.0 / self.width
 
     @property
     def _tilt(self):
@@ -40,36 +41,28 @@ class Quantile(Loss):
 
     def _pieces(self, z, y):
         """Huber's function over h, the tilted line, and the constant."""
-        h, c = self.smoothing, self._tilt
+        h, c = self.width, self._tilt
         r = z - y
         inner = np.minimum(np.abs(r), 0.5 * h)
         return inner / h * (np.abs(r) - 0.5 * inner), c * r, 0.5 * c * c * h
 
-    def check_target(self, y):
-        spread = np.std(y) if np.size(y) else 0.0
-        if 0.0 < spread < self.smoothing:
-            warnings.warn(
-                f"smoothing={self.smoothing} is wider than the standard deviation of y, "
-                f"{spread:.3g}, so that the loss 'quantile' predicts means rather than quantiles. "
-                "Take a small part of it, or scale y.",
-                stacklevel=2,
-            )
+    def in_units(self, scale):
+        """The same loss with a window that is `smoothing` times the scale of the targets."""
+        return Quantile(self.quantile, self.smoothing, scale)
 
     def value(self, z, y):
         bent, line, constant = self._pieces(z, y)
         return (bent + line + constant)[..., 0, :]
 
     def gradient(self, z, y):
-        slope = (z - y) / self.smoothing + self._tilt
+        slope = (z - y) / self.width + self._tilt
         return np.clip(slope, -self.quantile, 1.0 - self.quantile)
 
     def curvature(self, z, y):
-        return np.where(np.abs(z - y) <= 0.5 * self.smoothing, self.max_curvature, 0.0).astype(
-            z.dtype
-        )
+        return np.where(np.abs(z - y) <= 0.5 * self.width, self.max_curvature, 0.0).astype(z.dtype)
 
     def newton_curvature(self, z, y, damping):
-        r, h = np.abs(z - y), self.smoothing
+        r, h = np.abs(z - y), self.width
         return np.where(r <= 0.5 * h, 1.0 / h, damping * 0.5 / np.maximum(r, 0.5 * h))
 
     def terms(self, z, y):
@@ -77,18 +70,18 @@ class Quantile(Loss):
         return (bent + np.abs(line) + constant)[..., 0, :]
 
     def slope_terms(self, z, y):
-        return np.minimum(np.abs(z - y) / self.smoothing, 0.5) + abs(self._tilt)
+        return np.minimum(np.abs(z - y) / self.width, 0.5) + abs(self._tilt)
 
     def steadiness(self, z, y, r):
-        return (np.abs(z - y)[..., 0, :] + r <= 0.5 * self.smoothing).astype(float)
+        return (np.abs(z - y)[..., 0, :] + r <= 0.5 * self.width).astype(float)
 
     def conjugate(self, a, y):
-        h, c = self.smoothing, self._tilt
+        h, c = self.width, self._tilt
         inside = np.abs(a - c) <= 0.5 * (1 + 1e-12)
         return np.where(inside, a * (y + h * (0.5 * a - c)), np.inf)[..., 0, :]
 
     def conjugate_terms(self, a, y):
-        size = np.abs(y) + self.smoothing * (0.5 * np.abs(a) + abs(self._tilt))
+        size = np.abs(y) + self.width * (0.5 * np.abs(a) + abs(self._tilt))
         return (np.abs(a) * size)[..., 0, :]
 
     def project(self, a, y):
