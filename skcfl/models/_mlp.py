@@ -45,7 +45,8 @@ class MLP(SupervisedMixin, Network):
     smoothing : float, default=0.1
         Width of the window in which the pinball loss of ``loss="quantile"`` is a parabola, in
         standard deviations of the target, which estimators find (outside of one in its units).
-        Wider windows make fits faster and quantiles less exact, by an error of order of its square.
+        Wider windows make fits faster and quantiles less exact, by an error of the order of the
+        square of the width.
 
     Notes
     -----

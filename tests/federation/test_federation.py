@@ -115,7 +115,7 @@ def test_units_of_targets_of_several_places():
     wanted = model.fit(REGRESSION.X, 1e-4 * REGRESSION.y, groups=REGRESSION.groups)
     scale = wanted.model_.kernel.scale
     assert_allclose(scale, 1e-4 * REGRESSION.y.std(), rtol=1e-12)
-    data = type(REGRESSION)(REGRESSION, y=1e-4 * REGRESSION.y)
+    data = type(REGRESSION)(**{**REGRESSION, "y": 1e-4 * REGRESSION.y})
     found = make("FedAvgRegressor", loss="quantile").fit_federation(parts_of(data, 3))
     compare(found, wanted)
     assert booked(found) == booked(wanted)

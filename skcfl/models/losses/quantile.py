@@ -11,11 +11,11 @@ class Quantile(Loss):
     """Pinball loss of a quantile, its kink replaced by a parabola of some width.
 
     With ``r = z - y``, c = 1/2 - quantile and h the width, which is `smoothing` times the scale of
-    the targets, the derivative is ``r / h + c``, clipped to ``[-quantile, 1 - quantile]``: the mean of the pinball loss's over a window of width
-    h.  Beyond ``h / 2`` the loss is the pinball loss minus the constant ``h quantile (1 -
-    quantile) / 2``, which makes 0 the least value.  The window is centred, so that the error of
-    the quantile is of order h squared.  (Convolution smoothing: Fernandes, Guerre and Horta, 2021;
-    He, Pan, Tan and Zhou, 2023.)
+    the targets, the derivative is ``r / h + c``, clipped to ``[-quantile, 1 - quantile]``: the
+    mean of the pinball loss's over a window of width h.  Beyond ``h / 2`` the loss is the pinball
+    loss minus the constant ``h quantile (1 - quantile) / 2``, which makes 0 the least value.  The
+    window is centred, so that the error of the quantile is of order h squared.  (Convolution
+    smoothing: Fernandes, Guerre and Horta, 2021; He, Pan, Tan and Zhou, 2023.)
     """
 
     name = "quantile"
