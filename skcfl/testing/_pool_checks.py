@@ -155,6 +155,14 @@ def _calls(pool, rng):
     yield "rounding", lambda pool: pool.enclosure(theta[:1], together, box, False)[0]
     yield "enclosure", lambda pool: pool.enclosure(theta[:1], together, box, False)[1:]
     yield "spectrum", lambda pool: pool.spectrum()
+    if not getattr(pool.model, "is_likelihood", False):
+        return
+    shares = np.array([0.5, 0.3, 0.2])
+    for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
+        prior = theta, root, shares, 0.7
+        yield "posterior_sums", lambda pool, p=prior: tuple(pool.posterior_sums(*p).values())
+        for dense in (False, True):
+            yield "posteriors", lambda pool, p=prior, d=dense: pool.posteriors(*p, dense=d)
 
 
 def _arrays(answer):
