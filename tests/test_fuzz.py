@@ -258,7 +258,7 @@ DEVELOPERS = {
     *("polish", "rounds_stable", "run_rounds"),
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
-    *("Family", "FoldsJudge", "Judge", "ModelSearch"),
+    *("Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"),
     *("solve_local", "solve_pooled", "LocalModel", "Penalty", "ConcavePenalty"),
     # what functions return
     *("ClusteringConstants", "PartitionCertificate", "RecoveryInterval", "LamPath"),

@@ -343,7 +343,16 @@ def _score_of_rows(estimator, X, y, groups, scoring):
 
     # What scorers do with X is to hand it to predict: here it is positions of rows.
     recalling = _Answering(estimator, lambda method, rows: answers(method.__name__)[rows])
-    return lambda rows, **weights: scorer(recalling, rows, y[rows], **weights)
+
+    def score(rows, **weights):
+        try:
+            return scorer(recalling, rows, y[rows], **weights)
+        except TypeError as error:
+            raise TypeError(
+                f"scoring={scoring!r} cannot be called as a metric: {error}"
+            ) from error
+
+    return score
 
 
 def _as_scorer(estimator, scoring):
