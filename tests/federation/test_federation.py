@@ -39,10 +39,20 @@ def parts_of(data, n_parts, **options):
     return FanOutFederation(federations)
 
 
+# Everyday classes that search here, one a kind of search; others are told what they would choose.
+SEARCHING = {"ConvexClusteredFLRegressor", "FPFCRegressor", "IFCARegressor", "CLoVEClassifier"}
+
+
 def make(name, **parameters):
     cls = getattr(skcfl, name)
     known = cls().get_params()
     parameters = {"random_state": 0, "max_iter": 30, **parameters}
+    if name.endswith("CV"):
+        told = {"n_lams": 3, "cv": 2, "graph": "knn", "alpha": 0.01}
+        told["penalty"] = "scad" if name.startswith("FPFC") else "l2"
+    else:
+        told = {"lam": 0.1, "n_clusters": 3}
+    parameters = parameters if name in SEARCHING else {**told, **parameters}
     if name.startswith("Oracle"):
         parameters["labels"] = dict(
             zip(np.unique(data_of(name).groups), data_of(name).labels, strict=True)
