@@ -340,8 +340,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         missing, complete = pool.roll_call()
         if missing.any() or not complete:
             # Both need every client.
-            extra.update(dual_gap=np.inf) if "dual_gap" in extra else None
-            extra.update(partition_certified=None) if "partition_certified" in extra else None
+            unproved = {"dual_gap": np.inf, "partition_certified": None}
+            extra.update({name: unproved[name] for name in unproved.keys() & extra.keys()})
         for name in ("fusion_params", "round_params"):
             if name in extra:
                 extra[name] = pool.to_user(extra[name])
