@@ -18,6 +18,7 @@ from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.matrices import sandwich
 from .blocks import make_blocks
 from .draws import mixed
+from .last_answers import LastAnswers
 from .messages import CALLS
 from .pool import ClientPool, prior_covariance
 from .sites import Site
@@ -25,6 +26,8 @@ from .training import descend, train
 
 # Multiplications of one call below which threads cost more than they save.
 PARALLEL_WORK = 2e8
+# Slopes of conjugates that are rounding next to the largest one.
+ROUNDING = 1e-12
 # Bytes of matrices of posteriors that are held at once for a part of a block.
 POSTERIOR_BYTES = 2**26
 
@@ -101,8 +104,17 @@ class InProcessSite(Site):
             design, target, weights, place[codes], len(owners), **self._block_size
         )
         self._blocks = [(block, None, owners[block.clients]) for block in blocks]
+        self._forget()
         self.client_weights = np.bincount(codes, weights=weights, minlength=n_clients)
         self.client_sizes = np.bincount(codes, minlength=n_clients)
+
+    def _forget(self):
+        """Begin with no models kept; those of these clients will be at `at` of the memory."""
+        self.memory, self.at = LastAnswers(self.n_clients), slice(None)
+
+    def positions(self, clients):
+        """Where the memory, which pools of some clients share, has those of some clients."""
+        return np.arange(len(self.memory.known))[self.at][clients]
 
     @property
     def n_clients(self):
@@ -178,7 +190,25 @@ class InProcessSite(Site):
             losses[held, fixed[held]] = own
         return {"losses": losses, "choice": choice, "gradients": gradients}
 
-    def _objectives(self, w):
+    def _start(self, sent, own, dtype=None):
+        """Models that clients go on from: those sent, or what they have answered last."""
+        if own is None:
+            return sent
+        models, known = self.memory.of(self.at)
+        lacking = own & ~known & ~self.without_rows
+        if lacking.any():
+            raise RuntimeError(
+                f"{lacking.sum()} clients were told to go on from their last answers, and have "
+                "given none."
+            )
+        if sent is not None and models is not None:
+            models = np.where(own[:, None], models, sent)
+        elif models is None:
+            models = sent
+        return models if dtype is None else models.astype(dtype, copy=False)
+
+    def _objectives(self, w, own):
+        w = self._start(w, own, self.model.dtype)
         values = self._zeros(dtype=w.dtype)
 
         def work(block, slots):
@@ -187,7 +217,8 @@ class InProcessSite(Site):
         self._each(work)
         return {"values": values}
 
-    def _objectives_gradients(self, w, dtype):
+    def _objectives_gradients(self, w, own, dtype):
+        w = self._start(w, own, dtype)
         values = self._zeros(dtype=dtype)
         gradients = self._zeros(w.shape[1], dtype=dtype)
 
@@ -199,7 +230,10 @@ class InProcessSite(Site):
         self._each(work)
         return {"values": values, "gradients": gradients}
 
-    def _local_update(self, w, center, steps, rates, rho, optimizer, batch_size, draw, monotone):
+    def _local_update(
+        self, w, own, center, steps, rates, rho, optimizer, batch_size, draw, monotone, keep
+    ):
+        w = self._start(w, own, self.model.dtype)
         out = np.empty(w.shape, dtype=w.dtype)
         out[self.without_rows] = w[self.without_rows]
         if center is not None:
@@ -208,15 +242,17 @@ class InProcessSite(Site):
         seeds = None if draw is None else mixed(*draw, self.places)
 
         def work(block, slots):
-            own = w[slots]  # a copy, as slots are numbers
+            mine = w[slots]  # a copy, as slots are numbers
             job = steps[slots], rates[slots], None if center is None else center[slots], rho[slots]
             if monotone:
-                out[slots] = descend(self.model, block, own, *job)
+                out[slots] = descend(self.model, block, mine, *job)
             else:
-                own_seeds = None if seeds is None else seeds[slots]
-                out[slots] = train(self.model, block, own, *job, optimizer, batch_size, own_seeds)
+                my_seeds = None if seeds is None else seeds[slots]
+                out[slots] = train(self.model, block, mine, *job, optimizer, batch_size, my_seeds)
 
         self._each(work, int(steps.max(initial=0)))
+        if keep:
+            self.memory.keep(self.at, out)
         return {"w": out}
 
     # -------------------------------------------------------------------- second order
@@ -247,20 +283,19 @@ class InProcessSite(Site):
         self._each(work, 2)
         return {"products": out}
 
-    def _solve(self, w0):
+    def _solve(self):
         out = self._zeros(self.model.n_params)
-        if w0 is not None:
-            out[self.without_rows] = w0[self.without_rows]
         converged = np.ones(self.n_clients, dtype=bool)
 
         def work(block, slots):
-            start = None if w0 is None else w0[slots]
-            out[slots], converged[slots] = self.model.solve(block, start)
+            out[slots], converged[slots] = self.model.solve(block)
 
         self._each(work, self.model.n_params)
+        self.memory.keep(self.at, out)
         return {"w": out, "converged": converged}
 
-    def _prox(self, v, rho, x0, max_iter):
+    def _prox(self, v, rho, x0, own, max_iter):
+        x0 = self._start(x0, own)
         out = np.array(v)  # where clients without rows stay
 
         def work(block, slots):
@@ -268,18 +303,31 @@ class InProcessSite(Site):
             out[slots], _ = self.model.prox(block, v[slots], rho[slots], start, max_iter)
 
         self._each(work, self.model.n_params)
+        self.memory.keep(self.at, out)
         return {"x": out}
 
-    def _conjugate(self, s, x0):
+    def _conjugate(self, s, x0, own, largest):
+        x0 = self._start(x0, own)
         bounds = self._zeros()
-        out = self._zeros(s.shape[1]) if x0 is None else np.array(x0)
+        # Slopes are sums of flows: what rounding leaves where they cancel is zero, or the bound
+        # of a client without rows would never be finite.  Of free parameters only: a penalty
+        # makes small slopes cheap, and their share of the bound is not given away.
+        free = self.model.decay == 0.0
+        tiny = np.abs(s[:, free]).max(axis=1, initial=0.0) <= ROUNDING * largest
+        lost = tiny[:, None] & free
+        slopes = np.where(lost, 0.0, s)
+        level = np.abs(slopes).max(axis=1, initial=0.0) <= ROUNDING * largest
+        bounds[self.without_rows & ~level] = np.inf
 
         def work(block, slots):
             start = None if x0 is None else x0[slots]
-            bounds[slots], out[slots] = self.model.conjugate(block, s[slots], start)
+            bounds[slots], x = self.model.conjugate(block, slopes[slots], start)
+            way = np.abs(x) if start is None else np.maximum(np.abs(x), np.abs(start))
+            missing = np.where(lost[slots], np.abs(s[slots]), 0.0)
+            bounds[slots] += 2.0 * np.einsum("np,np->n", missing, way)
 
         self._each(work, self.model.n_params)
-        return {"bounds": bounds, "x": out}
+        return {"bounds": bounds}
 
     def _rounding(self, w):
         out = self._zeros()
@@ -416,7 +464,7 @@ class InProcessSite(Site):
             elif len(here):
                 of_block = here if index is None else index[here]
                 site._blocks.append((block, of_block, place[slots[here]]))
-        site.places = self.places[clients]
+        site.places, site.at = self.places[clients], self.positions(clients)
         site.client_weights = self.client_weights[clients]
         site.client_sizes = self.client_sizes[clients]
         site.without_rows = self.without_rows[clients]
@@ -430,6 +478,7 @@ class InProcessSite(Site):
         site._blocks = [(copy.copy(block), *where) for block, *where in self._blocks]
         for block, *_ in site._blocks:
             block.cache = {}
+        site._forget()
         return site
 
     def held_out(self, fraction, seed):

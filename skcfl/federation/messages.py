@@ -9,6 +9,9 @@ Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` th
 parameters of a model, and ``H`` the symmetric matrix or the three numbers that clients may send in
 its place.  What begins with ``n`` has an entry for each client, which that client alone is sent or
 sends; other arguments are sent to all, and other answers are sums over the clients.
+
+What a client has answered last it keeps, and is not sent again: ``own`` says who goes on from
+that model, and the argument with the starts is None where all do.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +36,12 @@ class Message:
         Shape of each answer.
     free : frozenset of str
         Arguments and answers that are not counted: settings of a computation, such as its number
-        of steps, and models that the clients have or keep.
+        of steps, and models that the clients were sent in the call before, to judge.
+    start : str, default=""
+        Argument with models that clients go on from, which are sent only to those who do not
+        have theirs.
+    keep : str, default=""
+        Answer of models that the clients keep, each its own, to go on from later.
     count : callable, default=None
         ``count(sizes, arguments)``: floats down and up, where the shapes do not tell.
     whole : bool, default=True
@@ -44,6 +52,8 @@ class Message:
     down: dict = field(default_factory=dict)
     up: dict = field(default_factory=dict)
     free: frozenset = frozenset()
+    start: str = ""
+    keep: str = ""
     count: object = None
     whole: bool = True
 
@@ -119,17 +129,23 @@ CALLS = {
         count=_narrowed,
         whole=False,
     ),
-    "objectives": Message({"w": "n p"}, {"values": "n"}),
+    "objectives": Message({"w": "n p", "own": "n"}, {"values": "n"}, _is_free("own"), "w"),
     "objectives_gradients": Message(
-        {"w": "n p", "dtype": ""}, {"values": "n", "gradients": "n p"}, _is_free("dtype")
+        {"w": "n p", "own": "n", "dtype": ""},
+        {"values": "n", "gradients": "n p"},
+        _is_free("own", "dtype"),
+        start="w",
     ),
     "local_update": Message(
         {
-            **{"w": "n p", "center": "n p", "steps": "n", "rates": "n", "rho": "n"},
-            **{"optimizer": "", "batch_size": "", "draw": "", "monotone": ""},
+            **{"w": "n p", "own": "n", "center": "n p", "steps": "n", "rates": "n", "rho": "n"},
+            **{"optimizer": "", "batch_size": "", "draw": "", "monotone": "", "keep": ""},
         },
         {"w": "n p"},
-        _is_free("steps", "rates", "rho", "optimizer", "batch_size", "draw", "monotone"),
+        _is_free("own", "steps", "rates", "rho", "optimizer", "batch_size", "draw")
+        | _is_free("monotone", "keep"),
+        start="w",
+        keep="w",
         whole=False,
     ),
     "hessians": Message(
@@ -142,15 +158,20 @@ CALLS = {
         {"products": "n p"},
         count=_two_vectors,
     ),
-    "solve": Message({"w0": "n p"}, {"w": "n p", "converged": "n"}, _is_free("w0", "converged")),
+    "solve": Message({}, {"w": "n p", "converged": "n"}, _is_free("converged"), keep="w"),
     "prox": Message(
-        {"v": "n p", "rho": "n", "x0": "n p", "max_iter": ""},
+        {"v": "n p", "rho": "n", "x0": "n p", "own": "n", "max_iter": ""},
         {"x": "n p"},
-        _is_free("rho", "x0", "max_iter"),
+        _is_free("rho", "own", "max_iter"),
+        start="x0",
+        keep="x",
         whole=False,
     ),
     "conjugate": Message(
-        {"s": "n p", "x0": "n p"}, {"bounds": "n", "x": "n p"}, _is_free("x0", "x")
+        {"s": "n p", "x0": "n p", "own": "n", "largest": ""},
+        {"bounds": "n"},
+        _is_free("own", "largest"),
+        start="x0",
     ),
     "rounding": Message({"w": "n p"}, {"rounding": "n"}, _is_free("w")),
     "enclosure": Message(
@@ -225,7 +246,7 @@ def count_floats(call, arguments, sizes, kept=(), later=False):
     sizes : dict of str to int
         What the letters stand for.
     kept : collection of str, default=()
-        Arguments that the clients have already: of an earlier answer of theirs, or sent before.
+        Arguments that the clients have already, or know themselves.
     later : bool, default=False
         Whether the clients keep their answers, and send them when they are asked to.
 
@@ -242,6 +263,8 @@ def count_floats(call, arguments, sizes, kept=(), later=False):
         if name in message.free or name in kept or arguments.get(name) is None:
             continue
         size = np.size(arguments[name])
+        if name == message.start and arguments["own"] is not None:
+            size = sizes["p"] * int((~arguments["own"]).sum())
         if not shape.startswith("n"):
             size = sizes["n"] * (size - max(sizes["K"] - 1, 0) * sizes["shared"])
         down += size

@@ -8,6 +8,7 @@ from sklearn.utils import check_random_state
 from ..exceptions import FederationError
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.newton import MAX_DENSE
+from .last_answers import LastAnswers
 from .ledger import Ledger
 from .messages import CALLS, check_answers, count_floats, sizes_of
 
@@ -18,8 +19,6 @@ NOISE_STEPS, LEAST_NOISE = 20, 1e-6
 MOST_HALVINGS = 30
 # Automatic penalty below which it is rounding beside the curvature of standardised features.
 LEAST_ALPHA = 1e-20
-# Slopes of conjugates that are rounding next to the largest one.
-ROUNDING = 1e-12
 
 
 class Seeds:
@@ -125,7 +124,7 @@ class ClientPool:
         self.random_state = check_random_state(random_state)
         self.ledger = Ledger()
         self._seeds = Seeds(self.random_state)
-        self._places = np.arange(site.n_clients)
+        self._places, self._at = np.arange(site.n_clients), slice(None)
         self._presence = Presence(self._places) if presence is None else presence
         self._take(site)
         if scaling is not None:
@@ -143,18 +142,28 @@ class ClientPool:
         self.n_params = self.model.n_params
         self.dtype = np.dtype(self.model.dtype)
         self._alpha_unit = self._spectrum = self.answered = None
+        # What every client has answered last: it is told to go on from there, not sent it.
+        self._memory = LastAnswers(len(self._presence.ids))
 
     def _derived(self, site):
         pool = copy.copy(self)
         pool._take(site)
         return pool
 
-    def _ask(self, call, arguments, shared=0, kept=(), later=False, whole=None):
+    def _ask(
+        self, call, arguments, shared=0, kept=(), later=False, whole=None, start=None, keep=True
+    ):
         """One exchange with the clients: answers by name, shapes checked, floats booked.
 
-        `whole` says whether the silent are asked again; None is what the table says.
+        `whole` says whether the silent are asked again; None is what the table says.  Models to
+        go on from, `start`, are sent to those clients whose last answers they are not.
         """
         message = CALLS[call]
+        if message.start:
+            sent, own = arguments.get(message.start), None
+            if start is not None:
+                sent, own = self._news(call, start)
+            arguments = {**arguments, message.start: sent, "own": own}
         answers = self._site.answer(call, arguments)
         answered = answers.pop("answered", None)
         sizes = sizes_of(self, arguments, shared)
@@ -162,16 +171,29 @@ class ClientPool:
         down, up = count_floats(call, arguments, sizes, kept, later)
         self.ledger.book(down=down, up=up)
         if whole is None:
-            whole = message.whole or (call == "prox" and arguments["x0"] is None)
+            whole = message.whole or (call == "prox" and start is None)
         if answered is not None and whole:
             self._ask_again(call, arguments, answers, answered, shared)
         if answered is not None and answered.all():
             answered = None
         self.answered = answered
         self._presence.note(self._places, answered, whole)
+        if message.keep and keep:
+            models = answers[message.keep]
+            if answered is None:
+                self._memory.keep(self._at, models)
+            else:
+                self._memory.keep(self._places[answered], models[answered])
         if answered is not None:
-            self._fill(call, arguments, answers, np.flatnonzero(~answered), whole)
+            self._fill(call, arguments, answers, np.flatnonzero(~answered), whole, start)
         return tuple(answers[name] for name in message.up)
+
+    def _news(self, call, start):
+        """Models to send, None where nobody needs one, and which clients have theirs."""
+        own = self._memory.same(self._at, start)
+        if call in {"prox", "conjugate"}:
+            own |= self.without_rows  # they make nothing of a start
+        return None if own.all() else start, own
 
     def _ask_again(self, call, arguments, answers, answered, shared):
         """Ask those who were silent until they answer, or often enough; in place."""
@@ -193,7 +215,7 @@ class ClientPool:
                     answers[name] = answers[name] + value
             answered[lost[back]] = True
 
-    def _fill(self, call, arguments, answers, lost, whole):
+    def _fill(self, call, arguments, answers, lost, whole, start):
         """What the server takes for the answers of clients that gave none, in place.
 
         Losses are not known, and count nothing where all were needed.  A client keeps its last
@@ -205,26 +227,22 @@ class ClientPool:
         elif call == "fingerprints":
             answers["digests"][lost] = np.nan
         elif call == "local_update":
-            start, center = arguments["w"], arguments["center"]
-            answers["w"][lost] = start[lost]
+            center = arguments["center"]
+            answers["w"][lost] = (arguments["w"] if start is None else start)[lost]
             if center is not None:
                 new = lost[~self._presence.heard[self._places[lost]]]
                 answers["w"][new] = center[new]
-        elif call in {"prox", "conjugate"}:
-            start = arguments["x0"]
+        elif call == "prox":
             if start is not None:
                 answers["x"][lost] = start[lost]
-            if call == "prox":
-                heard = self._presence.heard[self._places[lost]] & (start is not None)
-                answers["x"][lost[~heard]] = arguments["v"][lost[~heard]]
+            heard = self._presence.heard[self._places[lost]] & (start is not None)
+            answers["x"][lost[~heard]] = arguments["v"][lost[~heard]]
         elif call == "posteriors":
             # Nothing is known of them but the prior.
             theta, weights = arguments["theta"], arguments["weights"]
             answers["responsibilities"][lost] = weights
             answers["means"][lost] = weights @ theta
             answers["covariances"][lost] = prior_covariance(**arguments)
-        elif call == "solve" and arguments["w0"] is not None:
-            answers["w"][lost] = arguments["w0"][lost]
         elif call == "solve":
             answers["converged"][lost] = True
 
@@ -460,12 +478,14 @@ class ClientPool:
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
         return self._ask("best_response", {"theta": theta, "fixed": fixed}, shared)
 
-    def objectives(self, w, kept=False):
+    def objectives(self, w, kept=False, judged=False):
         """Values ``f_i(w_i)`` with the local penalty: (n_clients, p) -> (n_clients,).
 
-        `kept` says that the clients have these models: they have just judged them.
+        `kept` and `judged` say that the clients have these models, as in :meth:`local_update`.
         """
-        return self._ask("objectives", {"w": self._own(w)}, kept=("w",) if kept else ())[0]
+        w = self._own(w)
+        told = ("w",) if judged else ()
+        return self._ask("objectives", {"w": w}, kept=told, start=w if kept else None)[0]
 
     def penalties(self, w):
         """Local penalty of models (m, p), known to the server: no message."""
@@ -476,7 +496,7 @@ class ClientPool:
         """Gradients of ``f_i`` at ``w_i``: (n_clients, p) -> (n_clients, p)."""
         return self.objectives_gradients(w)[1]
 
-    def objectives_gradients(self, w, dtype=None, kept=False):
+    def objectives_gradients(self, w, dtype=None, kept=False, judged=False):
         """Values and gradients of ``f_i`` at ``w_i`` in one pass.
 
         Parameters
@@ -485,8 +505,8 @@ class ClientPool:
             One model a client.
         dtype : dtype, default=None
             Type to compute in; second-order methods ask for float64.
-        kept : bool, default=False
-            Whether the clients have these models: they have just judged them.
+        kept, judged : bool, default=False
+            Whether the clients have these models, as in :meth:`local_update`.
 
         Returns
         -------
@@ -496,7 +516,9 @@ class ClientPool:
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         w = np.broadcast_to(np.asarray(w, dtype=dtype), (self.n_clients, self.n_params))
         arguments = {"w": w, "dtype": dtype}
-        return self._ask("objectives_gradients", arguments, kept=("w",) if kept else ())
+        told = ("w",) if judged else ()
+        start = w if kept else None
+        return self._ask("objectives_gradients", arguments, kept=told, start=start)
 
     def local_update(
         self,
@@ -511,6 +533,7 @@ class ClientPool:
         kept=False,
         later=False,
         whole=False,
+        judged=False,
     ):
         """Let every client train its model for some steps on its own rows.
 
@@ -535,13 +558,15 @@ class ClientPool:
             then on: the safeguard of automatic steps.  Only of "sgd" on all rows: other steps
             raise the objective by nature.
         kept : bool, default=False
-            Whether clients have their starts already: they sent them last, or have just judged
-            them.
+            Whether clients go on from the models that they have answered with last, and keep
+            what they train: they are sent, and it is counted, only starts that are others.
         later : bool, default=False
             Whether clients keep the models, and send them when training is over
             (:meth:`collect`); what is returned is what they will send.
         whole : bool, default=False
             Whether those who are silent are asked again.
+        judged : bool, default=False
+            Whether the starts are of models that clients were sent in the call before, to judge.
 
         Returns
         -------
@@ -558,8 +583,9 @@ class ClientPool:
         with np.errstate(over="ignore"):  # a step too long for the type diverges, as it should
             rates = np.broadcast_to(np.asarray(step_size, dtype=self.dtype), (n,))
             rho = np.broadcast_to(np.asarray(rho, dtype=self.dtype), (n,))
+        w = self._own(w)
         arguments = {
-            "w": self._own(w),
+            "w": w,
             "center": None if center is None else self._own(center),
             "steps": np.broadcast_to(np.asarray(steps), (n,)),
             "rates": rates,
@@ -568,10 +594,13 @@ class ClientPool:
             "batch_size": batch_size,
             "draw": None if batch_size is None else self._seeds.next(),
             "monotone": monotone,
+            "keep": kept or later,
         }
-        told = ("w",) if kept else ()
-        again = True if whole else None
-        return self._ask("local_update", arguments, kept=told, later=later, whole=again)[0]
+        told, again = ("w",) if judged else (), True if whole else None
+        start = w if kept else None
+        return self._ask(
+            "local_update", arguments, 0, told, later, again, start, keep=arguments["keep"]
+        )[0]
 
     def collect(self):
         """Book the models that clients have kept, as they send them."""
@@ -636,24 +665,19 @@ class ClientPool:
         out = self._ask("hessian_products", arguments)[0]
         return sum_by_cluster(out, labels, len(theta), weights)
 
-    def solve(self, w0=None):
+    def solve(self):
         """Each client's own minimiser.
-
-        Parameters
-        ----------
-        w0 : ndarray of shape (n_clients, n_params), default=None
-            Starts.
 
         Returns
         -------
         w : ndarray of shape (n_clients, n_params)
             Minimisers; where none exists (one class and a free intercept) a finite point
             whose objective is at its infimum to within rounding. Of clients without rows, which
-            have no wish, the start or zero.
+            have no wish, zero.
         converged : ndarray of shape (n_clients,) of bool
         """
         self._need_second_order("solve")
-        return self._ask("solve", {"w0": w0})
+        return self._ask("solve", {})
 
     def _need_second_order(self, call):
         """Refuse what clients cannot compute, rather than do something like it."""
@@ -674,7 +698,8 @@ class ClientPool:
         rho : float or ndarray of shape (n_clients,)
             Positive strengths.
         x0 : ndarray of shape (n_clients, n_params), default=None
-            Starts (clients keep their last answer: not booked).
+            Starts; None are the centres. What a client has answered last, to this or to another
+            call, it is not sent again. The answers that count for silent clients.
         max_iter : int, default=100
             Most Newton steps where there is no closed form.  A solver that asks again from the
             last answer needs no more than one or two.
@@ -695,45 +720,37 @@ class ClientPool:
         arguments = {
             "v": np.broadcast_to(np.asarray(v, dtype=float), (self.n_clients, self.n_params)),
             "rho": np.broadcast_to(np.asarray(rho, dtype=float), (self.n_clients,)),
-            "x0": x0,
             "max_iter": max_iter,
         }
-        return self._ask("prox", arguments, kept=("v",) if kept else ())[0]
+        return self._ask("prox", arguments, kept=("v",) if kept else (), start=x0)[0]
 
     def conjugate(self, s, x0=None):
-        """Upper bounds of the conjugates ``f_i^*(s_i)`` and their maximisers.
+        """Upper bounds of the conjugates ``f_i^*(s_i)``.
 
         Parameters
         ----------
         s : ndarray of shape (n_clients, n_params)
             Slopes.
         x0 : ndarray of shape (n_clients, n_params), default=None
-            Starts.
+            Starts of the search for the maximisers; as of :meth:`prox`, a client is not sent
+            what it has answered last.
 
         Returns
         -------
         bounds : ndarray of shape (n_clients,)
             At least ``f_i^*(s_i)`` whatever the accuracy reached; infinite outside of
             the domain, which is zero alone for clients without rows.
-        x : ndarray of shape (n_clients, n_params)
         """
         self._need_second_order("conjugate")
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
-        # Slopes are sums of flows: what rounding leaves where they cancel is zero, or the bound
-        # of a client without rows would never be finite.  Of free parameters only: a penalty
-        # makes small slopes cheap, and their share of the bound is not given away.
-        free = self.model.decay == 0.0
-        size = np.abs(s[:, free]).max(axis=1, initial=0.0)
-        tiny = size <= ROUNDING * np.abs(s).max(initial=0.0)
-        given, lost = s, tiny[:, None] & free | self.without_rows[:, None]
-        s = np.where(tiny[:, None] & free, 0.0, s)
-        largest = np.abs(s).max(axis=1, initial=0.0)
-        level = largest <= ROUNDING * largest.max(initial=0.0)
-        bounds, x = self._ask("conjugate", {"s": s, "x0": x0})
-        bounds = np.where(self.without_rows & ~level, np.inf, bounds)
-        way = np.abs(x) if x0 is None else np.maximum(np.abs(x), np.abs(x0))
-        bounds = bounds + 2.0 * np.einsum("np,np->n", np.where(lost, np.abs(given), 0.0), way)
-        return bounds, x
+        arguments = {"s": s, "largest": float(np.abs(s).max(initial=0.0))}
+        bounds = self._ask("conjugate", arguments, start=x0)[0]
+        if self.without_rows.any():
+            # What rounding leaves of their slopes goes as far as the server's models of them.
+            idle = np.flatnonzero(self.without_rows)
+            way = 0.0 if x0 is None else np.abs(x0[idle])
+            bounds[idle] += 2.0 * (np.abs(s[idle]) * way).sum(axis=1)
+        return bounds
 
     def rounding(self, w):
         """Bounds of the rounding of the clients' objectives, in double precision.
@@ -879,7 +896,8 @@ class ClientPool:
         if len(np.unique(clients)) < len(clients):
             raise ValueError(f"Each client can be in a subset once, got {clients!r}.")
         pool = self._derived(self._site.subset(clients))
-        pool._places = self._places[clients]
+        pool._places = pool._at = self._places[clients]
+        pool._memory = self._memory
         if self._spectrum is not None:
             pool._spectrum = self._spectrum[:, clients]
         return pool

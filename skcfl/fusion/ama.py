@@ -523,7 +523,7 @@ class _AMA:
             if outcome is not None and outcome.carried:
                 theta = outcome.theta[outcome.labels]
                 exact = problem.primal(theta, self.lam)
-                bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=theta)
+                bounds = problem.pool.conjugate(-outcome.divergence, x0=theta)
                 rest = exact + float(bounds.sum())
                 rest = max(rest + problem.rounding(theta, self.lam, outcome.crossing), 0.0)
                 if rest <= max(gap, problem.tolerance(exact, self.tol)):

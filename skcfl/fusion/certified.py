@@ -60,6 +60,10 @@ class CertifiedLoop:
         """Feasible edge duals of the present iterate, block by block."""
         raise NotImplementedError
 
+    def _last_answers(self):
+        """The models that the clients have answered with last."""
+        return self.state.W
+
     # -------------------------------------------------------------------------- checks
 
     def _check(self, k, candidates, divergence, conjugate, zeros, participants):
@@ -71,7 +75,7 @@ class CertifiedLoop:
         left = 0.0
         if problem.pool.without_rows.any():
             divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
-        bounds, _ = problem.pool.conjugate(-divergence, x0=self.state.W)
+        bounds = problem.pool.conjugate(-divergence, x0=self._last_answers())
         dual = -float(bounds.sum()) - conjugate
         X = candidates[which]
         # Edges seldom carry what they can: what they do is counted if it matters.
@@ -190,7 +194,7 @@ class CertifiedLoop:
     def _keep_contraction(self, outcome):
         """Remember an exact partition's models and its dual."""
         problem, lam, W = self.problem, self.lam, outcome.theta[outcome.labels]
-        bounds, _ = problem.pool.conjugate(-outcome.divergence, x0=W)
+        bounds = problem.pool.conjugate(-outcome.divergence, x0=W)
         rounding = problem.rounding(W, lam, outcome.crossing)
         known = outcome.labels, outcome.certified
         dual = -float(bounds.sum())

@@ -124,7 +124,7 @@ class _MeanRegularised:
         primal += 0.5 * self.c * float(((x - x.mean(axis=0)) ** 2).sum())
         outflow = np.zeros_like(x)
         outflow[self.rows] = self.c * (x[self.rows] - x[self.rows].mean(axis=0))
-        bounds, _ = self.pool.conjugate(-outflow, x0=x)
+        bounds = self.pool.conjugate(-outflow, x0=x)
         dual = -float(bounds.sum()) - float((outflow**2).sum()) / (2.0 * self.c)
         best = self.best
         if primal < best["primal"]:

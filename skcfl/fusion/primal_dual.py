@@ -170,6 +170,8 @@ class _PrimalDual(CertifiedLoop):
         self.alone = np.flatnonzero(degree == 0)
         self.degree = np.maximum(degree, 1.0)
         self.state = self._start(ratio, state)
+        # What clients have answered last; before relaxation.
+        self.answers = self.state.W
         self.residual = np.nan
         self.extras = {"ratio": [], "messages": [], "message_floats": []}
         self.sent = 0
@@ -215,7 +217,7 @@ class _PrimalDual(CertifiedLoop):
             V = self._node_pass(k, state.W - pull)
             flows = self._edge_pass(2.0 * V - state.W, check)
             move = V - state.W
-            state.W = state.W + self.relaxation * move
+            state.W = V if self.relaxation == 1.0 else state.W + self.relaxation * move
             outflow = outflow + self.relaxation * (flows["outflow"] - outflow)
             self.sent += 2 * problem.graph.n_edges
             if check:
@@ -228,9 +230,15 @@ class _PrimalDual(CertifiedLoop):
     def _node_pass(self, k, centres):
         """Proposals of all models (32) in iteration k."""
         W = self.state.W
-        V = self.problem.pool.prox(centres, self.degree / self.state.ratio, x0=W)
-        V[self.alone] = W[self.alone]
+        V = self.problem.pool.prox(centres, self.degree / self.state.ratio, x0=self.answers)
+        self.answers = V
+        if len(self.alone):
+            V = V.copy()
+            V[self.alone] = W[self.alone]
         return V
+
+    def _last_answers(self):
+        return self.answers
 
     def _edge_pass(self, extrapolated, check):
         """Proposals of all flows (33), and their relaxation; what the nodes need of them."""

@@ -498,7 +498,7 @@ def gap_of(problem, lam, X, divergence, crossing=None):
     if not problem.penalty.norm:
         divergence, conjugate = _smooth_dual(problem, lam, X)
     divergence = np.asarray(divergence, dtype=float)
-    bounds = problem.pool.conjugate(-divergence, x0=X)[0]
+    bounds = problem.pool.conjugate(-divergence, x0=X)
     if crossing is None:
         total = np.linalg.norm(divergence, axis=1).sum()
         crossing = np.minimum(lam * problem.graph.degrees(), total)

@@ -89,8 +89,8 @@ class GradientStep(UpdateRule):
         """Values and gradients at the choices, where they have not come with them."""
         if answers.gradients is not None:
             return ask_values(answers, state)
-        pool, kept = answers.who.pool, answers.losses is not None
-        values, gradients = pool.objectives_gradients(state.theta[answers.choice], kept=kept)
+        pool, judged = answers.who.pool, answers.losses is not None
+        values, gradients = pool.objectives_gradients(state.theta[answers.choice], judged=judged)
         return answers.heard(pool, values=values, gradients=gradients)
 
     def __call__(self, answers, state):
@@ -163,7 +163,7 @@ class ModelAverage(UpdateRule):
             self.optimizer,
             self.batch_size,
             monotone=self.monotone,
-            kept=answers.losses is not None,
+            judged=answers.losses is not None,
         )
         return answers.heard(pool, models=models)
 
@@ -282,8 +282,8 @@ def ask_values(answers, state):
         own = answers.losses[np.arange(len(answers.choice)), answers.choice]
         answers.values = own + answers.penalties[answers.choice]
         return answers
-    pool, kept = answers.who.pool, answers.losses is not None
-    return answers.heard(pool, values=pool.objectives(state.theta[answers.choice], kept=kept))
+    pool, judged = answers.who.pool, answers.losses is not None
+    return answers.heard(pool, values=pool.objectives(state.theta[answers.choice], judged=judged))
 
 
 def client_curvatures(pool):

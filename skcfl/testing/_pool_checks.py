@@ -141,6 +141,7 @@ def _calls(pool, rng):
             lambda pool, optimizer=optimizer: pool.local_update(w, 4, 0.05, optimizer, 4),
         )
     yield "fingerprints", lambda pool: pool.fingerprints(11)
+    yield "local_update from the clients' last answers", _go_on
     if not pool.second_order:
         return
     together = np.zeros(n, dtype=np.intp)
@@ -150,6 +151,8 @@ def _calls(pool, rng):
     yield "solve", lambda pool: pool.solve()
     yield "prox", lambda pool: pool.prox(v, rho)
     yield "conjugate", lambda pool: pool.conjugate(0.1 * s)
+    few = np.arange(n)[::-2]
+    yield "what clients have answered last", lambda pool: _stay(pool, v, rho, s, few)
     yield "rounding", lambda pool: pool.rounding(w)
     box = np.full((1, p), 1e-3)
     yield "rounding", lambda pool: pool.enclosure(theta[:1], together, box, False)[0]
@@ -163,6 +166,23 @@ def _calls(pool, rng):
         yield "posterior_sums", lambda pool, p=prior: tuple(pool.posterior_sums(*p).values())
         for dense in (False, True):
             yield "posteriors", lambda pool, p=prior, d=dense: pool.posteriors(*p, dense=d)
+
+
+def _go_on(pool):
+    """Training in two calls, the models kept by the clients, some of them apart."""
+    w = np.tile(pool.start(), (pool.n_clients, 1))
+    w = pool.local_update(w, 2, 0.1, later=True)
+    some = np.arange(pool.n_clients)[1:]
+    w[some] = pool.subset(some).local_update(w[some], 2, 0.1, kept=True)
+    return w, pool.objectives(w, kept=True)
+
+
+def _stay(pool, v, rho, s, few):
+    """Single steps from the clients' last answers, all or some of them."""
+    x = pool.prox(v, rho, max_iter=1)
+    x[few] = pool.subset(few).prox(v[few], rho[few], x0=x[few], max_iter=1)
+    x = pool.prox(v, rho, x0=x, max_iter=1)
+    return x, pool.conjugate(0.1 * s, x0=x), pool.prox(v, rho, x0=x + 1.0, max_iter=1)
 
 
 def _arrays(answer):

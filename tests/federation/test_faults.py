@@ -137,7 +137,7 @@ def test_every_call_under_loss():
         "hessian_products": lambda p: p.hessian_products(w, w, np.arange(12)),
         "solve": lambda p: p.solve()[0],
         "prox": lambda p: p.prox(w, 1.0, x0=w),
-        "conjugate": lambda p: p.conjugate(0.01 * w, x0=w)[0],
+        "conjugate": lambda p: p.conjugate(0.01 * w, x0=w),
         "rounding": lambda p: p.rounding(w),
         "spectrum": lambda p: np.transpose(p.spectrum()),
     }
@@ -170,6 +170,28 @@ def test_a_client_keeps_its_last_model_and_a_new_one_has_none():
     assert_array_equal(x[silent], w[silent] + 1.0)
     never = pool_of(dead=[IDS[0]])
     assert_array_equal(never.prox(w, 1.0, x0=w + 1.0)[0], w[0])  # no wish, as without rows
+
+
+def test_a_lost_client_goes_on_from_what_the_server_knows_it_by():
+    """What it would have computed goes nowhere: not to its own memory either."""
+    pool, whole = pool_of(dropout=0.5), pool_of()
+    rng = np.random.RandomState(0)
+    v = 10.0 * rng.normal(size=(12, pool.n_params))
+    wanted = whole.solve()[0]
+    x = pool.solve()[0]
+    while pool.answered is not None:
+        x = pool.solve()[0]
+    for _ in range(4):
+        # One Newton step: the answer depends on the start.
+        x = pool.prox(v, 0.1, x0=x, max_iter=1)
+        answered = np.ones(12, dtype=bool) if pool.answered is None else pool.answered
+        down = pool.ledger.down
+        some = whole.subset(answered).prox(v[answered], 0.1, x0=wanted[answered], max_iter=1)
+        wanted[answered] = some
+        assert_allclose(x, wanted, rtol=1e-9)
+        assert not answered.all()
+    pool.prox(v, 0.1, x0=x, max_iter=1)
+    assert pool.ledger.down - down == v.size
 
 
 def test_retries_are_booked():

@@ -226,7 +226,7 @@ def everything(pool, seed=0, skip=()):
         "prox": pool.prox(w, rho),
         # Not the points: a client that lacks a class has no minimiser.
         "solve": pool.objectives(pool.solve()[0]),
-        "conjugate": pool.conjugate(slopes)[0],
+        "conjugate": pool.conjugate(slopes),
         "spectrum": np.stack(pool.spectrum()),
         "descent": pool.local_update(w, 4, 0.05),
         "adam": pool.local_update(w, 4, 0.05, "adam"),
@@ -367,7 +367,7 @@ def test_clients_of_weight_zero_have_their_penalty_only(loss):
     assert_allclose(pool.objectives(w)[empty], pool.penalties(w)[empty])
     assert_allclose(pool.prox(w, 2.0)[empty], 2 * w[empty] / (2 + pool.model.decay), rtol=1e-9)
     assert np.isfinite(pool.solve()[0][empty]).all()
-    bound, _ = pool.conjugate(np.zeros_like(w))
+    bound = pool.conjugate(np.zeros_like(w))
     assert_allclose(bound[empty], 0.0, atol=1e-12)
     lipschitz, strong, mean = pool.spectrum()
     top = pool.model.decay.max(initial=0.0)
@@ -394,12 +394,11 @@ def test_clients_without_rows_have_no_objective(loss):
     assert_array_equal(pool.prox(w, 2.0)[empty], w[empty])
     solved, converged = pool.solve()
     assert converged.all() and not solved[empty].any()
-    assert_array_equal(pool.solve(w)[0][empty], w[empty])
     slopes = pool.gradients(w)
-    assert np.isfinite(pool.conjugate(slopes)[0][[1, 3]]).all()
-    assert_array_equal(pool.conjugate(slopes)[0][empty], 0.0)
+    assert np.isfinite(pool.conjugate(slopes)[[1, 3]]).all()
+    assert_array_equal(pool.conjugate(slopes)[empty], 0.0)
     slopes[0, -1] = 1e-9
-    assert_array_equal(pool.conjugate(slopes)[0][empty], [np.inf, 0.0])
+    assert_array_equal(pool.conjugate(slopes)[empty], [np.inf, 0.0])
     assert not np.stack(pool.spectrum())[:, empty].any()
     assert_array_equal(pool.local_update(w, 5, 0.1)[empty], w[empty])
     pulled = pool.local_update(w, 5, 0.1, center=center, rho=np.array([1.0, 1.0, 0.0, 1.0]))
@@ -740,6 +739,47 @@ def test_hold_out_does_not_depend_on_blocks_and_works_on_subsets():
 # --------------------------------------------------------------------------------- ledger
 
 
+def test_last_answers_are_not_sent_again():
+    """A start is sent, and counted, to those whose last answer it is not."""
+    fed = Federation("log_loss")
+    pool = fed.pool()
+    n, p = fed.m, pool.n_params
+    v = models(pool, n)
+    idle = int(pool.without_rows.sum())  # who make nothing of a start
+    assert idle == 1
+
+    def sent(call):
+        pool.ledger.since_mark()
+        x = call()
+        return x, pool.ledger.since_mark()[1] - n * p
+
+    x, more = sent(lambda: pool.prox(v, 1.0))
+    assert more == 0
+    y, more = sent(lambda: pool.prox(v, 1.0, x0=x, max_iter=1))
+    assert more == 0
+    one = x.copy()
+    one[np.flatnonzero(~pool.without_rows)[:2]] += 1.0
+    assert sent(lambda: pool.conjugate(v, x0=y + 1.0))[1] == (n - idle) * p
+    assert sent(lambda: pool.conjugate(v, x0=y))[1] == 0
+    far, more = sent(lambda: pool.prox(v, 1.0, x0=one, max_iter=1))
+    assert more == (2 if np.array_equal(x, y) else n - idle) * p
+    alone = fed.pool()
+    assert_array_equal(far, alone.prox(v, 1.0, x0=one, max_iter=1))
+    # Pools of some clients share what these remember; other rows and penalties are other pools.
+    some = np.flatnonzero(~pool.without_rows)[:3]
+    part = pool.subset(some)
+    again = part.prox(v[some], 2.0, x0=far[some], max_iter=1)
+    far[some] = again
+    assert sent(lambda: pool.prox(v, 1.0, x0=far, max_iter=1))[1] == 0
+    assert sent(lambda: pool.hold_out(0.5)[0].prox(v, 1.0, x0=far))[1] == (n - idle) * p
+    assert sent(lambda: pool.penalised(3.0).prox(v, 1.0, x0=far))[1] == (n - idle) * p + n
+    # In training clients without rows have their starts, too.
+    w = pool.local_update(v, 2, 0.1, later=True)
+    assert sent(lambda: pool.local_update(w, 2, 0.1, kept=True))[1] == -n * p
+    with pytest.raises(RuntimeError, match="told to go on from their last answers"):
+        fed.pool()._site.answer("objectives", {"w": None, "own": np.ones(n, dtype=bool)})
+
+
 def test_what_every_call_sends():
     """Floats (up, down): n clients, p parameters a model, K models."""
     fed = Federation("log_loss")
@@ -777,7 +817,11 @@ def test_what_every_call_sends():
         "products": (lambda: pool.hessian_products(theta, theta, labels), (n * p, 2 * n * p)),
         "training": (lambda: pool.local_update(w, 5, 0.1), (n * p, n * p)),
         "pulled": (lambda: pool.local_update(w, 5, 0.1, center=w, rho=1.0), (n * p, 2 * n * p)),
-        "prox": (lambda: pool.prox(w, 1.0, x0=w), (n * p, n * p)),
+        "prox": (lambda: pool.prox(w, 1.0), (n * p, n * p)),
+        "prox, another start": (
+            lambda: pool.prox(w, 1.0, x0=w),
+            (n * p, (2 * n - pool.without_rows.sum()) * p),
+        ),
         "solve": (lambda: pool.solve(), (n * p, 0)),
         "conjugate": (lambda: pool.conjugate(w), (n, n * p)),
         "spectrum": (lambda: pool.spectrum(), (3 * n, 0)),

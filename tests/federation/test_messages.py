@@ -37,7 +37,7 @@ def test_answers_of_the_right_shape_only(call):
 def test_a_site_that_answers_something_else_is_found_out(monkeypatch):
     X = np.arange(8.0)[:, None]
     pool = open_rows(LinearModel().bind(1), X, X[:, 0], np.repeat([0, 1], 4), 2)
-    monkeypatch.setattr(InProcessSite, "_objectives", lambda self, w: {"values": np.zeros(8)})
+    monkeypatch.setattr(InProcessSite, "_objectives", lambda self, w, own: {"values": np.zeros(8)})
     with pytest.raises(RuntimeError, match=r"values of shape \(2,\), got \(8,\)"):
         pool.objectives(np.zeros((2, 2)))
 
@@ -47,9 +47,13 @@ def test_what_is_counted():
     assert count_floats("losses", {"theta": theta}, SIZES) == (5 * 12, 15)
     shared = {**SIZES, "shared": 2}
     assert count_floats("losses", {"theta": theta}, shared) == (5 * (12 - 2 * 2), 15)
-    assert count_floats("objectives", {"w": w}, SIZES) == (20, 5)
-    assert count_floats("objectives", {"w": w}, SIZES, kept=("w",)) == (0, 5)
-    update = {"w": w, "center": None, "steps": np.ones(5)}
+    objectives = {"w": w, "own": None}
+    assert count_floats("objectives", objectives, SIZES) == (20, 5)
+    assert count_floats("objectives", objectives, SIZES, kept=("w",)) == (0, 5)
+    own = np.array([True, False, True, True, False])
+    assert count_floats("objectives", {"w": w, "own": own}, SIZES) == (8, 5)
+    assert count_floats("objectives", {"w": None, "own": ~own | own}, SIZES) == (0, 5)
+    update = {**objectives, "center": None, "steps": np.ones(5)}
     assert count_floats("local_update", update, SIZES) == (20, 20)
     assert count_floats("local_update", {**update, "center": w}, SIZES) == (40, 20)
     assert count_floats("local_update", update, SIZES, later=True) == (20, 0)

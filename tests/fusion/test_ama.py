@@ -96,7 +96,7 @@ def test_path_of_any_points_is_certified(seed):
         value = problem.primal(result.params, factor * lam)
         assert value == pytest.approx(result.objective, rel=1e-9, abs=1e-12 * problem.at_zero)
         # The dual solution belongs to this lam: its value is the objective less the gap.
-        dual = -problem.pool.conjugate(-result.extra["dual_coef"], x0=result.params)[0].sum()
+        dual = -problem.pool.conjugate(-result.extra["dual_coef"], x0=result.params).sum()
         slack = 1e-9 * (abs(value) + problem.at_zero * 1e-3)
         assert value - dual <= result.extra["dual_gap"] + slack
 

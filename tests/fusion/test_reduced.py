@@ -315,7 +315,7 @@ def test_rounding_is_left_to_clients_with_rows():
     outcome = contract(problem, 1e-3, labels, np.zeros((12, 6)))
     assert outcome.certified
     assert not outcome.divergence[problem.pool.without_rows].any()
-    bounds, _ = problem.pool.conjugate(-outcome.divergence)
+    bounds = problem.pool.conjugate(-outcome.divergence)
     assert np.isfinite(bounds).all()
 
 
@@ -342,7 +342,7 @@ def test_divergence_is_a_feasible_dual(seed):
     outcome = contract(problem, lam, problem.graph.components(), np.zeros((8, 2)), max_splits=20)
     assert outcome.certified
     W = outcome.theta[outcome.labels]
-    dual = -problem.pool.conjugate(-outcome.divergence, x0=W)[0].sum()
+    dual = -problem.pool.conjugate(-outcome.divergence, x0=W).sum()
     assert abs(problem.primal(W, lam) - dual) <= 1e-9 * problem.at_zero
     for k in range(len(outcome.theta)):
         np.testing.assert_allclose(outcome.residual[outcome.labels == k].sum(axis=0), 0, atol=1e-9)
@@ -425,7 +425,7 @@ def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
     anchored = np.bincount(parts, ~empty)[parts] > 0
     assert not divergence[empty & anchored].any()
     np.testing.assert_allclose(divergence.sum(axis=0), 0.0, atol=1e-12)
-    bounds, _ = problem.pool.conjugate(-divergence)
+    bounds = problem.pool.conjugate(-divergence)
     if anchored.all():
         # Weak duality at any models.
         X = rng.standard_normal((8, 2))

@@ -45,7 +45,7 @@ def least_squares(X, y, n_clients, alpha, fit_intercept):
 
 def short_by(pool, X, y, s, columns):
     """How much exact conjugates exceed their bounds, relatively."""
-    bounds = pool.conjugate(s)[0]
+    bounds = pool.conjugate(s)
     assert np.isfinite(bounds).all()
     n, out = pool.n_clients, []
     for A, t, slopes, bound in zip(

@@ -618,7 +618,7 @@ def test_conjugates_of_free_parameters_are_bounded_in_rational_arithmetic(loss):
         problem = make_problem(loss, 1, rows=(Z, t, codes), alpha=0.0)
         x = problem.local_models() + rng.standard_normal((1, 2)) * 0.1 / np.abs(Z).max()
         s = problem.pool.objectives_gradients(x)[1]
-        bound = problem.pool.conjugate(s, x0=x)[0][0]
+        bound = problem.pool.conjugate(s, x0=x)[0]
         w = [Fraction(value) for value in x[0]]
         total = Fraction(0)
         for row, target in zip(Z, t, strict=True):

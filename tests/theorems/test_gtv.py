@@ -59,7 +59,7 @@ def test_theorem_1_strong_duality(name, loss, penalty):
     lam = 0.05
     problem, result, flow = solved(name, loss, penalty)
     outflow = problem.graph.divergence(flow.T)
-    local = problem.pool.conjugate(-outflow, x0=result.params)[0].sum()
+    local = problem.pool.conjugate(-outflow, x0=result.params).sum()
     edges = penalty.conjugate(flow, lam * problem.graph.weights).sum()
     primal = problem.primal(result.params, lam)
     assert primal == pytest.approx(result.objective, rel=1e-12)

@@ -1,0 +1,25 @@
+"""What clients compute and do not send: maximisers of conjugates, searches from a start."""
+
+import numpy as np
+
+
+def maximisers(pool, s):
+    """Where ``<s_i, x> - f_i(x)`` is the largest, as the clients of this process find it."""
+    x = np.zeros_like(s)
+
+    def work(block, slots):
+        x[slots] = pool.model.conjugate(block, s[slots])[1]
+
+    pool._site._each(work)
+    return x
+
+
+def minimisers_from(pool, start):
+    """Minimisers of the clients' objectives, searched for from a start."""
+    w = np.zeros_like(start)
+
+    def work(block, slots):
+        w[slots] = pool.model.solve(block, start[slots])[0]
+
+    pool._site._each(work)
+    return w
