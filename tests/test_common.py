@@ -18,21 +18,31 @@ ESTIMATORS = [
     and issubclass(thing, BaseEstimator)
     and not inspect.isabstract(thing)
 ]
-GENERIC = [cls for cls in ESTIMATORS if "model" in inspect.signature(cls).parameters]
 NEURAL = [cls for cls in ESTIMATORS if "hidden_layer_sizes" in inspect.signature(cls).parameters]
 
 
+def networks():
+    """One everyday class of each method with networks, classifiers and regressors in turn.
+
+    Twins share their code, and the classes that search lam fit the ones that do not.
+    """
+    methods = sorted({cls.__name__.partition("Classifier")[0] for cls in NEURAL})
+    methods = [name for name in methods if "Regressor" not in name]
+    for i, name in enumerate(methods):
+        twin = getattr(skcfl, name + "Regressor", None) if i % 2 else None
+        yield twin or getattr(skcfl, name + "Classifier")
+
+
 def instances():
-    """Every estimator with its defaults, the generic ones as classifiers too, and networks."""
+    """Every estimator with its defaults, and some generic ones as classifiers and networks."""
     yield from (cls() for cls in ESTIMATORS)
-    for cls in GENERIC:
+    # One method by rounds, one with proofs, and the one with posteriors.
+    for cls in (skcfl.IFCA, skcfl.ConvexClusteredFL, skcfl.PartialPooling):
         yield cls(LinearModel(loss="log_loss"))
-        if cls is not skcfl.PartialPooling:  # which needs a likelihood
-            yield cls(LinearModel(loss="squared_hinge"))
-    for cls in NEURAL:
+    yield skcfl.FedAvg(LinearModel(loss="squared_hinge"))
+    for cls in networks():
         # Fusion methods train for as long as they are let.
-        fusion = {"lam", "lams"} & set(inspect.signature(cls).parameters)
-        short = {"max_iter": 20} if fusion else {}
+        short = {"max_iter": 20} if "lam" in inspect.signature(cls).parameters else {}
         yield cls(hidden_layer_sizes=(16,), **short)
 
 
