@@ -16,6 +16,9 @@ from .estimators import (
     FedAvg,
     FedAvgClassifier,
     FedAvgRegressor,
+    FeSEM,
+    FeSEMClassifier,
+    FeSEMRegressor,
     FPFCClassifier,
     FPFCClassifierCV,
     FPFCRegressor,
@@ -41,6 +44,9 @@ from .exceptions import SingleClientWarning
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "FeSEM",
+    "FeSEMClassifier",
+    "FeSEMRegressor",
     "FPFC",
     "GTV",
     "IFCA",

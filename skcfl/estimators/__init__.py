@@ -9,6 +9,7 @@ from ._convex_clustered_fl import (
 from ._convex_clustered_fl_cv import ConvexClusteredFLClassifierCV, ConvexClusteredFLRegressorCV
 from ._convex_clustering import ConvexClustering
 from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
+from ._fesem import FeSEM, FeSEMClassifier, FeSEMRegressor
 from ._fpfc import FPFC, FPFCClassifier, FPFCRegressor
 from ._fpfc_cv import FPFCClassifierCV, FPFCRegressorCV
 from ._gtv import GTV, GTVClassifier, GTVRegressor
@@ -23,6 +24,9 @@ from ._partial_pooling import (
 )
 
 __all__ = [
+    "FeSEM",
+    "FeSEMClassifier",
+    "FeSEMRegressor",
     "FPFC",
     "CLoVE",
     "CLoVEClassifier",

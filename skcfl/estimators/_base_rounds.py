@@ -72,6 +72,9 @@ class AlternatingClustering(BaseFederated):
             Clusters of the clients in each round, likewise; -1 for clients not heard yet.""",
     }
 
+    #: Starts by name; what they return is models, or models and the clients' first labels.
+    _starts = STARTS
+
     @abstractmethod
     def _rule(self, n_clients, n_clusters, rng):
         """The choice of clusters in a round, fresh for every start."""
@@ -123,7 +126,7 @@ class AlternatingClustering(BaseFederated):
     def _fit(self, pool, n_clusters, options, start=None, candidates=None, drawn=True):
         """Fit a given number of clusters: from some models, from drawn ones, or the better."""
         if not isinstance(self.init, str):
-            theta = _check_init(self.init, n_clusters, pool.n_params)
+            theta = _check_init(self.init, n_clusters, pool.n_params, self._starts)
             return self._best(pool, [pool.from_user(theta)], options)
         if n_clusters == 1:
             # One cluster is FedAvg, from the same start: there is nothing to choose.
@@ -139,7 +142,9 @@ class AlternatingClustering(BaseFederated):
         candidates = Candidates(part) if candidates is None else candidates
 
         def draw(restart):
-            return STARTS[self.init](part, n_clusters, pool.random_state, restart, candidates)
+            return self._starts[self.init](
+                part, n_clusters, pool.random_state, restart, candidates
+            )
 
         drawn = (partial(draw, restart) for restart in range(n_init))
         if part is pool or n_init == 1:
@@ -157,8 +162,9 @@ class AlternatingClustering(BaseFederated):
             if self.verbose and len(starts) > 1:
                 print(f"start {k + 1} of {len(starts)}")
             theta = theta() if callable(theta) else theta
+            theta, first = theta if isinstance(theta, tuple) else (theta, None)
             rule = self._rule(n_clients, len(theta), rng)
-            result = alternate(pool, theta, options, rng, seen=seen, rule=rule)
+            result = alternate(pool, theta, options, rng, seen=seen, rule=rule, first=first)
             if result is None:
                 continue
             loss = result.extra.pop("loss")
@@ -167,11 +173,11 @@ class AlternatingClustering(BaseFederated):
         return best[1]
 
 
-def _check_init(init, n_clusters, n_params):
+def _check_init(init, n_clusters, n_params, starts):
     theta = real_array(init, "init", finite=False)
     if theta.shape != (n_clusters, n_params) or not np.isfinite(theta).all():
         raise ValueError(
-            f"init must be one of {sorted(STARTS)} or a finite array of shape (n_clusters, "
+            f"init must be one of {sorted(starts)} or a finite array of shape (n_clusters, "
             f"n_params) = ({n_clusters}, {n_params}), got an array of shape {theta.shape}"
             f"{'' if np.isfinite(theta).all() else ' with values that are not finite'}."
         )

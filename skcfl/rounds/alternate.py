@@ -81,7 +81,7 @@ class Options:
         return int(np.ceil(min(1.0 / self.participation, self.max_iter + 1)))
 
 
-def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None):
+def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, first=None):
     """Run the rounds from given models.
 
     Parameters
@@ -99,7 +99,9 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None):
     seen : set, default=None
         Partitions that earlier starts have polished; those of this run are added.
     rule : ChoiceRule, default=None
-        Who gets which model: what sets IFCA (None) and CLoVE apart.
+        Who gets which model: what sets IFCA (None) and the others apart.
+    first : ndarray of shape (n_clients,), default=None
+        Models that the clients begin with, where the start knows; the rule chooses on from there.
 
     Returns
     -------
@@ -114,8 +116,10 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None):
         train, judge = pool.hold_out(options.hold_out, rng)
     weights = pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
     draw = Draw(train, options.participation, rng, weights, judge)
-    state = _start(pool, theta, options, labels)
+    state = _start(pool, theta, options, labels, first)
     update, guards = _update(options, draw.everyone, len(theta))
+    rule.prepare(update)
+    guards += rule.safeguards()
     if labels is None:
         if options.empty_cluster != "keep":
             guards.append(Reseeding(update, update.average.shared))
@@ -127,10 +131,8 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None):
     shortfall = "" if options.polish or stop(state) else _shortfall(state, options)
     state.labels = choose_all(rule, draw.everyone, state)
     if options.polish:
-        # By loss, whatever the rule: groups of loss vectors have served to get here.
-        last = LeastLoss() if labels is None else rule
         shortfall = polish(
-            pool, state, draw.everyone, last, record, set() if seen is None else seen
+            pool, state, draw.everyone, rule.last(state), record, set() if seen is None else seen
         )
         if shortfall is None:
             return None
@@ -145,14 +147,15 @@ def _choice(options, rng, labels, rule):
     return DealtFirst(rule, rng) if options.first_assignment == "random" else rule
 
 
-def _start(pool, theta, options, labels):
+def _start(pool, theta, options, labels, first):
     """Where the server stands at first."""
     theta, n_shared = np.array(theta, dtype=pool.dtype), 0
     if options.shared is not None and options.shared.any():
         n_shared = int(options.shared.sum())
         theta[:, options.shared] = theta[0, options.shared]
     if labels is None:
-        return State(theta, np.full(pool.n_clients, -1), n_shared=n_shared)
+        first = np.full(pool.n_clients, -1) if first is None else np.array(first)
+        return State(theta, first, n_shared=n_shared)
     return State(theta, np.array(labels), held=np.array(labels), n_shared=n_shared)
 
 

@@ -53,6 +53,35 @@ class ChoiceRule:
         """
         raise NotImplementedError
 
+    def prepare(self, update):
+        """Meet the rule of update, before the first round: some rules choose by what it trains.
+
+        Parameters
+        ----------
+        update : UpdateRule
+            Of these rounds.
+        """
+
+    def safeguards(self):
+        """What has to watch over rounds with this rule, a list of Safeguard."""
+        return []
+
+    def last(self, state):
+        """The rule by which clients choose between Newton's steps of polished models.
+
+        Parameters
+        ----------
+        state : State
+            Where the rounds ended, with the labels of all clients.
+
+        Returns
+        -------
+        rule : ChoiceRule
+            By loss, unless the rule says otherwise: groups of loss vectors have served to get
+            there.
+        """
+        return LeastLoss()
+
     def report(self):
         """Numbers for the history of the round, by the names of their columns."""
         return {}
@@ -99,6 +128,10 @@ class Known(ChoiceRule):
         """The known labels."""
         return answers.choice
 
+    def last(self, state):
+        """The same rule."""
+        return self
+
 
 class DealtFirst(ChoiceRule):
     """Random clusters of equal size in the first round, then another rule.
@@ -126,6 +159,18 @@ class DealtFirst(ChoiceRule):
         if state.round:
             return self.rule.choose(answers, state, final)
         return answers.choice
+
+    def prepare(self, update):
+        """Let the other rule meet the rule of update."""
+        self.rule.prepare(update)
+
+    def safeguards(self):
+        """Those of the other rule."""
+        return self.rule.safeguards()
+
+    def last(self, state):
+        """What the other rule says."""
+        return self.rule.last(state)
 
     def report(self):
         """What the other rule reports."""

@@ -152,7 +152,8 @@ class ModelAverage(UpdateRule):
 
     def ask(self, answers, state):
         """Values at the choices, and models trained from there, unless there are some already."""
-        answers = ask_values(answers, state)
+        if answers.values is None:
+            answers = ask_values(answers, state)
         if answers.models is not None:
             return answers
         pool = answers.who.pool
@@ -163,7 +164,7 @@ class ModelAverage(UpdateRule):
             self.optimizer,
             self.batch_size,
             monotone=self.monotone,
-            judged=answers.losses is not None,
+            judged=True,  # the values are of these models
         )
         return answers.heard(pool, models=models)
 

@@ -1,0 +1,94 @@
+r"""Rules that cluster clients by what they have trained, and not by losses.
+
+FeSEM (Long et al., 2023) takes the clients' models,
+
+    E:  r_i     = argmin_j ||w_i - W_j||
+    M:  W_j     = sum_{r_i = j} n_i w_i / sum_{r_i = j} n_i
+        w_i     = LocalUpdate_i(W_{r_i})
+
+============  ======================================  ==========================
+paper         here                                    parameter
+============  ======================================  ==========================
+K             ``len(state.theta)``                    ``n_clusters``
+W_j           ``state.theta[j]``                      ``init``
+w_i           ``answers.models[i]``                   ``local_steps``
+r_i           ``answers.choice[i]``
+============  ======================================  ==========================
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
+
+from .choice import ChoiceRule, Known
+from .exchange import Answers
+from .starts import LOCAL_STEPS, Candidates, random_starts
+
+__all__ = ["NearestModel", "nearest_to_start", "trained_means"]
+
+# Starts of k-means on models.
+N_INIT = 10
+# Local steps of networks before they are compared, as in FlexCFL: distances of parameters, unlike
+# losses, do not get worse when networks know their rows by heart.
+NETWORK_STEPS = 50
+
+
+class NearestModel(ChoiceRule):
+    """FeSEM's choice: clients train first, and go to the model nearest to theirs.
+
+    A client without a cluster begins at the mean of all models.
+    """
+
+    def prepare(self, update):
+        """Train as the rule of update does."""
+        self.update = update
+
+    def ask(self, who, state, gradients=False):
+        """Models trained from those of the clients' clusters."""
+        labels = state.labels[who.index]
+        theta = np.vstack([state.theta, state.theta.mean(axis=0)])
+        answers = Answers(who, choice=np.where(labels < 0, len(state.theta), labels))
+        return self.update.ask(answers, replace(state, theta=theta))
+
+    def choose(self, answers, state, final=False):
+        """The nearest models."""
+        return nearest(answers.models, state.theta)
+
+    def last(self, state):
+        """Clusters stay: they are of models on the way, not of minimisers."""
+        return Known(state.labels)
+
+
+def nearest(models, theta):
+    """Nearest of the models `theta` to each of `models`."""
+    return cdist(models.astype(float), theta.astype(float)).argmin(axis=1)
+
+
+def trained_means(pool, n_clusters, rng, restart=0, candidates=None):
+    """Means of k-means' clusters of models that all clients have trained from one start.
+
+    Returns
+    -------
+    theta : ndarray of shape (K, n_params)
+    labels : ndarray of shape (n_clients,)
+    """
+    candidates = Candidates(pool) if candidates is None else candidates
+    steps = LOCAL_STEPS[restart % len(LOCAL_STEPS)] if pool.second_order else NETWORK_STEPS
+    models = np.nan_to_num(candidates.at(steps)[0].astype(float))
+    n_clusters = min(n_clusters, len(np.unique(models, axis=0)))
+    means = KMeans(n_clusters, n_init=N_INIT, random_state=rng).fit(models)
+    return means.cluster_centers_.astype(pool.dtype), means.labels_
+
+
+def nearest_to_start(pool, n_clusters, rng, restart=0, candidates=None):
+    """Random models, and the one that is nearest to the clients' common start, for all of them.
+
+    Returns
+    -------
+    theta : ndarray of shape (K, n_params)
+    labels : ndarray of shape (n_clients,)
+    """
+    theta = random_starts(pool, n_clusters, rng)
+    return theta, np.repeat(nearest(pool.start()[None], theta), pool.n_clients)
