@@ -26,7 +26,7 @@ from sklearn.utils.validation import (
 
 from ._checks import about, check_size
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
-from .exceptions import SingleClientWarning
+from .exceptions import RejectedClientWarning, SingleClientWarning
 from .federation.checking import (
     FLOATS,
     as_table,
@@ -184,6 +184,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             If nothing names the clients.
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
+        RejectedClientWarning
+            If a client sent numbers that are not finite: it took no part from then on.
         """
         return self._run(self._task(X, y, groups, sample_weight))
 
@@ -214,6 +216,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         -----
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
+        RejectedClientWarning
+            If a client sent numbers that are not finite: it took no part from then on.
         """
         if not isinstance(federation, Federation):
             raise TypeError(
@@ -243,6 +247,15 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         if not result.converged:
             # four frames up: scikit-learn's context around fit is between
             warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=4)
+        if len(self.rejected_clients_):
+            some = ", ".join(map(repr, self.rejected_clients_[:5].tolist()))
+            warnings.warn(
+                f"{len(self.rejected_clients_)} of {len(self.groups_)} clients sent numbers that "
+                f"are not finite, and took no part from then on: {some}"
+                f"{', ...' if len(self.rejected_clients_) > 5 else ''} (rejected_clients_).",
+                RejectedClientWarning,
+                stacklevel=4,
+            )
         return self
 
     def _task(self, X, y, groups, sample_weight):
@@ -361,9 +374,10 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
             "floats_down_": pool.ledger.down,
             "calls_": pool.ledger.calls,
             "missing_clients_": ids[missing],
+            "rejected_clients_": ids[pool.rejected],
             "coef_names_": self._feature_names(header, model.n_features),
             "_scaling": pool.scaling,
-            "_average_params": _average(pool.client_weights, params),
+            "_average_params": _average(np.where(pool.rejected, 0.0, pool.client_weights), params),
             "_has_groups": groups is not None,
             "_shared_params": shared,
         }

@@ -1,6 +1,11 @@
 """Warnings and errors of the package."""
 
-__all__ = ["FederationError", "NotEnoughMemoryError", "SingleClientWarning"]
+__all__ = [
+    "FederationError",
+    "NotEnoughMemoryError",
+    "RejectedClientWarning",
+    "SingleClientWarning",
+]
 
 
 class NotEnoughMemoryError(MemoryError):
@@ -38,6 +43,21 @@ class FederationError(RuntimeError):
     ... except FederationError as error:
     ...     print(error)
     3 of 4 clients answer, and min_clients=4: 'client00' did not when last asked.
+    """
+
+
+class RejectedClientWarning(UserWarning):
+    """Issued at the end of a fit in which clients sent numbers that are not finite.
+
+    They took no part from then on. ``rejected_clients_`` has their ids; their models are those of
+    clients that do not answer.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skcfl.exceptions import RejectedClientWarning
+    >>> warnings.simplefilter("error", RejectedClientWarning)  # stop at such clients
+    >>> warnings.simplefilter("default", RejectedClientWarning)  # back to a warning
     """
 
 

@@ -1,20 +1,26 @@
-"""Clients that do not answer, simulated in this process."""
+"""Clients that do not answer, or lie, simulated in this process."""
 
 from numbers import Real
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, validate_params
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
 from .._checks import about
 from .._groups import check_ids, locate
 from .draws import mixed
-from .messages import CALLS
-from .sites import Site
+from .messages import CALLS, questions
+from .sites import Site, answer_without
+
+#: Attacks on messages, and how strong they are unless said: ALIE's and the inner product's as the
+#: papers have tried them.
+ATTACKS = {"sign_flip": 1.0, "scale": 1e6, "alie": 1.5, "inner_product": 2.0, "nan": np.nan}
+# Answers that are models or slopes, and the argument that a model starts from.
+STARTS = {"gradients": None, "products": None, "w": "w", "x": "v"}
 
 
 class Faults:
-    """Which clients of a simulated federation do not answer.
+    """Which clients of a simulated federation do not answer, and which answer falsely.
 
     Parameters
     ----------
@@ -23,13 +29,35 @@ class Faults:
         call is drawn apart.
     dead : array-like of ids, default=()
         Clients that say who they are at the start, and never answer a call.
+    attack : {"sign_flip", "scale", "alie", "inner_product", "nan"} or None, default=None
+        What false clients send in place of their gradients, or of the moves of the models that
+        they have trained:
+
+        * "sign_flip": the opposite;
+        * "scale": a multiple;
+        * "alie": "a little is enough" [1]_, the mean of the honest ones asked at the same model
+          minus `strength` of their standard deviations, coordinate by coordinate;
+        * "inner_product": minus `strength` times the mean of these [2]_;
+        * "nan": nothing but NaN, in losses and sums, too.
+    false : float or array-like of ids, default=()
+        Which clients are false, or which share of them, drawn at random.
+    strength : float or None, default=None
+        Of the attack; None is 1, 1e6, 1.5 and 2 for the first four.
     random_state : int, RandomState instance or None, default=None
         Source of the draws.
 
     Raises
     ------
     ValueError
-        If `dropout` is no number from 0 to 1, 1 excluded, or ids are missing.
+        If `dropout` is no number from 0 to 1, 1 excluded, ids are missing, or there are false
+        clients without an attack.
+
+    References
+    ----------
+    .. [1] G. Baruch, M. Baruch, Y. Goldberg. "A Little Is Enough: Circumventing Defenses For
+       Distributed Learning". NeurIPS 2019.
+    .. [2] C. Xie, O. Koyejo, I. Gupta. "Fall of Empires: Breaking Byzantine-tolerant SGD by Inner
+       Product Manipulation". UAI 2019.
 
     Examples
     --------
@@ -42,18 +70,45 @@ class Faults:
     >>> model = IFCARegressor(n_clusters=3, random_state=0).fit_federation(federation)
     >>> model.missing_clients_
     array(['client05'], dtype='<U8')
+
+    A false client whose numbers are no numbers is found out at once:
+
+    >>> import warnings
+    >>> faults = Faults(attack="nan", false=["client03"])
+    >>> federation = InProcessFederation(data.X, data.y, data.groups, faults=faults)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     IFCARegressor(n_clusters=3).fit_federation(federation).rejected_clients_
+    array(['client03'], dtype='<U8')
     """
 
     @validate_params(
         {
             "dropout": [Interval(Real, 0, 1, closed="left")],
             "dead": ["array-like"],
+            "attack": [StrOptions(set(ATTACKS)), None],
+            "false": [Interval(Real, 0, 1, closed="both"), "array-like"],
+            "strength": [Interval(Real, 0, None, closed="neither"), None],
             "random_state": ["random_state"],
         },
         prefer_skip_nested_validation=True,
     )
-    def __init__(self, dropout=0.0, dead=(), random_state=None):
+    def __init__(
+        self,
+        dropout=0.0,
+        dead=(),
+        *,
+        attack=None,
+        false=(),
+        strength=None,
+        random_state=None,
+    ):
         self.dropout, self.dead, self.random_state = float(dropout), dead, random_state
+        self.attack, self.false, self.strength = attack, false, strength
+        if attack is None and (false if isinstance(false, Real) else len(false)):
+            raise ValueError(
+                f"false={false!r} needs an attack, one of {sorted(ATTACKS)}, got attack=None."
+            )
 
     def dead_among(self, ids):
         """Which of the clients are dead, (n_clients,) of bool.
@@ -63,21 +118,50 @@ class Faults:
         ids : ndarray of shape (n_clients,)
             Clients of a federation, sorted.
         """
+        return _among(ids, self.dead, "dead")
+
+    def false_among(self, ids):
+        """Which of the clients are false, (n_clients,) of bool.
+
+        Parameters
+        ----------
+        ids : ndarray of shape (n_clients,)
+            Clients of a federation, sorted.
+        """
+        if not isinstance(self.false, Real):
+            return _among(ids, self.false, "false")
+        rng = check_random_state(self.random_state)
         out = np.zeros(len(ids), dtype=bool)
-        if len(self.dead):
-            with about("dead"):
-                positions, unseen = locate(ids, check_ids(self.dead, name="dead"))
-            if len(unseen):
-                raise ValueError(
-                    f"dead must hold clients of the federation, got {unseen.tolist()[:5]}."
-                )
-            out[positions] = True
+        out[rng.permutation(len(ids))[: int(round(self.false * len(ids)))]] = True
         return out
 
-    def wrapper(self, dead, places):
-        """What makes a site of these clients one whose clients may not answer."""
-        draws = _Draws(self)
-        return lambda site: FaultySite(site, dead, places, draws)
+    def wrapper(self, ids, places):
+        """What makes a site of these clients one whose clients may be lost, or lie."""
+        dead, false, draws = self.dead_among(ids), self.false_among(ids), _Draws(self)
+        attack = None
+        if self.attack is not None:
+            strength = ATTACKS[self.attack] if self.strength is None else float(self.strength)
+            attack = self.attack, strength
+
+        def wrap(site):
+            site = site if attack is None else FalseSite(site, false, *attack)
+            return FaultySite(site, dead, places, draws)
+
+        return wrap
+
+
+def _among(ids, some, name):
+    """Mask of some of the clients, by their ids."""
+    out = np.zeros(len(ids), dtype=bool)
+    if len(some):
+        with about(name):
+            positions, unseen = locate(ids, check_ids(some, name=name))
+        if len(unseen):
+            raise ValueError(
+                f"{name} must hold clients of the federation, got {unseen.tolist()[:5]}."
+            )
+        out[positions] = True
+    return out
 
 
 class _Draws:
@@ -92,6 +176,113 @@ class _Draws:
         self.count += 1
         share = mixed(self.seed, self.count, places) / np.float64(2**64)
         return share < self.dropout
+
+
+class FalseSite(Site):
+    """Site some of whose clients send false gradients and models.
+
+    Parameters
+    ----------
+    site : Site
+        The clients.
+    false : ndarray of shape (n_clients,) of bool
+        Who is false.
+    attack : str
+        What they send, a name in :data:`ATTACKS`.
+    strength : float
+        How far they go.
+    """
+
+    def __init__(self, site, false, attack, strength):
+        self.site, self.false, self.attack, self.strength = site, false, attack, strength
+        self.client_sizes, self.client_weights = site.client_sizes, site.client_weights
+        self.without_rows = site.without_rows
+
+    @property
+    def n_clients(self):
+        """Number of clients, false ones too."""
+        return self.site.n_clients
+
+    @property
+    def memory(self):
+        """What the clients have answered last."""
+        return self.site.memory
+
+    def positions(self, clients):
+        """Where the memory has some clients."""
+        return self.site.positions(clients)
+
+    def _of(self, site, index=slice(None)):
+        return FalseSite(site, self.false[index], self.attack, self.strength)
+
+    def answer(self, call, arguments):
+        """What the clients say, those that are false not what they have found."""
+        if not self.false.any():
+            return self.site.answer(call, arguments)
+        arguments = self._with_starts(call, arguments)
+        answers = self.site.answer(call, arguments)
+        if self.attack == "nan":
+            return {name: self._nothing(call, name, value) for name, value in answers.items()}
+        for name in answers.keys() & STARTS.keys():
+            start = arguments.get(STARTS[name], 0.0)
+            moves = answers[name] - start
+            moves[self.false] = self._lie(moves, questions(arguments, answers, len(moves)))
+            answers[name] = (start + moves).astype(answers[name].dtype)
+        if CALLS[call].keep and arguments.get("keep", True):
+            # They go on from what they have sent, as the server takes it.
+            places = self.positions(self.false)
+            self.memory.keep(places, answers[CALLS[call].keep][self.false])
+        return answers
+
+    def _with_starts(self, call, arguments):
+        """Arguments with the models that clients go on from, whoever has them."""
+        name, own = CALLS[call].start, arguments.get("own")
+        if not name or own is None:
+            return arguments
+        models, _ = self.memory.of(self.positions(slice(None)))
+        sent = arguments[name]
+        if sent is not None and models is not None:
+            models = np.where(own[:, None], models, sent)
+        return {**arguments, name: sent if models is None else models, "own": None}
+
+    def _nothing(self, call, name, value):
+        value = np.array(value)
+        if value.dtype.kind != "f":
+            return value
+        of_clients = CALLS[call].is_of_clients(name)
+        value[self.false if of_clients else ...] = np.nan
+        return value
+
+    def _lie(self, moves, asked):
+        """What false clients send."""
+        false, strength = self.false, self.strength
+        if self.attack in {"sign_flip", "scale"}:
+            return (-strength if self.attack == "sign_flip" else strength) * moves[false]
+        out = moves[false]
+        for question in np.unique(asked[false]):
+            honest = moves[(asked == question) & ~false]
+            if len(honest):
+                mean, deviation = honest.mean(axis=0), honest.std(axis=0)
+                alie = self.attack == "alie"
+                lie = mean - strength * deviation if alie else -strength * mean
+                out[asked[false] == question] = lie
+        return out
+
+    def subset(self, clients):
+        """Site of some of the clients."""
+        return self._of(self.site.subset(clients), clients)
+
+    def penalised(self, alpha):
+        """Site of the same clients under another local penalty."""
+        return self._of(self.site.penalised(alpha))
+
+    def held_out(self, fraction, seed):
+        """Two parts of each client's rows."""
+        return tuple(map(self._of, self.site.held_out(fraction, seed)))
+
+    def folds(self, n_folds, seed):
+        """Pairs of parts, one a fold."""
+        return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]
 
 
 class FaultySite(Site):
@@ -127,24 +318,11 @@ class FaultySite(Site):
         answered = ~(self.dead | self.draws.lost(self.places))
         if answered.all():
             return self.site.answer(call, arguments)
-        message = CALLS[call]
-        if all(map(message.is_of_clients, message.up)):
-            # Cheaper than to pick the others; what the lost ones compute goes nowhere.
-            memory, lost = self.site.memory, self.site.positions(~answered)
-            before = memory.of(lost)
-            answers = self.site.answer(call, arguments)
-            memory.restore(lost, before)
-            for value in answers.values():
-                value[~answered] = 0
-            return {**answers, "answered": answered}
-        here = np.flatnonzero(answered)
-        own = {name: message.own(name, value, here) for name, value in arguments.items()}
-        answers = self.site.subset(here).answer(call, own)
-        for name in filter(message.is_of_clients, message.up):
-            own = answers[name]
-            answers[name] = np.zeros((self.n_clients, *own.shape[1:]), dtype=own.dtype)
-            answers[name][here] = own
-        return {**answers, "answered": answered}
+        memory, lost = self.site.memory, self.site.positions(~answered)
+        before = memory.of(lost)
+        answers = answer_without(self.site, call, arguments, answered)
+        memory.restore(lost, before)
+        return answers
 
     def subset(self, clients):
         """Site of some of the clients."""

@@ -256,7 +256,7 @@ class InProcessFederation(Federation):
         places = np.arange(len(self.ids)) if alone else locate(hello.ids, self.ids)[0]
         wrap = None
         if self.faults is not None:
-            wrap = self.faults.wrapper(self.faults.dead_among(self.ids), places)
+            wrap = self.faults.wrapper(self.ids, places)
         return [Rows(X, y, self.codes, weights, places, self.n_jobs, wrap)]
 
 

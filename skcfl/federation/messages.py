@@ -47,6 +47,8 @@ class Message:
     whole : bool, default=True
         Whether all clients are needed, so that those who are silent are asked again; a round
         goes on without them.
+    unbounded : frozenset of str
+        Answers that need not be finite, such as bounds of what is not known.
     """
 
     down: dict = field(default_factory=dict)
@@ -56,6 +58,7 @@ class Message:
     keep: str = ""
     count: object = None
     whole: bool = True
+    unbounded: frozenset = frozenset()
 
     def __post_init__(self):
         # Read once: calls are many and may be small.
@@ -115,7 +118,7 @@ def _posteriors(sizes, arguments):
     return n * (K * p + root + K + 1), n * (K + p + (square if arguments["dense"] else p))
 
 
-def _is_free(*names):
+def _named(*names):
     return frozenset(names)
 
 
@@ -129,11 +132,11 @@ CALLS = {
         count=_narrowed,
         whole=False,
     ),
-    "objectives": Message({"w": "n p", "own": "n"}, {"values": "n"}, _is_free("own"), "w"),
+    "objectives": Message({"w": "n p", "own": "n"}, {"values": "n"}, _named("own"), "w"),
     "objectives_gradients": Message(
         {"w": "n p", "own": "n", "dtype": ""},
         {"values": "n", "gradients": "n p"},
-        _is_free("own", "dtype"),
+        _named("own", "dtype"),
         start="w",
     ),
     "local_update": Message(
@@ -142,8 +145,8 @@ CALLS = {
             **{"optimizer": "", "batch_size": "", "draw": "", "monotone": "", "keep": ""},
         },
         {"w": "n p"},
-        _is_free("own", "steps", "rates", "rho", "optimizer", "batch_size", "draw")
-        | _is_free("monotone", "keep"),
+        _named("own", "steps", "rates", "rho", "optimizer", "batch_size", "draw")
+        | _named("monotone", "keep"),
         start="w",
         keep="w",
         whole=False,
@@ -158,11 +161,11 @@ CALLS = {
         {"products": "n p"},
         count=_two_vectors,
     ),
-    "solve": Message({}, {"w": "n p", "converged": "n"}, _is_free("converged"), keep="w"),
+    "solve": Message({}, {"w": "n p", "converged": "n"}, _named("converged"), keep="w"),
     "prox": Message(
         {"v": "n p", "rho": "n", "x0": "n p", "own": "n", "max_iter": ""},
         {"x": "n p"},
-        _is_free("rho", "own", "max_iter"),
+        _named("rho", "own", "max_iter"),
         start="x0",
         keep="x",
         whole=False,
@@ -170,14 +173,18 @@ CALLS = {
     "conjugate": Message(
         {"s": "n p", "x0": "n p", "own": "n", "largest": ""},
         {"bounds": "n"},
-        _is_free("own", "largest"),
+        _named("own", "largest"),
         start="x0",
+        unbounded=_named("bounds"),
     ),
-    "rounding": Message({"w": "n p"}, {"rounding": "n"}, _is_free("w")),
+    "rounding": Message(
+        {"w": "n p"}, {"rounding": "n"}, _named("w"), unbounded=_named("rounding")
+    ),
     "enclosure": Message(
         {"theta": "K p", "box": "K p", "labels": "n", "dense": ""},
         {"rounding": "n p", "drift": "n", "floor": "K H"},
         count=_enclosures,
+        unbounded=_named("rounding", "drift", "floor"),
     ),
     "posterior_sums": Message(
         {"theta": "K p", "root": "H", "weights": "K", "dispersion": ""},
@@ -194,7 +201,9 @@ CALLS = {
         {"responsibilities": "n K", "means": "n p", "covariances": "n H"},
         count=_posteriors,
     ),
-    "fingerprints": Message({"key": ""}, {"digests": "n 2"}, _is_free("key")),
+    "fingerprints": Message(
+        {"key": ""}, {"digests": "n 2"}, _named("key"), unbounded=_named("digests")
+    ),
     "spectrum": Message({}, {"spectrum": "n 3"}),
 }
 
@@ -232,6 +241,31 @@ def check_answers(call, answers, sizes):
         right = got[: len(words) - 1] == wanted[:-1] if "H" in words else got == wanted
         if not right:
             raise RuntimeError(f"{call} must answer {name} of shape {wanted}, got {got}.")
+
+
+def questions(arguments, answers, n_clients):
+    """What the clients of a call were asked about.
+
+    Parameters
+    ----------
+    arguments, answers : dict
+        Of the call, with the models that clients go on from.
+    n_clients : int
+        Number of clients.
+
+    Returns
+    -------
+    questions : ndarray of shape (n_clients,)
+        Codes, equal for those asked about the same model.
+    """
+    if "choice" in answers:
+        return answers["choice"]
+    if arguments.get("labels") is not None:
+        return arguments["labels"]
+    models = arguments.get("w")
+    if models is None:
+        return np.zeros(n_clients, dtype=np.intp)
+    return np.unique(models, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def count_floats(call, arguments, sizes, kept=(), later=False):

@@ -10,7 +10,8 @@ from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.newton import MAX_DENSE
 from .last_answers import LastAnswers
 from .ledger import Ledger
-from .messages import CALLS, check_answers, count_floats, sizes_of
+from .messages import CALLS, check_answers, count_floats, questions, sizes_of
+from .sites import answer_without
 
 # Steps to the size of the noise of losses that are no parabolas, and its least ratio to the
 # targets' variance, far below any real noise.
@@ -19,6 +20,12 @@ NOISE_STEPS, LEAST_NOISE = 20, 1e-6
 MOST_HALVINGS = 30
 # Automatic penalty below which it is rounding beside the curvature of standardised features.
 LEAST_ALPHA = 1e-20
+# Values that are not finite in a row, in searches along lines, after which a client is rejected.
+PATIENCE = 20
+# Clients that are looked for one by one where a sum over them is not finite.
+MOST_CULPRITS = 32
+# Calls whose values searches along lines look at.
+SEARCHED = {"objectives", "objectives_gradients"}
 
 
 class Seeds:
@@ -59,6 +66,11 @@ class Presence:
         #: Whether something that needs all clients was computed without some.
         self.incomplete = False
         self.calls = 0
+        #: Who has sent what is not finite, and is not listened to any more.
+        self.rejected = np.zeros(len(ids), dtype=bool)
+        #: Values in a row that were not finite, where that may be the matter of the model; so many
+        #: that nobody is waited for before the first one that was.
+        self.strange = np.full(len(ids), PATIENCE - 1)
 
     def note(self, places, answered, whole):
         """What a call has shown of some clients; `answered` is None if all did."""
@@ -83,6 +95,15 @@ class Presence:
                 f"{n} of {len(self.ids)} clients answer, and min_clients={self.min_clients}: "
                 f"{some}{', ...' if len(lost) > 5 else ''} did not when last asked."
             )
+
+    def reject(self, places):
+        """Listen no more to clients whose answers are not finite."""
+        self.rejected[places] = True
+
+    def patient(self, places, bad):
+        """Which of some clients whose values are not finite are rejected for it."""
+        self.strange[places] = np.where(bad, self.strange[places] + 1, 0)
+        return self.strange[places] >= PATIENCE
 
 
 class ClientPool:
@@ -151,12 +172,23 @@ class ClientPool:
         return pool
 
     def _ask(
-        self, call, arguments, shared=0, kept=(), later=False, whole=None, start=None, keep=True
+        self,
+        call,
+        arguments,
+        shared=0,
+        kept=(),
+        later=False,
+        whole=None,
+        start=None,
+        keep=True,
+        searching=False,
     ):
         """One exchange with the clients: answers by name, shapes checked, floats booked.
 
         `whole` says whether the silent are asked again; None is what the table says.  Models to
-        go on from, `start`, are sent to those clients whose last answers they are not.
+        go on from, `start`, are sent to those clients whose last answers they are not.  Clients
+        whose answers are not finite are out from then on, as if they had not answered; in a
+        search along a line, where a model can be too far away, once that has lasted.
         """
         message = CALLS[call]
         if message.start:
@@ -164,10 +196,14 @@ class ClientPool:
             if start is not None:
                 sent, own = self._news(call, start)
             arguments = {**arguments, message.start: sent, "own": own}
-        answers = self._site.answer(call, arguments)
+        answers = self._listen(call, arguments)
         answered = answers.pop("answered", None)
         sizes = sizes_of(self, arguments, shared)
         check_answers(call, answers, sizes)
+        if not all(map(_is_finite, answers.values())):
+            answered = self._reject(call, arguments, answers, answered, start, searching)
+        elif call in SEARCHED:
+            self._presence.strange[self._places] = 0
         down, up = count_floats(call, arguments, sizes, kept, later)
         self.ledger.book(down=down, up=up)
         if whole is None:
@@ -199,7 +235,7 @@ class ClientPool:
         """Ask those who were silent until they answer, or often enough; in place."""
         message = CALLS[call]
         for _ in range(self._presence.retries):
-            lost = np.flatnonzero(~answered)
+            lost = np.flatnonzero(~answered & ~self._presence.rejected[self._places])
             if len(lost) == 0:
                 return
             own = {name: message.own(name, value, lost) for name, value in arguments.items()}
@@ -214,6 +250,69 @@ class ClientPool:
                 else:
                     answers[name] = answers[name] + value
             answered[lost[back]] = True
+
+    def _listen(self, call, arguments):
+        """Answers of those who have not been rejected."""
+        rejected = self.rejected
+        if rejected.any():
+            return answer_without(self._site, call, arguments, ~rejected)
+        return self._site.answer(call, arguments)
+
+    def _reject(self, call, arguments, answers, answered, start, searching):
+        """Reject the clients whose answers are not finite, in place; who else has answered.
+
+        Where most of those who were asked the same have no finite answer, the question is to
+        blame, a model that diverged, and not the clients.
+        """
+        message = CALLS[call]
+        asked = ~self.without_rows if answered is None else answered & ~self.without_rows
+        bad = np.zeros(self.n_clients, dtype=bool)
+        for name in filter(message.is_of_clients, message.up):
+            if name not in message.unbounded:
+                bad |= _not_finite(name, answers[name], arguments.get("fixed"), asked)
+        bad &= asked
+        if bad.any():
+            told = arguments if start is None else {**arguments, "w": start}
+            bad &= ~_to_blame(questions(told, answers, self.n_clients), bad, asked)
+        if searching:
+            bad = self._presence.patient(self._places, bad)
+        sums = [name for name in message.up if not message.is_of_clients(name)]
+        if not all(_is_finite(answers[name]) for name in sums):
+            culprits = self._culprits(call, arguments, np.flatnonzero(asked))
+            # One more than are looked for, or most of few: the models diverged.
+            if len(culprits) <= min(MOST_CULPRITS, asked.sum() // 2):
+                bad[culprits] = True
+        if not bad.any():
+            return answered
+        self._presence.reject(self._places[bad])
+        answered = ~bad if answered is None else answered & ~bad
+        if sums:
+            answers.update(answer_without(self._site, call, arguments, answered))
+            return answers.pop("answered")
+        for value in answers.values():
+            value[bad] = 0
+        return answered
+
+    def _culprits(self, call, arguments, clients):
+        """Those of some clients whose own part of a sum is not finite, found by halves."""
+        message, found, parts = CALLS[call], [], [clients]
+        while parts and len(found) <= MOST_CULPRITS:
+            some = parts.pop()
+            own = {name: message.own(name, value, some) for name, value in arguments.items()}
+            answers = self._site.subset(some).answer(call, own)
+            self.ledger.book(down=len(some) * self.n_params, up=len(some))
+            if all(_is_finite(answers[name]) for name in message.up):
+                continue
+            if len(some) == 1:
+                found.append(int(some[0]))
+            else:
+                parts += np.array_split(some, 2)
+        return found
+
+    @property
+    def rejected(self):
+        """Clients that have sent what is not finite, (n_clients,) of bool."""
+        return self._presence.rejected[self._places]
 
     def _fill(self, call, arguments, answers, lost, whole, start):
         """What the server takes for the answers of clients that gave none, in place.
@@ -252,13 +351,15 @@ class ClientPool:
         Returns
         -------
         missing : ndarray of shape (n_clients,) of bool
-            Clients that do not answer, asked once more if any was ever silent.
+            Clients that do not answer, asked once more if any was ever silent; not those whose
+            answers were rejected.
         complete : bool
             Whether everything that needs all clients was computed with all.
         """
         if self._presence.faulty:
             self._ask("present", {})
-        return self._presence.missed[self._places] > 0, not self._presence.incomplete
+        missed = self._presence.missed[self._places] > 0
+        return missed & ~self.rejected, not self._presence.incomplete
 
     def with_ledger(self, ledger):
         """The same clients, what is sent booked elsewhere."""
@@ -334,12 +435,13 @@ class ClientPool:
         freedom; 1 where models are too large for it or interpolate.
         """
         if self._alpha_unit is None:
-            unit = self._noise_ratio() / max(self.client_weights.sum(), 1e-300)
+            ratio = self._noise_ratio()
+            unit = ratio / max(self.client_weights[~self.rejected].sum(), 1e-300)
             self._alpha_unit = max(unit, LEAST_ALPHA)
         return self._alpha_unit
 
     def _noise_ratio(self):
-        model, n = self.model, self.client_weights.sum()
+        model, n = self.model, self.client_weights[~self.rejected].sum()
         p = model.n_free
         if not (self.second_order and model.unknown_scale and p <= MAX_DENSE and n > p + 1):
             return 1.0
@@ -355,7 +457,8 @@ class ClientPool:
                 for _ in range(1 if self.quadratic else NOISE_STEPS):
                     theta = pool._lower(theta, pool._newton_step(theta, free))
             losses.append(float(self.client_weights @ pool.objectives_gradients(theta, float)[0]))
-        around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / (n - p)
+        n = self.client_weights[~self.rejected].sum()
+        around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / max(n - p, 1.0)
         if not around > 0.0 or not np.isfinite([around, residual]).all():
             return 1.0
         share = float(np.clip(residual / around, LEAST_NOISE, 1.0))
@@ -478,14 +581,15 @@ class ClientPool:
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
         return self._ask("best_response", {"theta": theta, "fixed": fixed}, shared)
 
-    def objectives(self, w, kept=False, judged=False):
+    def objectives(self, w, kept=False, judged=False, searching=True):
         """Values ``f_i(w_i)`` with the local penalty: (n_clients, p) -> (n_clients,).
 
-        `kept` and `judged` say that the clients have these models, as in :meth:`local_update`.
+        `kept` and `judged` say that the clients have these models, as in :meth:`local_update`;
+        `searching` is as of :meth:`objectives_gradients`.
         """
         w = self._own(w)
-        told = ("w",) if judged else ()
-        return self._ask("objectives", {"w": w}, kept=told, start=w if kept else None)[0]
+        told, start = ("w",) if judged else (), w if kept else None
+        return self._ask("objectives", {"w": w}, kept=told, start=start, searching=searching)[0]
 
     def penalties(self, w):
         """Local penalty of models (m, p), known to the server: no message."""
@@ -496,7 +600,7 @@ class ClientPool:
         """Gradients of ``f_i`` at ``w_i``: (n_clients, p) -> (n_clients, p)."""
         return self.objectives_gradients(w)[1]
 
-    def objectives_gradients(self, w, dtype=None, kept=False, judged=False):
+    def objectives_gradients(self, w, dtype=None, kept=False, judged=False, searching=True):
         """Values and gradients of ``f_i`` at ``w_i`` in one pass.
 
         Parameters
@@ -507,6 +611,11 @@ class ClientPool:
             Type to compute in; second-order methods ask for float64.
         kept, judged : bool, default=False
             Whether the clients have these models, as in :meth:`local_update`.
+        searching : bool, default=True
+            Whether the models may be too far away for the arithmetic of some clients, as they may
+            in a search along a line: values that are not finite are then taken for what they are,
+            and a client is rejected for the first one, or for many in a row.  In rounds a client
+            is rejected at once.
 
         Returns
         -------
@@ -518,7 +627,9 @@ class ClientPool:
         arguments = {"w": w, "dtype": dtype}
         told = ("w",) if judged else ()
         start = w if kept else None
-        return self._ask("objectives_gradients", arguments, kept=told, start=start)
+        return self._ask(
+            "objectives_gradients", arguments, kept=told, start=start, searching=searching
+        )
 
     def local_update(
         self,
@@ -745,6 +856,7 @@ class ClientPool:
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
         arguments = {"s": s, "largest": float(np.abs(s).max(initial=0.0))}
         bounds = self._ask("conjugate", arguments, start=x0)[0]
+        bounds = np.where(np.isnan(bounds), np.inf, bounds)  # what is no number bounds nothing
         if self.without_rows.any():
             # What rounding leaves of their slopes goes as far as the server's models of them.
             idle = np.flatnonzero(self.without_rows)
@@ -987,6 +1099,36 @@ class ClientPool:
     def layer_slices(self):
         """Slices of the parameter vector by layer name."""
         return self.model.layer_slices()
+
+
+def _is_finite(array):
+    """Whether all numbers of an array are finite, for sure: their sum may overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.isfinite(np.sum(array))
+
+
+def _not_finite(name, answer, fixed, asked):
+    """Which clients' entries of an answer are not finite, (n_clients,) of bool."""
+    wrong = ~np.isfinite(answer)
+    if name != "losses":
+        return wrong.reshape(len(wrong), -1).any(axis=1)
+    if fixed is not None:
+        # Losses under models that a client was not sent.
+        wrong &= (fixed[:, None] < 0) | (fixed[:, None] == np.arange(answer.shape[1]))
+    # A model under which most have no finite loss has diverged.
+    return (wrong & (wrong[asked].mean(axis=0) <= 0.5)).any(axis=1)
+
+
+def _to_blame(asked_about, bad, asked):
+    """Whether the question, and not the client, is to blame for an answer that is not finite.
+
+    It is where most of those who were asked the same have none; one who was asked alone is
+    compared with all.
+    """
+    size = np.bincount(asked_about[asked], minlength=asked_about.max() + 1)
+    share = np.bincount(asked_about[bad], minlength=len(size)) / np.maximum(size, 1)
+    share[size == 1] = bad.sum() / asked.sum()
+    return (share > 0.5)[asked_about]
 
 
 def _prior(theta, root, weights, dispersion):

@@ -2,6 +2,10 @@
 
 from abc import ABC, abstractmethod
 
+import numpy as np
+
+from .messages import CALLS
+
 
 class Site(ABC):
     """Clients and their rows, in one place: this process, a worker, an organisation.
@@ -52,3 +56,45 @@ class Site(ABC):
     @abstractmethod
     def folds(self, n_folds, seed):
         """List of (training, held out) sites, every row held out in one of them."""
+
+
+def answer_without(site, call, arguments, answered):
+    """Answers of some of the clients of a site, zeros of the others, who are in no sum.
+
+    Parameters
+    ----------
+    site : Site
+        The clients.
+    call : str
+        A name in :data:`skcfl.federation.messages.CALLS`.
+    arguments : dict
+        Its arguments.
+    answered : ndarray of shape (n_clients,) of bool
+        Whose answers are taken.
+
+    Returns
+    -------
+    answers : dict of str to ndarray
+        With "answered", of those who also answer the site itself.
+    """
+    message = CALLS[call]
+    if all(map(message.is_of_clients, message.up)):
+        # Cheaper than to pick the others; what the rest compute goes nowhere.
+        answers = site.answer(call, arguments)
+        here = answers.pop("answered", None)
+        answered = answered if here is None else answered & here
+        for value in answers.values():
+            value[~answered] = 0
+        return {**answers, "answered": answered}
+    some = np.flatnonzero(answered)
+    own = {name: message.own(name, value, some) for name, value in arguments.items()}
+    answers = site.subset(some).answer(call, own)
+    here = answers.pop("answered", None)
+    if here is not None:
+        answered = answered.copy()
+        answered[some] = here
+    for name in filter(message.is_of_clients, message.up):
+        own = answers[name]
+        answers[name] = np.zeros((site.n_clients, *own.shape[1:]), dtype=own.dtype)
+        answers[name][some] = own
+    return {**answers, "answered": answered}

@@ -90,7 +90,9 @@ class GradientStep(UpdateRule):
         if answers.gradients is not None:
             return ask_values(answers, state)
         pool, judged = answers.who.pool, answers.losses is not None
-        values, gradients = pool.objectives_gradients(state.theta[answers.choice], judged=judged)
+        values, gradients = pool.objectives_gradients(
+            state.theta[answers.choice], judged=judged, searching=False
+        )
         return answers.heard(pool, values=values, gradients=gradients)
 
     def __call__(self, answers, state):
@@ -284,7 +286,8 @@ def ask_values(answers, state):
         answers.values = own + answers.penalties[answers.choice]
         return answers
     pool, judged = answers.who.pool, answers.losses is not None
-    return answers.heard(pool, values=pool.objectives(state.theta[answers.choice], judged=judged))
+    values = pool.objectives(state.theta[answers.choice], judged=judged, searching=False)
+    return answers.heard(pool, values=values)
 
 
 def client_curvatures(pool):

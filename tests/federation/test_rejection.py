@@ -1,0 +1,181 @@
+"""Clients whose answers are not finite: out from then on, the others as if they were absent."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import (
+    IFCA,
+    CLoVERegressor,
+    ConvexClusteredFLRegressor,
+    FedAvgRegressor,
+    FPFCRegressor,
+    GTVRegressor,
+    IFCARegressor,
+    LocalModelsRegressor,
+)
+from skcfl.datasets import make_clustered_regression
+from skcfl.exceptions import RejectedClientWarning
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation.messages import CALLS
+from skcfl.federation.pool import PATIENCE
+from skcfl.models import LinearModel
+
+DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
+IDS = np.unique(DATA.groups)
+FALSE = IDS[4]
+TRUE = DATA.groups != FALSE
+
+
+def federation(**faults):
+    return InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=Faults(**faults))
+
+
+def liars(*ids):
+    return federation(attack="nan", false=list(ids))
+
+
+def fit(model, *ids):
+    with pytest.warns(RejectedClientWarning, match=f"{len(ids)} of 12 clients.*{ids[0]}"):
+        model.fit_federation(liars(*ids))
+    assert_array_equal(model.rejected_clients_, ids)
+    assert model.missing_clients_.size == 0
+    return model
+
+
+ROUNDS = {
+    "fedavg": FedAvgRegressor(),
+    "alpha": FedAvgRegressor(alpha="auto"),
+    "ifca": IFCARegressor(n_clusters=3, random_state=0),
+    "clove": CLoVERegressor(n_clusters=3, random_state=0),
+    "averaging": FedAvgRegressor(averaging="model", polish=False, max_iter=200),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_the_others_end_as_if_it_were_absent(name):
+    model = ROUNDS[name].set_params(standardize=False)
+    found = fit(model, FALSE)
+    params, labels = found.params_[IDS != FALSE], found.labels_[IDS != FALSE]
+    wanted = model.fit(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE])
+    assert_allclose(params, wanted.params_, rtol=1e-5, atol=1e-7)
+    assert adjusted_rand_score(labels, wanted.labels_) == 1.0
+    assert wanted.rejected_clients_.size == 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ConvexClusteredFLRegressor(lam=0.05, graph="complete"),
+        GTVRegressor(lam=0.1),
+        FPFCRegressor(lam=0.5, random_state=0),
+    ],
+)
+def test_fusion_goes_on_as_without_rows_of_it(model):
+    """As for a client that never answers; nothing is certified."""
+    found = fit(model, FALSE)
+    score = found.score(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE])
+    assert getattr(found, "dual_gap_", np.inf) == np.inf
+    assert getattr(found, "partition_certified_", None) is None
+    model.fit_federation(federation(dead=[FALSE]))
+    assert_allclose(
+        score, model.score(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE]), atol=1e-3
+    )
+
+
+def test_local_models_of_the_others_are_theirs():
+    found = fit(LocalModelsRegressor(alpha=0.1, standardize=False), FALSE)
+    wanted = LocalModelsRegressor(alpha=0.1, standardize=False)
+    wanted.fit(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE])
+    assert_allclose(found.params_[IDS != FALSE], wanted.params_, rtol=1e-9)
+
+
+def test_networks():
+    found = fit(
+        IFCARegressor(n_clusters=2, hidden_layer_sizes=(4,), max_iter=3, tol=0), IDS[2], FALSE
+    )
+    assert np.isfinite(found.params_).all()
+
+
+def pool_of(**faults):
+    return federation(**faults).open(LinearModel(alpha=0.1).bind(4), 0)
+
+
+def test_every_call():
+    """Whatever is asked first, the false client is out, and sums are those of the others."""
+    rng = np.random.RandomState(0)
+    whole = pool_of()
+    p, labels = whole.n_params, np.arange(12) % 3
+    theta, w = rng.normal(size=(3, p)), rng.normal(size=(12, p))
+    ask = {
+        "losses": lambda pool: pool.losses(theta),
+        "best_response": lambda pool: pool.best_response(theta),
+        "objectives": lambda pool: pool.objectives(w),
+        "objectives_gradients": lambda pool: pool.objectives_gradients(w),
+        "local_update": lambda pool: pool.local_update(w, 2, 0.1),
+        "hessians": lambda pool: pool.hessians(theta, labels),
+        "hessian_products": lambda pool: pool.hessian_products(theta, theta, labels),
+        "solve": lambda pool: pool.solve(),
+        "prox": lambda pool: pool.prox(w, 1.0, x0=w),
+        "spectrum": lambda pool: pool.spectrum(),
+        "posterior_sums": lambda pool: pool.posterior_sums(theta, np.ones(p), np.ones(3) / 3, 1.0),
+        "posteriors": lambda pool: pool.posteriors(theta, np.ones(p), np.ones(3) / 3, 1.0),
+    }
+    bounds = {"rounding", "enclosure", "conjugate"}  # need not be finite
+    assert ask.keys() | bounds | {"assign", "present", "fingerprints"} == set(CALLS)
+    for name, call in ask.items():
+        pool, dead = pool_of(attack="nan", false=[FALSE]), pool_of(dead=[FALSE])
+        dead._presence.retries = 1
+        found, wanted = call(pool), call(dead)
+        assert pool.rejected.tolist() == (IDS == FALSE).tolist(), name
+        if isinstance(found, dict):
+            found, wanted = list(found.values()), list(wanted.values())
+        for one, other in zip(np.atleast_1d(*found), np.atleast_1d(*wanted), strict=True):
+            assert_allclose(one, other, rtol=1e-9, err_msg=name)
+
+
+def test_a_bound_that_is_no_number_bounds_nothing():
+    pool = pool_of(attack="nan", false=[FALSE])
+    bounds = pool.conjugate(np.zeros((12, pool.n_params)))
+    assert bounds[4] == np.inf and np.isfinite(np.delete(bounds, 4)).all()
+
+
+def test_a_model_that_diverged_is_not_the_clients_fault():
+    pool = pool_of()
+    with np.errstate(all="ignore"):
+        far = np.full((2, pool.n_params), 1e200)
+        far[1] = 0.0
+        losses, _, _ = pool.best_response(far)
+        assert np.isinf(losses[:, 0]).all() and np.isfinite(losses[:, 1]).all()
+        w = far[np.arange(12) % 2]
+        pool.objectives_gradients(w, searching=False)
+        pool.local_update(far[0], 2, 1e200)
+    assert not pool.rejected.any()
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="diverged"):
+        FedAvgRegressor(step_size=1e9, polish=False, max_iter=100, tol=0).fit(
+            DATA.X, DATA.y, groups=DATA.groups
+        )
+
+
+def test_searches_along_lines_are_patient():
+    """A client that was fine may have a model that is too far for it, but not for ever."""
+    X = np.ones((12, 1))
+    X[4] = 1e40
+    line = InProcessFederation(X, np.ones(12), np.arange(12))
+    pool = line.open(LinearModel(alpha=0.1, fit_intercept=False, standardize=False).bind(1), 0)
+    pool.objectives(np.zeros((12, 1)))
+    with np.errstate(all="ignore"):
+        for k in range(PATIENCE):
+            assert not pool.rejected.any(), k
+            values = pool.objectives(np.full((12, 1), 1e120))
+            assert np.isfinite(np.delete(values, 4)).all()
+        assert values[4] == 0.0 and pool.rejected.nonzero()[0].tolist() == [4]
+
+
+def test_single_foreign_values_are_refused():
+    for value in (np.nan, np.inf, 1e160):
+        X = DATA.X.copy()
+        X[0, 0] = value
+        with pytest.raises(ValueError, match="X"):
+            IFCA(n_clusters=2).fit(X, DATA.y, groups=DATA.groups)
