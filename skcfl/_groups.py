@@ -178,7 +178,7 @@ def locate(known, ids):
         The unique ids that are not in ``known``.
     """
     unique, codes = encode(ids)
-    if _family(known) != _family(unique):
+    if family(known) != family(unique):
         found = np.full(len(unique), -1, dtype=np.intp)
     elif known.dtype.kind in "Mm":  # numpy compares across units, Python values do not
         found = np.searchsorted(known, unique).clip(max=len(known) - 1)
@@ -194,7 +194,7 @@ def describe_unseen(known, unseen, at_most=5):
     shown = ", ".join(repr(value) for value in unseen[:at_most].tolist())
     dots = ", ..." if len(unseen) > at_most else ""
     text = f"{len(unseen)} group id(s) not seen in fit: [{shown}{dots}]"
-    if _family(known) != _family(unseen):
+    if family(known) != family(unseen):
         text += (
             f". They are of another type than the ids seen in fit: {_spell(unseen)} now, "
             f"{_spell(known)} in fit, such as {known[:1].tolist()[0]!r}"
@@ -328,7 +328,7 @@ def _kind(t):
     return t.__name__
 
 
-def _family(ids):
+def family(ids):
     """What ids must share to be comparable."""
     kind = ids.dtype.kind
     if kind in "biuf":

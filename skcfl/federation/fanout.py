@@ -35,8 +35,8 @@ class FanOut(Site):
 
     def _joined(self, answers):
         """One array of the clients' entries, in their order."""
-        first = np.asarray(answers[0])
-        out = np.empty((self._n, *first.shape[1:]), dtype=first.dtype)
+        shape = np.shape(answers[0])[1:]
+        out = np.empty((self._n, *shape), dtype=np.result_type(*answers))
         for (_, places), answer in zip(self.parts, answers, strict=True):
             out[places] = answer
         return out
@@ -49,10 +49,11 @@ class FanOut(Site):
     def answer(self, call, arguments):
         """Ask every site for its clients, and join what they say."""
         message = CALLS[call]
-        answers = []
+        waiting = []
         for site, places in self.parts:
             own = {name: message.own(name, value, places) for name, value in arguments.items()}
-            answers.append(site.answer(call, own))
+            waiting.append(site.start("answer", call, own))
+        answers = [wait() for wait in waiting]
         joined = {
             name: self._joined([answer[name] for answer in answers])
             if message.is_of_clients(name)
@@ -97,5 +98,7 @@ class FanOut(Site):
 
 
 def joined(parts):
-    """One site of (Site, positions) pairs: the only one itself, else a fan-out."""
-    return parts[0][0] if len(parts) == 1 else FanOut(parts)
+    """One site of (Site, positions) pairs: the only one itself if in order, else a fan-out."""
+    site, places = parts[0]
+    alone = len(parts) == 1 and np.array_equal(places, np.arange(len(places)))
+    return site if alone else FanOut(parts)

@@ -8,7 +8,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
 from .._checks import Count, about, check_size
-from .._groups import check_ids, encode, joined_ids, locate
+from .._groups import check_ids, encode, family, joined_ids, locate
 from .checking import as_table, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
@@ -16,6 +16,7 @@ from .folds import Folds
 from .pool import ClientPool, Presence
 from .rows import Rows
 from .scaling import Scaling
+from .sites import ask_each
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Hello:
         Type of the features.
     classes : ndarray or None
         The classes that the clients know, sorted, where classes are asked for.
+    n_rows : int
+        Rows of all of them.
     """
 
     ids: np.ndarray
@@ -41,6 +44,7 @@ class Hello:
     feature_names: np.ndarray | None
     dtype: np.dtype
     classes: np.ndarray | None = None
+    n_rows: int = 0
 
 
 class Federation(ABC):
@@ -82,6 +86,20 @@ class Federation(ABC):
     def rows(self, model, hello):
         """What the places hold, targets encoded, as a list of objects like Rows."""
 
+    def collected(self, answers):
+        """Entries of all rows, in the federation's order: part by part, each as it was given.
+
+        Parameters
+        ----------
+        answers : iterator of ndarray
+            For each place that :meth:`rows` lists an entry a row.
+
+        Returns
+        -------
+        entries : ndarray
+        """
+        return next(answers)
+
     def open(self, model, random_state=None, hello=None):
         """The pool of clients that server code holds.
 
@@ -120,7 +138,8 @@ class Federation(ABC):
         n_clients, classes = len(hello.ids), hello.classes
         if model.class_weight is not None:
             if model.class_weight == "balanced":
-                totals = sum(part.class_totals(len(classes)) for part in parts)
+                own = [(len(classes),)] * len(parts)
+                totals = sum(ask_each(parts, "class_totals", own))
                 factors = np.divide(
                     *(totals.sum() / len(classes), totals),
                     out=np.zeros(len(classes)),
@@ -128,17 +147,13 @@ class Federation(ABC):
                 )
             else:
                 factors = _class_factors(model.class_weight, classes)
-            for part in parts:
-                part.weigh_classes(factors)
+            parts = [part.weighed(factors) for part in parts]
         scaling = None
         if model.standardize:
-            moments = [part.moments() for part in parts]
-            scaling = Scaling.of_parts(moments, centred=model.fit_intercept)
-            for part in parts:
-                part.scale(scaling)
+            scaling = _measured(parts, "features", model.fit_intercept)
+            parts = [part.scaled(scaling) for part in parts]
         if model.has_units:
-            targets = Scaling.of_parts([part.target_moments() for part in parts])
-            model = model.in_units(float(targets.scale[0]))
+            model = model.in_units(float(_measured(parts, "target", True).scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
         presence = Presence(hello.ids, self.min_clients, self.retries)
         pool = ClientPool(site, model, random_state, scaling, presence)
@@ -235,29 +250,37 @@ class InProcessFederation(Federation):
         if kind == "classifier":
             with about("y"), np.errstate(invalid="ignore"):
                 classes = np.unique(self.y)
-        return Hello(self.ids, self.X.shape[1], self.names, self.X.dtype, classes)
+        n_rows, n_features = self.X.shape
+        return Hello(self.ids, n_features, self.names, self.X.dtype, classes, n_rows)
 
     def rows(self, model, hello):
         """The rows, targets as the model takes them."""
+        alone = hello.ids is self.ids
+        places = np.arange(len(self.ids)) if alone else locate(hello.ids, self.ids)[0]
+        return [self.rows_at(places, model, hello.dtype, hello.classes)]
+
+    def rows_at(self, places, model, dtype, classes):
+        """The rows of clients whose positions in the whole federation are `places`.
+
+        `dtype` is that of the features and `classes` are those of all clients.
+        """
         X, y, weights = self.X, self.y, self.sample_weight
         if model.estimator_type is None:
             y = None
-        elif hello.classes is not None:
-            y = np.searchsorted(hello.classes, y)
-        X = X if X.dtype == hello.dtype else X.astype(hello.dtype)
+        elif classes is not None:
+            y = np.searchsorted(classes, y)
+        X = X if X.dtype == dtype else X.astype(dtype)
         if np.dtype(model.dtype) != X.dtype:  # networks compute in single precision
-            numbers = {"X": X, "y": None if hello.classes is not None else y}
+            numbers = {"X": X, "y": None if classes is not None else y}
             for name, values in {**numbers, "sample_weight": weights}.items():
                 if values is not None:
                     check_size(values, name, model.dtype)
         if y is not None:
             model.check_target(y)
-        alone = hello.ids is self.ids
-        places = np.arange(len(self.ids)) if alone else locate(hello.ids, self.ids)[0]
         wrap = None
         if self.faults is not None:
             wrap = self.faults.wrapper(self.ids, places)
-        return [Rows(X, y, self.codes, weights, places, self.n_jobs, wrap)]
+        return Rows(X, y, self.codes, weights, places, self.n_jobs, wrap)
 
 
 class FanOutFederation(Federation):
@@ -297,39 +320,97 @@ class FanOutFederation(Federation):
 
     def hello(self, kind=None):
         """Ask the clients who they are; see :meth:`Federation.hello`."""
-        said = [part.hello(kind) for part in self.parts]
-        first = said[0]
-        ids = first.ids
-        for other in said[1:]:
-            if other.n_features != first.n_features:
-                raise ValueError(
-                    f"All clients must have the same features: some have {first.n_features}, "
-                    f"others {other.n_features}."
-                )
-            names = first.feature_names, other.feature_names
-            if not _equal(*names):
-                raise ValueError(
-                    f"All clients must have the same features in the same order, got {names[0]} "
-                    f"and {names[1]}."
-                )
-            ids = joined_ids(ids, other.ids)
-        unique, counts = np.unique(encode(ids)[1], return_counts=True)
-        ids = encode(ids)[0]
-        if (counts > 1).any():
-            raise ValueError(
-                "A client's rows must be in one place; in several are those of "
-                f"{ids[unique[counts > 1]].tolist()[:5]}."
-            )
-        classes = None
-        if kind == "classifier":
-            with about("y"):
-                classes = np.unique(np.concatenate([one.classes for one in said]))
-        dtype = np.result_type(*(one.dtype for one in said))
-        return Hello(ids, first.n_features, first.feature_names, dtype, classes)
+        return joined_hellos([(f"part {k}", p.hello(kind)) for k, p in enumerate(self.parts)])
 
     def rows(self, model, hello):
         """The rows of all parts."""
         return [rows for part in self.parts for rows in part.rows(model, hello)]
+
+    def collected(self, answers):
+        """Entries of all rows, part by part; see :meth:`Federation.collected`."""
+        return np.concatenate([part.collected(answers) for part in self.parts])
+
+
+def joined_hellos(said):
+    """What all clients say of themselves, of what those in each place say.
+
+    Parameters
+    ----------
+    said : list of (str, Hello)
+        Name of each place, for messages, and what its clients say.
+
+    Returns
+    -------
+    hello : Hello
+
+    Raises
+    ------
+    ValueError
+        If places do not agree on the features, their type or the kind of classes, or if a
+        client's rows are in several.
+    """
+    first_name, first = said[0]
+    for name, other in said[1:]:
+        if other.n_features != first.n_features:
+            raise ValueError(
+                f"All clients must have the same features: those of {first_name} have "
+                f"{first.n_features}, those of {name} {other.n_features}."
+            )
+        names = first.feature_names, other.feature_names
+        if not _equal(*names):
+            raise ValueError(
+                f"All clients must have the same features in the same order: {first_name} has "
+                f"{names[0]}, {name} has {names[1]}."
+            )
+        if other.dtype != first.dtype:
+            raise ValueError(
+                f"All features must be of one type: those of {first_name} are {first.dtype}, "
+                f"those of {name} {other.dtype}."
+            )
+        if first.classes is not None and _kind_of(other.classes) != _kind_of(first.classes):
+            raise ValueError(
+                f"y must hold classes of one type: in {first_name} they are such as "
+                f"{first.classes[:1].tolist()[0]!r}, in {name} {other.classes[:1].tolist()[0]!r}."
+            )
+        if family(other.ids) != family(first.ids):
+            raise ValueError(
+                f"groups must hold ids of one type: in {first_name} they are such as "
+                f"{first.ids[:1].tolist()[0]!r}, in {name} {other.ids[:1].tolist()[0]!r}."
+            )
+    ids = first.ids
+    for _, other in said[1:]:
+        ids = joined_ids(ids, other.ids)
+    unique, codes = encode(ids)
+    counts = np.bincount(codes)
+    if (counts > 1).any():
+        twice = np.flatnonzero(counts > 1)
+        owner = np.repeat(np.arange(len(said)), [len(one.ids) for _, one in said])
+        where = [said[k][0] for k in owner[codes == twice[0]]]
+        raise ValueError(
+            f"A client's rows must be in one place: those of {unique[twice].tolist()[0]!r} are in "
+            f"{' and '.join(where)}"
+            + (f"; so are those of {unique[twice[1:5]].tolist()}." if len(twice) > 1 else ".")
+        )
+    classes = None
+    if first.classes is not None:
+        with about("y"):
+            classes = np.unique(np.concatenate([one.classes for _, one in said]))
+    n_rows = sum(one.n_rows for _, one in said)
+    return Hello(unique, first.n_features, first.feature_names, first.dtype, classes, n_rows)
+
+
+def _kind_of(classes):
+    """What classes must share to be sorted together."""
+    return "number" if classes.dtype.kind in "biuf" else classes.dtype.kind
+
+
+def _measured(parts, of, centred):
+    """Scaling of the features, or the target, of rows in several places."""
+
+    def ask(step, *means):
+        return ask_each(parts, "moments", [(of, step, *means)] * len(parts))
+
+    return Scaling.of_parts(ask, centred)
 
 
 def _check_counts(min_clients, retries):

@@ -18,7 +18,7 @@ from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.matrices import sandwich
 from .blocks import make_blocks
 from .draws import mixed
-from .last_answers import LastAnswers
+from .last_answers import Forgotten, LastAnswers
 from .messages import CALLS
 from .pool import ClientPool, prior_covariance
 from .sites import Site
@@ -197,7 +197,7 @@ class InProcessSite(Site):
         models, known = self.memory.of(self.at)
         lacking = own & ~known & ~self.without_rows
         if lacking.any():
-            raise RuntimeError(
+            raise Forgotten(
                 f"{lacking.sum()} clients were told to go on from their last answers, and have "
                 "given none."
             )

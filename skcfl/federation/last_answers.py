@@ -3,6 +3,13 @@
 import numpy as np
 
 
+class Forgotten(RuntimeError):
+    """Raised where a client is told to go on from its last answer, and has none.
+
+    So it is at a place that was started anew; its clients are sent their starts then.
+    """
+
+
 class LastAnswers:
     """One model a client; of those that have not answered, nothing.
 

@@ -268,6 +268,43 @@ def questions(arguments, answers, n_clients):
     return np.unique(models, axis=0, return_inverse=True)[1].reshape(-1)
 
 
+# Answers that are no floats.
+_TYPES = {"choice": np.intp, "converged": np.bool_}
+
+
+def silent_answers(call, arguments, sizes, dtype=np.float64):
+    """What stands for the answers of clients none of which answers: zeros.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    arguments : dict
+        What they were sent.
+    sizes : dict of str to int
+        What the letters stand for.
+    dtype : dtype, default=float64
+        That of the models.
+
+    Returns
+    -------
+    answers : dict of str to ndarray
+        Of the shapes that the table says, and "answered".
+    """
+    p = sizes["p"]
+    if "dense" in arguments:
+        H = (p, p) if arguments["dense"] else (p,) if call == "posteriors" else (3,)
+    else:
+        H = np.shape(arguments.get("root"))
+    answers = {}
+    for name, words in CALLS[call].words.items():
+        shape = []
+        for word in words:
+            shape += H if word == "H" else [sizes.get(word, word)]
+        answers[name] = np.zeros(shape, dtype=_TYPES.get(name, dtype))
+    return {**answers, "answered": np.zeros(sizes["n"], dtype=bool)}
+
+
 def count_floats(call, arguments, sizes, kept=(), later=False):
     """Floats that go down and come up.
 

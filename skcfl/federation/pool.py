@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 from ..exceptions import FederationError
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.newton import MAX_DENSE
-from .last_answers import LastAnswers
+from .last_answers import Forgotten, LastAnswers
 from .ledger import Ledger
 from .messages import CALLS, check_answers, count_floats, questions, sizes_of
 from .sites import answer_without
@@ -196,7 +196,7 @@ class ClientPool:
             if start is not None:
                 sent, own = self._news(call, start)
             arguments = {**arguments, message.start: sent, "own": own}
-        answers = self._listen(call, arguments)
+        answers, arguments = self._listen(call, arguments, start)
         answered = answers.pop("answered", None)
         sizes = sizes_of(self, arguments, shared)
         check_answers(call, answers, sizes)
@@ -209,7 +209,7 @@ class ClientPool:
         if whole is None:
             whole = message.whole or (call == "prox" and start is None)
         if answered is not None and whole:
-            self._ask_again(call, arguments, answers, answered, shared)
+            self._ask_again(call, arguments, answers, answered, shared, start)
         if answered is not None and answered.all():
             answered = None
         self.answered = answered
@@ -231,7 +231,7 @@ class ClientPool:
             own |= self.without_rows  # they make nothing of a start
         return None if own.all() else start, own
 
-    def _ask_again(self, call, arguments, answers, answered, shared):
+    def _ask_again(self, call, arguments, answers, answered, shared, start):
         """Ask those who were silent until they answer, or often enough; in place."""
         message = CALLS[call]
         for _ in range(self._presence.retries):
@@ -240,7 +240,11 @@ class ClientPool:
                 return
             own = {name: message.own(name, value, lost) for name, value in arguments.items()}
             site = self._site.subset(lost)
-            more = site.answer(call, own)
+            try:
+                more = site.answer(call, own)
+            except Forgotten:
+                own.update({message.start: start[lost], "own": None})
+                more = site.answer(call, own)
             down, up = count_floats(call, own, {**sizes_of(self, own, shared), "n": len(lost)})
             self.ledger.book(down=down, up=up)
             back = more.pop("answered", np.ones(len(lost), dtype=bool))
@@ -251,12 +255,20 @@ class ClientPool:
                     answers[name] = answers[name] + value
             answered[lost[back]] = True
 
-    def _listen(self, call, arguments):
-        """Answers of those who have not been rejected."""
+    def _listen(self, call, arguments, start):
+        """Answers of those who have not been rejected, and what they were sent for it."""
         rejected = self.rejected
-        if rejected.any():
-            return answer_without(self._site, call, arguments, ~rejected)
-        return self._site.answer(call, arguments)
+
+        def ask(arguments):
+            if rejected.any():
+                return answer_without(self._site, call, arguments, ~rejected)
+            return self._site.answer(call, arguments)
+
+        try:
+            return ask(arguments), arguments
+        except Forgotten:
+            arguments = {**arguments, CALLS[call].start: start, "own": None}
+            return ask(arguments), arguments
 
     def _reject(self, call, arguments, answers, answered, start, searching):
         """Reject the clients whose answers are not finite, in place; who else has answered.

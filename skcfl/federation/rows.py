@@ -3,14 +3,19 @@
 from functools import partial
 
 import numpy as np
+from scipy import sparse
 
 from .draws import mixed
 from .inprocess import InProcessSite
+from .judging import FoldRows, ScoredRows
 from .scaling import Moments
+from .sites import Place
 
 
-class Rows:
+class Rows(Place):
     """Checked rows of some clients.
+
+    Nothing changes them: what is weighed or scaled are others.
 
     Parameters
     ----------
@@ -33,27 +38,38 @@ class Rows:
     def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wrap=None):
         self.X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
         self.places, self.n_jobs, self.wrap = np.asarray(places), n_jobs, wrap
+        self._moments = {}
+
+    def _with(self, X=None, sample_weight=None):
+        X = self.X if X is None else X
+        weights = self.sample_weight if sample_weight is None else sample_weight
+        return Rows(X, self.y, self.codes, weights, self.places, self.n_jobs, self.wrap)
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
         return np.bincount(self.y, self.sample_weight, n_classes)
 
-    def weigh_classes(self, factors):
-        """Multiply the rows' weights by those of their classes."""
+    def weighed(self, factors):
+        """The rows, their weights multiplied by those of their classes."""
         weights = np.ones(len(self.y)) if self.sample_weight is None else self.sample_weight
-        self.sample_weight = weights * factors[self.y]
+        return self._with(sample_weight=weights * factors[self.y])
 
-    def moments(self):
-        """What is told of the rows to scale the features."""
-        return Moments(self.X, self.sample_weight)
+    def moments(self, of, step, *means):
+        """What is told of the "features" or the "target" to scale them.
 
-    def target_moments(self):
-        """What is told of the targets to find their standard deviation."""
-        return Moments(self.y[:, None], self.sample_weight)
+        See :class:`~skcfl.federation.scaling.Moments` for the steps "sums" and "squares".
+        """
+        if step == "sums":
+            rows = self.X if of == "features" else self.y[:, None]
+            self._moments[of] = Moments(rows, self.sample_weight)
+            return self._moments[of].sums()
+        if of not in self._moments:
+            self.moments(of, "sums")
+        return self._moments.pop(of).squares(*means)
 
-    def scale(self, scaling):
-        """Take the features in the units of a scaling."""
-        self.X = scaling.transform(self.X)
+    def scaled(self, scaling):
+        """The rows in the units of a scaling."""
+        return self._with(X=scaling.transform(self.X))
 
     def site(self, model, index=slice(None)):
         """Site of the rows at `index`, under a model; all clients are there."""
@@ -75,17 +91,23 @@ class Rows:
         some = partial(_some, index=index)
         return some(self.X), some(self.y), self.codes[index], some(self.sample_weight)
 
-    @property
-    def n_testable(self):
-        """Number of rows that can be held out: not the only one of a client."""
-        sizes = np.bincount(self.codes, minlength=1)
-        return int(sizes[sizes > 1].sum())
+    def testable(self):
+        """Number of rows that can be held out, and whether the targets are classes or counts.
 
-    @property
-    def is_discrete(self):
-        """Whether the targets are classes or counts."""
+        The only row of a client cannot.
+        """
+        sizes = np.bincount(self.codes, minlength=1)
         y = self.y
-        return y is not None and (y.dtype.kind != "f" or bool((y == np.floor(y)).all()))
+        discrete = y is not None and (y.dtype.kind != "f" or bool((y == np.floor(y)).all()))
+        return int(sizes[sizes > 1].sum()), discrete
+
+    def folds(self, n_folds, seed, by_class):
+        """The rows, dealt out: a list of :class:`~skcfl.federation.judging.FoldRows`."""
+        fold = self.deal(n_folds, seed, by_class)
+        return [
+            FoldRows(self, np.flatnonzero(fold != k), np.flatnonzero(fold == k))
+            for k in range(n_folds)
+        ]
 
     def deal(self, n_folds, seed, by_class):
         """Fold in which each row is held out, -1 for the only row of a client.
@@ -106,6 +128,50 @@ class Rows:
         fold = (rank + first[self.codes]) % n_folds
         fold[(sizes == 1)[self.codes]] = -1
         return fold
+
+    def scored(self, model, table, index, classes):
+        """The rows beside the predictions of their clients' models; see ScoredRows."""
+        return ScoredRows(self, model, table, index, classes)
+
+
+def merged(rows):
+    """Rows of several parts of one place as one.
+
+    Parameters
+    ----------
+    rows : list of Rows
+        Of different clients, with the same features.
+
+    Returns
+    -------
+    rows : Rows
+    """
+    if len(rows) == 1:
+        return rows[0]
+    first, parts = rows[0], [part.X for part in rows]
+    X = np.concatenate(parts) if not any(map(sparse.issparse, parts)) else _stacked(parts)
+    starts = np.cumsum([0, *(len(part.places) for part in rows[:-1])])
+    codes = [part.codes + start for part, start in zip(rows, starts, strict=True)]
+    weights = None
+    if any(part.sample_weight is not None for part in rows):
+        weights = np.concatenate(
+            [
+                np.ones(len(part.codes)) if part.sample_weight is None else part.sample_weight
+                for part in rows
+            ]
+        )
+    return Rows(
+        X,
+        None if first.y is None else np.concatenate([part.y for part in rows]),
+        np.concatenate(codes),
+        weights,
+        np.concatenate([part.places for part in rows]),
+        first.n_jobs,
+    )
+
+
+def _stacked(parts):
+    return sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
 
 
 def _some(part, index):

@@ -51,16 +51,18 @@ class Scaling:
         -------
         scaling : Scaling
         """
-        return cls.of_parts([Moments(X, weights)], centred)
+        moments = Moments(X, weights)
+        return cls.of_parts(lambda step, *means: [getattr(moments, step)(*means)], centred)
 
     @classmethod
-    def of_parts(cls, parts, centred=True):
+    def of_parts(cls, ask, centred=True):
         """Scaling under which the features of all parts together have mean 0 and variance 1.
 
         Parameters
         ----------
-        parts : list of Moments
-            What is known of the rows in each place.
+        ask : callable
+            ``ask("sums")`` and then ``ask("squares", mean)`` give lists of what the
+            :class:`Moments` of the rows in each place answer.
         centred : bool, default=True
             Whether to take the means away; sparse features never are.
 
@@ -73,13 +75,12 @@ class Scaling:
         ValueError
             If the variance of a feature is beyond the range of floats.
         """
-        sizes, precisions, are_sparse = zip(*(part.about for part in parts), strict=True)
-        n, eps, sparse_rows = sum(sizes), max(precisions), any(are_sparse)
         with np.errstate(over="ignore", invalid="ignore"):
-            totals, sums = zip(*(part.sums() for part in parts), strict=True)
+            sizes, precisions, are_sparse, totals, sums = zip(*ask("sums"), strict=True)
+            n, eps, sparse_rows = sum(sizes), max(precisions), any(are_sparse)
             total = sum(totals)
             mean = sum(sums) / total
-            variance = sum(part.squares(mean) for part in parts) / total
+            variance = sum(ask("squares", mean)) / total
             # Variances that are rounding errors of the sums are those of constant features.
             rounding = min(n * eps, LEAST_SHARE) * variance + (n * mean * eps) ** 2
         centred = centred and not sparse_rows
@@ -134,20 +135,20 @@ class Moments:
             self.weights = np.asarray(ones, dtype=float)
             self.total = float(self.weights.sum())
 
-    @property
-    def about(self):
-        """Number of rows, rounding of the sums, and whether the rows are sparse."""
-        is_sparse = sparse.issparse(self.X)
-        return self.X.shape[0], np.finfo(self.X.dtype if is_sparse else float).eps, is_sparse
-
     def sums(self):
-        """Total weight, and weighted sums of the features."""
-        if sparse.issparse(self.X):
-            return self.total, self.total * self.mean
+        """What is told of the rows, and of the features.
+
+        Number of rows, rounding of the sums, whether the rows are sparse, total weight, weighted
+        sums of the features.
+        """
+        n, is_sparse = self.X.shape[0], sparse.issparse(self.X)
+        if is_sparse:
+            eps = np.finfo(self.X.dtype).eps
+            return n, eps, is_sparse, self.total, self.total * self.mean
         out = np.zeros(self.X.shape[1])
         for rows in _chunks(self.X):
             out += self.weights[rows] @ np.ascontiguousarray(self.X[rows], dtype=float)
-        return self.total, out
+        return n, np.finfo(float).eps, is_sparse, self.total, out
 
     def squares(self, mean):
         """Weighted sums of squared differences from the means."""

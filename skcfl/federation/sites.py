@@ -4,10 +4,74 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from ..exceptions import FederationError
 from .messages import CALLS
 
 
-class Site(ABC):
+class PlaceLost(Exception):
+    """Raised where a place in another process does not answer; its clients are silent."""
+
+
+class Place:
+    """What is asked by the names of its methods: rows, or clients under a model."""
+
+    def start(self, name, *arguments):
+        """Begin to answer; others can begin before this one has ended.
+
+        Parameters
+        ----------
+        name : str
+            A method.
+        arguments : object
+            What it takes.
+
+        Returns
+        -------
+        wait : callable
+            Gives the answer when it is there.  Raises PlaceLost where there is none.
+        """
+        answer = getattr(self, name)(*arguments)
+        return lambda: answer
+
+
+def ask_each(places, name, arguments=None, whole=False):
+    """Answers of several places that work at the same time.
+
+    Parameters
+    ----------
+    places : list of Place
+        Whom to ask.
+    name : str
+        A method.
+    arguments : list of tuple, default=None
+        What each place is sent; None is nothing.
+    whole : bool, default=False
+        Whether all places are needed.
+
+    Returns
+    -------
+    answers : list
+        Of those that answer.
+
+    Raises
+    ------
+    FederationError
+        If none does, or one does not and all are needed.
+    """
+    arguments = [()] * len(places) if arguments is None else arguments
+    waiting = [p.start(name, *some) for p, some in zip(places, arguments, strict=True)]
+    answers, lost = [], []
+    for wait in waiting:
+        try:
+            answers.append(wait())
+        except PlaceLost as error:
+            lost.append(str(error))
+    if lost and (whole or not answers):
+        raise FederationError(f"{len(lost)} of {len(places)} places do not answer: {lost[0]}")
+    return answers
+
+
+class Site(Place, ABC):
     """Clients and their rows, in one place: this process, a worker, an organisation.
 
     The server's half, :class:`~skcfl.federation.ClientPool`, holds a site and nothing of what is
@@ -40,6 +104,10 @@ class Site(ABC):
             As the table says.  Where some clients are lost also "answered", ndarray of shape
             (n_clients,) of bool; entries of the others are not looked at.
         """
+
+    def facts(self):
+        """What is known of the clients: `client_sizes`, `client_weights`, `without_rows`."""
+        return self.client_sizes, self.client_weights, self.without_rows
 
     @abstractmethod
     def subset(self, clients):

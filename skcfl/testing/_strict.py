@@ -96,6 +96,10 @@ class StrictFederation(Federation):
         """What the places hold."""
         return self.federation.rows(model, hello)
 
+    def collected(self, answers):
+        """Entries of all rows, in the order of the federation behind the wall."""
+        return self.federation.collected(answers)
+
     def open_with_folds(self, model, random_state=None, hello=None):
         """The pool behind the wall, and folds behind another."""
         pool, folds = super().open_with_folds(model, random_state, hello)

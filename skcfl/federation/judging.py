@@ -1,0 +1,169 @@
+"""Rows that judge models, where they are: a server is told scores and sums."""
+
+import copy
+from inspect import signature
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.metrics import get_scorer
+from sklearn.utils import ClassifierTags, RegressorTags
+
+from .sites import Place
+
+
+class FoldRows(Place):
+    """Training and test rows of one place.
+
+    Parameters
+    ----------
+    rows : Rows
+        All rows of the place.
+    train, test : ndarray
+        Positions of the training and of the test rows.
+    """
+
+    def __init__(self, rows, train, test):
+        self.rows, self.train, self.test = rows, train, test
+        self.places = rows.places
+
+    def site(self, model):
+        """Site of the training rows, of all clients."""
+        return self.rows.site(model, self.train)
+
+    def scores(self, model, classes, params, scoring):
+        """Scores of the test rows under several sets of models, (m,), and their weight.
+
+        `params` (m, n_clients, n_params) are the models; scores are means over the rows.
+        """
+        X, y, codes, weight = self.rows.take(self.test)
+        if len(codes) == 0:
+            return np.zeros(len(params)), 0.0
+        share = len(codes) if weight is None or scoring is not None else weight.sum()
+        if scoring is None:
+            losses = [model.row_losses(X, y, some, codes) for some in params]
+            return np.array([-np.average(loss, weights=weight) for loss in losses]), share
+        scorer = _make_scorer(scoring, classes)
+        if classes is not None:
+            y = classes[y]
+        # As in scikit-learn's searches without metadata routing, scorers count rows alike.
+        models = (_Models(model, classes, some, codes) for some in params)
+        return np.array([scorer(own, X, y) for own in models]), share
+
+
+class ScoredRows(Place):
+    """Rows of one place beside the predictions of their clients' models.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the user's units.
+    model : LocalModel
+        Bound local model.
+    table : ndarray of shape (m, n_params)
+        Models.
+    index : ndarray of shape (n_clients,)
+        Which of them each client of the place has.
+    classes : ndarray or None
+        Code of each of the models' classes among those of the rows.
+    """
+
+    def __init__(self, rows, model, table, index, classes):
+        self.rows, self.model, self.table, self.classes = rows, model, table, classes
+        self.index = index[rows.codes]
+        self.places = rows.places
+
+    @property
+    def _X(self):
+        return self.rows.X.astype(self.model.dtype, copy=False)
+
+    def _predicted(self):
+        output = self.model.output(self._raw())
+        return output if self.classes is None else self.classes[output]
+
+    def _raw(self):
+        return self.model.decision(self._X, self.table, self.index)
+
+    def _weights(self):
+        weights = self.rows.sample_weight
+        return np.ones(len(self.rows.codes)) if weights is None else weights
+
+    def outputs(self, method):
+        """What the models say of every row: for the owner of the rows.
+
+        "predict" gives targets, or numbers of the models' classes.
+        """
+        raw = self._raw()
+        if method == "predict":
+            return self.model.output(raw)
+        return self.model.proba(raw) if method == "predict_proba" else self.model.scores(raw)
+
+    def correct(self):
+        """Weight of the rows whose class is predicted, and of all."""
+        weights = self._weights()
+        return float(weights @ (self._predicted() == self.rows.y)), float(weights.sum())
+
+    def target_sums(self):
+        """Weighted sum of the targets, and the weight of the rows."""
+        weights = self._weights()
+        return float(weights @ self.rows.y), float(weights.sum())
+
+    def squares(self, mean):
+        """Weighted sums of squared errors of the predictions, and of `mean`."""
+        weights, y = self._weights(), self.rows.y
+        return float(weights @ (y - self._predicted()) ** 2), float(weights @ (y - mean) ** 2)
+
+    def losses(self):
+        """Weighted sum of the rows' losses, and their weight."""
+        weights = self._weights()
+        losses = self.model.row_losses(self._X, self.rows.y, self.table, self.index)
+        return float(weights @ losses), float(weights.sum())
+
+
+def _make_scorer(scoring, classes):
+    """A scorer to which all classes are known, whatever a fold has."""
+    scorer = copy.deepcopy(get_scorer(scoring))
+    function = getattr(scorer, "_score_func", None)
+    if classes is not None and function is not None:
+        takes_labels = "labels" in signature(function).parameters
+        if scorer._response_method != "predict" and takes_labels:
+            scorer._kwargs = {"labels": classes, **scorer._kwargs}
+    return scorer
+
+
+class _Models(BaseEstimator):
+    """Fitted models as scorers want them, for rows whose clients are known."""
+
+    def __init__(self, model, classes, params, codes):
+        self.model, self.classes, self.params, self.codes = model, classes, params, codes
+        if classes is not None:
+            self.classes_ = classes
+        if not model.has_proba:
+            self.predict_proba = None
+
+    def __getattribute__(self, name):
+        # scorers ask by hasattr which answers there are
+        value = super().__getattribute__(name)
+        if name == "predict_proba" and value is None:
+            raise AttributeError(name)
+        return value
+
+    def _raw(self, X):
+        return self.model.decision(X, self.params, self.codes)
+
+    def predict(self, X):
+        output = self.model.output(self._raw(X))
+        return output if self.classes is None else self.classes[output]
+
+    def predict_proba(self, X):
+        return self.model.proba(self._raw(X))
+
+    def decision_function(self, X):
+        return self.model.scores(self._raw(X))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = self.model.estimator_type
+        classifier = self.classes is not None
+        tags.classifier_tags = ClassifierTags() if classifier else None
+        tags.regressor_tags = None if classifier else RegressorTags()
+        return tags

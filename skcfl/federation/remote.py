@@ -1,0 +1,480 @@
+"""Clients in other processes, whatever carries the messages.
+
+Where the rows are a :class:`Host` holds them. What a server makes of them, such as rows in other
+units, sites under a model, parts of them, stays there under a number: the server has a
+:class:`Kept` thing, which knows from what it was made and how, so that a host that was started
+again makes it anew.  Between them is a :class:`Transport`: an actor of a cluster, a connection.
+"""
+
+import itertools
+import pickle
+import traceback
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
+
+import numpy as np
+
+from .._groups import locate
+from .federation import Federation, InProcessFederation, _check_counts, joined_hellos
+from .messages import silent_answers
+from .rows import merged
+from .sites import Place, PlaceLost, Site, ask_each
+
+# What the clients of a host are before a model is chosen.
+ROOT = 0
+
+
+# ------------------------------------------------------------------- where the rows are
+
+
+class Host:
+    """Parts of a federation in this process, for a server in another one.
+
+    Parameters
+    ----------
+    parts : list of (int, str, object)
+        Number and name of each part, and its rows: ``(X, y, groups)`` or ``(X, y, groups,
+        sample_weight)``, or a function that loads them.
+    n_jobs : int or None, default=None
+        Threads of a computation.
+    skip_empty : bool, default=False
+        Whether parts may be without rows; otherwise they are errors.
+    """
+
+    def __init__(self, parts, n_jobs=None, skip_empty=False):
+        self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty)}
+
+    def ask(self, key, recipe, dropped, name, arguments):
+        """Call a method of something that is kept here.
+
+        Parameters
+        ----------
+        key : int
+            Number of the thing.
+        recipe : list of (int, int, str, tuple)
+            How to make it if it is not here, from what is: number, number of what it is made
+            from, method, arguments.
+        dropped : list of int
+            What the server has no more use for.
+        name : str
+            The method.
+        arguments : tuple
+            What it takes.
+
+        Returns
+        -------
+        status : {"done", "unknown", "error"}
+            Unknown is what is not here and has no recipe.
+        value : object
+            What came out, an exception of an error.
+        """
+        for old in dropped:
+            self._kept.pop(old, None)
+        try:
+            for made, source, method, settings in recipe:
+                if made not in self._kept:
+                    if source not in self._kept:
+                        return "unknown", None
+                    self._kept[made] = getattr(self._kept[source], method)(*settings)
+            if key not in self._kept:
+                return "unknown", None
+            return "done", getattr(self._kept[key], name)(*arguments)
+        except Exception as error:
+            return "error", _portable(error)
+
+
+def _portable(error):
+    """The exception with its traceback as a note, or what is known of it if it cannot travel."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        error.add_note(f"Raised where the rows are:\n{text}")
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}\n{text}")
+
+
+class HostedParts:
+    """What a host holds before a model is chosen; parameters as of :class:`Host`."""
+
+    def __init__(self, parts, n_jobs, skip_empty):
+        self._sources, self._n_jobs, self._skip_empty = parts, n_jobs, skip_empty
+        self._parts, self._whole = None, None
+
+    def load(self):
+        """Load what is not loaded yet, and check it.
+
+        Returns
+        -------
+        n_parts : int
+        """
+        if self._parts is None:
+            parts = []
+            for number, name, source in self._sources:
+                federation = self._loaded(name, source)
+                if federation is not None:
+                    parts.append((number, name, federation))
+            self._parts = parts
+            # Arrays that were sent are held by their federations.
+            self._sources = [one for one in self._sources if callable(one[2])]
+        return len(self._parts)
+
+    def _loaded(self, name, source):
+        try:
+            rows = source() if callable(source) else source
+        except Exception as error:
+            error.add_note(f"This is {name}, while it was loaded.")
+            raise
+        if not isinstance(rows, (tuple, list)) or len(rows) not in (3, 4):
+            raise TypeError(
+                f"{name} must be (X, y, groups) or (X, y, groups, sample_weight), got "
+                f"{type(rows).__name__}"
+                + (f" of {len(rows)}." if isinstance(rows, (tuple, list)) else ".")
+            )
+        if self._skip_empty and len(rows[2]) == 0:
+            return None
+        with _about_part(name):
+            return InProcessFederation(*rows, n_jobs=self._n_jobs)
+
+    def hello(self, kind):
+        """Number, name and Hello of each part."""
+        self.load()
+        said = []
+        for number, name, part in self._parts:
+            with _about_part(name):
+                said.append((number, name, part.hello(kind)))
+        return said
+
+    def rows(self, places, model, dtype, classes):
+        """The rows of all parts, whose clients are at `places` of the whole federation."""
+        self.load()
+        ends = np.cumsum([len(part.ids) for *_, part in self._parts])
+        own = []
+        for (_, name, part), some in zip(self._parts, np.split(places, ends[:-1]), strict=True):
+            with _about_part(name):
+                own.append(part.rows_at(some, model, dtype, classes))
+        rows = merged(own)
+        if len(own) > 1 and isinstance(rows.X, np.ndarray):
+            # One copy of the features is enough.
+            starts = np.cumsum([len(part.codes) for part in own])[:-1]
+            for (*_, part), X in zip(self._parts, np.split(rows.X, starts), strict=True):
+                part.X = X
+        return rows
+
+
+class _about_part:
+    """Name the part in errors of what is wrong with its rows."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, _):
+        for known in (ValueError, TypeError):
+            if kind is not None and issubclass(kind, known):
+                raise known(f"{self.name}: {error}") from error
+
+
+# ------------------------------------------------------------------------- the server
+
+
+class Transport(ABC):
+    """What carries the messages to one host.
+
+    Attributes
+    ----------
+    name : str
+        What messages call the host.
+    """
+
+    name = "host"
+
+    @abstractmethod
+    def start(self, request):
+        """Send ``Host.ask(*request)``.
+
+        Parameters
+        ----------
+        request : tuple
+            Arguments of :meth:`Host.ask`.
+
+        Returns
+        -------
+        wait : callable
+            Gives its answer, or raises :class:`~skcfl.federation.sites.PlaceLost`.
+        """
+
+    def restore(self):
+        """Start a host with the same parts anew, where this one is lost.
+
+        Returns
+        -------
+        restored : bool
+        """
+        return False
+
+
+class Kept(Place):
+    """Something that a host keeps, as the server knows it.
+
+    Parameters
+    ----------
+    line : Line
+        The way to the host.
+    parent : Kept, default=None
+        What it is made from; None is the host's root.
+    method : str
+        How.
+    arguments : tuple
+        What the method takes.
+    """
+
+    def __init__(self, line, parent=None, method=None, arguments=()):
+        self.line, self.parent, self.step = line, parent, (method, arguments)
+        self.key = ROOT
+        if parent is not None:
+            self.key = next(line.keys)
+            weakref.finalize(self, line.dropped.append, self.key).atexit = False
+
+    def recipe(self):
+        """Steps from the root to here, see :meth:`Host.ask`."""
+        if self.parent is None:
+            return []
+        return [*self.parent.recipe(), (self.key, self.parent.key, *self.step)]
+
+    def start(self, name, *arguments):
+        """Begin to answer; see :meth:`~skcfl.federation.sites.Place.start`."""
+        return self.line.start(self, name, arguments)
+
+
+class Line:
+    """The server's end of the way to one host.
+
+    Parameters
+    ----------
+    transport : Transport
+        What carries the messages.
+    """
+
+    def __init__(self, transport):
+        self.transport = transport
+        self.keys, self.dropped, self.made = itertools.count(ROOT + 1), deque(), set()
+        #: Whether what the host keeps may not be what the server thinks.
+        self.doubtful = False
+
+    def start(self, kept, name, arguments):
+        """Begin a method of something that the host keeps."""
+        if self.doubtful:
+            # A late host has answered calls that nobody has heard: it begins anew.
+            self.dropped.extend(self.made)
+            self.made, self.doubtful = set(), False
+        recipe = [step for step in kept.recipe() if step[0] not in self.made]
+        wait = self._send(kept.key, recipe, name, arguments)
+
+        def answer():
+            try:
+                status, value = wait()
+            except PlaceLost:
+                self.doubtful = True
+                if not self.transport.restore():
+                    raise
+                status, value = "unknown", None
+            if status == "unknown":
+                self.made, self.doubtful = set(), False
+                status, value = self._send(kept.key, kept.recipe(), name, arguments)()
+            if status == "error":
+                raise value
+            self.made.update(step[0] for step in recipe)
+            return value
+
+        return answer
+
+    def _send(self, key, recipe, name, arguments):
+        dropped = [self.dropped.popleft() for _ in range(len(self.dropped))]
+        self.made.difference_update(dropped)
+        return self.transport.start((key, recipe, dropped, name, arguments))
+
+
+class RemoteRows(Kept):
+    """Rows of a host: what :class:`~skcfl.federation.rows.Rows` are, elsewhere."""
+
+    def __init__(self, places, line, parent, method, *arguments):
+        super().__init__(line, parent, method, arguments)
+        self.places = places
+
+    def _made(self, method, *arguments):
+        return RemoteRows(self.places, self.line, self, method, *arguments)
+
+    def weighed(self, factors):
+        """The rows, their weights multiplied by those of their classes."""
+        return self._made("weighed", factors)
+
+    def scaled(self, scaling):
+        """The rows in the units of a scaling."""
+        return self._made("scaled", scaling)
+
+    def scored(self, model, table, index, classes):
+        """The rows beside the predictions of their clients' models."""
+        return self._made("scored", model, table, index, classes)
+
+    def folds(self, n_folds, seed, by_class):
+        """Training and test rows."""
+        dealt = Kept(self.line, self, "folds", (n_folds, seed, by_class))
+        return [
+            RemoteRows(self.places, self.line, dealt, "__getitem__", k) for k in range(n_folds)
+        ]
+
+    def site(self, model):
+        """Site of the rows, under a model; the host begins at once to make it."""
+        sizes = len(self.places), model.n_params, model.dtype
+        return RemoteSite(sizes, None, self.line, self, "site", model)
+
+
+class RemoteSite(Kept, Site):
+    """Clients of a host under a model.
+
+    Parameters
+    ----------
+    sizes : (int, int, dtype)
+        Numbers of clients and of parameters, and their type.
+    facts : tuple of ndarray or None
+        What is known of the clients; None asks the host.
+    line, parent, method, arguments : object
+        As of :class:`Kept`.
+    """
+
+    def __init__(self, sizes, facts, line, parent, method, *arguments):
+        super().__init__(line, parent, method, arguments)
+        self._sizes, self._facts = sizes, facts
+        self._waiting = None if facts is not None else super().start("facts")
+
+    def facts(self):
+        """What is known of the clients; of those who did not say it, that they have no rows."""
+        if self._facts is None:
+            n = self._sizes[0]
+            try:
+                self._facts = self._waiting()
+            except PlaceLost:
+                self._facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
+            self._waiting = None
+        return self._facts
+
+    @property
+    def n_clients(self):
+        """Number of clients."""
+        return self._sizes[0]
+
+    @property
+    def client_sizes(self):
+        """Number of rows of each client."""
+        return self.facts()[0]
+
+    @property
+    def client_weights(self):
+        """Total weight of each client's rows."""
+        return self.facts()[1]
+
+    @property
+    def without_rows(self):
+        """Which clients own no row."""
+        return self.facts()[2]
+
+    def start(self, name, *arguments):
+        """Begin to answer; a host that is lost is one whose clients are silent."""
+        wait = super().start(name, *arguments)
+        if name != "answer":
+            return wait
+        call, sent = arguments
+
+        def answer():
+            try:
+                # What comes over a network may be read-only.
+                return {key: np.require(value, requirements="W") for key, value in wait().items()}
+            except PlaceLost:
+                n, p, dtype = self._sizes
+                K = 0 if sent.get("theta") is None else len(sent["theta"])
+                return silent_answers(call, sent, {"n": n, "p": p, "K": K}, dtype)
+
+        return answer
+
+    def answer(self, call, arguments):
+        """Let the clients compute a call of the table."""
+        return self.start("answer", call, arguments)()
+
+    def _site(self, facts, parent, method, *arguments):
+        n = self._sizes[0] if facts is None else len(facts[0])
+        sizes = n, *self._sizes[1:]
+        return RemoteSite(sizes, facts, self.line, parent, method, *arguments)
+
+    def subset(self, clients):
+        """Site of some of the clients, in the given order."""
+        facts = tuple(value[clients] for value in self.facts())
+        return self._site(facts, self, "subset", clients)
+
+    def penalised(self, alpha):
+        """Site of the same rows under another local penalty."""
+        return self._site(self.facts(), self, "penalised", alpha)
+
+    def _pair(self, parent, method, *arguments):
+        pair = Kept(self.line, parent, method, arguments)
+        return tuple(self._site(None, pair, "__getitem__", k) for k in (0, 1))
+
+    def held_out(self, fraction, seed):
+        """Two parts of each client's rows: to train on, held out."""
+        return self._pair(self, "held_out", fraction, seed)
+
+    def folds(self, n_folds, seed):
+        """Every row held out once, but for the only row of a client."""
+        dealt = Kept(self.line, self, "folds", (n_folds, seed))
+        return [self._pair(dealt, "__getitem__", k) for k in range(n_folds)]
+
+
+class RemoteFederation(Federation):
+    """Clients of hosts in other processes.
+
+    Parameters
+    ----------
+    transports : list of Transport
+        The ways to the hosts.
+    min_clients : int, default=1
+        How many clients have to answer when they are asked.
+    retries : int, default=10
+        How often silent clients are asked again where all are needed.
+    """
+
+    def __init__(self, transports, *, min_clients=1, retries=10):
+        self.min_clients, self.retries = _check_counts(min_clients, retries)
+        self._roots = [Kept(Line(transport)) for transport in transports]
+        self._said = None
+
+    def hello(self, kind=None):
+        """Ask the clients who they are; see :meth:`Federation.hello`."""
+        own = [(kind,)] * len(self._roots)
+        self._said = ask_each(self._roots, "hello", own, whole=True)
+        parts = sorted((part for said in self._said for part in said), key=lambda part: part[0])
+        if not parts:
+            raise ValueError("parts must hold rows, got none.")
+        return joined_hellos([(name, hello) for _, name, hello in parts])
+
+    def rows(self, model, hello):
+        """What the hosts hold, targets encoded."""
+        if self._said is None:
+            self.hello(model.estimator_type)
+        rows = []
+        for root, said in zip(self._roots, self._said, strict=True):
+            if said:
+                places = np.concatenate([locate(hello.ids, own.ids)[0] for *_, own in said])
+                settings = places, model, hello.dtype, hello.classes
+                rows.append(RemoteRows(places, root.line, root, "rows", *settings))
+        return rows
+
+    def collected(self, answers):
+        """Entries of all rows, part by part; see :meth:`Federation.collected`."""
+        parts = {}
+        for said in filter(None, self._said):
+            ends = np.cumsum([hello.n_rows for *_, hello in said])
+            split = np.split(next(answers), ends[:-1])
+            parts.update((part[0], values) for part, values in zip(said, split, strict=True))
+        return np.concatenate([parts[number] for number in sorted(parts)])

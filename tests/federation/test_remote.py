@@ -1,0 +1,266 @@
+"""Clients of hosts in other processes, through pickle: results, losses, what is restored."""
+
+import gc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named, parts_of
+
+import skcfl
+from skcfl import FedAvgRegressor, GTVRegressor, GTVRegressorCV, IFCAClassifier, IFCARegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import FederationError
+from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.fanout import FanOut
+from skcfl.federation.inprocess import InProcessSite
+from skcfl.federation.messages import CALLS, check_answers, silent_answers
+from skcfl.federation.pool import ClientPool
+from skcfl.federation.remote import Kept, Line, RemoteFederation, RemoteSite
+from skcfl.models import LinearModel
+from skcfl.testing import StrictFederation, check_pool
+
+DATA = make_clustered_regression(9, 3, 4, n_samples=12, random_state=0)
+CLASSES = make_clustered_classification(9, 3, 4, n_samples=16, random_state=0)
+ESTIMATORS = [name for name in skcfl.__all__ if name.endswith(("Classifier", "Regressor"))]
+
+
+def remote(data=DATA, n_hosts=2, n_parts=3, loaded=False, options=None, **settings):
+    parts = named(parts_of(data, n_parts, loaded))
+    hosts = [PickledHost(parts[k::n_hosts], **(options or {})) for k in range(n_hosts)]
+    return RemoteFederation(hosts, **settings), hosts
+
+
+def make(name):
+    """The method, told what it would search for."""
+    cls = getattr(skcfl, name)
+    told = {"n_clusters": 3, "lam": 0.1, "random_state": 0, "max_iter": 30}
+    if name.startswith("Oracle"):
+        told["labels"] = dict(zip(np.unique(CLASSES.groups), CLASSES.labels, strict=True))
+    known = cls().get_params()
+    return cls(**{key: value for key, value in told.items() if key in known})
+
+
+def compare(found, wanted, rtol=1e-10):
+    assert_array_equal(found.labels_, wanted.labels_)
+    scale = np.abs(wanted.params_).max()
+    assert_allclose(found.params_, wanted.params_, rtol=rtol, atol=rtol * scale)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_results_are_those_of_one_process(name):
+    data = CLASSES if "Classifier" in name else DATA
+    wanted = make(name).fit(data.X, data.y, groups=data.groups)
+    federation, hosts = remote(data)
+    found = make(name).fit_federation(federation)
+    compare(found, wanted)
+    assert found.missing_clients_.size == 0
+    assert not any("X" in str(request[0]) for host in hosts for request in host.requests)
+
+
+def test_one_host_and_mixtures():
+    wanted = make("IFCARegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
+    compare(make("IFCARegressor").fit_federation(remote(n_hosts=1)[0]), wanted)
+    here, there = parts_of(DATA, 2)
+    both = [InProcessFederation(*here), RemoteFederation([PickledHost(named([there]))])]
+    compare(make("IFCARegressor").fit_federation(FanOutFederation(both)), wanted)
+    compare(make("IFCARegressor").fit_federation(StrictFederation(remote()[0])), wanted)
+
+
+def test_folds_are_dealt_by_the_hosts():
+    """The rows of a fold are those of one process, and so are scores and training rows."""
+    model = LinearModel("log_loss", alpha=0.1).bind(4, 2)
+    places = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups), remote(CLASSES)[0]
+    models = np.random.RandomState(0).normal(size=(2, 9, 5))
+    dealt = [place.open_with_folds(model, 0)[1].deal(3, 5) for place in places]
+    for here, there in zip(*dealt, strict=True):
+        for scoring in (None, "accuracy"):
+            wanted = here.scores(models, scoring)
+            assert_allclose(there.scores(models, scoring), wanted, rtol=1e-12)
+        losses = [fold.pool(0).objectives(models[0]) for fold in (here, there)]
+        assert_allclose(losses[1], losses[0], rtol=1e-12)
+
+
+def test_searches_by_cross_validation():
+    settings = {"n_lams": 3, "cv": 3, "alpha": 0.01, "max_iter": 100, "random_state": 0}
+    wanted = GTVRegressorCV(**settings).fit(DATA.X, DATA.y, groups=DATA.groups)
+    compare(GTVRegressorCV(**settings).fit_federation(remote()[0]), wanted)
+    with pytest.raises(ValueError, match="a splitter needs them here"):
+        from sklearn.model_selection import KFold
+
+        GTVRegressorCV(cv=KFold(3)).fit_federation(remote(n_hosts=1)[0])
+
+
+def make_remote_pool(model, X, y, codes, n_clients, sample_weight):
+    """Pool of clients of two hosts, one of whom has no row."""
+
+    class Parts:
+        """What a host holds here: sites of some clients, by a method of its root."""
+
+        def site(self, model, some):
+            return InProcessSite(model, X, y, codes, n_clients, sample_weight).subset(some)
+
+    sites = []
+    for some in np.array_split(np.random.RandomState(1).permutation(n_clients), 2):
+        transport = PickledHost(named([()]))
+        transport.host._kept[0] = Parts()
+        line = Line(transport)
+        sizes = len(some), model.n_params, model.dtype
+        sites.append((RemoteSite(sizes, None, line, Kept(line), "site", model, some), some))
+    return ClientPool(FanOut(sites), model)
+
+
+def test_every_call_is_answered_as_in_one_process():
+    check_pool(make_remote_pool)
+
+
+def test_what_is_dropped_here_is_dropped_there():
+    federation, (host, _) = remote()
+    pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
+    before = len(host.host._kept)
+    parts = pool.deal_folds(3, 0)
+    pool.losses(np.zeros((1, 5)))
+    assert len(host.host._kept) > before
+    del parts
+    gc.collect()
+    pool.losses(np.zeros((1, 5)))
+    assert len(host.host._kept) == before
+
+
+@pytest.mark.parametrize("model", [make("IFCARegressor"), GTVRegressor(lam=0.1)], ids=str)
+def test_the_clients_of_a_lost_host_are_lost(model):
+    federation, hosts = remote(retries=2)
+    hosts[1].lost_after = 8  # of some dozens
+    model.fit_federation(federation)
+    gone = np.unique(parts_of(DATA, 3)[1][2])
+    assert_array_equal(model.missing_clients_, gone)
+    alive = ~np.isin(DATA.groups, gone)
+    rows = DATA.X[alive], DATA.y[alive]
+    assert model.score(*rows, groups=DATA.groups[alive]) > 0.9
+    federation, hosts = remote(retries=2, min_clients=9)
+    hosts[1].lost_after = 8
+    with pytest.raises(FederationError, match="6 of 9 clients answer"):
+        model.fit_federation(federation)
+
+
+@pytest.mark.parametrize("lost_after", range(1, 8))
+def test_hosts_may_be_lost_at_any_time(lost_after):
+    """While the features' units are measured, while the clients are opened, later."""
+    federation, hosts = remote(CLASSES, retries=2)
+    hosts[1].lost_after = lost_after
+    model = IFCAClassifier(n_clusters=2, max_iter=5, tol=1e-2, class_weight="balanced")
+    model.fit_federation(federation)
+    assert_array_equal(model.missing_clients_, np.unique(parts_of(CLASSES, 3)[1][2]))
+
+
+def test_too_few_hosts():
+    federation, hosts = remote()
+    hosts[0].lost_after = hosts[1].lost_after = 0
+    with pytest.raises(FederationError, match="2 of 2 places do not answer: host of part 0"):
+        FedAvgRegressor().fit_federation(federation)
+    hosts[0].lost_after = hosts[1].lost_after = 4
+    federation, hosts = remote()
+    hosts[0].lost_after = hosts[1].lost_after = 4
+    with pytest.raises(FederationError):
+        FedAvgRegressor().fit_federation(federation)
+
+
+@pytest.mark.parametrize("lost_after", [1, 3, 6, 20])
+@pytest.mark.parametrize("name", ["IFCARegressor", "GTVRegressor"])
+def test_a_restored_host_goes_on(name, lost_after):
+    wanted = make(name).fit(DATA.X, DATA.y, groups=DATA.groups)
+    federation, hosts = remote(loaded=True, options={"restorable": True})
+    hosts[1].lost_after = lost_after
+    found = make(name).fit_federation(federation)
+    assert hosts[1].n_restored == 1
+    assert found.missing_clients_.size == 0
+    compare(found, wanted)
+
+
+def test_errors_of_a_host_are_raised_here():
+    federation, hosts = remote()
+
+    def broken(call, arguments):
+        raise KeyError("a bug of the worker")
+
+    pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
+    pool.losses(np.zeros((1, 5)))
+    for kept in hosts[0].host._kept.values():
+        if hasattr(kept, "answer"):
+            kept.answer = broken
+    with pytest.raises(KeyError, match="a bug of the worker") as raised:
+        pool.losses(np.zeros((1, 5)))
+    assert "in broken" in raised.value.__notes__[0]
+
+
+def part(ids, d=4, y=None, dtype=float):
+    ids = np.repeat(np.asarray(ids), 3)
+    X = np.arange(len(ids) * d, dtype=dtype).reshape(len(ids), d)
+    return X, np.arange(float(len(ids))) if y is None else y, ids
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (part(["b", "a"]), "those of 'a' are in part 0 and part 1"),
+        (part(["b"], d=3), "part 0 have 4, those of part 1 3"),
+        (part(["b"], dtype=np.float32), "part 0 are float64, those of part 1 float32"),
+        (part([7]), "ids of one type: in part 0 .* 'a', in part 1 7"),
+        (part(["b"], y=np.array([0.0, np.nan, 1.0])), "part 1: Input y contains NaN"),
+        (part(["b"], y=np.array([0.0, 1.0])), "part 1: y must have one entry a row, 3, got 2"),
+        (part([]), "part 1: X is not valid: Found array with 0 sample"),
+        ((np.ones((3, 4)), np.ones(3)), r"part 1 must be \(X, y, groups\) .* tuple of 2"),
+        (None, "part 1 must be .*, got NoneType"),
+    ],
+)
+def test_errors_name_the_part(second, message):
+    model = FedAvgRegressor()
+    for n_hosts in (1, 2):
+        parts = named([part(["a"]), second])
+        hosts = [PickledHost(parts[k::n_hosts]) for k in range(n_hosts)]
+        with pytest.raises((TypeError, ValueError), match=message):
+            model.fit_federation(RemoteFederation(hosts))
+    assert not hasattr(model, "params_")
+
+
+def test_classes_of_one_type():
+    numbers, words = np.array([0, 1, 0]), np.array(["p", "q", "p"])
+    parts = named([part(["a"], y=numbers), part(["b"], y=words)])
+    with pytest.raises(ValueError, match="y must hold classes of one type: in part 0 .* 0, in"):
+        IFCAClassifier().fit_federation(RemoteFederation([PickledHost(parts)]))
+
+
+def test_a_loader_that_fails_is_named():
+    def load():
+        raise OSError("no such file")
+
+    federation = RemoteFederation([PickledHost(named([load]))])
+    with pytest.raises(OSError, match="no such file") as raised:
+        federation.hello("regressor")
+    assert "This is part 0" in raised.value.__notes__[0]
+
+
+def test_parts_without_rows_may_be_left_out():
+    parts = named([part(["a", "b"]), part([])])
+    federation = RemoteFederation([PickledHost([one], skip_empty=True) for one in parts])
+    assert federation.hello("regressor").ids.tolist() == ["a", "b"]
+    model = IFCARegressor(n_clusters=1).fit_federation(federation)
+    assert model.groups_.tolist() == ["a", "b"]
+    empty = RemoteFederation([PickledHost(parts[1:], skip_empty=True)])
+    with pytest.raises(ValueError, match="parts must hold rows, got none"):
+        empty.hello()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_silent_answers_have_the_shapes_of_the_table(call):
+    theta = np.zeros((3, 4), dtype=np.float32)
+    for root, dense in ((np.ones(4), False), (np.eye(4), True)):
+        arguments = {"theta": theta, "root": root, "dense": dense, "dtype": None}
+        arguments = {key: arguments[key] for key in CALLS[call].down if key in arguments}
+        sizes = {"n": 5, "K": 3, "p": 4}
+        answers = silent_answers(call, arguments, sizes, np.float32)
+        assert not answers.pop("answered").any()
+        check_answers(call, answers, sizes)
+        if call == "losses":
+            assert answers["losses"].dtype == np.float32
