@@ -317,7 +317,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             pool = pool.penalised(best.alpha)
             problem = family.problem(pool)
             if lam >= family.fused:
-                lam = max(lam, BEYOND * lam_max_bounds(problem, tol=1e9)[1])
+                bound = lam_max_bounds(problem, tol=1e9, max_iter=1)[1]
+                lam = max(lam, BEYOND * bound)
         result = self._minimise(problem, float(lam), groups)
         result.model = pool.model
         result.extra["lam_search"] = search.record()

@@ -127,6 +127,10 @@ class Block:
         """Block with some of the columns of the design matrix."""
         return Block(self.X[:, :, index], self.y, self.weights, self.clients, self.lengths)
 
+    def own_columns(self):
+        """The columns that each client's rows touch, None where that is no smaller problem."""
+        return None
+
     def row_parts(self, size):
         """Rows of all clients, padding included, as blocks of one client of at most `size` rows.
 
@@ -313,6 +317,9 @@ class SparseBlock(Block):
             self.lengths[index],
             self._exact_part(index),
         )
+        own = self.cache.get("own columns")
+        if own is not None:
+            part.cache["own columns"] = own.take(index)
         return self._hand_on(part, index)
 
     def columns(self, index):
@@ -335,7 +342,63 @@ class SparseBlock(Block):
         part = SparseBlock(
             self.X.astype(dtype), self.n, y, weights, self.clients, self.lengths, self.exact
         )
+        own = self.cache.get("own columns")
+        if own is not None:
+            part.cache["own columns"] = own.astype(dtype)
         return self._hand_on(part)
+
+    def own_columns(self):
+        """The columns that each client's rows touch, None where that is no smaller problem."""
+        if "own columns" not in self.cache:
+            self.cache["own columns"] = OwnColumns.of(self)
+        return self.cache["own columns"]
+
+
+class OwnColumns:
+    """The columns that the rows of each client of a sparse block touch.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (c, s)
+        Numbers of the columns, ascending; clients with fewer than `s` have others too.
+    block : SparseBlock
+        The same rows, column j of a client being its ``columns[j]``.
+    """
+
+    def __init__(self, columns, block):
+        self.columns, self.block = columns, block
+
+    @classmethod
+    def of(cls, block):
+        """Those of a block; None if a client touches most of the columns."""
+        c, n, d = block.shape
+        X = block.X
+        owner = np.repeat(np.arange(c * n) // n, np.diff(X.indptr)).astype(np.int64)
+        entries = owner * d + X.indices
+        used = np.unique(entries)
+        counts = np.bincount(used // d, minlength=c)
+        s = int(counts.max())
+        if 2 * s > d:
+            return None
+        columns = np.empty((c, s), dtype=np.int64)
+        for i, mine in enumerate(np.split(used % d, np.cumsum(counts)[:-1])):
+            # Of the first s columns there are enough that the client does not touch.
+            rest = np.setdiff1d(np.arange(s), mine, assume_unique=True)[: s - len(mine)]
+            columns[i] = np.sort(np.concatenate([mine, rest]))
+        flat = (np.arange(c)[:, None] * d + columns).ravel()
+        indices = np.searchsorted(flat, entries) - owner * s
+        Xs = sparse.csr_array((X.data, indices, X.indptr), shape=(c * n, s))
+        about = block.y, block.weights, block.clients, block.lengths
+        part = SparseBlock(Xs, n, *about, None if block.exact[1] is block.weights else block.exact)
+        return cls(columns, part)
+
+    def take(self, index):
+        """Those of some of the clients."""
+        return OwnColumns(self.columns[index], self.block.take(index))
+
+    def astype(self, dtype):
+        """The same in another floating type."""
+        return OwnColumns(self.columns, self.block.astype(dtype))
 
 
 def one_client(X, y=None):

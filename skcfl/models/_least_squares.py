@@ -67,7 +67,9 @@ class Wide(_Factors):
     def __init__(self, U, t, decay, lengths):
         self.U, self.t = U, t
         self.alpha, self.free = decay[0], decay[-1] == 0.0 < decay[0]
-        self.vectors, sigma, _ = np.linalg.svd(U, full_matrices=False)
+        # Of the triangle of a QR factorisation: singular vectors of p entries are not needed.
+        R = np.linalg.qr(U.transpose(0, 2, 1), mode="r")
+        self.vectors, sigma, _ = np.linalg.svd(R.transpose(0, 2, 1), full_matrices=False)
         self.values = _squares(sigma, np.maximum(lengths, U.shape[2]))
 
     def solve(self, c, rho):

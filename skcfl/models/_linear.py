@@ -371,6 +371,42 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
                 own += np.einsum("icc->i", own)[:, None, None] / C**2
         return H
 
+    def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100):
+        own = block.own_columns() if self.n_params > MAX_DENSE else None
+        if own is None or not (self.alpha_ > 0.0 or (rho is not None and (rho > 0.0).all())):
+            return super()._minimise(block, x0, v, rho, s, max_iter)
+        # Along columns that a client's rows do not touch penalty, pull and slope are all.
+        c, C, (_, width) = len(block.clients), self.n_outputs, own.columns.shape
+        places = np.broadcast_to(own.columns[:, None, :], (c, C, width))
+
+        def part(w):
+            if w is None:
+                return None
+            w = np.asarray(w, dtype=float).reshape(c, C, self.n_columns)
+            return np.take_along_axis(w, places, axis=2).reshape(c, C * width)
+
+        x, converged = self._of_width(width)._minimise(
+            own.block, part(x0), part(v), rho, part(s), max_iter
+        )
+        out = np.zeros((c, self.n_params))
+        if s is not None:
+            out += s
+        if v is not None:
+            out += rho[:, None] * v
+        if s is not None or v is not None:
+            out /= self.alpha_ + (0.0 if rho is None else rho[:, None])
+        out = out.reshape(c, C, self.n_columns)
+        np.put_along_axis(out, places, x.reshape(c, C, width), axis=2)
+        return out.reshape(c, self.n_params), converged
+
+    def _of_width(self, n_columns):
+        """The same model of another number of columns, the intercept's among them."""
+        model = copy.copy(self)
+        model.n_columns, model.n_params = n_columns, self.n_outputs * n_columns
+        model.n_features = n_columns - bool(self.fit_intercept)
+        model._penalise(self.alpha_)
+        return model
+
     def _closed_form(self, block, v, rho, s):
         """Least squares: ``(H_i + rho_i I) x = b_i + rho_i v_i + s_i``."""
         wide = self.n_params > MAX_DENSE

@@ -50,6 +50,56 @@ def test_same_answers_as_with_exact_hessians(loss, dense, monkeypatch):
     np.testing.assert_allclose(pool.spectrum(), spectrum, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("loss", ["squared_error", "poisson", "softmax"])
+@pytest.mark.parametrize("dtype", [float, np.float32])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_columns_that_a_client_does_not_touch_are_left_out(
+    loss, dtype, fit_intercept, monkeypatch
+):
+    """As with all columns; a client's part of a block too, and where only the pull is convex."""
+    sizes = [8, 5, 12]
+    codes = np.repeat(np.arange(3), sizes)
+    X = sparse.random_array((25, 300), density=0.02, format="csr", rng=0).astype(dtype)
+    y = np.arange(25) % 3
+    name, n_classes = ("log_loss", 3) if loss == "softmax" else (loss, None)
+    y = y if n_classes else y.astype(dtype)
+    some = [2, 0]
+    for alpha in (0.0, 0.05):
+        model = LinearModel(name, alpha=alpha, fit_intercept=fit_intercept)
+        answers = []
+        for whole in (False, True):
+            if whole:
+                monkeypatch.setattr(SparseBlock, "own_columns", lambda block: None)
+            pool = open_rows(model.bind(300, n_classes, dtype=dtype), X, y, codes, 3)
+            centres = np.random.RandomState(1).standard_normal((3, pool.n_params))
+            slopes = pool.gradients(0.1 * centres).astype(float)
+            answers.append([pool.prox(centres, 0.3), pool.subset(some).prox(centres[some], 0.3)])
+            if alpha:
+                bounds, x = pool.conjugate(slopes)
+                answers[-1] += [pool.solve()[0], bounds, x, pool.subset(some).solve()[0]]
+            monkeypatch.undo()
+        for a, b in zip(*answers, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_columns_of_each_client():
+    """Clients that touch fewer columns than others have some that they do not touch."""
+    rows = [0, 0, 1, 2, 2, 2, 3]
+    columns = [5, 9, 5, 0, 1, 8, 2]
+    X = sparse.csr_array((np.arange(1.0, 8.0), (rows, columns)), shape=(4, 12))
+    (block,) = make_blocks(X, np.zeros((4, 1)), np.ones(4), np.array([0, 0, 1, 1]), 2)
+    own = block.own_columns()
+    assert own.columns.shape == (2, 4)
+    assert (np.diff(own.columns, axis=1) > 0).all()
+    for i in range(2):
+        np.testing.assert_array_equal(own.block.dense()[i], block.dense()[i][:, own.columns[i]])
+        assert own.block.dense()[i].sum() == block.dense()[i].sum()
+    assert block.take([1]).cache["own columns"].columns.tolist() == [own.columns[1].tolist()]
+    few = sparse.csr_array(X[:, :6])
+    (block,) = make_blocks(few, np.zeros((4, 1)), np.ones(4), np.array([0, 0, 1, 1]), 2)
+    assert block.own_columns() is None  # half of the columns
+
+
 @pytest.mark.parametrize("n_columns", [7, 40])
 def test_products_of_sparse_blocks(n_columns):
     X, y, codes = draw(n_columns)

@@ -3,9 +3,10 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import LinearModel
+from skcfl.models import LinearModel, Location, _convex
 
 
 def exact(values):
@@ -87,3 +88,27 @@ def test_sums_over_rows_are_rounded_up():
     pool = least_squares(X, y, n, 1.0, False)
     s = pool.gradients(np.zeros((n, 1)))
     assert (short_by(pool, X, y, s, X) <= 0.0).all()
+
+
+@pytest.mark.parametrize("beyond", [0.0, 5e-10])
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearModel("huber", alpha=0.0, fit_intercept=False, delta=1.0, standardize=False),
+        Location("huber", delta=1.0),
+    ],
+    ids=["linear", "location"],
+)
+def test_slopes_a_little_too_large_are_paid_for_as_far_as_the_start(model, beyond, monkeypatch):
+    """No row has slopes beyond delta: those that a flow has by rounding pull all the way.
+
+    The search for the maximiser, which is nowhere, is cut short.
+    """
+    monkeypatch.setattr(
+        _convex, "newton", lambda oracle, x, *a, **k: (x, np.zeros(len(x)), np.ones(len(x)))
+    )
+    pool = open_rows(model.bind(1), np.ones((5, 1)), np.zeros(5), np.zeros(5, dtype=int), 1)
+    s, start = np.array([[1.0 + beyond]]), np.array([[1e6]])
+    bound, _ = pool.conjugate(s, x0=start)
+    assert np.isfinite(bound).all()
+    assert bound[0] >= (s * start).sum() - pool.objectives(start)[0]
