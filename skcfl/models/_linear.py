@@ -337,7 +337,10 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
         floor = FREE * h.sum(axis=2) + 1e-300
         inverse = 1.0 / np.maximum(diagonal, floor[:, :, None])
         root = np.sqrt(h)
-        rows = np.stack([block.row_gram(inverse[:, a]) for a in range(C)], axis=1)
+        rows = self._penalised_row_gram(block)[:, None] * inverse[:, :, :1, None]
+        if self.fit_intercept:
+            ones = (block.weights > 0).astype(float)
+            rows += ones[:, None, :, None] * ones[:, None, None, :] * inverse[:, :, -1:, None]
         rows *= root[:, :, :, None] * root[:, :, None, :]
         np.einsum("cann->can", rows)[:] += 1.0
         rows = np.linalg.inv(rows)
@@ -352,6 +355,15 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
             return self.centre(z.reshape(r.shape)) + outer.reshape(r.shape)
 
         return precondition
+
+    def _penalised_row_gram(self, block):
+        """``X X'`` of each client without the intercept's column, (c, n, n)."""
+        if "row gram" not in block.cache:
+            penalised = np.ones((len(block.clients), self.n_columns))
+            if self.fit_intercept:
+                penalised[:, -1] = 0.0
+            block.cache["row gram"] = block.row_gram(penalised)
+        return block.cache["row gram"]
 
     def _loss_size(self, block):
         zero = np.zeros((len(block.clients), self.n_outputs, block.shape[1]))
