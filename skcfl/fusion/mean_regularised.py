@@ -11,8 +11,8 @@ in m,
 
 solved by L-BFGS: every evaluation sends m to the clients, who answer with their proximal points
 and their objectives.  The Hessian of F is at most ``c N``, so that ``|grad F|^2 / (2 c N)`` says
-roughly how much there is to gain, and when to look at the gap.  No array has one entry a pair.  For outflows s of sum zero the best edge
-dual is ``u_ij = (s_i - s_j) / N``, which gives the bound
+roughly how much there is to gain, and when to look at the gap.  No array has one entry a pair.
+For outflows s of sum zero the best edge dual is ``u_ij = (s_i - s_j) / N``, which gives the bound
 
     D(s) = -sum_i f_i^*(-s_i) - sum_i |s_i|^2 / (2 c).
 """
@@ -132,6 +132,8 @@ class _MeanRegularised:
         """The gap at the present mean."""
         problem, n = self.problem, self.problem.n
         self.x = self.pool.prox(np.tile(self.mean, (n, 1)), self.c, x0=self.x)
+        # What clients without rows are best at, whatever the mean asked for.
+        self.x[~self.rows] = self.x[self.rows].mean(axis=0)
         x = self.x
         primal = float(problem.objectives(x).sum())
         primal += 0.5 * self.c * float(((x - x.mean(axis=0)) ** 2).sum())

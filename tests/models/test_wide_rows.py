@@ -75,8 +75,8 @@ def test_columns_that_a_client_does_not_touch_are_left_out(
             slopes = pool.gradients(0.1 * centres).astype(float)
             answers.append([pool.prox(centres, 0.3), pool.subset(some).prox(centres[some], 0.3)])
             if alpha:
-                bounds, x = pool.conjugate(slopes)
-                answers[-1] += [pool.solve()[0], bounds, x, pool.subset(some).solve()[0]]
+                answers[-1] += [pool.solve()[0], pool.subset(some).solve()[0]]
+                answers[-1] += [pool.conjugate(slopes)]
             monkeypatch.undo()
         for a, b in zip(*answers, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -95,7 +95,7 @@ def test_the_columns_of_each_client():
         np.testing.assert_array_equal(own.block.dense()[i], block.dense()[i][:, own.columns[i]])
         assert own.block.dense()[i].sum() == block.dense()[i].sum()
     assert block.take([1]).cache["own columns"].columns.tolist() == [own.columns[1].tolist()]
-    few = sparse.csr_array(X[:, :7])
+    few = sparse.csr_array(X[:, :5])
     (block,) = make_blocks(few, np.zeros((4, 1)), np.ones(4), np.array([0, 0, 1, 1]), 2)
     assert block.own_columns() is None  # more than half of the columns
 

@@ -109,6 +109,6 @@ def test_slopes_a_little_too_large_are_paid_for_as_far_as_the_start(model, beyon
     )
     pool = open_rows(model.bind(1), np.ones((5, 1)), np.zeros(5), np.zeros(5, dtype=int), 1)
     s, start = np.array([[1.0 + beyond]]), np.array([[1e6]])
-    bound, _ = pool.conjugate(s, x0=start)
+    bound = pool.conjugate(s, start)
     assert np.isfinite(bound).all()
     assert bound[0] >= (s * start).sum() - pool.objectives(start)[0]
