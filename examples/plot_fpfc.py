@@ -1,5 +1,4 @@
-"""Clusters without bias by a concave penalty
-==========================================
+"""What a concave penalty does better: clusters without bias, and the window of lambda.
 
 Eighteen clients in three hidden clusters, thirty rows each.  Fusion of all pairs with a norm
 draws clusters to each other as much as it draws clients together; a concave penalty, smoothed

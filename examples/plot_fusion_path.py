@@ -1,5 +1,4 @@
-"""Paths of convex clustering: which graph, and why refit
-======================================================
+"""Which graph, and why refit: the path of convex clustering, on all pairs and on neighbours.
 
 Twenty-four clients in three hidden clusters, thirty rows each.  With a penalty on all pairs,
 models of unlike clients pull at each other as well: the clusters come together before each of

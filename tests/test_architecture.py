@@ -63,7 +63,7 @@ DEVELOPERS = {
 }
 # Slow to import and not needed to fit: only what draws or tests may import them, when it does.
 OPTIONAL = {"matplotlib", "pandas", "cvxpy", "networkx", "torch", "sphinx", "pytest"}
-OPTIONAL |= {"dask", "distributed"}
+OPTIONAL |= {"dask", "distributed", "nvflare"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -2,7 +2,9 @@
 
 from .faults import Faults
 from .federation import FanOutFederation, Federation, Hello, InProcessFederation
+from .host import SiteRows
 from .ledger import Ledger
+from .policy import SitePolicy
 from .pool import ClientPool
 from .sites import Site
 
@@ -15,4 +17,6 @@ __all__ = [
     "InProcessFederation",
     "Ledger",
     "Site",
+    "SitePolicy",
+    "SiteRows",
 ]

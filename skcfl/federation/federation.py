@@ -13,6 +13,7 @@ from .checking import as_table, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
 from .folds import Folds
+from .policy import Guard, SitePolicy
 from .pool import ClientPool, Presence
 from .rows import Rows
 from .scaling import Scaling
@@ -183,6 +184,8 @@ class InProcessFederation(Federation):
         Threads of a computation over clients; None is 1, -1 all processors.
     faults : Faults, default=None
         Clients that do not answer; None if all do.
+    policy : SitePolicy, default=None
+        What the clients agree to answer; None is everything.
     min_clients : int, default=1
         How many clients have to answer when they are asked.
     retries : int, default=10
@@ -215,6 +218,7 @@ class InProcessFederation(Federation):
         *,
         n_jobs=None,
         faults=None,
+        policy=None,
         min_clients=1,
         retries=10,
     ):
@@ -230,6 +234,9 @@ class InProcessFederation(Federation):
         self.n_jobs, self.faults, self._kind = n_jobs, faults, False
         if faults is not None and not isinstance(faults, Faults):
             raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
+        if policy is not None and not isinstance(policy, SitePolicy):
+            raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+        self._guard = None if policy is None else Guard(policy)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
 
     @classmethod
@@ -238,7 +245,7 @@ class InProcessFederation(Federation):
         self = object.__new__(cls)
         self.X, self.y, self.codes, self.ids = X, y, codes, ids
         self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
-        self.faults = None
+        self.faults = self._guard = None
         self._kind = kind
         return self
 
@@ -246,6 +253,8 @@ class InProcessFederation(Federation):
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         if kind is not None and self._kind != kind:
             self.y, self._kind = check_targets(self.y, self.X, kind), kind
+        if self._guard is not None:
+            self._guard.policy.check_rows(np.bincount(self.codes))
         classes = None
         if kind == "classifier":
             with about("y"), np.errstate(invalid="ignore"):
@@ -277,10 +286,12 @@ class InProcessFederation(Federation):
                     check_size(values, name, model.dtype)
         if y is not None:
             model.check_target(y)
-        wrap = None
+        wraps = []
+        if self._guard is not None:
+            wraps.append(self._guard.wrapper())
         if self.faults is not None:
-            wrap = self.faults.wrapper(self.ids, places)
-        return Rows(X, y, self.codes, weights, places, self.n_jobs, wrap)
+            wraps.append(self.faults.wrapper(self.ids, places))
+        return Rows(X, y, self.codes, weights, places, self.n_jobs, wraps)
 
 
 class FanOutFederation(Federation):

@@ -8,6 +8,7 @@ again makes it anew.  Between them is a :class:`Transport`: an actor of a cluste
 
 import itertools
 import pickle
+import secrets
 import traceback
 import weakref
 from abc import ABC, abstractmethod
@@ -19,7 +20,7 @@ from .._groups import locate
 from .federation import Federation, InProcessFederation, _check_counts, joined_hellos
 from .messages import silent_answers
 from .rows import merged
-from .sites import Place, PlaceLost, Site, ask_each
+from .sites import Place, PlaceLost, Refused, Site, ask_each
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
@@ -40,10 +41,12 @@ class Host:
         Threads of a computation.
     skip_empty : bool, default=False
         Whether parts may be without rows; otherwise they are errors.
+    policy : SitePolicy, default=None
+        What the clients agree to answer; None is everything.
     """
 
-    def __init__(self, parts, n_jobs=None, skip_empty=False):
-        self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty)}
+    def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None):
+        self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy)}
 
     def ask(self, key, recipe, dropped, name, arguments):
         """Call a method of something that is kept here.
@@ -83,6 +86,10 @@ class Host:
         except Exception as error:
             return "error", _portable(error)
 
+    def kept(self, key):
+        """The thing with a number, None if it is not here."""
+        return self._kept.get(key)
+
 
 def _portable(error):
     """The exception with its traceback as a note, or what is known of it if it cannot travel."""
@@ -97,8 +104,9 @@ def _portable(error):
 class HostedParts:
     """What a host holds before a model is chosen; parameters as of :class:`Host`."""
 
-    def __init__(self, parts, n_jobs, skip_empty):
+    def __init__(self, parts, n_jobs, skip_empty, policy=None):
         self._sources, self._n_jobs, self._skip_empty = parts, n_jobs, skip_empty
+        self._policy = policy
         self._parts, self._whole = None, None
 
     def load(self):
@@ -134,7 +142,7 @@ class HostedParts:
         if self._skip_empty and len(rows[2]) == 0:
             return None
         with _about_part(name):
-            return InProcessFederation(*rows, n_jobs=self._n_jobs)
+            return InProcessFederation(*rows, n_jobs=self._n_jobs, policy=self._policy)
 
     def hello(self, kind):
         """Number, name and Hello of each part."""
@@ -260,7 +268,9 @@ class Line:
 
     def __init__(self, transport):
         self.transport = transport
-        self.keys, self.dropped, self.made = itertools.count(ROOT + 1), deque(), set()
+        # No number is that of another server's thing, which the host may keep too.
+        self.keys = itertools.count(ROOT + 1 + secrets.randbits(62))
+        self.dropped, self.made = deque(), set()
         #: Whether what the host keeps may not be what the server thinks.
         self.doubtful = False
 
@@ -276,6 +286,8 @@ class Line:
         def answer():
             try:
                 status, value = wait()
+            except Refused:
+                raise
             except PlaceLost:
                 self.doubtful = True
                 if not self.transport.restore():

@@ -31,19 +31,19 @@ class Rows(Place):
         Positions of the clients in the whole federation.
     n_jobs : int or None, default=None
         Threads of a computation.
-    wrap : callable, default=None
-        What becomes of a site: some clients of it may not answer.
+    wraps : list of callable, default=()
+        What becomes of a site, one after the other: some clients of it may not answer.
     """
 
-    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wrap=None):
+    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wraps=()):
         self.X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
-        self.places, self.n_jobs, self.wrap = np.asarray(places), n_jobs, wrap
+        self.places, self.n_jobs, self.wraps = np.asarray(places), n_jobs, wraps
         self._moments = {}
 
     def _with(self, X=None, sample_weight=None):
         X = self.X if X is None else X
         weights = self.sample_weight if sample_weight is None else sample_weight
-        return Rows(X, self.y, self.codes, weights, self.places, self.n_jobs, self.wrap)
+        return Rows(X, self.y, self.codes, weights, self.places, self.n_jobs, self.wraps)
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
@@ -84,7 +84,9 @@ class Rows(Place):
             n_jobs=self.n_jobs,
             places=self.places,
         )
-        return site if self.wrap is None else self.wrap(site)
+        for wrap in self.wraps:
+            site = wrap(site)
+        return site
 
     def take(self, index):
         """X, y, codes and weights of some rows."""

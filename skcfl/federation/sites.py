@@ -12,6 +12,10 @@ class PlaceLost(Exception):
     """Raised where a place in another process does not answer; its clients are silent."""
 
 
+class Refused(PlaceLost):
+    """Raised where a place does not agree to what it is asked; it has heard it."""
+
+
 class Place:
     """What is asked by the names of its methods: rows, or clients under a model."""
 

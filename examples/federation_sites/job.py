@@ -1,0 +1,59 @@
+"""Three clinics, each with its own table, find out which of their wards are alike.
+
+In NVFlare's simulator (the extra ``nvflare``), from the root of the repository::
+
+    python examples/federation_sites/job.py
+
+With ``--poc`` a server and the clinics are processes of their own on this machine, and with
+``--prod FOLDER``, the startup kit of an administrator, they are wherever they are; see README.rst.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SITES = ["north", "south", "east"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--poc", action="store_true", help="processes on this machine")
+    parser.add_argument("--prod", metavar="FOLDER", help="startup kit of an administrator")
+    parser.add_argument("--workspace", default="/tmp/nvflare/skcfl", help="of the simulator")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for an answer")
+    arguments = parser.parse_args()
+
+    # The simulated sites are processes that look for clinic.py here.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    sys.path.insert(0, str(HERE))
+    from nvflare.recipe import PocEnv, ProdEnv, SimEnv
+
+    from skcfl import IFCARegressor
+    from skcfl.federation.nvflare import fit_recipe, load_fitted
+
+    if arguments.prod:
+        env = ProdEnv(startup_kit_location=arguments.prod)
+    elif arguments.poc:
+        env = PocEnv(num_clients=len(SITES), clients=SITES)
+    else:
+        env = SimEnv(clients=SITES, workspace_root=arguments.workspace)
+    recipe = fit_recipe(
+        IFCARegressor(n_clusters=2, random_state=0),
+        "clinic:Clinic",
+        name="wards",
+        min_sites=len(SITES),
+        timeout=arguments.timeout,
+    )
+    run = recipe.run(env)
+    model = load_fitted(run.get_result(clean_up=False))
+    for ward, label in zip(model.groups_, model.labels_, strict=True):
+        print(f"{ward}: cluster {label}")
+    for name, values in zip(model.coef_names_, model.cluster_coef_.T, strict=True):
+        print(f"{name}: {' '.join(f'{value:.2f}' for value in values)}")
+    print(f"{model.calls_} calls, {model.floats_up_} floats up, {model.floats_down_} down")
+
+
+if __name__ == "__main__":
+    main()

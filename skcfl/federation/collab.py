@@ -1,0 +1,197 @@
+"""What NVFlare makes at the server and at the sites of a job, by its Collab API.
+
+A job is a configuration of class names and arguments, so the two classes are here; what users call
+is in :mod:`skcfl.federation.nvflare`.
+"""
+
+import base64
+import importlib
+import json
+import logging
+import pickle
+import time
+from pathlib import Path
+
+from .host import SiteHost, SiteRows
+from .remote import RemoteFederation
+from .wire import WireTransport, loads
+
+#: Files that a job leaves in its folder at the server.
+FITTED, REPORT = "skcfl_fitted.pickle", "skcfl_report.json"
+# Whose classes an estimator is made of.
+ESTIMATORS = ("skcfl", "sklearn")
+
+logger = logging.getLogger(__name__)
+
+
+def encoded(estimator, trusted=()):
+    """An estimator as text for the configuration of a job, checked to be readable there."""
+    data = pickle.dumps(estimator, protocol=5)
+    loads(data, (*ESTIMATORS, *trusted))
+    text = base64.b64encode(data).decode("ascii")
+    # In groups: NVFlare takes long ones for passwords, and warns.
+    return " ".join(text[k : k + 16] for k in range(0, len(text), 16))
+
+
+class FitApp:
+    """The server's part of a job: fits an estimator, and leaves it as a file.
+
+    Parameters
+    ----------
+    estimator : str
+        Of :func:`encoded`.
+    min_clients, retries : int
+        As of :class:`~skcfl.federation.Federation`.
+    timeout : float
+        Seconds to wait for an answer of a site.
+    trusted : list of str
+        Modules of which the estimator may hold classes, besides skcfl and scikit-learn.
+    description : str
+        The estimator as people read it who look at a job before they take part.
+    """
+
+    def __init__(
+        self, estimator, min_clients=1, retries=1, timeout=60.0, trusted=None, description=""
+    ):
+        self.estimator, self.trusted, self.description = estimator, trusted, description
+        self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
+        _publish(type(self), fit="main")
+
+    def fit(self):
+        """Fit to the sites of the job."""
+        from nvflare.collab import collab
+
+        folder = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id()))
+        ways = [SiteTransport(client.name, self.timeout) for client in collab.clients]
+        logger.info("fitting to %s", [way.name for way in ways])
+        run(self, ways, folder)
+
+
+def run(app, transports, folder):
+    """Fit the estimator of a job to sites, and write what comes of it into its folder.
+
+    Parameters
+    ----------
+    app : FitApp
+        The job.
+    transports : list of WireTransport
+        The ways to the sites.
+    folder : Path
+        Where to write.
+
+    Raises
+    ------
+    Exception
+        What the fit raises; the report has it too, with the reasons why sites did not answer.
+    """
+    for name in (FITTED, REPORT):
+        (folder / name).unlink(missing_ok=True)
+    report = {"sites": [way.name for way in transports]}
+    started = time.perf_counter()
+    try:
+        data = base64.b64decode(app.estimator)
+        estimator = loads(data, (*ESTIMATORS, *(app.trusted or ())))
+        federation = RemoteFederation(transports, min_clients=app.min_clients, retries=app.retries)
+        fitted = estimator.fit_federation(federation)
+    except Exception as error:
+        report["error"] = f"{type(error).__name__}: {error}"
+        raise
+    else:
+        report["clients"] = len(fitted.groups_)
+        report["missing_clients"] = [str(name) for name in fitted.missing_clients_]
+        report["calls"] = fitted.calls_
+        (folder / FITTED).write_bytes(pickle.dumps(fitted, protocol=5))
+    finally:
+        report["failures"] = [reason for way in transports for reason in way.failures]
+        report["messages"] = sum(way.messages for way in transports)
+        report["seconds"] = time.perf_counter() - started
+        (folder / REPORT).write_text(json.dumps(report, indent=2), encoding="utf-8")
+
+
+class SiteApp:
+    """A site's part of a job: answers about rows that it loads.
+
+    Parameters
+    ----------
+    rows : str
+        Where the site finds its subclass of :class:`~skcfl.federation.SiteRows`,
+        "module:Class".
+    """
+
+    def __init__(self, rows):
+        self.rows, self._host = rows, None
+        _publish(type(self), exchange="publish")
+
+    def exchange(self, message):
+        """Answer a message of the server."""
+        if self._host is None:
+            from nvflare.collab import collab
+
+            self._host = SiteHost(found_rows(self.rows)(collab.site_name))
+        return self._host.handle(message)
+
+
+def found_rows(path):
+    """The class at "module:Class".
+
+    Parameters
+    ----------
+    path : str
+        Its place.
+
+    Returns
+    -------
+    cls : type
+        A subclass of SiteRows.
+    """
+    module, _, name = path.partition(":")
+    return check_rows(getattr(importlib.import_module(module), name), path)
+
+
+def check_rows(cls, name):
+    """Return a subclass of SiteRows, or raise a TypeError about what is called `name`."""
+    if not (isinstance(cls, type) and issubclass(cls, SiteRows)):
+        raise TypeError(f"{name} must be a subclass of skcfl.federation.SiteRows, got {cls!r}.")
+    return cls
+
+
+class SiteTransport(WireTransport):
+    """The way to one site of a job, from its server.
+
+    Parameters
+    ----------
+    name : str
+        The site.
+    timeout : float
+        Seconds to wait for an answer.
+    """
+
+    def __init__(self, name, timeout):
+        super().__init__(name)
+        self.timeout = timeout
+
+    def send(self, message):
+        """Send a message, and do not wait; see :meth:`WireTransport.send`."""
+        from nvflare.collab import collab
+
+        site = collab.get_clients([self.name])
+        results = site(blocking=False, timeout=self.timeout).exchange(message)
+
+        def wait():
+            for _, reply in results:
+                return reply
+            raise results.failures[self.name].cause
+
+        return wait
+
+
+def _publish(cls, **roles):
+    """Mark methods for NVFlare, which is imported only where a job runs."""
+    from nvflare.collab import collab
+
+    for name, role in roles.items():
+        method = getattr(cls, name)
+        if not hasattr(method, "__wrapped__"):
+            marked = getattr(collab, role)(method)
+            marked.__wrapped__, marked.__doc__ = method, method.__doc__
+            setattr(cls, name, marked)

@@ -1,0 +1,195 @@
+"""A site of its own: rows that it loads itself, and what it answers a server about them.
+
+Bytes come in and bytes go out, whatever carries them; the server's end is
+:class:`~skcfl.federation.wire.WireTransport`.
+"""
+
+import logging
+import threading
+
+import numpy as np
+from sklearn.utils.validation import _num_samples
+
+from .._groups import check_ids, encode
+from .judging import FoldRows
+from .last_answers import Forgotten
+from .messages import CALLS
+from .policy import SitePolicy
+from .remote import Host
+from .sites import Refused
+from .wire import dumps, is_plain, loads
+
+#: What a server may be told: sums over the rows, and what the table of calls has.
+ASKED = frozenset(
+    {"answer", "class_totals", "correct", "facts", "hello", "losses", "moments"}
+    | {"scores", "squares", "target_sums", "testable"}
+)
+#: What it may have made of the rows, which stays at the site.
+MADE = frozenset(
+    {"__getitem__", "folds", "held_out", "penalised", "rows", "scaled", "scored", "site"}
+    | {"subset", "weighed"}
+)
+
+logger = logging.getLogger(__name__)
+
+
+class SiteRows:
+    """Rows of one site, which loads them itself: to be subclassed by whoever owns them.
+
+    Parameters
+    ----------
+    name : str
+        Name of the site in the federation.
+
+    Attributes
+    ----------
+    policy : SitePolicy or None
+        What the site agrees to; None is everything.
+    trusted : tuple of str
+        Modules of local models and losses of one's own, which the site has too.  Messages that
+        name classes of others are refused.
+    n_jobs : int or None
+        Threads of a computation over clients.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skcfl.federation import SitePolicy, SiteRows
+    >>> class Clinic(SiteRows):
+    ...     policy = SitePolicy(min_rows=20)
+    ...
+    ...     def load(self):
+    ...         X, y = load_diabetes(return_X_y=True)
+    ...         return X, y, None
+    >>> Clinic("north").named()[2][:2]
+    array(['north', 'north'], dtype='<U5')
+    """
+
+    policy = None
+    trusted = ()
+    n_jobs = None
+
+    def __init__(self, name):
+        self.name = name
+
+    def load(self):
+        """The rows.
+
+        Returns
+        -------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,) or None
+            Targets.
+        groups : array-like of shape (n_samples,) or None
+            Id of each row's client; None if the site is one client.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a method load().")
+
+    def named(self):
+        """What :meth:`load` returns, with ids that are the site's: "site/id", or "site".
+
+        Returns
+        -------
+        rows : tuple
+            X, y, groups and, if there are any, weights.
+        """
+        loaded = self.load()
+        if not isinstance(loaded, tuple | list) or len(loaded) not in (3, 4):
+            raise ValueError("load() must return X, y, groups or X, y, groups, sample_weight.")
+        X, y, groups, *weights = loaded
+        n_rows = _num_samples(X)
+        if n_rows == 0:
+            raise ValueError("load() returned no row.")
+        if groups is None:
+            return X, y, np.repeat(self.name, n_rows), *weights
+        ids, codes = encode(check_ids(groups, n_rows, "groups"))
+        named = np.array([f"{self.name}/{value}" for value in ids.tolist()])
+        if len(np.unique(named)) < len(named):
+            raise ValueError("groups must hold ids that differ as text.")
+        return X, y, named[codes], *weights
+
+
+class SiteHost:
+    """What answers a server at a site.
+
+    It does what :data:`ASKED` and :data:`MADE` list and nothing else, reads no classes but those
+    of local models, and sends numbers, text and arrays of them.
+
+    Parameters
+    ----------
+    rows : SiteRows
+        What the site has.
+    """
+
+    def __init__(self, rows):
+        if not isinstance(rows, SiteRows):
+            raise TypeError(f"rows must be SiteRows, got {type(rows).__name__}.")
+        policy = rows.policy
+        if policy is not None and not isinstance(policy, SitePolicy):
+            raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+        self.rows, self._label = rows, f"Site {rows.name!r}"
+        self._host = Host([(0, self._label, self._load)], rows.n_jobs, policy=policy)
+        self._lock = threading.Lock()
+
+    def handle(self, message):
+        """Answer a message.
+
+        Parameters
+        ----------
+        message : bytes
+            As a :class:`~skcfl.federation.wire.WireTransport` sends it.
+
+        Returns
+        -------
+        reply : bytes
+            What was asked, or why there is no answer.  Of what is wrong with the rows the text, of
+            other errors the type: the rest is in the log of the site.
+        """
+        with self._lock:  # one at a time: a server that no longer waits may ask again
+            try:
+                reply = self._answer(loads(message, self.rows.trusted))
+            except Exception as error:
+                reply = "error", error
+        status, value = reply
+        if status == "error":
+            reply = self._failure(value)
+        elif not is_plain(value):
+            reply = "lost", f"what it was asked for is no number: {type(value).__name__}"
+        return dumps(reply)
+
+    def _answer(self, request):
+        _, recipe, _, name, arguments = request
+        wrong = ({step[2] for step in recipe} - MADE) | ({name} - ASKED)
+        if name == "answer" and arguments[0] not in CALLS:
+            wrong = {arguments[0]}
+        if wrong:
+            raise Refused(f"it knows no message {', '.join(sorted(map(repr, wrong)))}")
+        reply = self._host.ask(*request)
+        policy, thing = self.rows.policy, self._host.kept(request[0])
+        few = policy is not None and isinstance(thing, FoldRows)
+        if few and name == "scores" and len(thing.test) < policy.min_rows:
+            raise Refused(f"a fold has less than min_rows={policy.min_rows} rows")
+        return reply
+
+    def _failure(self, error):
+        if isinstance(error, Refused):
+            logger.warning("%s does not answer: %s", self._label, error.args[0])
+            return "refused", str(error)
+        if isinstance(error, Forgotten):
+            return "forgotten", str(error)
+        logger.error("%s does not answer", self._label, exc_info=error)
+        if isinstance(error, ValueError | TypeError) and str(error).startswith(self._label):
+            return "invalid", str(error)
+        return "lost", f"{type(error).__name__}, see its log"
+
+    def _load(self):
+        try:
+            return self.rows.named()
+        except ValueError as error:
+            raise ValueError(f"{self._label}: {error}") from error
+        except Exception as error:
+            kind = type(error).__name__
+            raise ValueError(f"{self._label}: load() raised {kind}, see its log.") from error

@@ -1,0 +1,244 @@
+"""The job for NVFlare, on a stand-in for its Collab API; .ci/simulate_nvflare.py has it all."""
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcfl import FedAvgRegressor, IFCARegressor, LocalModels
+from skcfl.datasets import make_clustered_regression
+from skcfl.exceptions import FederationError
+from skcfl.federation import SiteRows, collab
+from skcfl.federation.collab import FitApp, SiteApp, encoded, found_rows
+from skcfl.federation.nvflare import fit_recipe, load_fitted
+from skcfl.models import LinearModel
+from skcfl.models.losses import make_loss
+
+DATA = make_clustered_regression(6, 2, 3, n_samples=12, random_state=0)
+IDS = np.unique(DATA.groups)
+
+
+class Clinic(SiteRows):
+    def load(self):
+        here = np.isin(DATA.groups, IDS[:2] if self.name == "north" else IDS[2:])
+        return DATA.X[here], DATA.y[here], DATA.groups[here]
+
+
+class Closed(Clinic):
+    def load(self):
+        if self.name == "south":
+            raise OSError("no such table")
+        return super().load()
+
+
+class Failed(Exception):
+    def __init__(self, cause):
+        self.cause = cause
+
+
+class FakeCollab:
+    """What the apps use of `nvflare.collab.collab`."""
+
+    def __init__(self, folder):
+        self.folder, self.sites, self.timeouts = folder, {}, []
+        self.workspace = types.SimpleNamespace(get_run_dir=lambda job: str(folder / job))
+        job = types.SimpleNamespace(get_job_id=lambda: "job")
+        self.fl_ctx, self.site_name = job, None
+
+    def publish(self, method):
+        return self._marked(method, "publish")
+
+    def main(self, method):
+        return self._marked(method, "main")
+
+    @staticmethod
+    def _marked(method, role):
+        def wrapper(*args):
+            return method(*args)
+
+        wrapper.role = role
+        return wrapper
+
+    @property
+    def clients(self):
+        return [types.SimpleNamespace(name=name) for name in self.sites]
+
+    def get_clients(self, names):
+        (name,) = names
+
+        def group(blocking, timeout):
+            assert blocking is False
+            self.timeouts.append(timeout)
+            return types.SimpleNamespace(exchange=lambda message: self.exchange(name, message))
+
+        return group
+
+    def exchange(self, name, message):
+        class Results(list):
+            failures = {}
+
+        results = Results()
+        self.site_name = name
+        try:
+            results.append((name, self.sites[name].exchange(message)))
+        except Exception as error:
+            results.failures = {name: Failed(error)}
+        return results
+
+
+class FakeRecipe:
+    def __init__(self, name, server, client, min_clients):
+        self.name, self.server, self.client, self.min_clients = name, server, client, min_clients
+        self.files, self.packages = [], None
+
+    def add_client_file(self, path):
+        self.files.append(path)
+
+    def finalize(self):
+        return self
+
+    def set_app_packages(self, packages):
+        self.packages = packages
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    (tmp_path / "job").mkdir()
+    module = types.ModuleType("nvflare.collab")
+    module.collab, module.CollabRecipe = FakeCollab(tmp_path), FakeRecipe
+    package = types.ModuleType("nvflare")
+    package.collab = module
+    monkeypatch.setitem(sys.modules, "nvflare", package)
+    monkeypatch.setitem(sys.modules, "nvflare.collab", module)
+    monkeypatch.setitem(sys.modules, "clinic", sys.modules[__name__])
+    for cls, name in ((FitApp, "fit"), (SiteApp, "exchange")):
+        monkeypatch.setattr(cls, name, getattr(cls, name))
+    return module.collab
+
+
+def run(fake, recipe):
+    """What NVFlare does with a recipe: objects of class names and arguments in a configuration."""
+    server = FitApp(**json.loads(json.dumps(vars(recipe.server))))
+    for site in ("north", "south"):
+        fake.sites[site] = SiteApp(rows=recipe.client.rows)
+    server.fit()
+
+
+def report_of(fake):
+    return json.loads((fake.folder / "job" / collab.REPORT).read_text())
+
+
+def test_a_job_leaves_the_fitted_estimator(fake):
+    wanted = IFCARegressor(n_clusters=2, random_state=0)
+    recipe = fit_recipe(wanted, "clinic:Clinic", name="wards", min_sites=2, timeout=7)
+    assert (recipe.name, recipe.min_clients, recipe.files) == ("wards", 2, [])
+    # Of a package beside the job parts would shadow the whole that is installed.
+    assert recipe.packages == ["skcfl"]
+    assert recipe.server.description == repr(wanted)
+    assert FitApp.fit.role == "main" and SiteApp.exchange.role == "publish"
+    run(fake, recipe)
+    found = load_fitted(fake.folder)
+    names = [("north/" if name in IDS[:2] else "south/") + name for name in DATA.groups]
+    wanted.fit(DATA.X, DATA.y, groups=names)
+    assert found.groups_.tolist() == wanted.groups_.tolist()
+    assert_allclose(found.params_, wanted.params_, rtol=1e-10)
+    assert_allclose(found.predict(DATA.X, groups=names), wanted.predict(DATA.X, groups=names))
+    report = report_of(fake)
+    assert report["sites"] == ["north", "south"] and report["clients"] == 6
+    assert report["missing_clients"] == report["failures"] == []
+    assert report["calls"] == wanted.calls_ and report["messages"] >= 2 * wanted.calls_
+    assert set(fake.timeouts) == {7.0}
+    # No row and no target is in the file, nor anything that could ask for them.
+    data = (fake.folder / "job" / collab.FITTED).read_bytes()
+    assert b"skcfl.federation.remote" not in data and b"skcfl.federation.wire" not in data
+    for number in (DATA.X[0, 0], DATA.y[0], DATA.X[-1, -1]):
+        assert np.float64(number).tobytes() not in data
+
+
+def test_a_class_travels_with_the_job(fake):
+    recipe = fit_recipe(FedAvgRegressor(), Clinic)
+    assert recipe.client.rows == f"{__name__}:Clinic"
+    assert [Path(file).name for file in recipe.files] == ["test_nvflare.py"]
+
+
+def test_a_job_that_fails_says_why(fake):
+    run(fake, fit_recipe(FedAvgRegressor(), "clinic:Clinic"))
+    with pytest.raises(ValueError, match="Site 'south': load"):
+        run(fake, fit_recipe(FedAvgRegressor(), "clinic:Closed"))
+    # What an earlier job has left is gone.
+    with pytest.raises(FederationError, match=r"Site 'south': load\(\) raised OSError, see"):
+        load_fitted(fake.folder)
+
+
+def test_a_site_that_never_answers(fake):
+    recipe = fit_recipe(FedAvgRegressor(), "clinic:Missing")
+    with (
+        pytest.warns(UserWarning, match="AttributeError: .*'Missing'"),
+        pytest.raises(FederationError, match="2 of 2 places do not answer"),
+    ):
+        run(fake, recipe)
+    with pytest.raises(FederationError, match="(?s)2 of 2 places.*No answer of site 'south'"):
+        load_fitted(fake.folder)
+    assert len(report_of(fake)["failures"]) == 2
+
+
+def test_results_that_are_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="skcfl_fitted.pickle"):
+        load_fitted(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no result"):
+        load_fitted(None)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"timeout": 0}, ValueError, "timeout must be a positive number of seconds, got 0"),
+        ({"timeout": float("nan")}, ValueError, "timeout"),
+        ({"min_clients": 0}, ValueError, "min_clients must be an integer of at least 1, got 0"),
+        ({"min_sites": 0}, ValueError, "min_sites must be an integer of at least 1, got 0"),
+        ({"retries": -1}, ValueError, "retries must be"),
+        ({"rows": "clinic"}, ValueError, "rows must be 'module:Class' or a class, got 'clinic'"),
+        ({"rows": 3}, ValueError, "rows must be"),
+        ({"rows": dict}, TypeError, "rows must be a subclass of .*SiteRows, got <class 'dict'>"),
+        ({"estimator": LinearModel}, TypeError, "estimator must be one of skcfl, .*got a class"),
+        ({"estimator": LinearModel()}, TypeError, "estimator must be .*got LinearModel"),
+    ],
+)
+def test_bad_arguments(fake, arguments, error, message):
+    arguments = {"estimator": FedAvgRegressor(), "rows": "clinic:Clinic", **arguments}
+    with pytest.raises(error, match=message):
+        fit_recipe(**arguments)
+
+
+class Own(type(make_loss("squared_error"))):
+    """A loss that skcfl does not have."""
+
+
+def test_estimators_of_what_one_has_oneself(fake):
+    model = LocalModels(LinearModel(Own()))
+    with pytest.raises(ValueError, match=r"estimator cannot be sent: .*Own.*trusted="):
+        fit_recipe(model, "clinic:Clinic")
+    assert fit_recipe(model, "clinic:Clinic", trusted=__name__).server.trusted == [__name__]
+
+
+def test_estimators_are_text_without_long_words():
+    """NVFlare takes words of 20 letters without order for secrets, and warns."""
+    text = encoded(FedAvgRegressor())
+    assert max(map(len, text.split())) < 20
+
+
+def test_found_rows():
+    assert found_rows(f"{__name__}:Clinic") is Clinic or __name__ not in sys.modules
+    with pytest.raises(TypeError, match="json:loads must be a subclass"):
+        found_rows("json:loads")
+
+
+def test_without_nvflare(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvflare", None)
+    monkeypatch.setitem(sys.modules, "nvflare.collab", None)
+    with pytest.raises(ImportError, match=r"python -m pip install 'skcfl\[nvflare\]'"):
+        fit_recipe(FedAvgRegressor(), "clinic:Clinic")

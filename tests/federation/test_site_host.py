@@ -1,0 +1,500 @@
+"""Sites that load their own rows, behind a wire of bytes: what they answer, and what not."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import skcfl
+from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import FederationError
+from skcfl.federation import InProcessFederation, SitePolicy, SiteRows
+from skcfl.federation.host import SiteHost
+from skcfl.federation.messages import CALLS
+from skcfl.federation.pool import ClientPool
+from skcfl.federation.remote import RemoteFederation, RemoteRows
+from skcfl.federation.rows import Rows
+from skcfl.federation.wire import WireTransport, dumps, is_plain, loads
+from skcfl.models import Autoencoder, LinearModel
+from skcfl.models.losses import make_loss
+from skcfl.testing import check_pool
+
+REGRESSION = make_clustered_regression(6, 2, 3, n_samples=12, random_state=0)
+CLASSES = make_clustered_classification(6, 2, 3, n_samples=14, random_state=0)
+IDS = np.unique(REGRESSION.groups)
+SITES = {"north": IDS[:2], "south": IDS[2:]}
+
+
+class Table(SiteRows):
+    """Rows of some clients of a data set, changed by a test."""
+
+    def __init__(self, name, data=REGRESSION, change=None, policy=None):
+        super().__init__(name)
+        here = np.isin(data.groups, SITES[name])
+        self.rows = data.X[here], data.y[here], data.groups[here]
+        self.change, self.policy = change, policy
+
+    def load(self):
+        return self.rows if self.change is None else self.change(*self.rows)
+
+
+class Wire(WireTransport):
+    """What NVFlare is in the tests: bytes there and back, to a site that may fail."""
+
+    def __init__(self, rows, fails=lambda number: None):
+        super().__init__(rows.name)
+        self.host, self.fails, self.sent = SiteHost(rows), fails, []
+
+    def send(self, message):
+        assert isinstance(message, bytes)
+        self.sent.append(message)
+        number = len(self.sent)
+
+        def wait():
+            failure = self.fails(number)
+            if failure is not None:
+                raise failure
+            reply = self.host.handle(message)
+            assert isinstance(reply, bytes)
+            return reply
+
+        return wait
+
+
+def named(data=REGRESSION):
+    """The data as the server knows its clients."""
+    site = np.where(np.isin(data.groups, SITES["north"]), "north/", "south/")
+    return np.char.add(site, data.groups)
+
+
+def wires(data=REGRESSION, **south):
+    return [Wire(Table("north", data)), Wire(Table("south", data, **south))]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "name, parameters",
+    [
+        ("IFCARegressor", {"n_clusters": 2}),
+        ("CLoVEClassifier", {"n_clusters": 2}),
+        ("FedAvgClassifier", {"class_weight": "balanced"}),
+        ("LocalModelsRegressor", {"loss": "huber"}),
+        ("GTVRegressor", {"lam": 0.1}),
+        ("FPFCRegressor", {"lam": 0.5}),
+        ("ConvexClusteredFLClassifier", {"lam": 0.05, "graph": "complete"}),
+        ("GTVRegressorCV", {"lams": [0.1], "cv": 2, "graph": "complete", "alpha": 0.01}),
+        ("PartialPoolingRegressor", {"n_clusters": 1}),
+        ("FedAvgRegressor", {"loss": "quantile"}),
+        ("IFCAClassifier", {"n_clusters": 2, "hidden_layer_sizes": (3,), "batch_size": 5}),
+    ],
+)
+def test_fits_over_a_wire_are_those_of_one_process(name, parameters):
+    data = CLASSES if "Classifier" in name else REGRESSION
+    known = getattr(skcfl, name)().get_params()
+    given = {key: v for key, v in {"random_state": 0, "max_iter": 15}.items() if key in known}
+    model = getattr(skcfl, name)(**given, **parameters)
+    wanted = model.fit(data.X, data.y, groups=named(data))
+    params, objective, booked = wanted.params_, wanted.objective_, wanted.calls_
+    labels, ids = wanted.labels_, wanted.groups_
+    found = model.fit_federation(RemoteFederation(wires(data)))
+    assert_array_equal(found.groups_, ids)
+    assert_array_equal(found.labels_, labels)
+    tolerance = 2e-3 if params.dtype == np.float32 else 1e-10
+    scale = np.abs(params).max()
+    np.testing.assert_allclose(found.params_, params, rtol=tolerance, atol=tolerance * scale)
+    np.testing.assert_allclose(found.objective_, objective, rtol=tolerance)
+    assert found.calls_ == booked
+    # Whatever is left of the fit has nothing of the federation in it.
+    pickled = pickle.dumps(found)
+    assert b"federation.remote" not in pickled and b"federation.wire" not in pickled
+
+
+def test_every_call_goes_over_a_wire():
+    class Given(SiteRows):
+        def __init__(self, rows):
+            super().__init__("site")
+            self.given = rows
+
+        def load(self):
+            return self.given
+
+    def make_pool(model, X, y, codes, n_clients, sample_weight):
+        ids = np.array([f"{k:02d}" for k in range(n_clients)])
+        host = SiteHost(Given((X, y, ids[codes], sample_weight)))
+        wire = Wire.__new__(Wire)
+        WireTransport.__init__(wire, "site")
+        wire.host, wire.fails, wire.sent = host, lambda number: None, []
+        root = RemoteFederation([wire])._roots[0]
+        rows = RemoteRows(np.arange(n_clients), root.line, root, "rows")
+        # A site that owns clients without rows is made by hand.
+        host._host._kept[rows.key] = Rows(X, y, codes, sample_weight, rows.places)
+        return ClientPool(rows.site(model), model)
+
+    check_pool(make_pool)
+
+
+def test_clients_have_the_name_of_their_site():
+    class Alone(Table):
+        def load(self):
+            return *self.rows[:2], None, np.ones(len(self.rows[1]))
+
+    model = LocalModelsRegressor().fit_federation(
+        RemoteFederation([Wire(Alone("north")), Wire(Table("south"))])
+    )
+    assert model.groups_.tolist() == ["north", *(f"south/{name}" for name in IDS[2:])]
+    # The same name at two sites is two clients.
+    double = [Wire(Table(name, change=lambda X, y, g: (X, y, ["a"] * len(y)))) for name in SITES]
+    model = LocalModelsRegressor().fit_federation(RemoteFederation(double))
+    assert model.groups_.tolist() == ["north/a", "south/a"]
+
+
+def test_a_site_is_sent_its_own_clients_only():
+    """Of what has an entry a client a site gets its clients' entries, and no other's id."""
+    seen = {}
+
+    class Spy(Wire):
+        def send(self, message):
+            key, recipe, _, name, arguments = loads(message)
+            for step in recipe:
+                if step[2] == "rows":
+                    seen.setdefault("places", {})[self.name] = len(step[3][0])
+            if name == "answer":
+                call, sent = arguments
+                for argument, shape in CALLS[call].down.items():
+                    if shape.startswith("n") and sent[argument] is not None:
+                        seen.setdefault(self.name, set()).add(len(sent[argument]))
+            return super().send(message)
+
+    spies = [Spy(Table(name)) for name in SITES]
+    LocalModelsRegressor().fit_federation(RemoteFederation(spies))
+    assert seen == {"places": {"north": 2, "south": 4}, "north": {2}, "south": {4}}
+    assert not any(b"south" in message for message in spies[0].sent)
+    assert not any(b"north" in message for message in spies[1].sent)
+
+
+# --------------------------------------------------------------------------- failures
+
+
+def test_a_site_that_fails_is_missing():
+    """South goes away in the middle: rounds go on, and its clients are named."""
+    fails = {"fails": lambda number: TimeoutError("no answer in 60 s") if number > 12 else None}
+    both = [Wire(Table("north")), Wire(Table("south"), **fails)]
+    model = IFCARegressor(n_clusters=2, random_state=0)
+    with pytest.warns(UserWarning, match="No answer of site 'south': TimeoutError: no answer"):
+        model.fit_federation(RemoteFederation(both))
+    assert model.missing_clients_.tolist() == [f"south/{name}" for name in IDS[2:]]
+    assert both[1].failures == ["site 'south': TimeoutError: no answer in 60 s"]
+    assert np.isfinite(model.params_).all()
+
+
+def test_a_site_that_fails_once_is_asked_again():
+    wanted = FedAvgRegressor().fit(REGRESSION.X, REGRESSION.y, groups=named()).params_
+    fails = {"fails": lambda number: OSError("line is down") if number == 6 else None}
+    both = [Wire(Table("north")), Wire(Table("south"), **fails)]
+    model = FedAvgRegressor()
+    with pytest.warns(UserWarning, match="line is down"):
+        model.fit_federation(RemoteFederation(both, retries=1))
+    assert model.missing_clients_.size == 0
+    np.testing.assert_allclose(model.params_, wanted, rtol=1e-10)
+
+
+def test_below_min_clients_the_fit_ends():
+    fails = {"fails": lambda number: ConnectionError("gone") if number > 4 else None}
+    both = [Wire(Table("north")), Wire(Table("south"), **fails)]
+    model = FedAvgRegressor()
+    with (
+        pytest.warns(UserWarning, match="gone"),
+        pytest.raises(FederationError, match="2 of 6 clients answer, and min_clients=3: 'south/"),
+    ):
+        model.fit_federation(RemoteFederation(both, min_clients=3))
+    assert not hasattr(model, "params_")
+
+
+def test_a_site_that_does_not_say_hello_ends_the_fit():
+    both = [Wire(Table("north")), Wire(Table("south"), lambda number: TimeoutError("60 s"))]
+    with (
+        pytest.warns(UserWarning, match="60 s"),
+        pytest.raises(FederationError, match="site 'south': TimeoutError: 60 s"),
+    ):
+        FedAvgRegressor().fit_federation(RemoteFederation(both))
+
+
+def test_what_goes_wrong_at_a_site_stays_there(caplog):
+    """A server is told the type of an error, and the site's log has the rest."""
+    both = wires()
+    host = both[1].host._host
+
+    def ask(key, recipe, dropped, name, arguments):
+        if name == "answer":
+            return "error", KeyError("secret of a patient")
+        return type(host).ask(host, key, recipe, dropped, name, arguments)
+
+    host.ask = ask
+    with pytest.warns(UserWarning, match="No answer of site 'south': KeyError, see its log"):
+        model = FedAvgRegressor().fit_federation(RemoteFederation(both))
+    assert model.missing_clients_.size == 4
+    assert "secret" not in str(both[1].failures) and "secret" in caplog.text
+
+
+# --------------------------------------------------------------------- bad input
+
+
+def other_columns(X, y, g):
+    return X[:, :2], y, g
+
+
+def other_dtype(X, y, g):
+    return X.astype(np.float32), y, g
+
+
+def no_rows(X, y, g):
+    return X[:0], y[:0], g[:0]
+
+
+def text(X, y, g):
+    return X, np.repeat("high", len(y)), g
+
+
+def short(X, y, g):
+    return X, y[1:], g
+
+
+def nameless(X, y, g):
+    return X, y, np.where(np.arange(len(y)) == 3, None, g)
+
+
+def holes(X, y, g):
+    return np.where(X > 1, np.nan, X), y, g
+
+
+def pair(X, y, g):
+    return X, y
+
+
+def alike(X, y, g):
+    ids = np.empty(len(y), dtype=object)
+    ids[:] = [(Same(k % 2),) for k in range(len(y))]
+    return X, y, ids
+
+
+class Same:
+    """Two ids that read alike."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def __eq__(self, other):
+        return self.k == other.k
+
+    def __hash__(self):
+        return hash(self.k)
+
+    def __repr__(self):
+        return "same"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (other_columns, "site 'north' have 3, those of site 'south' 2|'South'.*2"),
+        (other_dtype, "float64.*'south' float32"),
+        (no_rows, "Site 'south': load.* returned no row"),
+        (text, "Site 'south': could not convert string to float"),
+        (short, "Site 'south': y must have one entry a row, 48, got 47"),
+        (nameless, "Site 'south': groups must name a client in every row"),
+        (holes, "Site 'south': Input X contains NaN"),
+        (pair, "Site 'south': load.* must return X, y, groups"),
+        (alike, "Site 'south': groups must hold ids that differ as text"),
+    ],
+)
+def test_bad_rows_name_their_site_before_anything_is_fitted(change, message):
+    both = wires(change=change)
+    model = FedAvgRegressor()
+    with pytest.raises(ValueError, match=f"(?is){message}"):
+        model.fit_federation(RemoteFederation(both))
+    assert not hasattr(model, "params_")
+    calls = [loads(sent)[3] for wire in both for sent in wire.sent]
+    assert "answer" not in calls
+
+
+def test_targets_that_do_not_suit_the_loss():
+    with pytest.raises(ValueError, match="Site 'north': y must be non-negative"):
+        FedAvgRegressor(loss="poisson").fit_federation(RemoteFederation(wires()))
+
+
+def test_load_that_raises():
+    def broken(*rows):
+        raise KeyError("/data/patients of ward 7")
+
+    with pytest.raises(ValueError, match=r"Site 'south': load\(\) raised KeyError, see") as error:
+        FedAvgRegressor().fit_federation(RemoteFederation(wires(change=broken)))
+    assert "ward 7" not in str(error.value)
+
+
+def test_what_a_site_is():
+    with pytest.raises(NotImplementedError, match="SiteRows must have a method load"):
+        SiteRows("a").load()
+    with pytest.raises(TypeError, match="rows must be SiteRows, got int"):
+        SiteHost(3)
+    rows = Table("north")
+    rows.policy = {"min_rows": 3}
+    with pytest.raises(TypeError, match="policy must be a SitePolicy or None, got dict"):
+        SiteHost(rows)
+
+
+# ------------------------------------------------------------------- what is not answered
+
+
+def asked(host, *request):
+    return loads(host.handle(dumps(request)))
+
+
+def test_a_host_answers_nothing_else():
+    host = SiteHost(Table("north"))
+    ask = (0, [], [], "hello", ("regressor",))
+    status, [(_, name, hello)] = asked(host, *ask)
+    assert (status, name, len(hello.ids)) == ("done", "Site 'north'", 2)
+    model = LinearModel().bind(3)
+    rows = (1, 0, "rows", (np.arange(2), model, np.dtype(float), None))
+    assert asked(host, 1, [rows], [], "class_totals", (2,))[0] == "lost"  # targets are no classes
+    for request in (
+        (0, [], [], "rows", rows[3]),
+        (1, [rows], [], "take", (np.arange(2),)),
+        (1, [rows], [], "outputs", ("predict",)),
+        (1, [rows], [], "deal", (2, 0, False)),
+        (1, [rows], [], "__getattribute__", ("X",)),
+        (2, [rows, (2, 1, "take", (np.arange(2),))], [], "facts", ()),
+        (2, [rows, (2, 1, "__reduce__", ())], [], "facts", ()),
+        (2, [rows, (2, 1, "site", (model,))], [], "answer", ("rows", {})),
+        (2, [rows, (2, 1, "site", (model,))], [], "answer", ("subset", {"clients": [0]})),
+    ):
+        status, value = asked(host, *request)
+        assert status == "refused", request
+        assert "it knows no message" in value
+    assert asked(host, 2, [rows, (2, 1, "site", (model,))], [], "facts", ())[0] == "done"
+
+
+class Harm:
+    def __reduce__(self):
+        return os.mkdir, ("harm",)
+
+
+def test_messages_make_nothing_but_local_models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pickle.UnpicklingError, match="mkdir, which is not trusted here"):
+        loads(dumps({"a": Harm()}))
+    host = SiteHost(Table("north"))
+    status, value = loads(host.handle(dumps(Harm())))
+    assert (status, value) == ("lost", "UnpicklingError, see its log")
+    assert not (tmp_path / "harm").exists()
+    for thing in (np.load, make_loss, np.random.RandomState(0), Rows):
+        with pytest.raises(pickle.UnpicklingError):
+            loads(dumps(thing))
+    # Names that a module of models has imported, and what hangs on its classes.
+    for module, name in (
+        (b"skcfl.models._linear", b"np"),
+        (b"skcfl.models._linear", b"LinearModel.bind"),
+        (b"skcfl.models.losses", b"make_loss"),
+    ):
+        with pytest.raises(pickle.UnpicklingError):
+            loads(b"\x80\x02c" + module + b"\n" + name + b"\n.")
+
+
+@pytest.mark.parametrize("model", [LinearModel("huber"), Autoencoder(hidden_layer_sizes=(2,))])
+def test_local_models_travel(model):
+    bound = model.bind(4)
+    found = loads(dumps(bound))
+    assert type(found) is type(bound) and found.n_params == bound.n_params
+    values = np.arange(6.0).reshape(2, 3), np.float32(2), np.array(["a", "bc"]), np.dtype("f4")
+    for value, wanted in zip(loads(dumps(values)), values, strict=True):
+        assert_array_equal(value, wanted)
+    ids = np.array(["a", 3], dtype=object)
+    assert loads(dumps(ids)).tolist() == ["a", 3]
+
+
+def test_a_loss_of_ones_own_needs_trust():
+    class Own(Table):
+        trusted = ("test_loss_of_a_site",)
+
+    import sys
+    import types
+
+    base = type(make_loss("squared_error"))
+    module = types.ModuleType("test_loss_of_a_site")
+    module.Double = type("Double", (base,), {"__module__": module.__name__})
+    sys.modules[module.__name__] = module
+    try:
+        model = LocalModels(LinearModel(module.Double()))
+        found = model.fit_federation(RemoteFederation([Wire(Own("north")), Wire(Own("south"))]))
+        assert found.params_.shape == (6, 4)
+        with (
+            pytest.warns(UserWarning, match="UnpicklingError, see its log"),
+            pytest.raises(FederationError, match="places do not answer"),
+        ):
+            model.fit_federation(RemoteFederation(wires()))
+    finally:
+        del sys.modules[module.__name__]
+
+
+def test_only_numbers_leave():
+    assert is_plain({"a": (np.ones(2), None, 1.5, "b")})
+    assert not is_plain(Rows(np.ones((2, 1)), None, np.zeros(2, int), None, [0]))
+    assert not is_plain([SitePolicy()])
+    objects = np.empty(1, dtype=object)
+    objects[0] = SitePolicy()
+    assert not is_plain(objects)
+
+
+# ----------------------------------------------------------------------------- policies
+
+
+def test_a_refusal_ends_a_sites_part():
+    both = wires(policy=SitePolicy(calls=set(CALLS) - {"hessians"}))
+    with pytest.warns(UserWarning, match="site 'south': it does not answer hessians"):
+        model = FedAvgRegressor(alpha=0.01).fit_federation(RemoteFederation(both))
+    assert model.missing_clients_.tolist() == [f"south/{name}" for name in IDS[2:]]
+    # A method that needs none gets its answers, from the same site.
+    model = LocalModelsRegressor(alpha=0.01).fit_federation(RemoteFederation(both))
+    assert model.missing_clients_.size == 0
+
+
+def test_a_refusal_is_quoted_where_too_few_are_left():
+    both = wires(policy=SitePolicy(max_calls=2))
+    with (
+        pytest.warns(UserWarning, match="it has answered max_calls=2 calls"),
+        pytest.raises(FederationError, match="2 of 6 clients answer, and min_clients=6"),
+    ):
+        FedAvgRegressor().fit_federation(RemoteFederation(both, min_clients=6))
+
+
+def test_no_client_with_enough_rows():
+    both = wires(policy=SitePolicy(min_rows=13))
+    with (
+        pytest.warns(UserWarning, match="no client has min_rows=13 rows"),
+        pytest.raises(FederationError, match="site 'south': no client has min_rows=13 rows"),
+    ):
+        FedAvgRegressor().fit_federation(RemoteFederation(both))
+
+
+def test_scores_of_few_rows_stay():
+    """Of 40 rows 30 train, which are enough, and ten are held out, which are not."""
+    X = np.random.RandomState(0).normal(size=(40, 3))
+    model = skcfl.GTVRegressorCV(lams=[0.1], cv=4, graph="complete", alpha=0.01)
+    both = [
+        Wire(Table(name, change=lambda *rows: (X, X[:, 0], None), policy=policy))
+        for name, policy in (("north", SitePolicy(min_rows=20)), ("south", None))
+    ]
+    with pytest.warns(UserWarning) as told:
+        model.fit_federation(RemoteFederation(both))
+    assert {str(one.message) for one in told} == {
+        "No answer of site 'north': a fold has less than min_rows=20 rows"
+    }
+    assert model.missing_clients_.size == 0
+
+
+def test_in_process_policy_must_be_one():
+    with pytest.raises(TypeError, match="policy must be a SitePolicy or None, got int"):
+        InProcessFederation(REGRESSION.X, REGRESSION.y, REGRESSION.groups, policy=3)
