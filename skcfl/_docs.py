@@ -175,6 +175,22 @@ PARAMETERS = {
         the sum of their sample weights), so that a cluster's model is the one fitted on its
         pooled rows. "uniform" counts each client once, as the papers do, and protects small
         clients from large ones.""",
+    "aggregation": """\
+        {"mean", "median", "trimmed_mean", "geometric_median", "krum", "centered_clipping"} or \
+object
+        What the server makes of the messages of a cluster's clients, weighted by ``weights``. The
+        mean is right where all are honest, and carried anywhere by a single false client. The
+        geometric median bears false clients of up to half of a cluster's weight and costs hardly
+        anything without them: the one to begin with. "median" and "trimmed_mean" work on each
+        coordinate by itself, "krum" takes the message of one client, "centered_clipping" shortens
+        what is far from the middle. With all of these, polishing leaves out clients whose messages
+        are far from their cluster's (``suspicion_``), and with ``standardize=True`` features are
+        scaled by medians over the clients. An object has a method ``aggregate(messages,
+        weights)`` that returns one vector (p,) of some (m, p).""",
+    "trim": """\
+        float
+        Share of a cluster's weight, less than 1/2, that ``aggregation="trimmed_mean"`` leaves out
+        at either end of each coordinate, and of its clients that "krum" takes to be false.""",
     "empty_cluster": """\
         {"reseed", "keep"}
         What happens to a cluster no client chose in a round. "reseed" restarts it from the

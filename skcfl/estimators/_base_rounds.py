@@ -6,12 +6,13 @@ from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
 from .._groups import check_ids, encode
 from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
+from ..rounds.aggregation import AGGREGATORS, make_aggregator
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options, alternate
 from ..rounds.number import find_n_clusters
@@ -31,6 +32,8 @@ ROUND_CONSTRAINTS = {
     "batch_size": [Count(1, MOST_STEPS), None],
     "participation": [Interval(Real, 0, 1, closed="right")],
     "weights": [StrOptions({"n_samples", "uniform"})],
+    "aggregation": [StrOptions(set(AGGREGATORS)), HasMethods("aggregate")],
+    "trim": [Interval(Real, 0, 0.5, closed="left")],
     "tol": [Interval(Real, 0, None, closed="left")],
     "polish": ["boolean", StrOptions({"auto"})],
 }
@@ -45,6 +48,14 @@ CHOICE_CONSTRAINTS = {
     "true_labels": [dict, "array-like", None],
     "keep_rounds": ["boolean"],
 }
+
+
+SUSPICION = """\
+    ndarray of shape (n_clients,)
+    Under an ``aggregation`` other than "mean": how far each client's gradient lies from what its
+    cluster agrees on, or its loss above the others', as a part of the most that is expected of an
+    honest client. Who is beyond 1 was set aside, infinity is who did not answer; see
+    :class:`~skcfl.inspection.SuspicionDisplay`."""
 
 
 class AlternatingClustering(BaseFederated):
@@ -63,6 +74,7 @@ class AlternatingClustering(BaseFederated):
             "standard_error" against the best number before, "accepted", "floats_up" and
             "floats_down". ``history_`` then has the rounds of all fits, with the number tried in
             "searched" (0: the final fit).""",
+        "suspicion_": SUSPICION,
         "round_params_": """\
             ndarray of shape (n_rounds, n_clusters, n_params)
             Cluster models after each round, with ``keep_rounds=True``. Clusters have the numbers
@@ -142,8 +154,9 @@ class AlternatingClustering(BaseFederated):
         candidates = Candidates(part) if candidates is None else candidates
 
         def draw(restart):
+            more = {} if options.aggregator is None or self.init != "loss++" else {"robust": True}
             return self._starts[self.init](
-                part, n_clusters, pool.random_state, restart, candidates
+                part, n_clusters, pool.random_state, restart, candidates, **more
             )
 
         drawn = (partial(draw, restart) for restart in range(n_init))
@@ -256,6 +269,13 @@ def automatic_step(step_size, optimizer, pool):
     return None
 
 
+def robust_aggregator(estimator):
+    """What takes the place of the weighted mean of a cluster's clients; None is the mean."""
+    if not hasattr(estimator, "aggregation"):
+        return None
+    return make_aggregator(estimator.aggregation, estimator.trim)
+
+
 def make_options(estimator, pool, shared=None):
     """Options of the server loop from an estimator's parameters, none of them automatic.
 
@@ -318,5 +338,6 @@ def make_options(estimator, pool, shared=None):
         polish=bool(polish),
         verbose=estimator.verbose,
         shared=shared,
+        aggregator=robust_aggregator(estimator),
         **more,
     )

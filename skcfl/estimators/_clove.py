@@ -100,6 +100,8 @@ class CLoVE(GenericMixin, _CLoVE):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         embedding="log",
         clusterer=None,
         matching="loss",
@@ -128,6 +130,8 @@ class CLoVE(GenericMixin, _CLoVE):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.embedding = embedding
         self.clusterer = clusterer
         self.matching = matching

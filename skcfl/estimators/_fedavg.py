@@ -5,7 +5,7 @@ import numpy as np
 from .._docs import document
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
-from ._base_rounds import ROUND_CONSTRAINTS, make_options
+from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -14,6 +14,7 @@ __all__ = ["FedAvg", "FedAvgClassifier", "FedAvgRegressor"]
 
 class _FedAvg(BaseFederated):
     _parameter_constraints = ROUND_CONSTRAINTS
+    _doc_attributes = {"suspicion_": SUSPICION}
 
     def _solve(self, pool):
         options = make_options(self, pool)
@@ -70,6 +71,8 @@ class FedAvg(GenericMixin, _FedAvg):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         tol=1e-4,
         polish="auto",
         group_col=None,
@@ -87,6 +90,8 @@ class FedAvg(GenericMixin, _FedAvg):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.tol = tol
         self.polish = polish
         self.group_col = group_col

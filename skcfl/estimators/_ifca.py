@@ -83,6 +83,8 @@ class IFCA(GenericMixin, _IFCA):
         participation=1.0,
         division="cluster",
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         init="loss++",
         n_init="auto",
         first_assignment="loss",
@@ -111,6 +113,8 @@ class IFCA(GenericMixin, _IFCA):
         self.participation = participation
         self.division = division
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.init = init
         self.n_init = n_init
         self.first_assignment = first_assignment

@@ -39,9 +39,14 @@ from .polish import polish
 from .record import RoundRecord
 from .safeguards import FrozenClients, HalvedSteps, Reseeding
 from .stop import StopRule
+from .suspicion import Suspects, capped_mean
 from .update import Average, GradientStep, ModelAverage, StepSizes, client_curvatures
 
 __all__ = ["Options", "alternate"]
+
+# Under a robust aggregation rounds go on for so many times longer before they are polished: who
+# is false is judged at the models where they end.
+ROBUST_SETTLED = 4
 
 
 @dataclass
@@ -70,6 +75,8 @@ class Options:
     first_assignment: str = "loss"
     # Mask of the parameters that all clusters have in common.
     shared: np.ndarray | None = None
+    # What takes the place of the weighted mean of a cluster, where clients may be false.
+    aggregator: object = None
     # True clusters, for study: the history then has the adjusted Rand index.
     truth: np.ndarray | None = None
     # Whether to keep the models and labels of every round, for study.
@@ -125,18 +132,22 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, firs
             guards.append(Reseeding(update, update.average.shared))
         if options.stable_rounds is not None:
             guards.append(FrozenClients(options.stable_rounds, rule, draw.everyone))
-    stop = StopRule(options.tol, options.window, options.settled if options.polish else None)
+    settled = options.settled * (1 if options.aggregator is None else ROBUST_SETTLED)
+    stop = StopRule(options.tol, options.window, settled if options.polish else None)
     record = RoundRecord(pool.ledger, rule, options.truth, options.keep_rounds, options.verbose)
     state = run_rounds(state, draw, rule, update, record, stop, options.max_iter, guards)
     shortfall = "" if options.polish or stop(state) else _shortfall(state, options)
     state.labels = choose_all(rule, draw.everyone, state)
+    suspects = None
+    if options.aggregator is not None:
+        suspects = Suspects(options.aggregator, weights)
     if options.polish:
-        shortfall = polish(
-            pool, state, draw.everyone, rule.last(state), record, set() if seen is None else seen
-        )
+        seen = set() if seen is None else seen
+        last = rule.last(state)
+        shortfall = polish(pool, state, draw.everyone, last, record, seen, suspects)
         if shortfall is None:
             return None
-    return _result(pool, state, weights, record, shortfall)
+    return _result(pool, state, weights, record, shortfall, suspects)
 
 
 def _choice(options, rng, labels, rule):
@@ -163,14 +174,14 @@ def _update(options, everyone, K):
     """What becomes of the models, and the safeguards of automatic steps."""
     pool, weights, division = everyone.pool, everyone.weights, options.division
     shared = options.shared if options.shared is not None and options.shared.any() else None
-    average = Average(division, shared)
+    average, robust = Average(division, shared, options.aggregator), options.aggregator is not None
     local = options.averaging == "model"
     if options.step_size is not None:
         rates = StepSizes(K, float(options.step_size))
     elif local:
         rates = StepSizes(K, lipschitz=client_curvatures(pool))
     else:
-        rates = StepSizes.from_curvature(pool, K, weights, division)
+        rates = StepSizes.from_curvature(pool, K, weights, division, robust)
     # With the division by all clients steps are unstable on purpose, see `from_curvature`.
     automatic = options.step_size is None and (local or division != "all")
     if not local and options.batch_size is None:
@@ -197,13 +208,17 @@ def _shortfall(state, options):
     )
 
 
-def _result(pool, state, weights, record, shortfall):
+def _result(pool, state, weights, record, shortfall, suspects=None):
     """Clusters, their models, and what the rounds came to."""
     theta, labels = state.theta, state.labels
     values = pool.objectives(theta[labels])
     losses = values - pool.penalties(theta)[labels]
     here = slice(None) if pool.answered is None else pool.answered
-    history = record.history.arrays()
+    history, extra = record.history.arrays(), {}
+    loss = weighted_mean(losses[here], weights[here])
+    if suspects is not None:
+        extra["suspicion"] = suspects.of(pool, state)
+        loss = capped_mean(losses[here], weights[here])
     return Result(
         cluster_params=theta,
         labels=labels,
@@ -212,5 +227,5 @@ def _result(pool, state, weights, record, shortfall):
         history=history,
         converged=not shortfall,
         shortfall=shortfall,
-        extra={"loss": weighted_mean(losses[here], weights[here]), **record.rounds()},
+        extra={"loss": loss, **extra, **record.rounds()},
     )

@@ -68,7 +68,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     return out, bool(converged.all()), float((decrement / scale).max())
 
 
-def polish(pool, state, everyone, rule, record, seen):
+def polish(pool, state, everyone, rule, record, seen, judge=None):
     """Newton on every cluster's pooled problem, choose again, until the partition repeats.
 
     Parameters
@@ -85,6 +85,9 @@ def polish(pool, state, everyone, rule, record, seen):
         The history.
     seen : set
         Partitions that earlier starts have polished; those of this run are added.
+    judge : Suspects, default=None
+        Who is false under a robust aggregation: they are left out, and found anew with the models
+        that are polished without them.
 
     Returns
     -------
@@ -96,23 +99,27 @@ def polish(pool, state, everyone, rule, record, seen):
     train, weights, n = everyone.pool, everyone.weights, pool.n_clients
     state.theta = state.theta.astype(float)
     mine = {}
+    counted = weights
     for _ in range(MAX_POLISH):
+        if judge is not None:
+            counted = np.where(judge(train, state), 0.0, weights)
         labels, n_clusters = state.labels, np.unique(state.labels).size
         state.theta, solved, decrement = solve_pooled(
             train,
             labels,
             state.theta,
-            weights,
+            counted,
             record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
         )
         seen.add(partition_key(labels))
-        objective = weighted_mean(train.objectives(state.theta[labels]), weights)
+        objective = weighted_mean(train.objectives(state.theta[labels]), counted)
         mine[labels.tobytes()] = objective, labels, state.theta
         state.labels = choose_all(rule, everyone, state)
         record.add(state, objective, 0.0, n_clusters, n)
-        if np.array_equal(labels, state.labels):
+        settled = judge is None or judge.settled(train, state)
+        if np.array_equal(labels, state.labels) and settled:
             break
-        if state.labels.tobytes() in mine:
+        if state.labels.tobytes() in mine and settled:
             # Ties, or the penalty, which is no part of the choice, made a cycle.
             _, state.labels, state.theta = min(mine.values(), key=lambda item: item[0])
             break
@@ -123,7 +130,7 @@ def polish(pool, state, everyone, rule, record, seen):
         )
     if train is not pool:
         # The rows held out have served: the final models are fitted to all rows.
-        state.theta, solved, decrement = solve_pooled(pool, state.labels, state.theta, weights)
+        state.theta, solved, decrement = solve_pooled(pool, state.labels, state.theta, counted)
     if solved:
         return ""
     return (

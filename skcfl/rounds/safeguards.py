@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from .aggregation import aggregate_by_cluster
+from .aggregation.median import Median
 from .loop import choose_all
 from .starts import train_locally
 
@@ -9,6 +11,8 @@ __all__ = ["FrozenClients", "HalvedSteps", "Reseeding", "Safeguard"]
 
 # Local steps of a client whose model fills an empty cluster.
 RESEED_STEPS = 30
+# Share of the clients, served worst, that fill no cluster under a robust aggregation.
+FALSE_SHARE = 0.25
 
 
 class Safeguard:
@@ -102,6 +106,12 @@ class HalvedSteps(Safeguard):
         sent = True if state.held is None else np.isfinite(now) | np.isnan(now)
         with np.errstate(invalid="ignore"):
             rise = np.where(np.isfinite(now), now - values, np.where(sent, np.inf, 0.0))
+        if self.update.average.aggregator is not None:
+            # What most of the weight says: the false have no say in the length of steps.
+            both = np.stack([np.minimum(rise, 1e300), np.minimum(np.abs(values), 1e300)], axis=1)
+            rise, level = aggregate_by_cluster(Median(), both, choice, len(theta), weights).T
+            bad = rise > 64 * np.finfo(theta.dtype).eps * level
+            return bad if bad.any() else None
         level = np.bincount(choice, weights=weights * np.abs(values), minlength=len(theta))
         rise = np.bincount(choice, weights=weights * rise, minlength=len(theta))
         bad = ~(rise <= 64 * np.finfo(theta.dtype).eps * level)
@@ -140,7 +150,11 @@ class Reseeding(Safeguard):
         self.count += len(empty)
         who, choice = answers.who, answers.choice
         served = np.nan_to_num(who.weights * answers.values, nan=np.inf)
-        worst = np.argsort(-served, kind="stable")[: len(empty)]
+        worst = np.argsort(-served, kind="stable")
+        if self.update.average.aggregator is not None:
+            # Those who are served worst of all may be false.
+            worst = worst[int(FALSE_SHARE * len(worst)) :]
+        worst = worst[: len(empty)]
         theta = new.theta.copy()
         theta[empty[: len(worst)]] = train_locally(
             who.pool.subset(worst), state.theta[choice[worst]], RESEED_STEPS

@@ -16,6 +16,8 @@ NETWORK_STEP = 0.005
 # Candidates of each draw beyond ``log K``: linear models have three starts and scikit-learn's two,
 # networks one start and enough candidates for it.
 CANDIDATES, NETWORK_CANDIDATES = 2, 10
+# Most that a client counts under a robust aggregation, in typical excesses of the first draw.
+MOST_EXCESS = 2.0
 # Clients that look for starts, and for the number of clusters, where there are more than twice
 # as many: clusters of one client in a hundred have ten of them.
 SAMPLE = 1000
@@ -79,7 +81,7 @@ class Candidates:
         return np.stack([known[j] for j in which], axis=1)
 
 
-def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None):
+def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=False):
     """Models drawn among local models by k-means++ on losses.
 
     Every client trains some `LOCAL_STEPS` from one common start.  Then models are drawn
@@ -100,6 +102,9 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None):
         Number of the restart, from 0.
     candidates : Candidates, default=None
         Local models of these clients from earlier draws.
+    robust : bool, default=False
+        Whether some clients may be false: no client then counts for more than twice the median
+        excess under the first candidates, and more candidates are tried.
 
     Returns
     -------
@@ -110,16 +115,16 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None):
     steps = LOCAL_STEPS if pool.second_order else NETWORK_LOCAL_STEPS
     steps = steps[restart % len(steps)]
     w, own, _ = candidates.at(steps)
-    n_candidates = CANDIDATES if pool.second_order else NETWORK_CANDIDATES
+    n_candidates = NETWORK_CANDIDATES if robust or not pool.second_order else CANDIDATES
     n_candidates += int(np.log(n_clusters))
     weights = pool.client_weights
-    best = np.full(n, np.inf)
+    best, most = np.full(n, np.inf), np.inf
     picks = []
     for k in range(n_clusters):
         gain = weights.copy()
         if k:
             with np.errstate(invalid="ignore"):
-                gain *= np.nan_to_num(np.maximum(best - own, 0.0), nan=0.0)
+                gain *= np.minimum(np.nan_to_num(np.maximum(best - own, 0.0), nan=0.0), most)
             gain = np.where(np.isinf(gain), weights, gain)
         gain[picks] = 0.0
         if gain.sum() <= 0:
@@ -129,8 +134,12 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None):
         drawn = rng.choice(n, size=n_candidates, p=gain / gain.sum())
         reach = np.minimum(best[:, None], candidates.losses(steps, drawn))
         with np.errstate(invalid="ignore"):
-            excess = weights[:, None] * np.maximum(reach - own[:, None], 0.0)
-        total = np.nan_to_num(excess, nan=np.inf).sum(axis=0)
+            excess = np.maximum(reach - own[:, None], 0.0)
+        if robust:
+            excess = np.nan_to_num(excess, nan=np.inf)
+            most = MOST_EXCESS * np.median(excess) if k == 0 else most
+            excess = np.minimum(excess, most)
+        total = np.nan_to_num(weights[:, None] * excess, nan=np.inf).sum(axis=0)
         winner = int(total.argmin())
         picks.append(drawn[winner])
         best = reach[:, winner]

@@ -6,7 +6,8 @@ r"""Rules of update: what becomes of the models once the participants have their
 (IFCA's lines 14 and 15.)  ``U_j = sum_{i in S_j} u_i`` (division="cluster") or the sum over all
 participants (division="all", as printed in line 14, where the sum is divided by m).  Shared
 parameters are averaged over all participants, whatever their clusters (weight sharing, section
-4.3 of the paper).
+4.3 of the paper).  In the place of the weighted means a robust operator may stand, which false
+clients cannot carry away (``aggregation/``).
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..numerics.by_cluster import sum_by_cluster
+from .aggregation import aggregate_by_cluster
+from .aggregation.median import Median
 from .exchange import weighted_mean
+from .suspicion import excess
 
 __all__ = ["Average", "GradientStep", "ModelAverage", "StepSizes", "UpdateRule"]
 
@@ -200,15 +204,19 @@ class Average:
         What ``U_j`` is: the weight of the participants of the cluster, or of all.
     shared : ndarray of shape (n_params,) of bool, default=None
         Parameters that all models have in common.
+    aggregator : object, default=None
+        What takes the place of the weighted mean, see :mod:`skcfl.rounds.aggregation`.
     """
 
-    def __init__(self, division="cluster", shared=None):
-        self.division, self.shared = division, shared
+    def __init__(self, division="cluster", shared=None, aggregator=None):
+        self.division, self.shared, self.aggregator = division, shared, aggregator
 
     def __call__(self, step):
         """New models."""
         weights, K = step.who.weights, len(step.theta)
         total = np.bincount(step.choice, weights=weights, minlength=K)
+        if self.aggregator is not None:
+            return self._robust(step, total)
         if self.division == "all":
             total = np.where(total > 0, weights.sum(), 0.0)
         factor = np.divide(step.rates, total, out=np.zeros(K), where=total > 0)
@@ -219,6 +227,24 @@ class Average:
                 everyone = max(weights.sum(), 1e-300)
                 moves[:, self.shared] = step.rates @ summed[:, self.shared] / everyone
             return step.theta - moves.astype(step.theta.dtype)
+
+    def _robust(self, step, total):
+        """New models by an operator that bears false clients."""
+        # Who is served by no model does not drag along the one that serves it best.
+        weights = np.where(excess(step.values) > 1.0, 0.0, step.who.weights)
+        K = len(step.theta)
+        centres = aggregate_by_cluster(self.aggregator, step.moves, step.choice, K, weights)
+        share = total > 0
+        if self.division == "all":
+            share = total / max(total.sum(), 1e-300)
+        moves = (step.rates * share)[:, None] * centres
+        if self.shared is not None:
+            common = step.rates[step.choice, None] * step.moves[:, self.shared]
+            together = np.zeros(len(common), dtype=np.intp)
+            moves[:, self.shared] = aggregate_by_cluster(
+                self.aggregator, common, together, 1, weights
+            )
+        return step.theta - moves.astype(step.theta.dtype)
 
 
 class StepSizes:
@@ -232,6 +258,9 @@ class StepSizes:
         The step of all clusters.
     lipschitz : ndarray of shape (n_clients,), default=None
         Curvatures of the clients, where no step is given.
+    robust : bool, default=False
+        Whether the weighted median of the curvatures takes the place of their mean: what false
+        clients say of theirs must not make the steps of all others short.
 
     Attributes
     ----------
@@ -239,15 +268,19 @@ class StepSizes:
         Factors by which steps have been shortened.
     """
 
-    def __init__(self, n_models, given=None, lipschitz=None):
-        self.K, self.given, self.lipschitz = n_models, given, lipschitz
+    def __init__(self, n_models, given=None, lipschitz=None, robust=False):
+        self.K, self.given, self.lipschitz, self.robust = n_models, given, lipschitz, robust
         self.cuts = np.ones(n_models)
 
     @classmethod
-    def from_curvature(cls, pool, n_models, weights, division="cluster"):
+    def from_curvature(cls, pool, n_models, weights, division="cluster", robust=False):
         """Steps of the clusters' gradient updates from what the clients say of their curvature."""
         lipschitz = client_curvatures(pool)
         curvature = None
+        if robust:
+            typical = _medians(lipschitz, np.zeros(pool.n_clients, dtype=np.intp), 1, weights)[0]
+            given = 0.95 * n_models / typical if division == "all" else None
+            return cls(n_models, given, lipschitz, robust=True)
         if pool.client_sizes.mean() < pool.n_params:
             # Clients with fewer rows than parameters: the mean of their bounds is far
             # above the curvature of what they have in common.
@@ -264,6 +297,9 @@ class StepSizes:
         if self.given is not None:
             return self.given * self.cuts
         choice, weights = answers.choice, answers.who.weights
+        if self.robust:
+            typical = _medians(self.lipschitz[answers.who.index], choice, self.K, weights)
+            return self.cuts * np.divide(1.0, typical, out=np.zeros(self.K), where=typical > 0)
         curvatures = weights * self.lipschitz[answers.who.index]
         total = np.bincount(choice, weights=weights, minlength=self.K)
         curvature = np.bincount(choice, weights=curvatures, minlength=self.K)
@@ -288,6 +324,11 @@ def ask_values(answers, state):
     pool, judged = answers.who.pool, answers.losses is not None
     values = pool.objectives(state.theta[answers.choice], judged=judged, searching=False)
     return answers.heard(pool, values=values)
+
+
+def _medians(values, labels, n_clusters, weights):
+    """Weighted medians of numbers by cluster, zero of clusters without clients."""
+    return aggregate_by_cluster(Median(), values[:, None], labels, n_clusters, weights)[:, 0]
 
 
 def client_curvatures(pool):

@@ -1,0 +1,76 @@
+"""Operators that make one vector of the messages of a cluster's clients: one file an operator.
+
+A leaf package: arrays in, arrays out.  Clients may be false.  What an operator bears is its
+breakdown point: the share of false clients, by weight, from which on they can carry its value
+anywhere.
+
+============================  ==================  ===================================
+name                          breakdown point     cost
+============================  ==================  ===================================
+``mean``                      0                   one product
+``median``                    1/2                 a sort of each coordinate
+``trimmed_mean``              ``trim``            a sort of each coordinate
+``geometric_median``          1/2                 some products
+``krum``                      ``trim``            distances of all pairs in a cluster
+``centered_clipping``         1/2                 the median's and some products
+============================  ==================  ===================================
+"""
+
+from .aggregator import Aggregator, aggregate_by_cluster
+from .centered_clipping import CenteredClipping
+from .geometric_median import GeometricMedian
+from .krum import Krum
+from .mean import Mean
+from .median import Median
+from .trimmed_mean import TrimmedMean
+
+__all__ = ["AGGREGATORS", "Aggregator", "aggregate_by_cluster", "make_aggregator"]
+
+#: Operators by the name that users know.
+AGGREGATORS = {
+    one.name: one for one in (Mean, Median, TrimmedMean, GeometricMedian, Krum, CenteredClipping)
+}
+
+
+def make_aggregator(aggregation, trim=0.2):
+    """Operator of a name, None for the plain mean.
+
+    Parameters
+    ----------
+    aggregation : str or object
+        The name, or an object with the method ``aggregate(messages, weights)``, which is returned
+        as it is.
+    trim : float, default=0.2
+        Share of false clients that "trimmed_mean" and "krum" reckon with, less than 1/2.
+
+    Returns
+    -------
+    aggregator : object or None
+
+    Raises
+    ------
+    TypeError
+        If an object has no such method.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.rounds.aggregation import make_aggregator
+    >>> messages = np.array([[0.0], [1.0], [2.0], [1e6]])
+    >>> for name in ("median", "trimmed_mean", "geometric_median"):
+    ...     print(name, make_aggregator(name, trim=0.25).aggregate(messages, np.ones(4)).round(2))
+    median [1.5]
+    trimmed_mean [1.5]
+    geometric_median [1.5]
+    """
+    if not isinstance(aggregation, str):
+        if not callable(getattr(aggregation, "aggregate", None)):
+            raise TypeError(
+                f"aggregation must be one of {sorted(AGGREGATORS)} or an object with a method "
+                f"aggregate(messages, weights), got {type(aggregation).__name__}."
+            )
+        return aggregation
+    if aggregation == "mean":
+        return None
+    cls = AGGREGATORS[aggregation]
+    return cls(trim) if cls.trims else cls()

@@ -1,0 +1,136 @@
+r"""Who is false? Whose message lies far from what its cluster agrees on, and whose loss is high.
+
+Under a robust aggregation the centre of a cluster's messages is one that false clients cannot
+carry away.  A client's distance from it, over the median distance in its cluster, is about 1 of an
+honest client.  Distances shrink with the root of a client's rows where rows are alike, and do not
+where clients differ; so both are computed, and the milder counts.
+
+False clients choose their cluster, and may gather in one until they are most of it.  But a client
+that no model suits has a higher loss than others, in whatever cluster.
+
+Either number is compared with a limit, the median over all clients plus some deviations (by the
+median absolute deviation, which half of the clients cannot inflate).  The *suspicion* of a client
+is the larger of the two as parts of their limits: beyond 1 it is *set aside*.  The aggregation
+leaves out those whose losses are too high, polishing all who are set aside, or it would undo what
+the aggregation has done.
+"""
+
+import numpy as np
+
+from .aggregation import aggregate_by_cluster
+from .aggregation.aggregator import lengths, weighted_quantile
+from .aggregation.median import Median
+from .exchange import weighted_mean
+
+__all__ = ["Suspects", "capped_mean", "distances", "excess"]
+
+# Deviations from the median up to which distances, and losses, are those of honest clients, found
+# by benchmarks/robust.py.
+SIGMAS, LOSS_SIGMAS = 4.0, 6.0
+# Least limits, in medians.
+LEAST, LEAST_LOSS = 2.0, 1.5
+# Deviations of normal numbers in units of the median absolute deviation.
+NORMAL = 1.4826
+# Most that a client's loss counts where starts are compared, in medians of the losses.
+MOST_LOSS = 3.0
+# How often the suspects may change before they are taken as they are.
+MAX_JUDGED = 10
+
+
+class Suspects:
+    """Suspicions of the clients at the models of a state, by their gradients and losses there.
+
+    Parameters
+    ----------
+    aggregator : object
+        The robust operator.
+    weights : ndarray of shape (n_clients,)
+        Weights of the clients.
+    """
+
+    def __init__(self, aggregator, weights):
+        self.aggregator, self.weights = aggregator, weights
+        self.aside, self.count = None, 0
+
+    def of(self, pool, state):
+        """Suspicions of all clients, infinite of those who do not answer."""
+        theta, labels = state.theta, state.labels
+        values, gradients = pool.objectives_gradients(theta[labels], searching=False)
+        here = np.arange(pool.n_clients)
+        if pool.answered is not None:
+            here = here[pool.answered]
+        some = here[self.weights[here] > 0]
+        out = np.zeros(pool.n_clients)
+        out[np.setdiff1d(np.arange(pool.n_clients), here)] = np.inf
+        away = distances(
+            *(self.aggregator, gradients[some], labels[some], len(theta)),
+            *(self.weights[some], np.maximum(pool.client_sizes[some], 1)),
+        )
+        out[some] = np.maximum(away / limit(away, SIGMAS, LEAST), excess(values[some]))
+        return out
+
+    def __call__(self, pool, state):
+        """Who is set aside, (n_clients,) of bool."""
+        self.aside = self.of(pool, state) > 1.0
+        self.count += 1
+        return self.aside
+
+    def settled(self, pool, state):
+        """Whether the same are set aside at the models of another state."""
+        if self.count >= MAX_JUDGED:
+            return True
+        return np.array_equal(self.of(pool, state) > 1.0, self.aside)
+
+
+def distances(aggregator, messages, labels, n_clusters, weights, sizes):
+    """Distances of messages from their cluster's centre, over the median of the cluster.
+
+    Parameters
+    ----------
+    aggregator : object
+        The robust operator.
+    messages : ndarray of shape (n, p)
+        What the clients have sent.
+    labels : ndarray of shape (n,)
+        Their clusters.
+    n_clusters : int
+        Number of clusters.
+    weights, sizes : ndarray of shape (n,)
+        Their weights, and their numbers of rows.
+
+    Returns
+    -------
+    distances : ndarray of shape (n,)
+        1 of clients in clusters of one or two, where nobody can be told from the others.
+    """
+    messages = messages.astype(float)
+    centres = aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights)
+    away = lengths(messages - centres[labels])
+    ratios = []
+    for distance in (away, away * np.sqrt(sizes)):
+        typical = aggregate_by_cluster(Median(), distance[:, None], labels, n_clusters, weights)
+        typical = typical[labels, 0]
+        ratios.append(np.divide(distance, typical, out=np.ones_like(away), where=typical > 0))
+    few = np.bincount(labels, minlength=n_clusters) < 3
+    return np.where(few[labels], 1.0, np.minimum(*ratios))
+
+
+def excess(losses):
+    """Losses as parts of the largest that an honest client has, (n,), above the least of them."""
+    if len(losses) < 3:
+        return np.zeros(len(losses))
+    above = np.nan_to_num(losses - losses.min(), nan=np.inf)
+    return above / limit(above, LOSS_SIGMAS, LEAST_LOSS)
+
+
+def limit(numbers, sigmas, least):
+    """Largest of some numbers, not negative, that is not suspicious."""
+    middle = np.median(numbers) if len(numbers) else 1.0
+    spread = NORMAL * np.median(np.abs(numbers - middle)) if np.isfinite(middle) else 0.0
+    return max(middle + sigmas * spread, least * middle, 1e-300)
+
+
+def capped_mean(losses, weights):
+    """Weighted mean of losses, none more than some times their median."""
+    most = MOST_LOSS * weighted_quantile(losses, weights)
+    return weighted_mean(np.minimum(losses, most), weights)

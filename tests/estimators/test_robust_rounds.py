@@ -1,0 +1,86 @@
+"""Methods by rounds under a robust aggregation: false clients, and what they cost the others."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import CLoVERegressor, FedAvgRegressor, IFCAClassifier, IFCARegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+
+DATA = make_clustered_regression(24, 3, 5, n_samples=40, random_state=0)
+IDS, CODES = np.unique(DATA.groups, return_inverse=True)
+# Two of eight clients of each cluster.
+FALSE = np.concatenate([np.flatnonzero(DATA.labels == k)[:2] for k in range(3)])
+LIES = np.isin(CODES, FALSE)
+HONEST = ~np.isin(np.arange(24), FALSE)
+
+
+def honest_score(model):
+    return model.score(DATA.X[~LIES], DATA.y[~LIES], groups=DATA.groups[~LIES])
+
+
+@pytest.mark.parametrize("cls", [IFCARegressor, CLoVERegressor])
+@pytest.mark.parametrize("aggregation", ["median", "geometric_median"])
+def test_flipped_targets_cost_the_honest_nothing(cls, aggregation):
+    model = cls(n_clusters=3, aggregation=aggregation, random_state=0)
+    model.fit(DATA.X[~LIES], DATA.y[~LIES], groups=DATA.groups[~LIES])
+    clean = honest_score(model)
+    model.fit(DATA.X, np.where(LIES, -DATA.y, DATA.y), groups=DATA.groups)
+    assert honest_score(model) == pytest.approx(clean, abs=1e-4)
+    assert adjusted_rand_score(DATA.labels[HONEST], model.labels_[HONEST]) == 1.0
+    assert model.suspicion_[FALSE].min() > 2.0
+    assert model.suspicion_[HONEST].max() < 1.0
+
+
+def test_without_false_clients_the_polished_models_are_those_of_the_mean():
+    """Nobody is set aside, and the exact minimisers are the same."""
+    wanted = IFCARegressor(n_clusters=3, random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert not hasattr(wanted, "suspicion_")
+    for aggregation in ("median", "trimmed_mean", "geometric_median", "centered_clipping"):
+        model = IFCARegressor(n_clusters=3, aggregation=aggregation, random_state=0)
+        model.fit(DATA.X, DATA.y, groups=DATA.groups)
+        np.testing.assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=1e-6)
+
+
+def test_one_client_in_other_units_carries_the_mean_away_and_not_the_median():
+    y = DATA.y.copy()
+    y[CODES == 0] *= 1e6
+    here = CODES != 0
+    scores = {}
+    for aggregation in ("mean", "geometric_median"):
+        model = FedAvgRegressor(aggregation=aggregation).fit(DATA.X, y, groups=DATA.groups)
+        scores[aggregation] = model.score(DATA.X[here], DATA.y[here], groups=DATA.groups[here])
+    clean = FedAvgRegressor().fit(DATA.X[here], DATA.y[here], groups=DATA.groups[here])
+    clean = clean.score(DATA.X[here], DATA.y[here], groups=DATA.groups[here])
+    assert scores["mean"] < -1e3
+    assert scores["geometric_median"] == pytest.approx(clean, abs=0.01)
+
+
+def test_networks_and_objects():
+    data = make_clustered_classification(12, 2, 4, n_samples=40, random_state=0)
+
+    class First:
+        """One vector a cluster: that of its heaviest client."""
+
+        def aggregate(self, messages, weights):
+            assert messages.shape == (len(weights), messages.shape[1])
+            return messages[weights.argmax()]
+
+    for aggregation in ("trimmed_mean", "krum", First()):
+        model = IFCAClassifier(
+            n_clusters=2,
+            hidden_layer_sizes=(8,),
+            aggregation=aggregation,
+            max_iter=5,
+            tol=0,
+            random_state=0,
+        ).fit(data.X, data.y, groups=data.groups)
+        assert model.suspicion_.shape == (12,) and np.isfinite(model.suspicion_).all()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"aggregation": "average"}, {"aggregation": object()}, {"trim": 0.5}, {"trim": -0.1}]
+)
+def test_bad_arguments(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        FedAvgRegressor(**wrong).fit(DATA.X, DATA.y, groups=DATA.groups)

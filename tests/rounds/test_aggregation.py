@@ -1,0 +1,170 @@
+"""Operators in the place of the mean: what false clients can do to them, and what they are."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl.rounds.aggregation import AGGREGATORS, aggregate_by_cluster, make_aggregator
+from skcfl.rounds.aggregation.aggregator import lengths, weighted_quantile
+from skcfl.rounds.aggregation.centered_clipping import CenteredClipping
+from skcfl.rounds.aggregation.geometric_median import GeometricMedian
+from skcfl.rounds.aggregation.krum import Krum
+
+NAMES = sorted(AGGREGATORS)
+ROBUST = sorted(set(NAMES) - {"mean"})
+TRIM = 0.3
+OPERATORS = {name: cls(TRIM) if cls.trims else cls() for name, cls in AGGREGATORS.items()}
+OPERATORS["geometric_median"] = GeometricMedian(max_iter=1000, tol=1e-8)
+# Share of false clients that each bears, for 11 clients.
+BEARS = {"median": 5, "trimmed_mean": 3, "geometric_median": 5, "krum": 3, "centered_clipping": 5}
+
+vectors = hnp.arrays(float, (11, 3), elements=st.floats(-10, 10, width=32))
+far = st.floats(1e2, 1e200)
+
+
+@pytest.mark.parametrize("name", ROBUST)
+@settings(max_examples=25)
+@given(honest=vectors, size=far, seed=st.integers(0, 99))
+def test_breakdown_point(name, honest, size, seed):
+    """However far away the false ones are, the value stays near the honest ones."""
+    n_false, rng = BEARS[name], np.random.RandomState(seed)
+    messages = honest.copy()
+    direction = np.sign(rng.normal(size=3)) if seed % 2 else np.sign(rng.normal(size=(n_false, 3)))
+    messages[:n_false] = size * direction
+    good = honest[n_false:]
+    out = OPERATORS[name].aggregate(messages, np.ones(11))
+    if name in {"median", "trimmed_mean"}:
+        assert (out >= good.min(axis=0) - 1e-9).all() and (out <= good.max(axis=0) + 1e-9).all()
+        return
+    # About the honest mean; b = 5 of 11 for the geometric median: 2 (1 - b) / (1 - 2 b) = 12.
+    centre = good.mean(axis=0)
+    radius = lengths(good - centre).max()
+    factor = {"geometric_median": 12.0, "krum": 1.0, "centered_clipping": 12.0}[name]
+    assert lengths(out - centre) <= factor * radius + 1e-6
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_it_breaks_beyond_its_breakdown_point(name):
+    messages = np.random.RandomState(0).normal(size=(11, 3))
+    messages[: BEARS[name] + 3] = 1e9
+    assert np.abs(OPERATORS[name].aggregate(messages, np.ones(11))).max() > 1e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15)
+@given(messages=vectors, seed=st.integers(0, 99))
+def test_order_place_and_units(name, messages, seed):
+    messages = np.round(messages, 3) + 0.1 * np.random.RandomState(seed).normal(size=(11, 3))
+    weights = np.random.RandomState(seed).uniform(0.5, 2.0, 11)
+    operator = OPERATORS[name]
+    out = operator.aggregate(messages, weights)
+    order = np.random.RandomState(seed + 1).permutation(11)
+    assert_allclose(operator.aggregate(messages[order], weights[order]), out, atol=1e-6)
+    assert_allclose(operator.aggregate(3.0 * messages + 7.0, weights), 3.0 * out + 7.0, atol=2e-5)
+    assert_allclose(operator.aggregate(messages, 5.0 * weights), out, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"krum"}))
+def test_a_weight_of_two_is_the_message_twice(name):
+    rng = np.random.RandomState(0)
+    messages, weights = rng.normal(size=(9, 4)), rng.randint(1, 4, 9)
+    twice = np.repeat(messages, weights, axis=0)
+    out = OPERATORS[name].aggregate(messages, weights.astype(float))
+    assert_allclose(OPERATORS[name].aggregate(twice, np.ones(len(twice))), out, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("equal", [True, False])
+def test_all_clusters_at_once(name, equal):
+    """Clusters of any sizes, padded; none, one or weightless clients."""
+    rng = np.random.RandomState(0)
+    labels = rng.permutation(np.repeat([0, 1, 2, 4, 5], [9, 1, 4, 17, 3]))
+    messages = rng.normal(size=(34, 3))
+    weights = np.ones(34) if equal else rng.uniform(0.5, 2, 34)
+    weights[labels == 5] = 0.0
+    weights[np.flatnonzero(labels == 0)[0]] = 0.0
+    out = aggregate_by_cluster(OPERATORS[name], messages, labels, 6, weights)
+    assert not out[3].any()
+    assert_array_equal(out[1], messages[labels == 1][0])
+
+    class OneByOne:
+        def aggregate(self, messages, weights):
+            return OPERATORS[name].aggregate(messages, weights)
+
+    assert_allclose(aggregate_by_cluster(OneByOne(), messages, labels, 6, weights), out, atol=1e-5)
+    five = labels == 5
+    assert_allclose(out[5], OPERATORS[name].aggregate(messages[five], np.ones(3)), atol=1e-6)
+
+
+def plain(name, x):
+    """The formulas of the papers, one after the other, as byzfl has them."""
+    n = len(x)
+    f = int(np.ceil(TRIM * n))
+    if name == "mean":
+        return x.mean(axis=0)
+    if name == "median":
+        return np.median(x, axis=0)
+    if name == "trimmed_mean":
+        return np.sort(x, axis=0)[f : n - f].mean(axis=0)
+    squares = ((x[:, None] - x) ** 2).sum(axis=2)
+    if name == "krum":
+        return x[np.sort(squares, axis=1)[:, : n - f - 1].sum(axis=1).argmin()]
+    if name == "centered_clipping":
+        v = np.median(x, axis=0)
+        for _ in range(3):
+            away = np.linalg.norm(x - v, axis=1)
+            v = v + ((x - v) * np.minimum(1, np.median(away) / away)[:, None]).mean(axis=0)
+        return v
+    z = x.mean(axis=0)
+    for _ in range(5000):
+        pull = 1 / np.maximum(np.linalg.norm(x - z, axis=1), 1e-9)
+        z = pull @ x / pull.sum()
+    return z
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_formulas(name):
+    x = np.random.RandomState(1).normal(size=(10, 4))
+    assert_allclose(OPERATORS[name].aggregate(x, np.ones(10)), plain(name, x), atol=2e-6)
+
+
+def test_geometric_median_is_a_minimiser():
+    rng = np.random.RandomState(2)
+    x, u = rng.normal(size=(8, 3)), rng.uniform(0.5, 2, 8)
+    z = GeometricMedian(tol=1e-10).aggregate(x, u)
+    slope = (u[:, None] * (z - x) / np.linalg.norm(x - z, axis=1)[:, None]).sum(axis=0)
+    assert np.abs(slope).max() < 1e-5 * u.sum()
+    # On the point of a client that outweighs all others.
+    u[0] = 100.0
+    assert_allclose(GeometricMedian().aggregate(x, u), x[0], atol=1e-4)
+
+
+def test_centered_clipping_within_its_radius_is_the_mean():
+    x = np.random.RandomState(3).normal(size=(7, 2))
+    assert_allclose(CenteredClipping(radius=1e3).aggregate(x, np.ones(7)), x.mean(axis=0))
+
+
+def test_krum_of_few():
+    x = np.array([[0.0], [1.0]])
+    assert Krum(0.2).aggregate(x, np.ones(2)) in x
+
+
+def test_weighted_quantiles_are_those_of_repeated_numbers():
+    rng = np.random.RandomState(4)
+    values, weights = rng.normal(size=(5, 7)), rng.randint(1, 4, (5, 7))
+    for row, own in zip(values, weights, strict=True):
+        out = weighted_quantile(row, own.astype(float))
+        assert out == pytest.approx(np.median(np.repeat(row, own)))
+    assert weighted_quantile(np.array([1.0, np.inf, np.inf]), np.ones(3)) == np.inf
+
+
+def test_names_and_objects():
+    assert make_aggregator("mean") is None
+    assert make_aggregator("trimmed_mean", 0.1).trim == 0.1
+    operator = OPERATORS["median"]
+    assert make_aggregator(operator) is operator
+    with pytest.raises(TypeError, match="aggregate"):
+        make_aggregator(object())
