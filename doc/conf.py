@@ -1,7 +1,8 @@
 """Sphinx configuration."""
 
-import os
 import re
+import tempfile
+from pathlib import Path
 
 import skcfl
 
@@ -17,19 +18,67 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",  # MathJax is copied into the site: formulas read without a network
     "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
 ]
 
 templates_path = ["_templates"]
-exclude_patterns = ["_build"]
-html_theme = "alabaster"
+exclude_patterns = ["_build", "auto_examples/*.ipynb"]
+html_title = "skcfl"
+html_theme = "pydata_sphinx_theme"
 html_theme_options = {
-    "description": "Clustered federated learning behind the scikit-learn API",
-    "fixed_sidebar": True,
-    "page_width": "1080px",
+    "header_links_before_dropdown": 6,
+    "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_prev_next": True,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "pygments_light_style": "tango",
 }
-html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
-html_static_path = []
+html_context = {"default_mode": "auto"}
+html_static_path = ["_static"]
+html_css_files = ["skcfl.css"]
+html_show_sourcelink = False
+# Prompts and outputs stay behind when an example is copied.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+_pictures = tempfile.TemporaryDirectory()
+
+
+def _arguments(gallery_conf, script_vars):
+    """Examples save their picture; while the gallery is built, outside the repository."""
+    return ["--figure", str(Path(_pictures.name) / "figure.png")]
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    # The heart data is fetched from the internet, and federations start processes: shown, not run.
+    "filename_pattern": r"/(quickstart|plot_(?!heart_disease))",
+    "ignore_pattern": r"federation_sites|__init__\.py",
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("skcfl",),
+    "reference_url": {"skcfl": None},
+    "reset_argv": _arguments,
+    "within_subsection_order": "FileNameSortKey",
+    "matplotlib_animations": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 5,
+    "plot_gallery": "True",
+    "download_all_examples": False,
+}
+
+# sphinx-gallery's configuration holds a function, which Sphinx cannot keep between builds.
+suppress_warnings = ["config.cache"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -38,16 +87,11 @@ add_function_parentheses = False
 # The class template lists the members; numpydoc would list them a second time.
 numpydoc_show_class_members = False
 
-# The documentation builds without a network. With one, SKCFL_DOC_ONLINE=1 links the names of
-# other packages to their documentation.
-intersphinx_mapping = {}
-if os.environ.get("SKCFL_DOC_ONLINE"):
-    intersphinx_mapping = {
-        "python": ("https://docs.python.org/3", None),
-        "numpy": ("https://numpy.org/doc/stable", None),
-        "scipy": ("https://docs.scipy.org/doc/scipy", None),
-        "sklearn": ("https://scikit-learn.org/stable", None),
-    }
+# The names of other packages link to their documentation.  Where those names live is kept in
+# ``inventories/`` (written by ``make_inventories.py``), so that no network is asked.
+intersphinx_mapping = {
+    "sklearn": ("https://scikit-learn.org/stable/", "inventories/sklearn.inv"),
+}
 
 
 def escape_fitted_names(app, what, name, obj, options, lines):

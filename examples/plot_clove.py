@@ -1,4 +1,7 @@
-"""Which digit does each client write?  CLoVE finds out from autoencoders' losses, with no labels.
+"""Which digit does each client write?
+===================================
+
+CLoVE finds out from the losses of autoencoders, with no labels.
 
 Fifty clients have images of one digit each, five clients for every digit, from scikit-learn's 1797
 handwritten digits.  Nobody has a label.  Ten small autoencoders start at random, as in the papers.

@@ -1,4 +1,7 @@
-"""Section V of the convex clustering paper: sixty users, ten points each, three hidden clusters.
+"""Sixty users and three hidden clusters
+=====================================
+
+Section V of the convex clustering paper: sixty users, ten points each, three hidden clusters.
 
 Every user has to tell two overlapping ellipses in the plane apart.  There are three directions
 in which the ellipses may lie, and nobody knows who has which: one separator for all is near
@@ -8,10 +11,10 @@ Fig. 2), distance between the models of a cluster (Fig. 3), number of models (Fi
 convergence of the parallel direction method of multipliers with 40 % of the users in a round
 (Fig. 5).
 
-The paper's losses are c/2 |w|^2 + mean squared hinge, so that its c is ``alpha``; its lambda is
-taken over unordered pairs and not divided by the number of users, which is ``lam``.  Its squared
-penalty has no 1/2, so ``lam`` is twice its lambda there.  The coordinates of its ellipses are not
-given; those of ``make_ellipses`` match its oracle.
+The paper's losses are ``c/2 ||w||^2`` plus the mean squared hinge, so that its c is ``alpha``; its
+lambda is taken over unordered pairs and not divided by the number of users, which is ``lam``.  Its
+squared penalty has no 1/2, so ``lam`` is twice its lambda there.  The coordinates of its ellipses
+are not given; those of ``make_ellipses`` match its oracle.
 
 Prints a comparison with the paper's figures and saves a picture (where matplotlib is installed)::
 

@@ -1,4 +1,5 @@
-"""What a concave penalty does better: clusters without bias, and the window of lambda.
+"""Clusters without bias by a concave penalty
+==========================================
 
 Eighteen clients in three hidden clusters, thirty rows each.  Fusion of all pairs with a norm
 draws clusters to each other as much as it draws clients together; a concave penalty, smoothed

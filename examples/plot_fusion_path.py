@@ -1,4 +1,5 @@
-"""Which graph, and why refit: the path of convex clustering, on all pairs and on neighbours.
+"""Paths of convex clustering: which graph, and why refit
+======================================================
 
 Twenty-four clients in three hidden clusters, thirty rows each.  With a penalty on all pairs,
 models of unlike clients pull at each other as well: the clusters come together before each of

@@ -1,4 +1,7 @@
-"""Sensors on a map, a third of them without data: GTV minimisation on the graph of neighbours.
+"""Sensors on a map, a third of them without data
+==============================================
+
+GTV minimisation on the graph of neighbours.
 
 Ninety stations measure how the load of a power line follows temperature and wind.  Coast, plain
 and mountains behave differently, nobody drew the borders, each station has eight rows, and a third

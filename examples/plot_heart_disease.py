@@ -1,4 +1,7 @@
-"""Four hospitals, one disease: a model for all, one each, or something between?
+"""Four hospitals, one disease
+===========================
+
+One model for all, one for each hospital, or something between?
 
 Patients of hospitals in Cleveland, Hungary, Switzerland and Long Beach (va), examined for narrowed
 heart vessels: the UCI Heart Disease data (Janosi, Steinbrunn, Pfisterer, Detrano, 1988; CC BY
@@ -18,6 +21,7 @@ The CSV has the columns hospital, the 13 features by their usual names, and targ
 Without it the four "processed" files are fetched from the UCI repository.
 """
 
+# sphinx_gallery_thumbnail_path = 'images/heart_disease.png'
 import argparse
 import io
 import sys

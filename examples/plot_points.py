@@ -1,4 +1,5 @@
-"""Convex clustering of points: the path of the centres, and where its clusters come from.
+"""Convex clustering of points
+===========================
 
 Every point has a centre of its own, and a penalty on the distances between the centres of
 neighbours. As lam grows the centres move towards each other and meet, and those that have met are

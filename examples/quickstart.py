@@ -1,4 +1,5 @@
-"""One model for all, one for each, or one for each cluster of clients?
+"""One model for all, one for each client, or one for each cluster?
+================================================================
 
 The digits of scikit-learn, dealt to twenty clients.  Each client holds its paper at one of
 four angles, and nobody knows which: a 6 of one client is a 9 of another, so one model for all
