@@ -439,6 +439,7 @@ def boosting(job):
 
 BASELINES = {name: partial(everyday, name) for name in ("FedAvg", "LocalModels")}
 EVERYDAY = {
+    "PartialPooling": partial(everyday, "PartialPooling"),
     "IFCA": partial(everyday, "IFCA"),
     "CLoVE": partial(everyday, "CLoVE"),
     "CCFL": partial(everyday, "ConvexClusteredFL"),

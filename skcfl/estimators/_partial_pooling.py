@@ -1,5 +1,6 @@
 """Partial pooling: random coefficients, in clusters or not."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -25,6 +26,7 @@ class _PartialPooling(PosteriorPredictions):
     _parameter_constraints = {
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "covariance": [StrOptions(set(COVARIANCES))],
+        "random": [StrOptions({"all", "intercept"}), "array-like"],
         "prior": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [NOT_NEGATIVE],
@@ -43,6 +45,13 @@ class _PartialPooling(PosteriorPredictions):
             Covariance of the clients' parameters about their cluster's mean, which all clusters
             have in common. "diag" has a variance for each parameter (of standardised features),
             "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.""",
+        "random": """\
+            {"all", "intercept"} or list of str or int
+            What differs between clients: all coefficients, the intercept alone, or the intercept
+            and the coefficients of the features listed, by name or by position among the features
+            (the column of ``group_col`` left out). lme4 writes ``(1 | client)`` for "intercept"
+            and ``(x | client)`` for ``["x"]``. The other coefficients are the same for all
+            clients, in all clusters.""",
         "prior": """\
             "auto" or float
             Variance of a normal prior of the slopes of the clusters' means (of standardised
@@ -95,7 +104,8 @@ class _PartialPooling(PosteriorPredictions):
             Probabilities of each client's cluster, given its rows.""",
         "dispersion_": """\
             float
-            Variance of the noise for squared error, else 1.""",
+            Variance of the noise for squared error; one over the shape for the gamma loss, the
+            square of the coefficient of variation; else 1.""",
         "loglik_": """\
             float
             Marginal log-likelihood of the rows with all constants, in the units of y; Laplace's
@@ -124,12 +134,45 @@ class _PartialPooling(PosteriorPredictions):
             Exchanges of the chosen fit.""",
     }
 
-    def _solve(self, pool):
+    def _open(self, federation, hello, header, groups):
+        task = super()._open(federation, hello, header, groups)
+        names = self._feature_names(header, hello.n_features)
+        return replace(task, options={**task.options, "varying": self._varying(names)})
+
+    def _varying(self, names):
+        """Which of the features' coefficients, and the intercept, differ: (n_features + 1,)."""
+        varying = np.ones(len(names) + 1, dtype=bool)
+        if isinstance(self.random, str):
+            varying[:-1] = self.random == "all"
+        else:
+            varying[:-1] = False
+            for entry in np.asarray(self.random, dtype=object).ravel():
+                varying[self._position(entry, names)] = True
+        if not varying[:-1].any() and not self._local_model().fit_intercept:
+            raise ValueError(
+                "random must name a coefficient that differs between clients where there is no "
+                f"intercept; got random={self.random!r} with fit_intercept=False."
+            )
+        return varying
+
+    def _position(self, entry, names):
+        """Position of a feature of which a user gave the name or the position."""
+        found = np.flatnonzero(names == entry) if isinstance(entry, str) else []
+        if isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_)):
+            found = [entry % len(names)] if -len(names) <= entry < len(names) else []
+        if len(found) != 1:
+            raise ValueError(
+                "random must be 'all', 'intercept' or a list of features, names of "
+                f"{names.tolist()} or their positions; got {entry!r} in it."
+            )
+        return found[0]
+
+    def _solve(self, pool, varying):
         model = pool.model
         if not getattr(model, "is_likelihood", False):
             raise ValueError(
                 f"{type(self).__name__} needs a linear model with a loss that is a "
-                "log-likelihood: 'squared_error', 'log_loss' or 'poisson'; got "
+                "log-likelihood: 'squared_error', 'log_loss', 'poisson' or 'gamma'; got "
                 f"{pool.model_name} with loss={getattr(model, 'loss', None)!r}."
             )
         if model.alpha_ != 0.0:
@@ -143,7 +186,8 @@ class _PartialPooling(PosteriorPredictions):
             tol=self.tol,
             prior=self.prior,
             free=free.ravel(),
-            scale_known=not model.unknown_scale,
+            varying=np.tile(varying[: model.n_columns], model.n_outputs),
+            dispersion_of=model.describe_loss().dispersion_of if model.unknown_scale else None,
             verbose=self.verbose,
         )
         fit, path = fit_population(pool, self.covariance, self.n_clusters, self.n_init, options)
@@ -162,9 +206,6 @@ class _PartialPooling(PosteriorPredictions):
         population = population.ordered(order)
         to_user = pool.to_user(np.eye(p)).T
         variances = np.einsum("pq,kqr,pr->kp", to_user, errors, to_user)
-        precision = population.precision[:, ~options.free].max(axis=1, initial=0.0)
-        with np.errstate(divide="ignore"):
-            prior_variance = 1.0 / precision
         trail = np.array(fit.trail)
         extra = {
             "covariance": to_user @ population.full_covariance() @ to_user.T,
@@ -175,7 +216,7 @@ class _PartialPooling(PosteriorPredictions):
             "bic": bic(fit, pool, options),
             "bic_path": path,
             "standard_errors": np.sqrt(np.maximum(variances, 0.0)),
-            "prior_variance": prior_variance,
+            "prior_variance": population.prior,
             "state": (population, covariances if dense else None, pool.n_samples),
         }
         shortfall = ""
@@ -302,6 +343,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
         n_clusters="auto",
         *,
         covariance="diag",
+        random="all",
         prior="auto",
         max_iter=1000,
         tol=1e-5,
@@ -315,6 +357,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
         self.model = model
         self.n_clusters = n_clusters
         self.covariance = covariance
+        self.random = random
         self.prior = prior
         self.max_iter = max_iter
         self.tol = tol
@@ -331,6 +374,10 @@ class PartialPooling(GenericMixin, _PartialPooling):
         return clone(model).set_params(alpha=0.0) if automatic else model
 
 
+# Everyday parameters of the local model, which has no penalty and losses without parameters.
+_LINEAR = {"fit_intercept": True, "standardize": True}
+
+
 class _Everyday:
     """The local model is linear; the population takes the place of its penalty."""
 
@@ -344,12 +391,8 @@ class _Everyday:
         )
 
 
-def _without_alpha(mixin):
-    return {k: v for k, v in mixin._model_parameters.items() if k != "alpha"}
-
-
 class _Classifier(_Everyday, ClassifierMixin):
-    _model_parameters = _without_alpha(ClassifierMixin)
+    _model_parameters = {"loss": "log_loss", **_LINEAR, "class_weight": None}
     _parameter_constraints = {"loss": [StrOptions({"log_loss"})]}
     _doc_parameters = {
         "loss": """\
@@ -359,14 +402,15 @@ class _Classifier(_Everyday, ClassifierMixin):
 
 
 class _Regressor(_Everyday, RegressorMixin):
-    _model_parameters = _without_alpha(RegressorMixin)
-    _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson"})]}
+    _model_parameters = {"loss": "squared_error", **_LINEAR}
+    _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson", "gamma"})]}
     _doc_parameters = {
         "loss": """\
-            {"squared_error", "poisson"}
-            Loss of the model. "squared_error" is a normal target whose variance is estimated;
-            "poisson" suits counts: the prediction is the exponential of the model's, and y must
-            not be negative.""",
+            {"squared_error", "poisson", "gamma"}
+            Distribution of the target. "squared_error" is normal with a variance that is
+            estimated. The others have a log link, the prediction is the exponential of the
+            model's: "poisson" suits counts, y >= 0, and "gamma" amounts whose spread grows with
+            them, y > 0, with a shape that is estimated by maximum likelihood.""",
     }
 
 
@@ -434,14 +478,14 @@ class PartialPoolingRegressor(_Regressor, _PartialPooling):
     <BLANKLINE>
     Random effects
                       Std. dev.
-      x0                0.37576
-      (Intercept)       0.11319
-      Residual          0.97625
+      x0                 0.3757
+      (Intercept)       0.11303
+      Residual          0.97628
     <BLANKLINE>
     Fixed effects
                        Estimate    Std. error         z
-      x0                 2.0165      0.082272     24.51
-      (Intercept)      0.001722      0.059704      0.03
+      x0                 2.0166      0.082265     24.51
+      (Intercept)     0.0017155      0.059697      0.03
     """
 
     __init__ = everyday_constructor(PartialPooling, _Regressor)

@@ -15,7 +15,6 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from ..numerics.by_cluster import sum_by_cluster
-from ..numerics.matrices import sandwich
 from .blocks import make_blocks
 from .draws import mixed
 from .last_answers import Forgotten, LastAnswers
@@ -558,16 +557,16 @@ def open_rows(
 def _sums_of(found, r, root, dispersion):
     """Sums over clients of posteriors with responsibilities r (K, c)."""
     squares, pull, coupling, scatter = 0.0, 0.0, 0.0, 0.0
-    curvature = np.empty((len(r), *found.covariances[0].shape[1:]))
+    curvature = np.empty((len(r), *found.curvatures[0].shape[1:]))
     for k, own in enumerate(r):
         u, A, H = found.modes[k], found.inner[k], found.curvatures[k]
         c, p = u.shape
         if k == 0 or H is not found.curvatures[k - 1]:
-            HV = np.matmul(H, found.covariances[k])
-            known = np.einsum("cii->c", HV)
-            # Curvature of the marginal likelihood in the prior's mean.
-            P = (H - np.matmul(HV, H)).reshape(c, -1)
-            inner = sandwich(root, H)
+            half = H * root if root.ndim == 1 else np.matmul(H, root)
+            inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
+            # Curvature of the marginal likelihood in the prior's mean: H - half A half'.
+            spent = np.matmul(A, half.transpose(0, 2, 1))
+            known = p - np.einsum("cii->c", A)  # the trace of A times inner
             both = (inner * A).reshape(c, -1)
         weighted = own[:, None] * u
         if root.ndim == 1:
@@ -576,9 +575,10 @@ def _sums_of(found, r, root, dispersion):
             squares += (own @ A.reshape(c, -1)).reshape(p, p) + weighted.T @ u
         # At a mode the rows pull with as much as the prior does.
         pull += (weighted * (np.matmul(inner, u[:, :, None])[:, :, 0] + u)).sum(axis=0)
-        outer = u[:, :, None] * u[:, None, :] * inner
-        coupling += (own @ (both + outer.reshape(c, -1))).reshape(p, p)
-        curvature[k] = (own @ P).reshape(p, p)
+        coupling += (own @ both).reshape(p, p) + np.einsum("cp,cq,cpq->pq", weighted, u, inner)
+        loss = (own[:, None, None] * half).transpose(1, 0, 2).reshape(p, c * p)
+        curvature[k] = (own @ H.reshape(c, -1)).reshape(p, p)
+        curvature[k] -= loss @ spent.reshape(c * p, p)
         scatter += own @ (2.0 * found.losses[k] + dispersion * known)
     return (
         r.sum(axis=1),

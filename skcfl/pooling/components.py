@@ -86,11 +86,14 @@ def fit_population(pool, kind, n_clusters, n_init, options):
 
 def bic(fit, pool, options):
     """Bayesian information criterion, the clients being the sample."""
-    population, p = fit.population, pool.n_params
+    population, K = fit.population, fit.population.n_clusters
     n = max(float(fit.sums["counts"].sum()), 1.0)
-    variances = {"diag": p, "full": p * (p + 1) // 2, "spherical": 1}[population.kind]
-    K = population.n_clusters
-    count = K * pool.model.n_free + variances + K - 1 + (not options.scale_known)
+    varying = np.count_nonzero(population.varying)
+    variances = {"diag": varying, "full": varying * (varying + 1) // 2, "spherical": 1}
+    # Of softmax one class is determined.
+    outputs = pool.model.n_free / pool.n_params
+    means = round(outputs * (len(population.varying) + (K - 1) * varying))
+    count = means + variances[population.kind] + K - 1 + (options.dispersion_of is not None)
     return -2.0 * fit.loglik + count * np.log(n)
 
 
@@ -99,11 +102,11 @@ def _coordinates(pool, fit):
     population = fit.population
     _, means, _ = pool.posteriors(*population.arguments)
     means = means[~pool.without_rows]
-    centre = population.weights @ population.means
-    root = population.root
-    if root.ndim == 1:
-        return (means - centre) / root, means
-    return np.linalg.lstsq(root, (means - centre).T)[0].T, means
+    away = (means - population.weights @ population.means)[:, population.varying]
+    if population.kind != "full":
+        return away / np.sqrt(population.covariance[population.varying]), means
+    root = population.root[np.ix_(population.varying, population.varying)]
+    return np.linalg.lstsq(root, away.T)[0].T, means
 
 
 def _grown(pool, fit, first, coordinates, K, n_init, options):
@@ -167,13 +170,12 @@ def _of_partition(population, means, labels, K):
     # Posterior means scatter less than the clients' models do.
     least = LEAST_SHARE * population.covariance * len(means)
     squares = squares + least
-    slopes = population.precision.max(axis=0)
     return replace(
         population,
         means=centres,
         covariance=population.shaped(squares, len(means)),
         weights=np.bincount(labels, minlength=K) / len(means),
-        precision=np.tile(slopes, (K, 1)),
+        prior=np.full(K, population.prior.max()),
     )
 
 

@@ -21,7 +21,8 @@ where Sigma is small.  Generalised least squares take one: ``sums["slopes"]`` an
 Variances take steps of parameter-expanded EM, shares and the dispersion of EM, of which every
 third is extrapolated (SQUAREM: Varadhan and Roland 2008).  A step after which the likelihood is
 less is taken back, and the EM step, which cannot lower it, is taken instead; under Laplace's
-approximation it may, which ends the fit.
+approximation it may, which ends the fit.  For squared errors quasi-Newton steps follow
+(``quasi_newton.py``).
 """
 
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .population import LEAST_DISPERSION, LEAST_WEIGHT, Population
+from .quasi_newton import climb
 
 # Newton steps of the pooled model that a fit starts from, and halvings of one that overshoots.
 POOLED_STEPS, HALVINGS = 30, 60
@@ -42,6 +44,10 @@ FARTHEST, SHRUNK, ROUND = 2.0, 0.3, 1e-2
 SETTLED = 1e-3
 # Rounds of the prior's variance after convergence.
 MAX_PRIORS = 20
+# Gain, a client, in three steps of EM, and number of them, after which quasi-Newton steps follow.
+# They end where one of them gains that part of what three steps of EM must.
+# Benchmark: the mixed models of twelve tables of benchmarks/real.py, in exchanges.
+SWITCH, LONG, SHARE = 1e-2, 30, 0.03
 # Singular values of a system of normal equations that count as zero.
 SINGULAR = 1e-12
 
@@ -60,15 +66,21 @@ class Options:
         Variance of the cluster means' slopes.
     free : ndarray of shape (p,) of bool
         Parameters that have no prior: the intercepts.
-    scale_known : bool
-        Whether the dispersion is 1.
+    varying : ndarray of shape (p,) of bool
+        Parameters that differ between clients.
+    dispersion_of : callable or None
+        Dispersion of greatest likelihood, of the mean of twice the loss of a row; None where it
+        is known to be 1.
+    verbose : int
+        Whether to print progress.
     """
 
     max_iter: int
     tol: float
     prior: object
     free: np.ndarray
-    scale_known: bool
+    varying: np.ndarray
+    dispersion_of: object
     verbose: int = 0
 
 
@@ -120,26 +132,71 @@ def _solve(A, b):
     return vectors @ (inverse * (vectors.T @ (b / size))) / size
 
 
+def _together(population):
+    """Places of each cluster's means in the systems that are solved together.
+
+    Yields arrays (k, p) of k clusters: one at a time, all where some parameters are shared.
+    """
+    K, p = population.means.shape
+    shared = ~population.varying
+    if K == 1 or not shared.any():
+        for k in range(K):
+            yield slice(k, k + 1), np.arange(p)[None]
+        return
+    place = np.empty((K, p), dtype=int)
+    place[:, shared] = np.arange(np.count_nonzero(shared))
+    place[:, ~shared] = place[0, shared].size + np.arange((K * ~shared).sum()).reshape(K, -1)
+    yield slice(0, K), place
+
+
+def _system(population, sums, some, place):
+    """Matrix of the normal equations of some clusters' means."""
+    A = np.zeros((place.max() + 1,) * 2)
+    for at, P, prior in zip(
+        place, sums["curvature"][some], population.precision[some], strict=True
+    ):
+        A[np.ix_(at, at)] += P + np.diag(prior)
+    return A
+
+
 def mean_covariances(population, sums):
     """Covariances of the means, given all else, (K, p, p)."""
     out = []
-    for k in range(population.n_clusters):
-        A = sums["curvature"][k] + np.diag(population.precision[k])
+    for some, place in _together(population):
+        A = _system(population, sums, some, place)
         size = np.sqrt(np.maximum(np.diag(A), 0.0))
         size = np.where(size > 0, size, 1.0)
         inverse = np.linalg.pinv(A / (size[:, None] * size), rcond=SINGULAR, hermitian=True)
-        out.append(inverse / (size[:, None] * size))
+        inverse /= size[:, None] * size
+        out += [inverse[np.ix_(at, at)] for at in place]
     return np.array(out)
+
+
+def _whitening(population, sums):
+    """Moves of all means (K p, m) by which the log-likelihood curves by one."""
+    K, p = population.means.shape
+    columns = []
+    for some, place in _together(population):
+        A = _system(population, sums, some, place)
+        size = np.sqrt(np.maximum(np.diag(A), 0.0))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(A / (size[:, None] * size))
+        kept = values > SINGULAR * max(values[-1], 1e-300)
+        moves = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
+        whole = np.zeros((K, p, moves.shape[1]))
+        whole[some] = moves[place]
+        columns.append(whole.reshape(K * p, -1))
+    return np.concatenate(columns, axis=1)
 
 
 def _newton_means(population, sums):
     """Means by generalised least squares."""
     slopes = sums["slopes"] - population.precision * population.means
-    steps = [
-        _solve(sums["curvature"][k] + np.diag(population.precision[k]), slopes[k])
-        for k in range(population.n_clusters)
-    ]
-    return population.means + np.array(steps)
+    steps = np.empty_like(population.means)
+    for some, place in _together(population):
+        b = np.bincount(place.ravel(), slopes[some].ravel())
+        steps[some] = _solve(_system(population, sums, some, place), b)[place]
+    return population.means + steps
 
 
 def _em_means(population, sums):
@@ -176,9 +233,10 @@ def step(population, sums, options, newton=True):
             squares = squares - cross - cross.T + (counts[:, None] * move).T @ move
     weights = np.maximum(sums["counts"] / n, LEAST_WEIGHT)
     dispersion = population.dispersion
-    if not options.scale_known:
+    if options.dispersion_of is not None:
         least = LEAST_DISPERSION * float(population.unit.max())
-        dispersion = max(scatter / max(float(sums["weight"]), 1e-300), least)
+        mean = scatter / max(float(sums["weight"]), 1e-300)
+        dispersion = max(options.dispersion_of(mean), least)
     return replace(
         population,
         means=means,
@@ -190,8 +248,8 @@ def step(population, sums, options, newton=True):
 
 def _is_round(population):
     """Whether no principal axis of the covariance is far shorter than another."""
-    axes = (population.root**2 / population.unit[:, None]).sum(axis=0)
-    return axes.min() > ROUND * axes.max()
+    values = np.linalg.eigvalsh(population.scaled)
+    return values[0] > ROUND * values[-1]
 
 
 def _stretch(sums):
@@ -211,41 +269,43 @@ def pooled(pool, options, kind):
     The fit starts from that with the variances of one row's worth.
     """
     p = pool.n_params
-    constant = np.where(options.free, 0.0, 1e300)
     population = Population(
         kind,
-        np.zeros((1, p)),
-        np.zeros((p, p) if kind == "full" else p),
-        np.ones(1),
-        1.0,
-        constant[None],
-        np.ones(p),
+        means=np.zeros((1, p)),
+        covariance=np.zeros((p, p) if kind == "full" else p),
+        weights=np.ones(1),
+        dispersion=1.0,
+        prior=np.full(1, 1e-300),  # of a constant
+        unit=np.ones(p),
+        free=options.free,
+        varying=options.varying,
     )
-    size = _noise(evaluate(pool, population).sums)
+    known = options.dispersion_of is None
+    size = _noise(evaluate(pool, population).sums, options)
     current, n_iter = _newton(pool, population, options)
     h = np.diag(current.sums["curvature"][0]) / max(float(current.sums["weight"]), 1e-300)
     dispersion = 1.0
-    if not options.scale_known:
+    if not known:
         # Of a constant, but for the rounding of targets that are all alike.
-        dispersion = max(_noise(current.sums), ROUNDING**1.5 * size) or 1.0
+        dispersion = max(_noise(current.sums, options), ROUNDING**1.5 * size) or 1.0
     unit = dispersion / np.where(h > 0, h, 1.0)
-    variance = dispersion if options.prior == "auto" else options.prior
-    precision = np.where(options.free, 0.0, 1.0 / variance)[None]
-    population = replace(current.population, dispersion=dispersion, unit=unit, precision=precision)
+    prior = np.full(1, dispersion if options.prior == "auto" else options.prior)
+    population = replace(current.population, dispersion=dispersion, unit=unit, prior=prior)
     current, more = _newton(pool, population, options)
     population = current.population
     n_iter += more
-    if not options.scale_known:
+    if not known:
         floor = LEAST_DISPERSION * dispersion
-        dispersion = max(_noise(current.sums), floor)
+        dispersion = max(_noise(current.sums, options), floor)
         unit = unit * (dispersion / population.dispersion)
     population = replace(population, dispersion=dispersion, unit=unit)
     return population, n_iter
 
 
-def _noise(sums):
+def _noise(sums, options):
     """Dispersion that explains the scatter of the rows."""
-    return float(sums["scatter"] / max(float(sums["weight"]), 1e-300))
+    mean = float(sums["scatter"] / max(float(sums["weight"]), 1e-300))
+    return mean if options.dispersion_of is None else options.dispersion_of(mean)
 
 
 def _newton(pool, population, options):
@@ -271,17 +331,11 @@ def _newton(pool, population, options):
     return current, n_iter
 
 
-def _priors(population, sums, options):
-    """Variance of each cluster's slopes, by empirical Bayes: (K, 1)."""
-    slopes = ~options.free
+def _priors(population, sums):
+    """Variance of each cluster's slopes, by empirical Bayes: (K,)."""
     spread = np.einsum("kpp->kp", mean_covariances(population, sums))
     expected = population.means**2 + spread
-    return np.maximum(expected[:, slopes].mean(axis=1, keepdims=True), 1e-300)
-
-
-def _told(population, variances, options):
-    """The population with other variances of the prior."""
-    return replace(population, precision=np.where(options.free, 0.0, 1.0 / variances))
+    return np.maximum(expected[:, ~population.free].mean(axis=1), 1e-300)
 
 
 def maximise(pool, population, options, max_iter=None):
@@ -303,52 +357,85 @@ def maximise(pool, population, options, max_iter=None):
     fit : Fit
     """
     max_iter = options.max_iter if max_iter is None else max_iter
-    automatic = options.prior == "auto" and not options.free.all()
-    current, n_iter = evaluate(pool, population), 1
-    trail = [(current.loglik, current.value)]
+    fit = evaluate(pool, population)
+    fit = _by_em(pool, replace(fit, n_iter=1, trail=[(fit.loglik, fit.value)]), options, max_iter)
+    if not (fit.converged and pool.quadratic and pool.answered is None):
+        return fit
+    for _ in range(MAX_PRIORS):
+        if fit.n_iter >= max_iter:
+            return replace(fit, converged=False)
+        fit = climb(
+            lambda at: evaluate(pool, at),
+            fit,
+            _whitening(fit.population, fit.sums),
+            options.dispersion_of is None,
+            max_iter - fit.n_iter,
+            SHARE * options.tol * max(float(fit.sums["counts"].sum()), 1.0),
+        )
+        fit, settled = _with_prior(fit, options)
+        if settled:
+            break
+    return fit
+
+
+def _with_prior(fit, options):
+    """The fit with another variance of the prior, and whether that is as it was."""
+    population = fit.population
+    if options.prior != "auto" or population.free.all():
+        return fit, True
+    new = _priors(population, fit.sums)
+    if np.abs(np.log(new / population.prior)).max() <= SETTLED:
+        return fit, True
+    return replace(fit, population=replace(population, prior=new)), False
+
+
+def _by_em(pool, current, options, max_iter):
+    """Steps of EM, until they gain little or, where others follow, not much."""
     points, gains, priors, done = [current.population.coordinates()], [], 0, False
     n = max(float(current.sums["counts"].sum()), 1.0)
-    while n_iter < max_iter:
-        candidates = [step(current.population, current.sums, options)]
-        if len(points) == 2:
-            last = candidates[0].coordinates()
-            first, second = points[1] - points[0], last - points[1]
-            bend = second - first
-            size = np.linalg.norm(bend)
-            length = np.linalg.norm(first) / size if size > 0 else 1.0
-            if length > 1.0:
-                ahead = points[0] + 2.0 * length * first + length**2 * bend
-                ahead = last + np.clip(ahead - last, -FARTHEST, FARTHEST)
-                candidates.insert(0, candidates[0].at(ahead))
-        candidates.append(step(current.population, current.sums, options, newton=False))
+    least = max(SWITCH, options.tol) if pool.quadratic else options.tol
+    n_iter, trail = current.n_iter, current.trail
+    while n_iter < max_iter and not done:
         slack = ROUNDING * (1.0 + abs(current.value))
-        for candidate in candidates:
+        for candidate in _candidates(current, points, options):
             trial = evaluate(pool, candidate)
             n_iter += 1
-            lost = pool.answered is not None
-            if lost or trial.value >= current.value - slack:
+            if pool.answered is not None or trial.value >= current.value - slack:
                 break
         else:
-            trial = None
-        if trial is None:
-            done = True
-        else:
-            gains.append(trial.value - current.value)
-            current = trial
-            trail.append((current.loglik, current.value))
-            if options.verbose:
-                print(f"exchange {n_iter}: log-likelihood {current.loglik:.6f}")
-            at = current.population.coordinates()
-            points = [at] if len(points) == 2 else [*points, at]
-            done = len(gains) >= 3 and sum(gains[-3:]) <= options.tol * n
-        cycle = len(gains) % 3 == 0 and priors < MAX_PRIORS
-        if automatic and (done or cycle) and priors < 2 * MAX_PRIORS:
-            new = _priors(current.population, current.sums, options)
-            old = 1.0 / current.population.precision[:, ~options.free].max(axis=1, keepdims=True)
+            return replace(current, n_iter=n_iter, converged=True, trail=trail)
+        gains.append(trial.value - current.value)
+        current = trial
+        trail.append((current.loglik, current.value))
+        if options.verbose:
+            print(f"exchange {n_iter}: log-likelihood {current.loglik:.6f}")
+        at = current.population.coordinates()
+        points = [at] if len(points) == 2 else [*points, at]
+        done = len(gains) >= 3 and sum(gains[-3:]) <= least * n
+        done |= pool.quadratic and len(gains) >= LONG
+        if priors < 2 * MAX_PRIORS and (done or (len(gains) % 3 == 0 and priors < MAX_PRIORS)):
             priors += 1
-            if np.abs(np.log(new / old)).max() > SETTLED:
-                current = replace(current, population=_told(current.population, new, options))
-                gains, done = [], False
-        if done:
-            break
+            current, settled = _with_prior(current, options)
+            if not settled:
+                gains, done = [], done and pool.quadratic
     return replace(current, n_iter=n_iter, converged=done, trail=trail)
+
+
+def _candidates(current, points, options):
+    """Populations of a step, those that may lower the likelihood first."""
+    population, sums = current.population, current.sums
+    ahead = step(population, sums, options)
+    if len(points) == 2:
+        last = ahead.coordinates()
+        first, second = points[1] - points[0], last - points[1]
+        bend = second - first
+        size = np.linalg.norm(bend)
+        length = np.linalg.norm(first) / size if size > 0 else 1.0
+        if length > 1.0:
+            far = points[0] + 2.0 * length * first + length**2 * bend
+            yield ahead.at(last + np.clip(far - last, -FARTHEST, FARTHEST))
+    yield ahead
+    yield step(population, sums, options, newton=False)
+    if not population.varying.all():
+        # Steps of EM do not move parameters that all clients share.
+        yield replace(population, means=_newton_means(population, sums))

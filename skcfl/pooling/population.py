@@ -29,10 +29,15 @@ class Population:
         pi_k.
     dispersion : float
         phi.
-    precision : ndarray of shape (K, p)
-        Of the normal prior of theta_k, 0 where it has none.
+    prior : ndarray of shape (K,)
+        Variance of the normal prior of the slopes of theta_k; infinite without one.
     unit : ndarray of shape (p,)
         Variance of a parameter at which a row tells as much of it as the prior.
+    free : ndarray of shape (p,) of bool
+        Parameters that have no prior: the intercepts.
+    varying : ndarray of shape (p,) of bool
+        Parameters that differ between clients.  The others have no variance, and are the same
+        in all clusters.
     """
 
     kind: str
@@ -40,8 +45,10 @@ class Population:
     covariance: np.ndarray
     weights: np.ndarray
     dispersion: float
-    precision: np.ndarray
+    prior: np.ndarray
     unit: np.ndarray
+    free: np.ndarray
+    varying: np.ndarray
 
     @property
     def n_clusters(self):
@@ -55,17 +62,42 @@ class Population:
             self,
             means=self.means[order],
             weights=weights / weights.sum(),
-            precision=self.precision[order],
+            prior=self.prior[order],
         )
+
+    @property
+    def precision(self):
+        """Of the priors of the means, (K, p); that of a shared parameter counts once in all."""
+        precision = np.where(self.free, 0.0, 1.0 / self.prior[:, None])
+        return np.where(self.varying, precision, precision / self.n_clusters)
 
     @property
     def root(self):
         """L with ``Sigma = L L'``: its diagonal, or principal axes in the parameters' units."""
         if self.kind != "full":
             return np.sqrt(self.covariance)
-        size = np.sqrt(self.unit)
-        values, vectors = np.linalg.eigh(self.covariance / (size[:, None] * size))
-        return size[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+        size = np.sqrt(self.unit[self.varying])
+        values, vectors = np.linalg.eigh(self.scaled)
+        return self._whole(size[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)))
+
+    @property
+    def scaled(self):
+        """A full covariance of the parameters that vary, in their units."""
+        size = np.sqrt(self.unit[self.varying])
+        return self.covariance[np.ix_(self.varying, self.varying)] / (size[:, None] * size)
+
+    def of_scaled(self, scaled):
+        """The full covariance of :attr:`scaled`."""
+        size = np.sqrt(self.unit[self.varying])
+        return self._whole(scaled * (size[:, None] * size))
+
+    def _whole(self, block):
+        """Matrix of all parameters of that of those that vary."""
+        if self.varying.all():
+            return block
+        whole = np.zeros((len(self.unit), len(self.unit)))
+        whole[np.ix_(self.varying, self.varying)] = block
+        return whole
 
     @property
     def arguments(self):
@@ -86,43 +118,43 @@ class Population:
         covariance = squares / max(n, 1e-300)
         floor = FLOOR * self.unit
         if self.kind == "diag":
-            return np.maximum(covariance, floor)
+            return np.where(self.varying, np.maximum(covariance, floor), 0.0)
         if self.kind == "spherical":
-            return np.full_like(covariance, max(covariance.mean(), floor.mean()))
-        size = np.sqrt(self.unit)
-        values, vectors = np.linalg.eigh(covariance / (size[:, None] * size))
-        scaled = vectors * np.maximum(values, FLOOR) @ vectors.T
-        return scaled * (size[:, None] * size)
+            common = max(covariance[self.varying].mean(), floor[self.varying].mean())
+            return np.where(self.varying, common, 0.0)
+        values, vectors = np.linalg.eigh(replace(self, covariance=covariance).scaled)
+        return self.of_scaled(vectors * np.maximum(values, FLOOR) @ vectors.T)
 
     # ------------------------------------------------------------------ coordinates
 
     def coordinates(self):
         """Logarithms of the variances, shares and dispersion, which may be extrapolated."""
         if self.kind == "full":
-            size = np.sqrt(self.unit)
-            scaled = self.covariance / (size[:, None] * size)
-            values, vectors = np.linalg.eigh(scaled)
+            values, vectors = np.linalg.eigh(self.scaled)
             log = vectors * np.log(np.maximum(values, FLOOR)) @ vectors.T
             own = log[np.tril_indices(len(log))]
         else:
-            own = np.log(np.maximum(self.covariance / self.unit, FLOOR))
+            variances = self.covariance[self.varying] / self.unit[self.varying]
+            own = np.log(np.maximum(variances, FLOOR))
         weights = np.log(np.maximum(self.weights, LEAST_WEIGHT))
         return np.concatenate([own, weights, [np.log(self.dispersion)]])
 
     def at(self, coordinates):
         """The same population with its variances, shares and dispersion at coordinates."""
-        K, p = self.means.shape
+        K = self.n_clusters
         own, weights = coordinates[: -K - 1], coordinates[-K - 1 : -1]
         least = np.log(FLOOR)
         if self.kind == "full":
+            p = np.count_nonzero(self.varying)
             log = np.zeros((p, p))
             log[np.tril_indices(p)] = own
             values, vectors = np.linalg.eigh(log + np.tril(log, -1).T)
-            size = np.sqrt(self.unit)
             scaled = vectors * np.exp(np.clip(values, least, -2 * least)) @ vectors.T
-            covariance = scaled * (size[:, None] * size)
+            covariance = self.of_scaled(scaled)
         else:
-            covariance = self.unit * np.exp(np.clip(own, least, -2 * least))
+            covariance = np.zeros_like(self.unit)
+            variances = np.exp(np.clip(own, least, -2 * least))
+            covariance[self.varying] = self.unit[self.varying] * variances
         weights = np.exp(weights - weights.max())
         return replace(
             self,

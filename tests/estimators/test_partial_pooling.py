@@ -1,15 +1,20 @@
 """Partial pooling: equal to mixed models, its limits, and what changes nothing."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.stats import multivariate_normal
+from scipy.optimize import minimize, minimize_scalar
+from scipy.stats import gamma, multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
+from statsmodels import datasets
+from statsmodels.regression.mixed_linear_model import MixedLM
 
 import skcfl
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
@@ -45,25 +50,115 @@ def loglik(model, X, y, groups):
     return total
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_one_cluster_is_a_mixed_model(seed):
-    sm = pytest.importorskip("statsmodels.api")
-    X, y, groups, _ = population(seed=seed, sd=2 * SD)
+def mixed_model(X, y, groups, varying):
+    """statsmodels' fit by maximum likelihood of random intercepts and slopes."""
     Z = np.column_stack([X, np.ones(len(y))])
+    model = MixedLM(y, Z, groups, exog_re=Z[:, [*varying, X.shape[1]]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        mixed = sm.MixedLM(y, Z, groups, exog_re=Z).fit(reml=False)
+        fits = [model.fit(reml=False, method=[method]) for method in ("lbfgs", "powell")]
+    return max((fit for fit in fits if np.isfinite(fit.llf)), key=lambda fit: fit.llf)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("random", ["all", "intercept", [1]])
+def test_one_cluster_is_a_mixed_model(random, seed):
+    X, y, groups, _ = population(seed=seed, sd=2 * SD)
+    varying = {"all": [0, 1], "intercept": []}.get(str(random), [1])
+    mixed = mixed_model(X, y, groups, varying)
     model = PartialPoolingRegressor(
-        n_clusters=1, covariance="full", prior=np.inf, tol=1e-9, standardize=bool(seed)
+        n_clusters=1,
+        covariance="full",
+        random=random,
+        prior=np.inf,
+        tol=1e-9,
+        standardize=bool(seed),
     ).fit(X, y, groups=groups)
     assert model.loglik_ == pytest.approx(mixed.llf, rel=1e-6)
     assert model.loglik_ > mixed.llf - 1e-5
-    assert_allclose(model.covariance_, mixed.cov_re, rtol=1e-3, atol=2e-3)
+    own = [*varying, 2]
+    assert_allclose(model.covariance_[np.ix_(own, own)], mixed.cov_re, rtol=1e-3, atol=2e-3)
+    shared = np.setdiff1d(np.arange(3), own)
+    assert_allclose(model.covariance_[shared], 0.0, atol=1e-12)
+    assert_allclose(model.params_[:, shared], np.tile(model.params_[0, shared], (30, 1)))
     assert model.dispersion_ == pytest.approx(mixed.scale, rel=1e-3)
-    assert_allclose(model.cluster_params_[0], mixed.fe_params, rtol=1e-4)
-    assert_allclose(model.standard_errors_[0], mixed.bse_fe, rtol=1e-2)
+    assert_allclose(model.cluster_params_[0], mixed.fe_params, rtol=1e-4, atol=1e-4)
+    # Those of statsmodels are of all parameters together.
+    assert_allclose(model.standard_errors_[0], mixed.bse_fe, rtol=5e-2)
     for i, effects in enumerate(mixed.random_effects.values()):
-        assert_allclose(model.params_[i], mixed.fe_params + effects, rtol=1e-2, atol=1e-2)
+        expected = mixed.fe_params.copy()
+        expected[own] += effects
+        assert_allclose(model.params_[i], expected, rtol=1e-2, atol=1e-2)
+    q = 3 + len(own) * (len(own) + 1) // 2 + 1
+    assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(30))
+
+
+def real_rows(name):
+    """Features (standardised), target and client of a table that statsmodels ships."""
+    if name == "grunfeld":
+        frame = datasets.grunfeld.load_pandas().data
+        table = frame[["value"]], frame["invest"] / 100, frame["firm"]
+    elif name == "elnino":  # temperature of the sea, by year
+        frame = datasets.elnino.load_pandas().data
+        month = np.tile(np.arange(12.0), len(frame))
+        year = frame["YEAR"].to_numpy().repeat(12)
+        seasons = np.column_stack([np.cos(np.pi * month / 6), np.sin(np.pi * month / 6)])
+        table = seasons, frame.iloc[:, 1:].to_numpy().ravel(), year
+    elif name == "macrodata":  # unemployment by five years
+        frame = datasets.macrodata.load_pandas().data
+        table = frame[["infl"]], frame["unemp"], frame["year"] // 5
+    elif name == "fertility":  # of countries over the years
+        frame = datasets.fertility.load_pandas().data.set_index("Country Code")
+        frame = frame[[str(year) for year in range(1990, 2010, 2)]].dropna().iloc[::4]
+        decade = np.tile(np.linspace(0.0, 1.0, frame.shape[1]), len(frame))[:, None]
+        table = decade, frame.to_numpy().ravel(), frame.index.to_numpy().repeat(frame.shape[1])
+    else:  # sunspots, by cycles of eleven years
+        spots = datasets.sunspots.load_pandas().data["SUNACTIVITY"][:308]
+        angle = 2 * np.pi * np.arange(308) / 11
+        table = np.column_stack([np.cos(angle), np.sin(angle)]), spots / 10, np.arange(308) // 11
+    X, y, groups = (np.asarray(part) for part in table)
+    return (X - X.mean(axis=0)) / X.std(axis=0), y.astype(float), groups
+
+
+@pytest.mark.parametrize("name", ["grunfeld", "elnino", "macrodata", "fertility", "sunspots"])
+def test_real_tables_have_the_fit_of_mixed_models(name):
+    X, y, groups = real_rows(name)
+    mixed = mixed_model(X, y, groups, range(X.shape[1]))
+    model = PartialPoolingRegressor(n_clusters=1, covariance="full", prior=np.inf)
+    model.fit(X, y, groups=groups)
+    assert model.loglik_ == pytest.approx(mixed.llf, rel=1e-6)
+    assert model.loglik_ == pytest.approx(loglik(model, X, y, groups), rel=1e-7)
+    assert_allclose(np.diag(model.covariance_), np.diag(mixed.cov_re), rtol=1e-3)
+    assert model.dispersion_ == pytest.approx(mixed.scale, rel=1e-3)
+
+
+def test_without_variance_the_likelihood_has_its_maximum_too():
+    """A combination of the coefficients differs by nothing: the covariance is singular."""
+    X, _, groups, _ = population(20, 8)
+    rng = np.random.default_rng(3)
+    own = rng.normal(size=20)[groups]
+    y = own * X[:, 0] - own * X[:, 1] + 0.5 * rng.normal(size=len(own))
+    options = {"n_clusters": 1, "covariance": "full", "prior": np.inf, "standardize": False}
+    model = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
+    assert np.linalg.eigvalsh(model.covariance_)[0] < 1e-4
+    assert (np.diff(model.history_["objective"]) <= 1e-10 * abs(model.objective_)).all()
+    # No steps of a second-order method on another parametrisation find more.
+    best = np.linalg.cholesky(model.covariance_ + 1e-8 * np.eye(3))
+    start = np.concatenate([best[np.tril_indices(3)], [np.log(model.dispersion_)]])
+
+    def minus(z):
+        L = np.zeros((3, 3))
+        L[np.tril_indices(3)] = z[:6]
+        other = SimpleNamespace(
+            covariance_=L @ L.T,
+            dispersion_=np.exp(z[6]),
+            mixture_weights_=model.mixture_weights_,
+            cluster_params_=model.cluster_params_,
+        )
+        return -loglik(other, X, y, groups)
+
+    found = minimize(minus, start, method="BFGS", options={"maxiter": 40})
+    assert model.loglik_ > -found.fun - 5e-3
 
 
 @pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
@@ -213,6 +308,61 @@ def test_binary_likelihood_is_laplaces():
     assert local.score(X2, again, groups=groups2) > 0.7
 
 
+def test_gamma_without_differences_is_a_gamma_regression():
+    """Equal clients: the likelihood is that of scipy's distribution, its shape the best one."""
+    rng = np.random.default_rng(0)
+    X, groups = np.tile(rng.normal(size=(20, 2)), (8, 1)), np.repeat(np.arange(8), 20)
+    mean = np.exp(X @ [0.5, -0.3] + 2.0)
+    y = np.tile(rng.gamma(3.0, mean[:20] / 3.0), 8)
+    model = PartialPoolingRegressor(1, loss="gamma", prior=np.inf).fit(X, y, groups=groups)
+    assert np.diag(model.covariance_).max() < 1e-4
+    fitted = model.predict(X, groups=groups)
+
+    def minus(log_shape):
+        shape = np.exp(log_shape)
+        return -gamma.logpdf(y, shape, scale=fitted / shape).sum()
+
+    assert model.loglik_ == pytest.approx(-minus(-np.log(model.dispersion_)), rel=1e-5)
+    best = minimize_scalar(minus, (0.0, 2.0))
+    assert 1 / model.dispersion_ == pytest.approx(np.exp(best.x), rel=1e-3)
+    plain = GammaRegressor(alpha=0, tol=1e-10).fit(X, y)
+    assert_allclose(model.coef_, np.tile(plain.coef_, (8, 1)), rtol=1e-3)
+
+
+def test_gamma_recovers_its_dispersion():
+    rng = np.random.default_rng(1)
+    X, _, groups, _ = population(60, 25)
+    z = X @ [0.4, -0.2] + 3 + 0.5 * rng.normal(size=60)[groups]
+    y = rng.gamma(4.0, np.exp(z) / 4.0)
+    model = PartialPoolingRegressor(1, loss="gamma", random="intercept").fit(X, y, groups=groups)
+    assert model.dispersion_ == pytest.approx(0.25, rel=0.1)
+    assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(0.5, rel=0.25)
+    assert_allclose(model.cluster_coef_[0], [0.4, -0.2], atol=0.05)
+    scaled = PartialPoolingRegressor(1, loss="gamma", random="intercept")
+    scaled.fit(X, 100 * y, groups=groups)
+    expected = model.loglik_ - len(y) * np.log(100)
+    assert scaled.loglik_ == pytest.approx(expected, rel=1e-7)
+    assert scaled.dispersion_ == pytest.approx(model.dispersion_, rel=1e-4)
+
+
+def test_shared_coefficients_are_the_same_in_all_clusters():
+    data = make_clustered_regression(15, 3, 2, n_samples=20, random_state=1)
+    rng = np.random.default_rng(0)
+    extra = rng.normal(size=(len(data.y), 1))
+    X, y = np.hstack([data.X, extra]), data.y + 0.7 * extra[:, 0]
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = PartialPoolingRegressor(3, random=["a", "b"], random_state=0)
+    model.fit(frame, y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert_allclose(model.params_[:, 2], np.full(15, model.params_[0, 2]))
+    assert model.params_[0, 2] == pytest.approx(0.7, abs=0.1)
+    assert model.loglik_ == pytest.approx(loglik(model, X, y, data.groups), rel=1e-9)
+    # Positions are of the features, without the column of ids.
+    table = np.column_stack([data.groups, X])
+    other = PartialPoolingRegressor(3, random=[0, -2], random_state=0, group_col=0)
+    assert_allclose(other.fit(table, y).params_, model.params_, rtol=1e-10)
+
+
 def test_counts_and_several_classes():
     X, z, groups, rng = logistic_population(30, 20)
     counts = rng.poisson(np.exp(z / 2 + 1))
@@ -349,7 +499,18 @@ def test_bad_parameters():
         PartialPooling(LinearModel(alpha=0.1)).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="n_clusters=6"):
         PartialPoolingRegressor(n_clusters=6).fit(X, y, groups=groups)
-    for name, value in {"prior": 0, "covariance": "none", "tol": -1, "n_clusters": 0}.items():
+    for entry in ("x2", 2, True, 0.5, None):
+        with pytest.raises(ValueError, match="random must be.*got"):
+            PartialPoolingRegressor(random=[entry]).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="random must name.*fit_intercept=False"):
+        PartialPoolingRegressor(random=[], fit_intercept=False).fit(X, y, groups=groups)
+    for name, value in {
+        "random": "some",
+        "prior": 0,
+        "covariance": "none",
+        "tol": -1,
+        "n_clusters": 0,
+    }.items():
         with pytest.raises(ValueError, match=name):
             PartialPoolingRegressor(**{name: value}).fit(X, y, groups=groups)
     model = PartialPoolingClassifier(n_clusters=1).fit(X, y > 0, groups=groups)

@@ -1,10 +1,13 @@
 """Positive amounts: the half deviance of the gamma distribution."""
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import gammaln, polygamma, psi, xlogy
 from sklearn.linear_model import GammaRegressor
 
 from .loss import Loss
+
+# Most steps to the shape of greatest likelihood, and the mean loss below which none is needed.
+NEWTON_STEPS, SERIES = 30, 1e-4
 
 
 class Gamma(Loss):
@@ -17,6 +20,7 @@ class Gamma(Loss):
     link = "log"
     target_range = "positive"
     unknown_scale = True
+    is_likelihood = True
 
     def value(self, z, y):
         with np.errstate(over="ignore"):
@@ -65,6 +69,27 @@ class Gamma(Loss):
     def typical_curvature(self, mean):
         # At the mean 1, and at zero, where training starts, the mean.
         return np.maximum(1.0, mean)
+
+    def log_constant(self, y, dispersion):
+        # The dispersion is one over the shape.
+        shape = 1.0 / dispersion
+        return shape * (np.log(shape) - 1.0) - gammaln(shape) - log_of(y)[..., 0, :]
+
+    def dispersion_of(self, mean):
+        # The root of log(shape) - digamma(shape) = mean / 2. For large shapes that is
+        # 1 / (2 shape) + 1 / (12 shape^2), else Newton's method in the logarithm finds it.
+        half = 0.5 * mean
+        dispersion = 4.0 * half / (1.0 + np.sqrt(1.0 + 4.0 * half / 3.0))
+        if half < SERIES:
+            return dispersion
+        shape = max(1.0 / dispersion, 0.5 / half)
+        for _ in range(NEWTON_STEPS):
+            gap = np.log(shape) - psi(shape)
+            ahead = gap * np.log(gap / half) / (shape * polygamma(1, shape) - 1.0)
+            shape *= np.exp(ahead)
+            if abs(ahead) < 1e-12:
+                break
+        return 1.0 / float(shape)
 
     def plain_linear(self, fit_intercept):
         estimator = GammaRegressor(fit_intercept=fit_intercept)

@@ -215,6 +215,13 @@ class Loss:
         """
         raise NotImplementedError
 
+    def dispersion_of(self, mean):
+        """Dispersion of greatest likelihood where twice the loss of a row is `mean` on average.
+
+        Of losses with ``is_likelihood`` and ``unknown_scale``.
+        """
+        return mean
+
     def output(self, z):
         """Predicted targets of raw predictions ``(n_rows, C)``."""
         if self.link == "identity":
