@@ -19,6 +19,9 @@ from .estimators import (
     FeSEM,
     FeSEMClassifier,
     FeSEMRegressor,
+    FlexCFL,
+    FlexCFLClassifier,
+    FlexCFLRegressor,
     FPFCClassifier,
     FPFCClassifierCV,
     FPFCRegressor,
@@ -32,6 +35,9 @@ from .estimators import (
     LocalModels,
     LocalModelsClassifier,
     LocalModelsRegressor,
+    OneShot,
+    OneShotClassifier,
+    OneShotRegressor,
     OracleClusters,
     OracleClustersClassifier,
     OracleClustersRegressor,
@@ -44,6 +50,12 @@ from .exceptions import SingleClientWarning
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "FlexCFL",
+    "FlexCFLClassifier",
+    "FlexCFLRegressor",
+    "OneShot",
+    "OneShotClassifier",
+    "OneShotRegressor",
     "FeSEM",
     "FeSEMClassifier",
     "FeSEMRegressor",

@@ -595,7 +595,13 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         ValueError
             If y is needed and missing, or holds a class not seen in fit.
         """
-        return self.cluster_losses(X, y, groups).argmin(axis=1)
+        check_is_fitted(self)
+        pool, _ = self._new_clients(X, y, groups)
+        return self._clusters_of(pool)
+
+    def _clusters_of(self, pool):
+        """Clusters of new clients, whose pool has the units of fit: those of least loss."""
+        return pool.losses(pool.from_user(self.cluster_params_)).argmin(axis=1)
 
     def cluster_losses(self, X, y=None, groups=None):
         """Mean loss of each client's rows under each cluster's model.
@@ -724,9 +730,8 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
 
         The clusters are None where every client is one.
         """
-        theta = pool.from_user(self.cluster_params_)
-        labels = pool.losses(theta).argmin(axis=1)
-        return labels, theta[labels]
+        labels = self._clusters_of(pool)
+        return labels, pool.from_user(self.cluster_params_)[labels]
 
     def client_model(self, group=None):
         """Model of one client as a fitted estimator of plain scikit-learn.

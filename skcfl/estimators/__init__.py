@@ -10,12 +10,14 @@ from ._convex_clustered_fl_cv import ConvexClusteredFLClassifierCV, ConvexCluste
 from ._convex_clustering import ConvexClustering
 from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
 from ._fesem import FeSEM, FeSEMClassifier, FeSEMRegressor
+from ._flexcfl import FlexCFL, FlexCFLClassifier, FlexCFLRegressor
 from ._fpfc import FPFC, FPFCClassifier, FPFCRegressor
 from ._fpfc_cv import FPFCClassifierCV, FPFCRegressorCV
 from ._gtv import GTV, GTVClassifier, GTVRegressor
 from ._gtv_cv import GTVClassifierCV, GTVRegressorCV
 from ._ifca import IFCA, IFCAClassifier, IFCARegressor
 from ._local_models import LocalModels, LocalModelsClassifier, LocalModelsRegressor
+from ._one_shot import OneShot, OneShotClassifier, OneShotRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
 from ._partial_pooling import (
     PartialPooling,
@@ -24,6 +26,12 @@ from ._partial_pooling import (
 )
 
 __all__ = [
+    "FlexCFL",
+    "FlexCFLClassifier",
+    "FlexCFLRegressor",
+    "OneShot",
+    "OneShotClassifier",
+    "OneShotRegressor",
     "FeSEM",
     "FeSEMClassifier",
     "FeSEMRegressor",

@@ -1,0 +1,93 @@
+"""What the methods share that find their clusters once, from one exchange."""
+
+from abc import abstractmethod
+
+from sklearn.utils._param_validation import StrOptions
+
+from .._checks import Count
+from ..base import BaseFederated
+from ..rounds.alone import solve_local
+from ..rounds.alternate import alternate
+from ..rounds.number import find_n_clusters
+from ._base_rounds import ROUND_CONSTRAINTS, make_options
+
+
+class ClustersOnce(BaseFederated):
+    """Base of the methods that ask the clients once, cluster them, and then only train.
+
+    What differs is what the clients are asked for, :meth:`_evidence`, and how it makes clusters,
+    :meth:`_partition`.
+    """
+
+    _parameter_constraints = {
+        **ROUND_CONSTRAINTS,
+        "n_clusters": [Count(1), StrOptions({"auto"})],
+    }
+
+    _doc_attributes = {
+        "search_": """\
+            dict of str to ndarray
+            With ``n_clusters="auto"``, one entry for each number tried, that of all clients for a
+            model each: "n_clusters", "found" (those with clients), "held_out_loss", "gain" and
+            "standard_error" against the best number before, "accepted", "floats_up" and
+            "floats_down". ``history_`` then has the rounds of all fits, with the number tried in
+            "searched" (0: the final fit).""",
+    }
+
+    @abstractmethod
+    def _evidence(self, pool, options):
+        """What the clients send, whatever the number of clusters."""
+
+    @abstractmethod
+    def _partition(self, pool, evidence, n_clusters, options):
+        """Partition into `n_clusters`, or as many as the method finds if that is None."""
+
+    def _finds_number(self):
+        """Whether the method finds the number of clusters without a search."""
+        return False
+
+    def _n_priors(self, pool, options):
+        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_clients)
+
+    def _train(self, pool, found, options):
+        """Rounds with the clusters fixed."""
+        result = alternate(pool, found.theta, options, pool.random_state, found.labels)
+        result.extra.pop("loss")
+        return result
+
+    def _solve(self, pool):
+        options = make_options(self, pool)
+
+        def fit(part, n_clusters, evidence=None):
+            part.ledger.since_mark()
+            evidence = self._evidence(part, options) if evidence is None else evidence
+            found = self._partition(part, evidence, n_clusters, options)
+            result = self._train(part, found, options)
+            result.extra.update(self._more(found))
+            return result
+
+        if self._finds_number():
+            return fit(pool, None)
+        if self.n_clusters != "auto":
+            return fit(pool, min(self.n_clusters, pool.n_clients))
+        sent = {}
+
+        def fit_fold(part, n_clusters, start, candidates, drawn):
+            # A fold's clients are asked once, for all numbers.
+            if candidates is None:
+                return fit(part, n_clusters)
+            if id(candidates) not in sent:
+                sent[id(candidates)] = self._evidence(part, options)
+            return fit(part, n_clusters, sent[id(candidates)])
+
+        return find_n_clusters(
+            pool,
+            fit_fold,
+            pool.random_state,
+            local=lambda part: solve_local(part, options),
+            verbose=self.verbose,
+        )
+
+    def _more(self, found):
+        """Further attributes of a fit."""
+        return {}

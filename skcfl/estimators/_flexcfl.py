@@ -1,0 +1,351 @@
+"""FlexCFL (FedGroup) and FL+HC: groups of clients by the direction of their first update."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.utils._param_validation import StrOptions
+
+from .._checks import POSITIVE, Count
+from .._docs import document
+from ..base import _canonical
+from ..rounds.alternate import alternate
+from ..rounds.once import Partition, heard, spread_labels
+from ..rounds.starts import train_locally
+from ..rounds.update_groups import directions_of, group_updates, nearest_direction
+from ._base_once import ClustersOnce
+from ._base_rounds import make_options
+from ._constructors import everyday_constructor
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+__all__ = ["FlexCFL", "FlexCFLClassifier", "FlexCFLRegressor"]
+
+# Clients that make the groups: so many times their number.
+PRETRAIN_PER_GROUP = 20
+# Rounds of FedAvg before FL+HC clusters: on MNIST, of Briggs et al.
+WARM_UP = 10
+
+
+@dataclass
+class Directed(Partition):
+    """A partition, and where newcomers begin and go: the start and the groups' directions."""
+
+    start: np.ndarray
+    directions: np.ndarray
+
+
+class _FlexCFL(ClustersOnce):
+    _parameter_constraints = {
+        "embedding": [StrOptions({"edc", "madc", "flhc"})],
+        "pretrain_steps": [Count(1)],
+        "n_pretrain": [Count(1), StrOptions({"auto"})],
+        "warm_up": [Count(0), StrOptions({"auto"})],
+        "linkage": [StrOptions({"ward", "complete", "average", "single"})],
+        "metric": [StrOptions({"euclidean", "manhattan", "cosine"})],
+        "distance_threshold": [POSITIVE, None],
+    }
+
+    _doc_parameters = {
+        "n_clusters": """\
+            int or "auto"
+            Number of groups. "auto" tries 1, 2, ... on three quarters of every client's rows, four
+            times over, for as long as the loss on the others falls by more than its standard error
+            and 1 %, then a model for each client; ``search_`` has what was tried. With
+            `distance_threshold` the number comes out.""",
+        "embedding": """\
+            {"edc", "madc", "flhc"}
+            What of the clients' updates is clustered. "edc": cosines with the first K singular
+            directions of all updates, by k-means; "madc": mean absolute differences of the
+            cosines with all others, by complete linkage, whose costs grow with the cube of the
+            clients; "flhc": the updates themselves after some rounds of FedAvg, by hierarchical
+            clustering, the method of Briggs et al. [2]_.""",
+        "pretrain_steps": """\
+            int
+            Local steps from the common start that make an update.""",
+        "n_pretrain": """\
+            "auto" or int
+            How many clients, drawn at random, make the groups; the others are newcomers and go by
+            direction. "auto" is 20 times the number of groups, of "flhc" all.""",
+        "warm_up": """\
+            "auto" or int
+            Rounds of FedAvg before the updates are made; "auto" is 10 for "flhc", else 0.""",
+        "linkage": """\
+            {"ward", "complete", "average", "single"}
+            Linkage of "flhc". "ward", which is with ``metric="euclidean"`` only, found more than
+            the others on the clusters of :mod:`skcfl.datasets`.""",
+        "metric": """\
+            {"euclidean", "manhattan", "cosine"}
+            Distance of updates for "flhc".""",
+        "distance_threshold": """\
+            float or None
+            For "flhc": where its tree is cut, in medians of the distances between clients, so that
+            units do not matter. None cuts at `n_clusters`.""",
+        "polish": """\
+            "auto" or bool
+            Whether to finish the groups' models by Newton's method. "auto" does where the model
+            allows second-order steps (linear models).""",
+    }
+
+    def _finds_number(self):
+        if self.distance_threshold is None:
+            return False
+        if self.embedding != "flhc" or self.n_clusters != "auto":
+            raise ValueError(
+                "distance_threshold cuts the tree of embedding='flhc' and finds the number of "
+                f"clusters; got embedding={self.embedding!r}, n_clusters={self.n_clusters!r}."
+            )
+        return True
+
+    def _solve_options(self, groups):
+        if self.linkage == "ward" and self.metric != "euclidean":
+            raise ValueError(
+                f"linkage='ward' is with metric='euclidean' only, got metric={self.metric!r}."
+            )
+        return super()._solve_options(groups)
+
+    def _evidence(self, pool, options):
+        start = pool.start()
+        n_rounds = self.warm_up
+        if n_rounds == "auto":
+            n_rounds = WARM_UP if self.embedding == "flhc" else 0
+        if n_rounds:
+            together = np.zeros(pool.n_clients, dtype=np.intp)
+            how = replace(options, max_iter=n_rounds, tol=0, polish=False, verbose=0)
+            warm = alternate(pool, start[None], how, pool.random_state, together)
+            start = warm.cluster_params[0]
+        updates = self._updates(pool, start, options)
+        return start, updates, heard(pool)
+
+    def _updates(self, pool, start, options):
+        """What clients move from the start in their first steps."""
+        if options.step_size is None:
+            trained = train_locally(pool, start, self.pretrain_steps)
+        else:
+            trained = pool.local_update(
+                start,
+                self.pretrain_steps,
+                options.step_size,
+                options.optimizer,
+                options.batch_size,
+                whole=True,
+            )
+        return trained.astype(float) - start
+
+    def _partition(self, pool, evidence, n_clusters, options):
+        start, updates, known = evidence
+        rng, mine = pool.random_state, np.flatnonzero(known)
+        n_drawn = self.n_pretrain
+        if n_drawn == "auto":
+            everyone = self.embedding == "flhc"
+            n_drawn = len(mine) if everyone else PRETRAIN_PER_GROUP * n_clusters
+        first = mine
+        if n_drawn < len(mine):
+            first = np.sort(rng.choice(mine, max(n_drawn, n_clusters or 1), replace=False))
+        groups = group_updates(
+            updates[first],
+            n_clusters,
+            self.embedding,
+            rng,
+            self.linkage,
+            self.metric,
+            self.distance_threshold,
+        )
+        labels = nearest_direction(updates[mine], directions_of(updates[first], groups))
+        labels[np.isin(mine, first)] = groups
+        labels = spread_labels(labels, known)
+        labels = _canonical(labels, int(labels.max()) + 1)[1]
+        directions = directions_of(np.where(known[:, None], updates, 0.0), labels)
+        theta = (start + directions).astype(pool.dtype)
+        return Directed(labels, theta, start, directions)
+
+    def _more(self, found):
+        return {"directed": found}
+
+    def _publish(self, header, pool, groups, classes, result):
+        found = result.extra.pop("directed", None)
+        super()._publish(header, pool, groups, classes, result)
+        self._directed = found
+
+    def _clusters_of(self, pool):
+        if self._directed is None:  # a model for each client
+            return super()._clusters_of(pool)
+        updates = self._updates(pool, self._directed.start, make_options(self, pool))
+        return nearest_direction(updates, self._directed.directions)
+
+
+@document
+class FlexCFL(GenericMixin, _FlexCFL):
+    """Groups of clients by the direction of their first update, with any local model.
+
+    Clients train some steps from one common start, the server clusters the directions in which
+    they moved, and then trains a model for each group by federated averaging; groups stay. This
+    is FlexCFL, first called FedGroup [1]_, and with ``embedding="flhc"`` the hierarchical
+    clustering of updates of Briggs et al. [2]_ (FL+HC).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FlexCFLClassifier : The same with a linear classifier or a network.
+    FlexCFLRegressor : The same with a linear regressor or a network.
+    OneShot : Clusters of models trained to the end.
+    CFL : Splits a cluster when the updates of its clients point apart.
+
+    Notes
+    -----
+    A new client (``assign``, ``adapt``) trains as many steps from the same start and goes to the
+    group whose mean update has the least angle with its own, as those clients of the fit do that
+    were not drawn to make the groups. Where the number of groups turns out to be that of the
+    clients, new ones go by loss.
+
+    The published code clusters by a matrix of cosines of the last layer's updates; here all
+    parameters count.
+
+    References
+    ----------
+    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
+       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
+       and Distributed Systems 33, 2022. arXiv:2108.09749.
+    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
+       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
+
+    Examples
+    --------
+    >>> from skcfl import FlexCFL
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> flex = FlexCFL(n_clusters=3, random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> flex.cluster_sizes_
+    array([4, 4, 4])
+    >>> known = data.groups == "client00"
+    >>> int(flex.assign(data.X[known], data.y[known])[0]) == int(flex.labels_[0])
+    True
+    """
+
+    def __init__(
+        self,
+        model=None,
+        n_clusters="auto",
+        *,
+        embedding="edc",
+        pretrain_steps=50,
+        n_pretrain="auto",
+        warm_up="auto",
+        linkage="ward",
+        metric="euclidean",
+        distance_threshold=None,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.n_clusters = n_clusters
+        self.embedding = embedding
+        self.pretrain_steps = pretrain_steps
+        self.n_pretrain = n_pretrain
+        self.warm_up = warm_up
+        self.linkage = linkage
+        self.metric = metric
+        self.distance_threshold = distance_threshold
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FlexCFLClassifier(NeuralMixin, ClassifierMixin, _FlexCFL):
+    """Classifiers for groups of clients by the direction of their first update.
+
+    Clients train some steps from one common start, and those that moved in alike directions share
+    a classifier [1]_ (see :class:`FlexCFL`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FlexCFL : The same with any local model, and notes on the method.
+    IFCAClassifier : Every client takes the model of least loss.
+
+    References
+    ----------
+    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
+       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
+       and Distributed Systems 33, 2022. arXiv:2108.09749.
+    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
+       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
+
+    Examples
+    --------
+    >>> from skcfl import FlexCFLClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> flex = FlexCFLClassifier(n_clusters=2, random_state=0)
+    >>> flex.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    """
+
+    __init__ = everyday_constructor(FlexCFL, ClassifierMixin, NeuralMixin)
+
+
+@document
+class FlexCFLRegressor(NeuralMixin, RegressorMixin, _FlexCFL):
+    """Regressors for groups of clients by the direction of their first update.
+
+    Clients train some steps from one common start, and those that moved in alike directions share
+    a regressor [1]_ (see :class:`FlexCFL`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FlexCFL : The same with any local model, and notes on the method.
+    IFCARegressor : Every client takes the model of least loss.
+
+    References
+    ----------
+    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
+       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
+       and Distributed Systems 33, 2022. arXiv:2108.09749.
+    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
+       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
+
+    Examples
+    --------
+    >>> from skcfl import FlexCFLRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> flex = FlexCFLRegressor(3, embedding="flhc", random_state=0)
+    >>> flex.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([4, 4, 4])
+    """
+
+    __init__ = everyday_constructor(FlexCFL, RegressorMixin, NeuralMixin)

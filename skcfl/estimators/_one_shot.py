@@ -1,0 +1,278 @@
+"""One-shot clustering of the clients' own models."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+
+from .._checks import Count
+from .._docs import document
+from ..rounds.once import Partition, combine_models, local_models, publish_once, spread_labels
+from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
+from ..rounds.starts import NETWORK_STEP
+from ._base_once import ClustersOnce
+from ._constructors import everyday_constructor
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+__all__ = ["OneShot", "OneShotClassifier", "OneShotRegressor"]
+
+# Steps of networks before they are sent, by trial: distances blur when rows are known by heart.
+NETWORK_STEPS = 50
+
+
+class _OneShot(ClustersOnce):
+    _parameter_constraints = {
+        "rounds": [Count(0), StrOptions({"auto"})],
+        "clusterer": [StrOptions(set(CLUSTERINGS)), HasMethods(["fit_predict", "get_params"])],
+        "trim": [Interval(Real, 0, 0.5, closed="left")],
+        "combine": [StrOptions({"mean", "median", "precision"})],
+        "pretrain_steps": [Count(1), StrOptions({"auto"})],
+    }
+
+    _doc_parameters = {
+        "n_clusters": """\
+            int or "auto"
+            Number of clusters. "auto" leaves it to a `clusterer` that has no such parameter
+            (``ConvexClustering``, ``DBSCAN``); for others it tries 1, 2, ... on three quarters of
+            every client's rows, four times over, for as long as the loss on the others falls by
+            more than its standard error and 1 %, then a model for each client. ``search_`` has
+            what was tried.""",
+        "clusterer": """\
+            {"kmeans", "trimmed", "median"} or clusterer
+            What clusters the models that the clients send. "kmeans" is k-means (ten starts of
+            k-means++); "trimmed" leaves out of the means the share `trim` of the clients that are
+            farthest from them, and "median" has geometric medians for centres: both bear clients
+            that send anything. Or a clusterer of scikit-learn or this package, such as
+            :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
+            clients that it calls noise go to the nearest mean.""",
+        "trim": """\
+            float
+            Share of the clients that ``clusterer="trimmed"`` leaves out, in [0, .5).""",
+        "combine": """\
+            {"mean", "median", "precision"}
+            How a cluster's model is made of its clients': their mean by rows, geometric median,
+            or mean weighted by their Hessians, which they then send too; for "squared_error" that
+            is the fit to the pooled rows. What further rounds start from.""",
+        "rounds": """\
+            "auto" or int
+            Communication rounds after the clusters are found, in which their models are trained
+            and the clusters stay. 0 is one exchange and no more: each cluster's model is what
+            `combine` makes of its clients' (ODCL). "auto" trains to the end, at most 300 rounds
+            of linear models and 50 of networks.""",
+        "pretrain_steps": """\
+            "auto" or int
+            Networks only: steps that every client trains from one common start before it sends
+            its model; "auto" is 50. Linear models are solved exactly.""",
+        "polish": """\
+            "auto" or bool
+            Whether to finish the cluster models by Newton's method in the rounds after the
+            clusters are found. "auto" does where the model allows second-order steps (linear
+            models).""",
+    }
+
+    #: What rounds go by after the clusters are found.
+    max_iter = property(lambda self: self.rounds if self.rounds else "auto")
+
+    def _finds_number(self):
+        found = finds_number(self.clusterer)
+        if found and self.n_clusters != "auto":
+            raise ValueError(
+                f"n_clusters must be 'auto' with a clusterer that finds the number of clusters, "
+                f"{type(self.clusterer).__name__}, got {self.n_clusters!r}."
+            )
+        return found
+
+    def _evidence(self, pool, options):
+        steps = NETWORK_STEPS if self.pretrain_steps == "auto" else self.pretrain_steps
+        step = NETWORK_STEP if options.step_size is None else options.step_size
+        return local_models(pool, steps, step, options.optimizer, options.batch_size)
+
+    def _partition(self, pool, evidence, n_clusters, options):
+        models, known = evidence
+        rng = pool.random_state
+        labels, kept = cluster_points(models[known], n_clusters, self.clusterer, rng, self.trim)
+        labels = spread_labels(labels, known)
+        counted = known.copy()
+        counted[known] = kept
+        weights = self._weights(pool)
+        theta = combine_models(pool, models, labels, self.combine, weights, counted)
+        return Partition(labels, theta.astype(pool.dtype))
+
+    def _train(self, pool, found, options):
+        if self.rounds == 0:
+            return publish_once(pool, found, self._weights(pool))
+        return super()._train(pool, found, options)
+
+    def _weights(self, pool):
+        return pool.client_weights if self.weights == "n_samples" else np.ones(pool.n_clients)
+
+
+@document
+class OneShot(GenericMixin, _OneShot):
+    """One-shot clustering of the clients' own models, with any local model.
+
+    Every client sends the minimiser of its own objective, once; the server clusters these models
+    [1]_.  With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all
+    (ODCL [2]_); else the models are trained on by federated averaging within the clusters, which
+    stay.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    OneShotClassifier : The same with a linear classifier or a network.
+    OneShotRegressor : The same with a linear regressor or a network.
+    ConvexClusteredFL : Models and clusters from one convex problem.
+    IFCA : Clusters by loss, chosen anew in every round.
+
+    Notes
+    -----
+    Where clients have rows enough that their own models are near their cluster's, the error after
+    one exchange is of the order of the fit that knows the clusters (the theorem of [2]_). Where
+    rows are few, own models are noise, and methods by loss find clusters that this one misses.
+    Networks are trained from one common start: two networks with permuted units compute the same
+    and are far apart. A new client (``assign``, ``adapt``) goes by loss.
+
+    References
+    ----------
+    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
+       Environment". arXiv:1906.06629, 2019.
+    .. [2] A. Armacki, D. Bajovic, D. Jakovetic, S. Kar. "One-Shot Federated Learning for Clustered
+       Heterogeneous Models". arXiv:2209.10866, 2022.
+
+    Examples
+    --------
+    >>> from skcfl import ConvexClustering, OneShot
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.models import LinearModel
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> model = LinearModel(alpha=0.01, standardize=False)
+    >>> once = OneShot(model, n_clusters=3, rounds=0, random_state=0)
+    >>> once.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([4, 4, 4])
+    >>> once.calls_  # the clients' models up, those of the clusters down
+    2
+
+    A clusterer that finds the number of clusters:
+
+    >>> convex = OneShot(clusterer=ConvexClustering(), random_state=0)
+    >>> convex.fit(data.X, data.y, groups=data.groups).n_clusters_
+    3
+    """
+
+    def __init__(
+        self,
+        model=None,
+        n_clusters="auto",
+        *,
+        clusterer="kmeans",
+        trim=0.1,
+        combine="mean",
+        rounds="auto",
+        pretrain_steps="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.n_clusters = n_clusters
+        self.clusterer = clusterer
+        self.trim = trim
+        self.combine = combine
+        self.rounds = rounds
+        self.pretrain_steps = pretrain_steps
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class OneShotClassifier(NeuralMixin, ClassifierMixin, _OneShot):
+    """One-shot clustering of the clients' own classifiers.
+
+    Every client sends its own classifier once, the server clusters them, and fits one for each
+    cluster [1]_ (see :class:`OneShot`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    OneShot : The same with any local model, and notes on the method.
+    IFCAClassifier : Every client takes the model of least loss, round by round.
+
+    References
+    ----------
+    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
+       Environment". arXiv:1906.06629, 2019.
+
+    Examples
+    --------
+    >>> from skcfl import OneShotClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> once = OneShotClassifier(n_clusters=2, random_state=0)
+    >>> once.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    """
+
+    __init__ = everyday_constructor(OneShot, ClassifierMixin, NeuralMixin)
+
+
+@document
+class OneShotRegressor(NeuralMixin, RegressorMixin, _OneShot):
+    """One-shot clustering of the clients' own regressors.
+
+    Every client sends its own regressor once, the server clusters them, and fits one for each
+    cluster [1]_ (see :class:`OneShot`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    OneShot : The same with any local model, and notes on the method.
+    IFCARegressor : Every client takes the model of least loss, round by round.
+
+    References
+    ----------
+    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
+       Environment". arXiv:1906.06629, 2019.
+
+    Examples
+    --------
+    >>> from skcfl import OneShotRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> once = OneShotRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> once.n_clusters_
+    3
+    """
+
+    __init__ = everyday_constructor(OneShot, RegressorMixin, NeuralMixin)

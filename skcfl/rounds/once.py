@@ -1,0 +1,132 @@
+"""Clusters found once, from what the clients send in one exchange, and what follows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..federation.result import Result
+from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
+from ..numerics.newton import solve_scaled
+from .exchange import weighted_mean
+from .point_clusters import geometric_median
+from .record import History
+
+__all__ = ["Partition", "combine_models", "local_models", "publish_once"]
+
+
+@dataclass
+class Partition:
+    """Clusters of the clients, and the models to go on from.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n_clients,)
+        Clusters 0..K-1, none of them empty.
+    theta : ndarray of shape (K, n_params)
+        Models.
+    """
+
+    labels: np.ndarray
+    theta: np.ndarray
+
+
+def local_models(pool, steps, step_size, optimizer, batch_size=None):
+    """Models that clients train by themselves: their minimisers, or steps from a common start.
+
+    Returns
+    -------
+    models : ndarray of shape (n_clients, n_params)
+    known : ndarray of shape (n_clients,) of bool
+        Who has rows and answered: of the others nothing is known.
+    """
+    if pool.second_order:
+        models, _ = pool.solve()
+    else:
+        models = pool.local_update(
+            pool.start(), steps, step_size, optimizer, batch_size, whole=True
+        )
+    return models, heard(pool)
+
+
+def heard(pool):
+    """Who has rows and answered the last call, (n_clients,) of bool."""
+    known = pool.client_weights > 0
+    if pool.answered is not None:
+        known &= pool.answered
+    return known
+
+
+def spread_labels(labels, known):
+    """Labels of all clients: those of whom nothing is known go to the largest cluster."""
+    out = np.full(len(known), np.bincount(labels).argmax())
+    out[known] = labels
+    return out
+
+
+def combine_models(pool, models, labels, how, weights, kept):
+    """One model of each cluster from those of its clients.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    models : ndarray of shape (n_clients, n_params)
+        What the clients have trained.
+    labels : ndarray of shape (n_clients,)
+        Clusters 0..K-1.
+    how : {"mean", "median", "precision"}
+        Weighted mean, geometric median, or mean weighted by the clients' Hessians, each at its
+        own model, which for squared losses is the fit to the cluster's pooled rows.
+    weights : ndarray of shape (n_clients,)
+        Weights of the clients.
+    kept : ndarray of shape (n_clients,) of bool
+        Which clients count.
+
+    Returns
+    -------
+    theta : ndarray of shape (K, n_params)
+    """
+    K = int(labels.max()) + 1
+    weights = np.where(kept, weights, 0.0)
+    if how == "median":
+        return np.array(
+            [geometric_median(models[mine], weights[mine]) for mine in _members(labels, weights)]
+        )
+    mean = mean_by_cluster(models.astype(float), labels, weights)
+    if how == "mean":
+        return mean
+    each = np.arange(pool.n_clients)
+    H = pool.hessians(models, each, weights)
+    pull = np.matmul(H, models.astype(float)[:, :, None])[:, :, 0]
+    total = sum_by_cluster(H.reshape(len(H), -1), labels, K).reshape(K, *H.shape[1:])
+    # Directions that no client's rows speak of stay at the mean.
+    rest = sum_by_cluster(pull, labels, K) - np.matmul(total, mean[:, :, None])[:, :, 0]
+    return mean + solve_scaled(pool.pin(total), rest)
+
+
+def _members(labels, weights):
+    """Positions of the clients of each cluster that weigh something, or of all if none does."""
+    for k in range(int(labels.max()) + 1):
+        mine = np.flatnonzero(labels == k)
+        yield mine[weights[mine] > 0] if (weights[mine] > 0).any() else mine
+
+
+def publish_once(pool, found, weights):
+    """Send the clusters' models out and be done: one exchange, and the clients' objectives."""
+    values = pool.objectives(found.theta[found.labels])
+    here = slice(None) if pool.answered is None else pool.answered
+    history = History(pool.ledger, "objective", "change", "n_clusters", "participants")
+    objective = weighted_mean(values[here], weights[here])
+    history.add(
+        objective=objective,
+        change=np.nan,
+        n_clusters=len(found.theta),
+        participants=len(values[here]),
+    )
+    return Result(
+        cluster_params=found.theta,
+        labels=found.labels,
+        objective=objective,
+        n_iter=1,
+        history=history.arrays(),
+    )

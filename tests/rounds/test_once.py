@@ -1,0 +1,122 @@
+"""Clusters of the clients' own models, found in one exchange."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import DBSCAN, AgglomerativeClustering
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import (
+    ConvexClustering,
+    FedAvgClassifier,
+    FedAvgRegressor,
+    LocalModelsRegressor,
+    OneShotClassifier,
+    OneShotRegressor,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.rounds.point_clusters import cluster_points, geometric_median
+
+DATA = make_clustered_regression(12, 3, 4, n_samples=(15, 40), random_state=0)
+IDS = np.unique(DATA.groups)
+PLAIN = {"standardize": False, "alpha": 0.05}
+
+
+def fit(model, data=DATA):
+    return model.fit(data.X, data.y, groups=data.groups)
+
+
+@pytest.mark.parametrize("weights", ["n_samples", "uniform"])
+def test_one_cluster_is_the_mean_of_the_local_models(weights):
+    once = fit(OneShotRegressor(1, rounds=0, weights=weights, **PLAIN))
+    local = fit(LocalModelsRegressor(**PLAIN))
+    sizes = np.unique(DATA.groups, return_counts=True)[1].astype(float)
+    sizes = sizes if weights == "n_samples" else np.ones(12)
+    wanted = np.average(local.coef_, axis=0, weights=sizes)
+    np.testing.assert_allclose(once.cluster_coef_[0], wanted, rtol=1e-9)
+
+
+def test_one_cluster_by_precision_is_the_pooled_fit():
+    """Sums of H_i and of H_i w_i are the normal equations of all rows."""
+    once = fit(OneShotRegressor(1, rounds=0, combine="precision", **PLAIN))
+    pooled = fit(FedAvgRegressor(**PLAIN))
+    np.testing.assert_allclose(once.params_, pooled.params_, rtol=1e-8)
+    # Of several classes one direction is free, and classes that a client has not seen are flat.
+    data = make_clustered_classification(8, 1, 3, n_samples=40, n_classes=3, random_state=0)
+    once = fit(OneShotClassifier(1, rounds=0, combine="precision", **PLAIN), data)
+    pooled = fit(FedAvgClassifier(**PLAIN), data)
+    wanted = pooled.predict_proba(data.X, data.groups)
+    assert np.abs(once.predict_proba(data.X, data.groups) - wanted).mean() < 0.01
+
+
+def test_one_exchange():
+    once = fit(OneShotRegressor(3, rounds=0, random_state=0, **PLAIN))
+    assert once.calls_ == 2 and once.n_iter_ == 1
+    assert once.floats_up_ == 12 * 5 + 12 and once.floats_down_ == 12 * 5
+    assert adjusted_rand_score(DATA.labels, once.labels_) == 1.0
+
+
+def test_rounds_after_it_end_at_the_pooled_fit_of_each_cluster():
+    once = fit(OneShotRegressor(3, random_state=0, **PLAIN))
+    for k in range(3):
+        rows = np.isin(DATA.groups, IDS[once.labels_ == k])
+        pooled = FedAvgRegressor(**PLAIN).fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
+        np.testing.assert_allclose(once.cluster_params_[k], pooled.params_[0], rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "clusterer", [ConvexClustering(), DBSCAN(1.5, min_samples=2), AgglomerativeClustering()]
+)
+def test_clusterers(clusterer):
+    n_clusters = 3 if "n_clusters" in clusterer.get_params() else "auto"
+    once = fit(OneShotRegressor(n_clusters, clusterer=clusterer, rounds=0, **PLAIN))
+    assert adjusted_rand_score(DATA.labels, once.labels_) == 1.0
+    if n_clusters == "auto":
+        with pytest.raises(ValueError, match="n_clusters must be 'auto' with a clusterer that"):
+            fit(once.set_params(n_clusters=3))
+
+
+@pytest.mark.parametrize(("clusterer", "combine"), [("trimmed", "mean"), ("median", "median")])
+def test_false_clients(clusterer, combine):
+    """Two of 24 clients send their model with the sign turned and far too long."""
+    data = make_clustered_regression(24, 2, 4, n_samples=40, random_state=1)
+    y, ids = data.y.copy(), np.unique(data.groups)
+    false = np.array([0, 7])
+    y[np.isin(data.groups, ids[false])] *= -30.0
+    honest = np.setdiff1d(np.arange(24), false)
+    options = {"rounds": 0, "random_state": 0, "trim": 0.1, **PLAIN}
+    robust = OneShotRegressor(2, clusterer=clusterer, combine=combine, **options)
+    robust.fit(data.X, y, groups=data.groups)
+    assert adjusted_rand_score(data.labels[honest], robust.labels_[honest]) == 1.0
+    wanted = fit(OneShotRegressor(2, **options), data)
+    assert np.abs(robust.coef_[honest] - wanted.coef_[honest]).max() < 0.2
+    plain = OneShotRegressor(2, **options).fit(data.X, y, groups=data.groups)
+    assert adjusted_rand_score(data.labels[honest], plain.labels_[honest]) < 0.5
+
+
+def test_points():
+    rng = np.random.RandomState(0)
+    points = np.vstack([rng.standard_normal((20, 3)), 50 + rng.standard_normal((20, 3))])
+    points[5] = np.inf
+    labels, kept = cluster_points(points, 2, "trimmed", rng, trim=0.05)
+    assert len(np.unique(labels)) == 2 and kept.sum() == 38
+    # Of numbers the geometric median is the median; it weighs as it is told.
+    odd = rng.standard_normal((7, 1))
+    np.testing.assert_allclose(geometric_median(odd), np.median(odd), atol=1e-6)
+    assert geometric_median(np.array([[0.0], [1.0], [9.0]]), np.array([1.0, 1.0, 5.0])) > 8.9
+    assert cluster_points(np.ones((4, 2)), 3)[0].tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("faults", [{"dropout": 0.3}, {"dead": IDS[[4]]}])
+@pytest.mark.parametrize("rounds", [0, "auto"])
+def test_lost_clients(faults, rounds):
+    """A client that never answers has no say in the clusters or their models."""
+    faults = Faults(**faults, random_state=0)
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
+    once = OneShotRegressor(3, rounds=rounds, random_state=0, **PLAIN).fit_federation(federation)
+    here = ~np.isin(IDS, faults.dead)
+    assert adjusted_rand_score(DATA.labels[here], once.labels_[here]) == 1.0
+    rows = np.isin(DATA.groups, IDS[here])
+    alone = OneShotRegressor(3, rounds=rounds, random_state=0, **PLAIN)
+    alone.fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
+    np.testing.assert_allclose(once.params_[here], alone.params_, rtol=1e-6)
