@@ -46,6 +46,9 @@ class ClustersOnce(BaseFederated):
         """Whether the method finds the number of clusters without a search."""
         return False
 
+    def _options(self, pool):
+        return make_options(self, pool)
+
     def _n_priors(self, pool, options):
         return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_clients)
 
@@ -56,7 +59,7 @@ class ClustersOnce(BaseFederated):
         return result
 
     def _solve(self, pool):
-        options = make_options(self, pool)
+        options = self._options(pool)
 
         def fit(part, n_clusters, evidence=None):
             part.ledger.since_mark()

@@ -276,7 +276,7 @@ def robust_aggregator(estimator):
     return make_aggregator(estimator.aggregation, estimator.trim)
 
 
-def make_options(estimator, pool, shared=None):
+def make_options(estimator, pool, shared=None, max_iter=None):
     """Options of the server loop from an estimator's parameters, none of them automatic.
 
     Raises
@@ -311,7 +311,7 @@ def make_options(estimator, pool, shared=None):
             f"polish=True needs a local model with second derivatives, got {pool.model_name}; "
             "set polish=False or 'auto'."
         )
-    max_iter, budget = estimator.max_iter, False
+    max_iter, budget = estimator.max_iter if max_iter is None else max_iter, False
     if max_iter == "auto":
         # Networks never stop moving under Adam: what is automatic is how long they train.
         max_iter, budget = (MAX_ITER[0] if exact else MAX_ITER[1]), not exact

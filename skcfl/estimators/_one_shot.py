@@ -11,6 +11,7 @@ from ..rounds.once import Partition, combine_models, local_models, publish_once,
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
 from ..rounds.starts import NETWORK_STEP
 from ._base_once import ClustersOnce
+from ._base_rounds import make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -70,8 +71,8 @@ class _OneShot(ClustersOnce):
             models).""",
     }
 
-    #: What rounds go by after the clusters are found.
-    max_iter = property(lambda self: self.rounds if self.rounds else "auto")
+    def _options(self, pool):
+        return make_options(self, pool, max_iter=self.rounds if self.rounds else "auto")
 
     def _finds_number(self):
         found = finds_number(self.clusterer)

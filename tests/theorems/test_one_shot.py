@@ -1,9 +1,10 @@
 """ODCL: after one exchange the error is of the order of the fit that knows the clusters.
 
 A. Armacki et al., "One-Shot Federated Learning for Clustered Heterogeneous Models", 2022: if
-clusters are separated, the squared error of a cluster's model is O(1 / (m n)), m clients of n rows,
-as if their rows were pooled. For least squares with Gaussian features the constants are known: a
-mean of m local fits has sigma^2 d / (m (n - d - 1)), the pooled fit sigma^2 d / (m n - d - 1).
+clusters are separated, the squared error of a cluster's model is O(1 / (m n)), m clients of n
+rows, as if their rows were pooled. For least squares with Gaussian features the constants are
+known: a mean of m local fits has sigma^2 d / (m (n - d - 1)), the pooled fit
+sigma^2 d / (m n - d - 1).
 """
 
 import numpy as np
