@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["CLUSTERINGS", "cluster_points", "geometric_median"]
+__all__ = ["cluster_points", "geometric_median"]
 
 CLUSTERINGS = ("kmeans", "trimmed", "median")
 # Starts by k-means++, and most iterations of each.
