@@ -9,7 +9,7 @@ from ..base import BaseFederated
 from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
 from ..rounds.number import find_n_clusters
-from ._base_rounds import ROUND_CONSTRAINTS, make_options
+from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options
 
 
 class ClustersOnce(BaseFederated):
@@ -32,6 +32,7 @@ class ClustersOnce(BaseFederated):
             "standard_error" against the best number before, "accepted", "floats_up" and
             "floats_down". ``history_`` then has the rounds of all fits, with the number tried in
             "searched" (0: the final fit).""",
+        "suspicion_": SUSPICION,
     }
 
     @abstractmethod

@@ -109,6 +109,8 @@ class FeSEM(GenericMixin, _FeSEM):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         init="kmeans",
         n_init="auto",
         empty_cluster="reseed",
@@ -131,6 +133,8 @@ class FeSEM(GenericMixin, _FeSEM):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.init = init
         self.n_init = n_init
         self.empty_cluster = empty_cluster

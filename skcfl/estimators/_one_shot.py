@@ -1,9 +1,7 @@
 """One-shot clustering of the clients' own models."""
 
-from numbers import Real
-
 import numpy as np
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._checks import Count
 from .._docs import document
@@ -25,8 +23,7 @@ class _OneShot(ClustersOnce):
     _parameter_constraints = {
         "rounds": [Count(0), StrOptions({"auto"})],
         "clusterer": [StrOptions(set(CLUSTERINGS)), HasMethods(["fit_predict", "get_params"])],
-        "trim": [Interval(Real, 0, 0.5, closed="left")],
-        "combine": [StrOptions({"mean", "median", "precision"})],
+        "combine": [StrOptions({"mean", "precision"})],
         "pretrain_steps": [Count(1), StrOptions({"auto"})],
     }
 
@@ -48,12 +45,14 @@ class _OneShot(ClustersOnce):
             clients that it calls noise go to the nearest mean.""",
         "trim": """\
             float
-            Share of the clients that ``clusterer="trimmed"`` leaves out, in [0, .5).""",
+            Share of the clients that ``clusterer="trimmed"`` leaves out, in [0, .5), and of false
+            clients that "trimmed_mean" and "krum" reckon with.""",
         "combine": """\
-            {"mean", "median", "precision"}
-            How a cluster's model is made of its clients': their mean by rows, geometric median,
-            or mean weighted by their Hessians, which they then send too; for "squared_error" that
-            is the fit to the pooled rows. What further rounds start from.""",
+            {"mean", "precision"}
+            How a cluster's model is made of its clients': their mean by rows (or what
+            `aggregation` puts in its place), or the mean weighted by their Hessians, which they
+            then send too; for "squared_error" that is the fit to the pooled rows. What further
+            rounds start from.""",
         "rounds": """\
             "auto" or int
             Communication rounds after the clusters are found, in which their models are trained
@@ -96,7 +95,9 @@ class _OneShot(ClustersOnce):
         counted = known.copy()
         counted[known] = kept
         weights = self._weights(pool)
-        theta = combine_models(pool, models, labels, self.combine, weights, counted)
+        theta = combine_models(
+            pool, models, labels, self.combine, weights, counted, options.aggregator
+        )
         return Partition(labels, theta.astype(pool.dtype))
 
     def _train(self, pool, found, options):
@@ -169,7 +170,7 @@ class OneShot(GenericMixin, _OneShot):
         n_clusters="auto",
         *,
         clusterer="kmeans",
-        trim=0.1,
+        trim=0.2,
         combine="mean",
         rounds="auto",
         pretrain_steps="auto",
@@ -180,6 +181,7 @@ class OneShot(GenericMixin, _OneShot):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
         tol=1e-4,
         polish="auto",
         group_col=None,
@@ -202,6 +204,7 @@ class OneShot(GenericMixin, _OneShot):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
         self.tol = tol
         self.polish = polish
         self.group_col = group_col

@@ -7,8 +7,8 @@ import numpy as np
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
 from ..numerics.newton import solve_scaled
+from .aggregation import aggregate_by_cluster
 from .exchange import weighted_mean
-from .point_clusters import geometric_median
 from .record import History
 
 __all__ = ["Partition", "combine_models", "local_models", "publish_once"]
@@ -63,7 +63,7 @@ def spread_labels(labels, known):
     return out
 
 
-def combine_models(pool, models, labels, how, weights, kept):
+def combine_models(pool, models, labels, how, weights, kept, aggregator=None):
     """One model of each cluster from those of its clients.
 
     Parameters
@@ -74,13 +74,15 @@ def combine_models(pool, models, labels, how, weights, kept):
         What the clients have trained.
     labels : ndarray of shape (n_clients,)
         Clusters 0..K-1.
-    how : {"mean", "median", "precision"}
-        Weighted mean, geometric median, or mean weighted by the clients' Hessians, each at its
-        own model, which for squared losses is the fit to the cluster's pooled rows.
+    how : {"mean", "precision"}
+        Weighted mean, or mean weighted by the clients' Hessians, each at its own model, which for
+        squared losses is the fit to the cluster's pooled rows.
     weights : ndarray of shape (n_clients,)
         Weights of the clients.
     kept : ndarray of shape (n_clients,) of bool
         Which clients count.
+    aggregator : object, default=None
+        What takes the place of the weighted mean.
 
     Returns
     -------
@@ -88,27 +90,19 @@ def combine_models(pool, models, labels, how, weights, kept):
     """
     K = int(labels.max()) + 1
     weights = np.where(kept, weights, 0.0)
-    if how == "median":
-        return np.array(
-            [geometric_median(models[mine], weights[mine]) for mine in _members(labels, weights)]
-        )
-    mean = mean_by_cluster(models.astype(float), labels, weights)
+    models = models.astype(float)
+    if aggregator is not None and how == "mean":
+        return aggregate_by_cluster(aggregator, models, labels, K, weights)
+    mean = mean_by_cluster(models, labels, weights)
     if how == "mean":
         return mean
     each = np.arange(pool.n_clients)
     H = pool.hessians(models, each, weights)
-    pull = np.matmul(H, models.astype(float)[:, :, None])[:, :, 0]
+    pull = np.matmul(H, models[:, :, None])[:, :, 0]
     total = sum_by_cluster(H.reshape(len(H), -1), labels, K).reshape(K, *H.shape[1:])
     # Directions that no client's rows speak of stay at the mean.
     rest = sum_by_cluster(pull, labels, K) - np.matmul(total, mean[:, :, None])[:, :, 0]
     return mean + solve_scaled(pool.pin(total), rest)
-
-
-def _members(labels, weights):
-    """Positions of the clients of each cluster that weigh something, or of all if none does."""
-    for k in range(int(labels.max()) + 1):
-        mine = np.flatnonzero(labels == k)
-        yield mine[weights[mine] > 0] if (weights[mine] > 0).any() else mine
 
 
 def publish_once(pool, found, weights):

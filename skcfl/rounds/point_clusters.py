@@ -17,13 +17,13 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["cluster_points", "geometric_median"]
+from .aggregation import GeometricMedian
+
+__all__ = ["cluster_points"]
 
 CLUSTERINGS = ("kmeans", "trimmed", "median")
 # Starts by k-means++, and most iterations of each.
 N_INIT, MAX_ITER = 10, 100
-# Iterations of a geometric median.
-MEDIAN_STEPS = 50
 
 
 def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
@@ -74,7 +74,7 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
 def _robust_lloyd(points, centres, kind, n_kept):
     """One run from some centres: its cost, labels, and which points count."""
     n_clusters = len(centres)
-    power = 1 if kind == "median" else 2
+    power, median = (1, GeometricMedian()) if kind == "median" else (2, None)
     old = None
     for _ in range(MAX_ITER):
         away = cdist(points, centres)
@@ -88,31 +88,9 @@ def _robust_lloyd(points, centres, kind, n_kept):
         for k in range(n_clusters):
             mine = points[code == k]
             if len(mine):
-                centres[k] = geometric_median(mine) if power == 1 else mine.mean(axis=0)
+                equal = np.ones(len(mine))
+                centres[k] = median.aggregate(mine, equal) if median else mine.mean(axis=0)
     return (reach[kept] ** power).sum(), labels, kept
-
-
-def geometric_median(points, weights=None):
-    """Point of the least weighted sum of distances to `points` (n, q), by Weiszfeld's iteration.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, q)
-        The points.
-    weights : ndarray of shape (n,), default=None
-        Their weights.
-
-    Returns
-    -------
-    median : ndarray of shape (q,)
-    """
-    weights = np.ones(len(points)) if weights is None else weights
-    median = np.median(points, axis=0)
-    for _ in range(MEDIAN_STEPS):
-        away = np.linalg.norm(points - median, axis=1)
-        floor = 1e-9 * max(np.median(away), 1e-300)
-        median = np.average(points, axis=0, weights=weights / np.maximum(away, floor))
-    return median
 
 
 def _of_clusterer(points, n_clusters, clusterer, rng):
