@@ -1,5 +1,6 @@
 """The clients of a federation: what they are sent, what they compute, what they answer."""
 
+from .dask import DaskFederation
 from .faults import Faults
 from .federation import FanOutFederation, Federation, Hello, InProcessFederation
 from .host import SiteRows
@@ -10,6 +11,7 @@ from .sites import Site
 
 __all__ = [
     "ClientPool",
+    "DaskFederation",
     "FanOutFederation",
     "Faults",
     "Federation",

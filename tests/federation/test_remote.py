@@ -5,11 +5,9 @@ import gc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import PickledHost, named, parts_of
+from pickled_hosts import CLASSES, DATA, PickledHost, compare, make, named, parts_of
 
-import skcfl
 from skcfl import FedAvgRegressor, GTVRegressor, GTVRegressorCV, IFCAClassifier, IFCARegressor
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError
 from skcfl.federation import FanOutFederation, InProcessFederation
 from skcfl.federation.fanout import FanOut
@@ -20,9 +18,9 @@ from skcfl.federation.remote import Kept, Line, RemoteFederation, RemoteSite
 from skcfl.models import LinearModel
 from skcfl.testing import StrictFederation, check_pool
 
-DATA = make_clustered_regression(9, 3, 4, n_samples=12, random_state=0)
-CLASSES = make_clustered_classification(9, 3, 4, n_samples=16, random_state=0)
-ESTIMATORS = [name for name in skcfl.__all__ if name.endswith(("Classifier", "Regressor"))]
+# One of each kind; test_dask.py has them all.
+METHODS = ["IFCARegressor", "ConvexClusteredFLClassifier", "GTVRegressor", "FPFCRegressor"]
+METHODS += ["PartialPoolingRegressor", "LocalModelsClassifier"]
 
 
 def remote(data=DATA, n_hosts=2, n_parts=3, loaded=False, options=None, **settings):
@@ -31,24 +29,8 @@ def remote(data=DATA, n_hosts=2, n_parts=3, loaded=False, options=None, **settin
     return RemoteFederation(hosts, **settings), hosts
 
 
-def make(name):
-    """The method, told what it would search for."""
-    cls = getattr(skcfl, name)
-    told = {"n_clusters": 3, "lam": 0.1, "random_state": 0, "max_iter": 30}
-    if name.startswith("Oracle"):
-        told["labels"] = dict(zip(np.unique(CLASSES.groups), CLASSES.labels, strict=True))
-    known = cls().get_params()
-    return cls(**{key: value for key, value in told.items() if key in known})
-
-
-def compare(found, wanted, rtol=1e-10):
-    assert_array_equal(found.labels_, wanted.labels_)
-    scale = np.abs(wanted.params_).max()
-    assert_allclose(found.params_, wanted.params_, rtol=rtol, atol=rtol * scale)
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", METHODS)
 def test_results_are_those_of_one_process(name):
     data = CLASSES if "Classifier" in name else DATA
     wanted = make(name).fit(data.X, data.y, groups=data.groups)

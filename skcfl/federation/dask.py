@@ -1,0 +1,445 @@
+"""Clients on the workers of a dask cluster: one actor a worker holds the rows of its clients.
+
+dask carries the messages; who holds what, and what is lost with a worker, is said in
+:mod:`skcfl.federation.remote`.
+"""
+
+import pickle
+import time
+from numbers import Real
+from threading import Lock
+
+from ..exceptions import FederationError
+from .remote import Host, RemoteFederation, Transport
+from .sites import PlaceLost, ask_each
+
+__all__ = ["DaskFederation"]
+
+# Seconds between two looks at whether a worker that does not answer is still there.
+LOOK = 0.25
+# Bytes of arrays up to which a message is packed.
+PACKED_BYTES = 2**16
+# Seconds to wait for a worker where there is none.
+WAIT_FOR_WORKERS = 30.0
+
+
+class DaskFederation(RemoteFederation):
+    """Clients whose rows are on the workers of a dask cluster.
+
+    Parts are dealt to the workers in turn. On every worker an actor holds the rows of its parts,
+    and answers what the server asks; the server, the process of this object, gets what clients
+    send and no row.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected to the cluster, whose workers must have skcfl installed.
+    parts : list
+        The rows. Each part is ``(X, y, groups)`` or ``(X, y, groups, sample_weight)``, a function
+        that returns these and is called on the worker, or a ``dask.delayed`` or future of them.
+        All rows of a client are in one part.
+    workers : list of str, default=None
+        Addresses of the workers to use; None are those that the cluster has now.
+    timeout : float or None, default=None
+        Seconds in which a worker has to answer a call. The clients of one that does not are
+        silent until it has done what it was asked. None waits as long as the worker is there.
+    rebuild : bool, default=False
+        Whether the parts of a worker that is lost, or does not answer in time, are loaded again on
+        another one, so that the fit goes on with all clients. All parts must be functions or
+        delayed.
+    n_jobs : int or None, default=None
+        Threads of a computation on a worker; None is 1, -1 all processors.
+    min_clients : int, default=1
+        How many clients have to answer when they are asked.
+    retries : int, default=10
+        How often silent clients are asked again where all are needed.
+
+    Raises
+    ------
+    ImportError
+        If dask.distributed is not installed.
+    TypeError
+        If `client` is none, or a part is something else.
+    ValueError
+        If there are no parts or workers, or `rebuild` is True and a part cannot be loaded again.
+    FederationError
+        If a worker is lost while the parts are loaded.
+
+    See Also
+    --------
+    InProcessFederation : Clients of this process.
+    FanOutFederation : Clients of several federations.
+
+    Notes
+    -----
+    A part that is no ``(X, y, groups)``, has no rows, or other features, types or ids than the
+    others, and a client in two parts are errors that name the parts, before anything is computed.
+    An exception of the worker's own code, or of a function that loads a part, is raised here too;
+    only a worker that is gone or late makes its clients silent.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> from skcfl import IFCARegressor
+    >>> from skcfl.federation import DaskFederation
+    >>> def load(path):  # runs on the worker
+    ...     frame = pandas.read_csv(path)
+    ...     return frame[["age", "dose"]], frame["outcome"], frame["hospital"]
+    >>> parts = [partial(load, path) for path in ("north.csv", "south.csv")]
+    >>> federation = DaskFederation(client, parts)  # doctest: +SKIP
+    >>> model = IFCARegressor().fit_federation(federation)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        client,
+        parts,
+        *,
+        workers=None,
+        timeout=None,
+        rebuild=False,
+        n_jobs=None,
+        min_clients=1,
+        retries=10,
+    ):
+        _check_client(client)
+        sources = [_checked_part(k, part) for k, part in enumerate(parts)]
+        if not sources:
+            raise ValueError("parts must hold at least one part, got none.")
+        self._start(client, sources, workers, timeout, rebuild, n_jobs, min_clients, retries)
+
+    def _start(
+        self,
+        client,
+        sources,
+        workers,
+        timeout,
+        rebuild,
+        n_jobs,
+        min_clients,
+        retries,
+        skip_empty=False,
+    ):
+        if timeout is not None and not (
+            isinstance(timeout, Real) and not isinstance(timeout, bool) and timeout > 0
+        ):
+            raise ValueError(f"timeout must be a positive number or None, got {timeout!r}.")
+        fixed = [name for _, name, part in sources if not _can_be_loaded_again(part)]
+        if rebuild and fixed:
+            raise ValueError(
+                "rebuild=True needs parts that can be loaded again, functions or delayed; "
+                f"{fixed[0]} is neither."
+            )
+        workers = _workers_of(client, workers)
+        shares = [sources[k :: len(workers)] for k in range(min(len(workers), len(sources)))]
+        options = {"n_jobs": n_jobs, "skip_empty": skip_empty}
+        transports = [
+            DaskTransport(client, address, share, options, timeout, rebuild)
+            for address, share in zip(workers, shares, strict=False)
+        ]
+        super().__init__(transports, min_clients=min_clients, retries=retries)
+        for transport in transports:
+            transport.timeout = None  # to load takes as long as it takes
+        try:
+            ask_each(self._roots, "load", whole=True)
+        finally:
+            for transport in transports:
+                transport.timeout = timeout
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        client,
+        frame,
+        target,
+        client_column,
+        *,
+        weight=None,
+        npartitions=None,
+        workers=None,
+        timeout=None,
+        n_jobs=None,
+        min_clients=1,
+        retries=10,
+    ):
+        """Federation of the rows of a dask DataFrame, shuffled by client.
+
+        Parameters
+        ----------
+        client : distributed.Client
+            Connected to the cluster.
+        frame : dask.dataframe.DataFrame
+            Columns of features, the target, the clients' ids, and maybe weights.
+        target : hashable or None
+            Column of the target; None for unsupervised local models.
+        client_column : hashable
+            Column of the clients' ids.
+        weight : hashable, default=None
+            Column of the rows' weights.
+        npartitions : int, default=None
+            Partitions to shuffle the clients to; None is the number of workers.
+        workers, timeout, n_jobs, min_clients, retries : object
+            As of :class:`DaskFederation`.
+
+        Returns
+        -------
+        federation : DaskFederation
+
+        Raises
+        ------
+        ValueError
+            If a column is not there.
+        """
+        _check_client(client)
+        from dask import delayed
+        from distributed import wait
+
+        named = {"target": target, "client_column": client_column, "weight": weight}
+        for name, column in named.items():
+            if column is None and name != "client_column":
+                continue
+            if column not in list(frame.columns):
+                raise ValueError(
+                    f"{name} must be a column of the frame, {list(frame.columns)}, got {column!r}."
+                )
+        n = len(_workers_of(client, workers)) if npartitions is None else npartitions
+        shuffled = frame.shuffle(on=client_column, npartitions=n)
+        split = delayed(_split, pure=False)
+        futures = client.compute(
+            [split(part, target, client_column, weight) for part in shuffled.to_delayed()]
+        )
+        wait(futures)
+        sources = [(k, f"part {k}", future) for k, future in enumerate(futures)]
+        self = object.__new__(cls)
+        options = workers, timeout, False, n_jobs, min_clients, retries
+        self._start(client, sources, *options, skip_empty=True)
+        return self
+
+
+class DaskTransport(Transport):
+    """The way to an actor on one worker.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected to the cluster.
+    address : str
+        The worker.
+    parts : list of (int, str, object)
+        Number, name and rows of each part.
+    options : dict
+        Further arguments of :class:`~skcfl.federation.remote.Host`.
+    timeout : float or None
+        Seconds in which it has to answer.
+    rebuild : bool
+        Whether to start again elsewhere if it is lost.
+    """
+
+    def __init__(self, client, address, parts, options, timeout, rebuild):
+        self.client, self.parts, self.options = client, parts, options
+        self.timeout, self.rebuild, self._lock = timeout, rebuild, Lock()
+        self._begin(address)
+
+    def _begin(self, address):
+        """Submit an actor, which is not waited for."""
+        self.address, self.name = address, f"worker {address}"
+        self._actor, self._late, self._down = None, [], False
+        sources = [_on_worker(self.client, part, address) for *_, part in self.parts]
+        labels = [(number, name) for number, name, _ in self.parts]
+        self._future = self.client.submit(
+            _HostActor,
+            labels,
+            self.options,
+            *sources,
+            actor=True,
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+        )
+        if not self.rebuild:
+            self.parts = None  # they are on the worker
+
+    def start(self, request):
+        """Send a request; see :meth:`~skcfl.federation.remote.Transport.start`."""
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        self._late = [answer for answer in self._late if not answer.done()]
+        future, answer, error = self._future, None, None
+        try:
+            if self._late:
+                raise PlaceLost(f"{self.name} has not done yet what it was asked before.")
+            if self._actor is None:
+                self._actor = self._awaited(future, future, deadline)
+            answer = self._actor.ask_packed(_packed(request))
+        except PlaceLost as lost:
+            error = lost
+        except RuntimeError:  # the actor is known to be lost
+            error = self._lost(future)
+
+        def wait():
+            if error is None:
+                return _unpacked(self._awaited(answer, future, deadline))
+            self._down = True
+            raise error
+
+        return wait
+
+    def _awaited(self, answer, future, deadline):
+        """What an actor answers, or the actor of its own future."""
+        while True:
+            left = LOOK if deadline is None else min(LOOK, deadline - time.monotonic())
+            done = answer.done()
+            try:
+                return answer.result(timeout=max(left, 0.0))
+            except TimeoutError:
+                gone = done or (self._is_gone(future) and not answer.done())
+                if not gone and (left > 0 or answer.done()):
+                    continue
+                self._down = True
+                if gone:
+                    raise self._lost(future) from None
+                if answer is not future:
+                    self._late.append(answer)
+                raise PlaceLost(
+                    f"{self.name} has not answered in timeout={self.timeout} s."
+                ) from None
+            except Exception as error:
+                # What goes wrong in a Host comes as an answer.
+                self._down = True
+                raise self._lost(future) from error
+
+    def _is_gone(self, future):
+        """Whether there is nobody to answer."""
+        if future.status != "pending":
+            return future.status != "finished"
+        return self.address not in _present(self.client)
+
+    def _lost(self, future):
+        """The exception of a worker that is gone, or what its actor could not be made for."""
+        if future.status == "error":
+            error = future.exception()
+            if type(error) is not RuntimeError and type(error).__name__ != "KilledWorker":
+                return error
+        return PlaceLost(f"{self.name} is lost.")
+
+    def restore(self):
+        """Start an actor with the same parts on another worker, if there is one."""
+        if not self.rebuild:
+            return False
+        with self._lock:
+            if not self._down:
+                return True  # another thread has done it
+            others = [worker for worker in _workers_of(self.client) if worker != self.address]
+            if not others:
+                return False
+            self._begin(min(others, key=self._n_actors))
+        return True
+
+    def _n_actors(self, address):
+        """How many actors of the cluster are on a worker, and its address."""
+        held = self.client.has_what([address]).get(address, ())
+        return sum(str(key).startswith(_HostActor.__name__) for key in held), address
+
+
+class _HostActor(Host):
+    """Host as an actor; the rows of its parts are arguments, so that dask finds the delayed."""
+
+    def __init__(self, labels, options, *sources):
+        parts = [(*label, source) for label, source in zip(labels, sources, strict=True)]
+        super().__init__(parts, **options)
+
+    def ask_packed(self, request):
+        """Answer a request."""
+        return _packed(self.ask(*_unpacked(request)))
+
+
+def _packed(message):
+    """Small messages as bytes, which dask sends in half the time; it does not copy large ones."""
+    return message if _size(message) > PACKED_BYTES else pickle.dumps(message, protocol=5)
+
+
+def _unpacked(message):
+    return pickle.loads(message) if isinstance(message, bytes) else message
+
+
+def _size(message):
+    """Bytes of the arrays in a message."""
+    if isinstance(message, dict):
+        message = message.values()
+    elif not isinstance(message, (tuple, list)):
+        return getattr(message, "nbytes", 0)
+    return sum(map(_size, message))
+
+
+def _split(frame, target, client_column, weight):
+    """Rows of a partition."""
+    others = [column for column in (target, client_column, weight) if column is not None]
+    y = None if target is None else frame[target].to_numpy()
+    weights = None if weight is None else frame[weight].to_numpy()
+    return frame.drop(columns=others), y, frame[client_column].to_numpy(), weights
+
+
+def _check_client(client):
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError(
+            "DaskFederation needs dask.distributed: pip install 'skcfl[dask]'."
+        ) from error
+    if not isinstance(client, Client) or client.asynchronous:
+        raise TypeError(f"client must be a synchronous distributed.Client, got {client!r}.")
+
+
+def _checked_part(k, part):
+    """Number, name and rows of a part."""
+    from dask import is_dask_collection
+    from distributed import Future
+
+    name = f"part {k}"
+    delayed = is_dask_collection(part) or isinstance(part, Future)
+    if not delayed and not callable(part) and not isinstance(part, (tuple, list)):
+        raise TypeError(
+            f"{name} must be (X, y, groups), a function or delayed, got {type(part).__name__}."
+        )
+    return k, name, part
+
+
+def _can_be_loaded_again(part):
+    from dask import is_dask_collection
+
+    return is_dask_collection(part) or callable(part)
+
+
+def _on_worker(client, part, address):
+    """Rows of a part as an argument of an actor on a worker."""
+    from dask import is_dask_collection
+    from distributed import Future
+
+    if isinstance(part, Future):
+        return part
+    if is_dask_collection(part):
+        return client.compute(part, workers=[address], allow_other_workers=False)
+    if callable(part):
+        return part
+    (future,) = client.scatter([tuple(part)], workers=[address], hash=False)
+    return future
+
+
+def _present(client):
+    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def _workers_of(client, workers=None):
+    """Addresses of the workers to use, of all if None."""
+    present = _present(client)
+    if not present:
+        try:
+            client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS)
+        except TimeoutError as error:
+            raise FederationError("The cluster has no workers.") from error
+        present = _present(client)
+    if workers is None:
+        return present
+    unknown = sorted(set(workers) - set(present))
+    if unknown or not workers:
+        raise ValueError(f"workers must be among {present}, got {list(workers)}.")
+    return list(workers)

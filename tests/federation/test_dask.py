@@ -1,0 +1,223 @@
+"""Clients on the workers of a dask cluster: two processes of this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import CLASSES, DATA, EVERYDAY, compare, make, parts_of
+
+from skcfl import GTVRegressor
+from skcfl.exceptions import FederationError
+from skcfl.federation import DaskFederation, InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.testing import StrictFederation
+
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def client():
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def whole(client):
+    """The cluster with both workers, whatever was done to one of them before."""
+    client.wait_for_workers(2, timeout=60)
+    return client
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("data", [CLASSES, DATA], ids=["classes", "numbers"])
+def test_results_are_those_of_one_process(whole, data):
+    kind = "Classifier" if data is CLASSES else "Regressor"
+    federation = DaskFederation(whole, parts_of(data, 3, loaded=True))
+    for name in (name for name in EVERYDAY if name.endswith(kind)):
+        wanted = make(name, max_iter=5).fit(data.X, data.y, groups=data.groups)
+        found = make(name, max_iter=5).fit_federation(federation)
+        compare(found, wanted)
+        assert found.missing_clients_.size == 0, name
+
+
+def test_kinds_of_parts(whole):
+    dask = pytest.importorskip("dask")
+    wanted = make("IFCARegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
+    first, second, third, fourth = parts_of(DATA, 4)
+    parts = [
+        first,
+        lambda: second,
+        dask.delayed(lambda: third)(),
+        whole.scatter([fourth], hash=False)[0],
+    ]
+    federation = DaskFederation(whole, parts)
+    compare(make("IFCARegressor").fit_federation(StrictFederation(federation)), wanted)
+    one = DaskFederation(whole, parts[:1], workers=sorted(whole.scheduler_info()["workers"])[1:])
+    assert one.hello().ids.tolist() == np.unique(first[2]).tolist()
+
+
+def test_parts_of_a_frame(whole):
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(DATA.X, columns=list("abcd"))
+    frame["y"], frame["who"], frame["weight"] = DATA.y, DATA.groups, 1.0 + (DATA.y > 0)
+    wanted = make("FedAvgRegressor")
+    wanted.fit(frame[list("abcd")], DATA.y, groups=DATA.groups, sample_weight=frame["weight"])
+    table = dd.from_pandas(frame.sample(frac=1.0, random_state=0), npartitions=3)
+    federation = DaskFederation.from_dataframe(
+        whole, table, "y", "who", weight="weight", npartitions=12
+    )
+    found = make("FedAvgRegressor").fit_federation(federation)
+    compare(found, wanted)
+    assert found.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match=r"target must be a column .*, got 'z'"):
+        DaskFederation.from_dataframe(whole, table, "z", "who")
+
+
+def test_folds_are_dealt_by_the_workers(whole):
+    model = LinearModel("log_loss", alpha=0.1).bind(4, 2)
+    here = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups)
+    places = here, DaskFederation(whole, parts_of(CLASSES, 2))
+    models = np.random.RandomState(0).normal(size=(2, 9, 5))
+    dealt = [place.open_with_folds(model, 0)[1].deal(2, 5) for place in places]
+    for here, there in zip(*dealt, strict=True):
+        assert_allclose(there.scores(models), here.scores(models), rtol=1e-12)
+
+
+def test_large_messages(whole):
+    """Which dask sends as they are; small ones go as bytes."""
+    X = np.random.RandomState(0).normal(size=(3000, 2))
+    ids = np.arange(3000)
+    half = ids < 1500
+    parts = [(X[some], X[some, 0], ids[some]) for some in (half, ~half)]
+    pool = DaskFederation(whole, parts).open(LinearModel(alpha=0.1).bind(2), 0)
+    theta = np.random.RandomState(1).normal(size=(8, 3))
+    rows = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(3000)])
+    assert_allclose(pool.losses(theta), 0.5 * (rows @ theta.T - X[:, :1]) ** 2)
+    pool.objectives_gradients(np.zeros((3000, 3)))
+
+
+def the_pid(client, address):
+    return client.run(os.getpid, workers=[address])[address]
+
+
+def do_at_call(federation, number, action):
+    """Do something before a call of the fit; which transport it is done to."""
+    transport = federation._roots[1].line.transport
+    start, count = transport.start, [0]
+
+    def counted(request):
+        count[0] += 1
+        if count[0] == number:
+            action(transport)
+        return start(request)
+
+    transport.start = counted
+    return transport
+
+
+def kill(client):
+    def act(transport):
+        os.kill(the_pid(client, transport.address), signal.SIGKILL)
+
+    return act
+
+
+@pytest.mark.parametrize("name", ["IFCARegressor", "GTVRegressor"])
+def test_the_clients_of_a_killed_worker_are_lost(whole, name):
+    federation = DaskFederation(whole, parts_of(DATA, 2), retries=2)
+    do_at_call(federation, 9, kill(whole))
+    model = make(name).fit_federation(federation)
+    gone = np.unique(parts_of(DATA, 2)[1][2])
+    assert_array_equal(model.missing_clients_, gone)
+    alive = ~np.isin(DATA.groups, gone)
+    assert model.score(DATA.X[alive], DATA.y[alive], groups=DATA.groups[alive]) > 0.9
+    with pytest.raises(FederationError, match="1 of 2 places do not answer: worker tcp"):
+        model.fit_federation(federation)
+
+
+def test_parts_of_a_killed_worker_are_loaded_again(whole):
+    wanted = GTVRegressor(lam=0.1).fit(DATA.X, DATA.y, groups=DATA.groups)
+    federation = DaskFederation(whole, parts_of(DATA, 3, loaded=True), rebuild=True)
+    transport = do_at_call(federation, 12, kill(whole))
+    before = transport.address
+    found = GTVRegressor(lam=0.1).fit_federation(federation)
+    assert transport.address != before
+    assert found.missing_clients_.size == 0
+    compare(found, wanted, rtol=1e-9)
+
+
+def test_a_worker_that_hangs(whole):
+    wanted = GTVRegressor(lam=0.1).fit(DATA.X, DATA.y, groups=DATA.groups)
+    federation = DaskFederation(whole, parts_of(DATA, 2), timeout=1.0, retries=2)
+    stopped = []
+
+    def stop(transport):
+        stopped.append(the_pid(whole, transport.address))
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    transport = do_at_call(federation, 9, stop)
+    try:
+        model = GTVRegressor(lam=0.1).fit_federation(federation)
+        assert_array_equal(model.missing_clients_, np.unique(parts_of(DATA, 2)[1][2]))
+    finally:
+        os.kill(stopped[0], signal.SIGCONT)
+    for _ in range(300):
+        if all(answer.done() for answer in transport._late):
+            break
+        time.sleep(0.1)
+    # What it has answered meanwhile, nobody has heard.
+    found = GTVRegressor(lam=0.1).fit_federation(federation)
+    assert found.missing_clients_.size == 0
+    compare(found, wanted)
+
+
+def test_errors_of_a_worker_are_raised_here(whole):
+    def load():
+        raise KeyError("no such table")
+
+    with pytest.raises(KeyError, match="no such table") as raised:
+        DaskFederation(whole, [parts_of(DATA, 2)[0], load])
+    assert "This is part 1" in raised.value.__notes__[0]
+    with pytest.raises(ValueError, match="part 1: X is not valid: Found array with 0 sample"):
+        DaskFederation(whole, [parts_of(DATA, 2)[0], (np.zeros((0, 4)), [], [])])
+    twice = DaskFederation(whole, [parts_of(DATA, 2)[0]] * 2)
+    with pytest.raises(ValueError, match="in part 0 and part 1"):
+        GTVRegressor().fit_federation(twice)
+
+
+def test_bad_arguments(whole):
+    parts = parts_of(DATA, 2)
+    with pytest.raises(TypeError, match="client must be a synchronous distributed.Client"):
+        DaskFederation("localhost", parts)
+    with pytest.raises(ValueError, match="at least one part"):
+        DaskFederation(whole, [])
+    with pytest.raises(TypeError, match="part 1 must be .* got int"):
+        DaskFederation(whole, [parts[0], 3])
+    with pytest.raises(ValueError, match="timeout must be a positive number"):
+        DaskFederation(whole, parts, timeout=0)
+    with pytest.raises(ValueError, match="rebuild=True needs parts .* part 0 is neither"):
+        DaskFederation(whole, parts, rebuild=True)
+    with pytest.raises(ValueError, match="workers must be among"):
+        DaskFederation(whole, parts, workers=["tcp://nowhere"])
+
+
+def test_without_dask():
+    code = (
+        "import sys; sys.modules['distributed'] = None\n"
+        "import skcfl.federation\n"
+        "from skcfl.federation.dask import DaskFederation\n"
+        "assert 'dask' not in sys.modules\n"
+        "try:\n    DaskFederation(None, [])\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'skcfl[dask]'" in done.stdout
