@@ -21,7 +21,7 @@ PACKAGE = ROOT / "skcfl"
 LAYERS = (
     {"estimators"},
     {"base", "_base_points", "_base_posteriors", "certificates"},
-    {"fusion"},
+    {"fusion", "personal"},
     {"rounds", "pooling"},
     {"models"},
     {"federation", "penalties", "graphs"},
@@ -45,9 +45,12 @@ BESIDE = {
     },
 }
 # Rooms of the server: they hold parameters and messages, never rows.
-SERVER_SIDE = {"estimators", "fusion", "rounds", "pooling", "penalties", "graphs", "numerics"}
+SERVER_SIDE = {
+    *{"estimators", "fusion", "personal", "rounds", "pooling"},
+    *{"penalties", "graphs", "numerics"},
+}
 # Those that solve on a pool.
-SOLVERS = {"fusion", "rounds", "pooling", "certificates"}
+SOLVERS = {"fusion", "personal", "rounds", "pooling", "certificates"}
 # What users call on rows before a fit, where they have them all: solvers never do.
 BEFORE_FIT = {("graphs", "kl_graph"), ("graphs", "kl_divergences")}
 # Units whose methods users do not call themselves.
@@ -56,6 +59,7 @@ DEVELOPERS = {
     "federation",
     "rounds",
     "fusion",
+    "personal",
     "pooling",
     "penalties",
     "graphs",
@@ -186,7 +190,9 @@ def test_rows_never_leave_the_client_side(path):
 
 
 @pytest.mark.parametrize(
-    "path", modules_of({"fusion", "rounds", "pooling", "certificates"}), ids=relative
+    "path",
+    modules_of({"fusion", "personal", "rounds", "pooling", "certificates"}),
+    ids=relative,
 )
 def test_servers_know_the_pool_only(path):
     """Of the clients' side a server may use what a pool is made of, never blocks or folds."""

@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcfl
 from skcfl.base import BaseFederated
+from skcfl.estimators._base_personal import PersonalMethod
 from skcfl.models import LinearModel
 
 ESTIMATORS = [
@@ -44,6 +45,9 @@ def instances():
     yield skcfl.FedAvg(LinearModel(loss="squared_hinge"))
     for cls in networks():
         # Fusion methods train for as long as they are let.
+        if issubclass(cls, PersonalMethod):
+            yield cls(hidden_layer_sizes=(4,), max_iter=8, step_size=0.05)
+            continue
         short = {"max_iter": 20} if "lam" in inspect.signature(cls).parameters else {}
         yield cls(hidden_layer_sizes=(16,), **short)
 

@@ -31,6 +31,7 @@ METHODS = {
     "ConvexClusteredFL": {"lam": 0.05},
     "GTV": {"lam": 0.05, "graph": "knn"},
     "FPFC": {"lam": 0.5},
+    "Ditto": {"lam": 0.1},
 }
 
 

@@ -8,6 +8,7 @@ from ._convex_clustered_fl import (
 )
 from ._convex_clustered_fl_cv import ConvexClusteredFLClassifierCV, ConvexClusteredFLRegressorCV
 from ._convex_clustering import ConvexClustering
+from ._ditto import Ditto, DittoClassifier, DittoRegressor
 from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
 from ._fesem import FeSEM, FeSEMClassifier, FeSEMRegressor
 from ._flexcfl import FlexCFL, FlexCFLClassifier, FlexCFLRegressor
@@ -24,6 +25,8 @@ from ._partial_pooling import (
     PartialPoolingClassifier,
     PartialPoolingRegressor,
 )
+from ._per_fedavg import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
+from ._pfedme import PFedMe, PFedMeClassifier, PFedMeRegressor
 
 __all__ = [
     "FlexCFL",
@@ -47,6 +50,9 @@ __all__ = [
     "ConvexClusteredFLRegressor",
     "ConvexClusteredFLRegressorCV",
     "ConvexClustering",
+    "Ditto",
+    "DittoClassifier",
+    "DittoRegressor",
     "FPFCClassifier",
     "FPFCClassifierCV",
     "FPFCRegressor",
@@ -69,4 +75,10 @@ __all__ = [
     "PartialPooling",
     "PartialPoolingClassifier",
     "PartialPoolingRegressor",
+    "PFedMe",
+    "PFedMeClassifier",
+    "PFedMeRegressor",
+    "PerFedAvg",
+    "PerFedAvgClassifier",
+    "PerFedAvgRegressor",
 ]

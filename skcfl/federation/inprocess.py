@@ -19,6 +19,7 @@ from .blocks import make_blocks
 from .draws import mixed
 from .last_answers import Forgotten, LastAnswers
 from .messages import CALLS
+from .personal_site import PersonalKernels, PersonalState
 from .pool import ClientPool, prior_covariance
 from .sites import Site
 from .training import descend, train
@@ -31,7 +32,7 @@ ROUNDING = 1e-12
 POSTERIOR_BYTES = 2**26
 
 
-class InProcessSite(Site):
+class InProcessSite(PersonalKernels, Site):
     """Clients of this process, their rows in blocks.
 
     Parameters
@@ -110,6 +111,7 @@ class InProcessSite(Site):
     def _forget(self):
         """Begin with no models kept; those of these clients will be at `at` of the memory."""
         self.memory, self.at = LastAnswers(self.n_clients), slice(None)
+        self.state = PersonalState(self.n_clients)
 
     def positions(self, clients):
         """Where the memory, which pools of some clients share, has those of some clients."""

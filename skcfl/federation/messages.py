@@ -6,9 +6,11 @@ says what goes down and what comes up: arguments are split between sites by it, 
 and their shapes checked, and the ledger is booked, here and nowhere else.
 
 Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
-parameters of a model, and ``H`` the symmetric matrix or the three numbers that clients may send in
-its place.  What begins with ``n`` has an entry for each client, which that client alone is sent or
-sends; other arguments are sent to all, and other answers are sums over the clients.
+parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``q`` that of the
+numbers of a row's representation, and ``H`` the symmetric matrix or the three numbers that
+clients may send in its place.  What begins with ``n`` has an entry for each client, which that
+client alone is sent or sends; other arguments are sent to all, and other answers are sums over
+the clients.
 
 What a client has answered last it keeps, and is not sent again: ``own`` says who goes on from
 that model, and the argument with the starts is None where all do.
@@ -47,6 +49,8 @@ class Message:
     whole : bool, default=True
         Whether all clients are needed, so that those who are silent are asked again; a round
         goes on without them.
+    remembers : bool, default=False
+        Whether clients keep something for later calls: those who are lost must not compute.
     unbounded : frozenset of str
         Answers that need not be finite, such as bounds of what is not known.
     """
@@ -58,6 +62,7 @@ class Message:
     keep: str = ""
     count: object = None
     whole: bool = True
+    remembers: bool = False
     unbounded: frozenset = frozenset()
 
     def __post_init__(self):
@@ -120,6 +125,10 @@ def _posteriors(sizes, arguments):
 
 def _named(*names):
     return frozenset(names)
+
+
+# How clients train, which is not counted.
+_TRAINING = ("steps", "rates", "rho", "optimizer", "batch_size", "draw")
 
 
 CALLS = {
@@ -201,6 +210,69 @@ CALLS = {
         {"responsibilities": "n K", "means": "n p", "covariances": "n H"},
         count=_posteriors,
     ),
+    "moreau_update": Message(
+        {
+            **{"w": "n p", "steps": "n", "rates": "n", "rho": "n", "moves": "n"},
+            **{"optimizer": "", "batch_size": "", "draw": "", "n_moves": "", "personal": ""},
+        },
+        {"w": "n p"},
+        _named(*_TRAINING, "moves", "n_moves", "personal"),
+        whole=False,
+    ),
+    "meta_update": Message(
+        {
+            **{"w": "n p", "steps": "n", "rates": "n", "inner": "n"},
+            **{"optimizer": "", "batch_size": "", "draw": "", "exact": ""},
+        },
+        {"w": "n p"},
+        _named(*_TRAINING, "inner", "exact"),
+        whole=False,
+    ),
+    "keep": Message({"w": "n p"}, remembers=True),
+    "recall": Message({"w": "n p"}, {"w": "n p"}, keep="w"),
+    "personal_step": Message(
+        {
+            **{"center": "n p", "steps": "n", "rates": "n", "rho": "n"},
+            **{"optimizer": "", "batch_size": "", "draw": ""},
+        },
+        {},
+        _named(*_TRAINING),
+        whole=False,
+        remembers=True,
+    ),
+    "partial_update": Message(
+        {
+            **{"w": "n s", "shared": "p", "prototypes": "C q", "strength": "", "stages": ""},
+            **{"rates": "n", "optimizer": "", "batch_size": "", "draw": ""},
+        },
+        {"w": "n s", "values": "n"},
+        _named(*_TRAINING, "shared", "strength", "stages"),
+        whole=False,
+        remembers=True,
+    ),
+    "blended_update": Message(
+        {
+            **{"w": "n p", "blended": "p", "steps": "n", "rates": "n", "blend_rate": ""},
+            **{"share": "", "tol": "", "optimizer": "", "batch_size": "", "draw": ""},
+        },
+        {"w": "n p", "values": "n"},
+        _named(*_TRAINING, "blended", "blend_rate", "share", "tol"),
+        whole=False,
+        remembers=True,
+    ),
+    "prototype_update": Message(
+        {
+            **{"prototypes": "C q", "strength": "", "steps": "n", "rates": "n"},
+            **{"optimizer": "", "batch_size": "", "draw": ""},
+        },
+        {"means": "n C q", "counts": "n C", "values": "n"},
+        _named(*_TRAINING, "strength"),
+        whole=False,
+        remembers=True,
+    ),
+    "class_statistics": Message(
+        {"w": "n p"}, {"means": "n C q", "counts": "n C", "squares": "n"}, whole=False
+    ),
     "fingerprints": Message(
         {"key": ""}, {"digests": "n 2"}, _named("key"), unbounded=_named("digests")
     ),
@@ -210,11 +282,14 @@ CALLS = {
 
 def sizes_of(pool, arguments, shared=0):
     """What the letters of the shapes stand for in a call."""
-    models = arguments.get("theta")
+    models, mask = arguments.get("theta"), arguments.get("shared")
     return {
         "n": pool.n_clients,
         "p": pool.n_params,
+        "s": pool.n_params if mask is None else int(mask.sum()),
         "K": 0 if models is None else len(models),
+        "C": pool.model.n_classes or 0,
+        "q": pool.model.n_representation,
         "shared": shared,
     }
 

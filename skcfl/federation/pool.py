@@ -11,6 +11,7 @@ from ..numerics.newton import MAX_DENSE
 from .last_answers import Forgotten, LastAnswers
 from .ledger import Ledger
 from .messages import CALLS, check_answers, count_floats, questions, sizes_of
+from .personal_pool import PersonalCalls
 from .sites import answer_without
 
 # Steps to the size of the noise of losses that are no parabolas, and its least ratio to the
@@ -26,6 +27,9 @@ PATIENCE = 20
 MOST_CULPRITS = 32
 # Calls whose values searches along lines look at.
 SEARCHED = {"objectives", "objectives_gradients"}
+
+# Calls whose models stay as they were sent where a client is silent.
+STAY = {"moreau_update", "meta_update", "recall", "partial_update", "blended_update"}
 
 
 class Seeds:
@@ -106,7 +110,7 @@ class Presence:
         return self.strange[places] >= PATIENCE
 
 
-class ClientPool:
+class ClientPool(PersonalCalls):
     """The server's half of a federation: asks the clients, books, and holds no row.
 
     Parameters
@@ -337,6 +341,8 @@ class ClientPool:
             answers["losses"][lost] = 0.0 if whole else np.nan
         elif call == "fingerprints":
             answers["digests"][lost] = np.nan
+        elif call in STAY:
+            answers["w"][lost] = arguments["w"][lost]
         elif call == "local_update":
             center = arguments["center"]
             answers["w"][lost] = (arguments["w"] if start is None else start)[lost]

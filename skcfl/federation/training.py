@@ -1,11 +1,33 @@
 """Local training: steps of an optimiser on the models of a block's clients."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .optimizers import Batches, make_optimizer
 
 
-def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds):
+@dataclass
+class Guide:
+    """What else local training keeps to.
+
+    Attributes
+    ----------
+    trained : ndarray of shape (n_params,) of bool or None
+        Parameters that are trained, the others frozen; None are all.
+    prototypes : ndarray of shape (n_classes, n_representation) or None
+        Points that the representations of the rows of each class are drawn to, NaN of classes
+        that have none.
+    strength : float
+        Factor of the mean squared distance to them, which is added to the loss.
+    """
+
+    trained: np.ndarray | None = None
+    prototypes: np.ndarray | None = None
+    strength: float = 0.0
+
+
+def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds, guide=None):
     """Steps of an optimiser on the models (c, p) of a block, in place."""
     size, work = model.clients_at_once(block), None
     for first in range(0, len(w), size):
@@ -13,7 +35,7 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
         part = block if size >= len(w) else block.take(some)
         batches = None if seeds is None else Batches(part, batch_size, seeds[some])
         if work is None or some.stop - first < size:
-            work = model.workspace(part, None if batches is None else batches.n_rows)
+            work = model.workspace(part, None if batches is None else batches.n_rows, guide)
         _train_together(
             model,
             part,
@@ -25,11 +47,14 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
             make_optimizer(optimizer, w[some].shape, w.dtype),
             batches,
             work,
+            None if guide is None else guide.trained,
         )
     return w
 
 
-def _train_together(model, block, w, steps, rates, center, rho, optimizer, batches, work):
+def _train_together(
+    model, block, w, steps, rates, center, rho, optimizer, batches, work, trained=None
+):
     """Train some clients at the same time, their models `w` in place."""
     most = int(steps.max(initial=0))
     even = (steps == most).all()
@@ -39,7 +64,36 @@ def _train_together(model, block, w, steps, rates, center, rho, optimizer, batch
         g = model.gradient(batch, w, work)
         if center is not None:
             g += rho * (w - center)
+        if trained is not None:
+            g *= trained
         optimizer.step(w, g, rates if even else np.where((t < steps)[:, None], rates, 0))
+
+
+def meta_train(model, block, w, steps, rates, inner, optimizer, batch_size, seeds, exact):
+    """Steps on ``f(w - inner * gradient of f(w))`` for the models (c, p) of a block.
+
+    The two gradients of a step are of two batches; the outer one passes through the inner step
+    where `exact`, and ignores its derivative elsewhere (first order).
+    """
+    optimizer = make_optimizer(optimizer, w.shape, w.dtype)
+    rates, inner = rates[:, None], inner[:, None]
+    batches = None if seeds is None else Batches(block, batch_size, seeds)
+    for t in range(int(steps.max(initial=0))):
+        first = _next_batch(block, batches)
+        # Copies: models may answer in a buffer.
+        ahead = w - inner * model.gradient(first, w)
+        g = np.array(model.gradient(_next_batch(block, batches), ahead))
+        if exact:
+            g -= inner * model.hessian_product(first, w, g)
+        optimizer.step(w, g, np.where((t < steps)[:, None], rates, 0))
+    return w
+
+
+def _next_batch(block, batches):
+    if batches is None:
+        return block
+    batches.room = None  # a batch stays as it is while the next is drawn
+    return batches.next()
 
 
 def descend(model, block, w, steps, rates, center, rho):

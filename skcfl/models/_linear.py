@@ -238,6 +238,21 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
         """Slices of the parameter vector by layer name."""
         return {"linear": slice(0, self.n_params)}
 
+    def body_mask(self):
+        """The coefficients; the intercept is what a client has of its own."""
+        mask = np.zeros((self.n_outputs, self.n_columns), dtype=bool)
+        mask[:, : self.n_features] = True
+        return mask.ravel()
+
+    @property
+    def n_representation(self):
+        """Numbers of a row's representation: its features."""
+        return self.n_features
+
+    def representation(self, block, w):
+        """The features of every row, (c, n, n_features), whatever the models."""
+        return block.dense()[:, :, : self.n_features]
+
     # ------------------------------------------------------------------ first order
 
     def _all_losses(self, block, theta):

@@ -43,6 +43,8 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     standardize = False
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
     class_weight = None
+    #: Numbers of a row's representation, which the last layer sees, of bound models that have one.
+    n_representation = 0
     #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
 
@@ -155,12 +157,31 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
         """
         return self.value_gradient(block, w)[1]
 
-    def workspace(self, block, n_rows=None):
+    def workspace(self, block, n_rows=None, guide=None):
         """Buffers for the steps of local training on `block`, or on batches of `n_rows` rows.
 
-        None if the model needs none.
+        None if the model needs none.  A `guide` says what else the training keeps to.
         """
         return None
+
+    def representation(self, block, w):
+        """What the last layer sees of every row: (c, p) -> (c, n, n_representation)."""
+        raise ValueError(f"{type(self).__name__} has no representation of rows.")
+
+    def head_mask(self):
+        """Parameters of the last layer of a bound model, (n_params,) of bool."""
+        names = list(self.layer_slices())
+        mask = np.zeros(self.n_params, dtype=bool)
+        mask[self.layer_slices()[names[-1]]] = True
+        return mask
+
+    def body_mask(self):
+        """Parameters that clients with a last layer of their own have in common, of bool."""
+        return ~self.head_mask()
+
+    def classes_of(self, block):
+        """Code of each row's class, (c, n), of classifiers."""
+        return self.kernel.codes(block.y)
 
     def clients_at_once(self, block):
         """How many clients of a block to train together, one group after the other."""

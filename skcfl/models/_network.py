@@ -125,13 +125,20 @@ def make_states(layers, n_clients, n_rows, dtype):
 class Buffers:
     """Arrays that the steps of local training share: every step overwrites them."""
 
-    def __init__(self, layers, n_clients, n_rows, dtype):
+    def __init__(self, layers, n_clients, n_rows, dtype, guide=None):
+        trained = None if guide is None else guide.trained
+        #: First layer that is trained, and the points that the last hidden states are drawn to.
+        self.first, self.guide = 0, guide
+        if trained is not None:
+            self.first = next(i for i, y in enumerate(layers) if trained[y.start : y.stop].any())
         self.states = make_states(layers, n_clients, n_rows, dtype)
         #: Derivatives of the loss in the hidden layers' states.
         self.slopes = make_states(layers[:-1], n_clients, n_rows, dtype)
-        self.gradient = np.empty((n_clients, layers[-1].stop), dtype)
+        self.gradient = np.zeros((n_clients, layers[-1].stop), dtype)
         #: Slices of the weights of all layers, and room for the penalty's slope of one.
-        self.penalised = [s for y in layers for s in cache_slices(n_clients, y.start, y.cut)]
+        self.penalised = [
+            s for y in layers[self.first :] for s in cache_slices(n_clients, y.start, y.cut)
+        ]
         widest = max(columns.stop - columns.start for _, columns in self.penalised)
         self.pull = np.empty((n_clients, widest), dtype)
         #: To sum over the rows by a product, which is faster.
@@ -238,10 +245,10 @@ class Network(LocalModel):
         each = block.dtype.itemsize * (3 * self.n_params + n * (d + 2 * units))
         return max(CACHE_BYTES // each, 1)
 
-    def workspace(self, block, n_rows=None):
+    def workspace(self, block, n_rows=None, guide=None):
         """Buffers for steps on batches of `n_rows` rows of a block's clients (all by default)."""
         c, n, _ = block.shape
-        return Buffers(self.layers, c, n if n_rows is None else n_rows, block.dtype)
+        return Buffers(self.layers, c, n if n_rows is None else n_rows, block.dtype, guide)
 
     def _parts(self, block, w):
         """Clients that fit into the cache together: places, block, models and buffers."""
@@ -287,7 +294,11 @@ class Network(LocalModel):
                 break
             A, slope = work.states[i - 1], work.slopes[i - 1]
             np.matmul(A.transpose(0, 2, 1), D, out=gradient)
+            if i == work.first:
+                break
             np.matmul(D, layer.parts(w)[0].transpose(0, 2, 1), out=slope)
+            if i == len(self.layers) - 1 and work.guide is not None:
+                self._pull_to_prototypes(block, A, slope, work.guide)
             times_slope(A, slope)
             D = slope
         if self.alpha:
@@ -297,6 +308,27 @@ class Network(LocalModel):
                 np.multiply(own, self.alpha, out=pull)
                 slope += pull
         return work.gradient
+
+    def _pull_to_prototypes(self, block, A, slope, guide):
+        """Add the slope of the distance of representations `A` to their classes' prototypes."""
+        if guide.prototypes is None or guide.strength == 0:
+            return
+        away = A - guide.prototypes[self.classes_of(block)]
+        np.nan_to_num(away, copy=False)  # of classes that have none
+        slope += (2.0 * guide.strength / A.shape[2]) * block.weights[:, :, None] * away
+
+    def representation(self, block, w):
+        """Last hidden states of every row: (c, p) -> (c, n, n_representation)."""
+        out = np.empty((*block.shape[:2], self.n_representation), block.dtype)
+        for here, part, own, work in self._parts(block, w):
+            self._forward(part, own, work.states)
+            out[here] = work.states[-2] if len(self.layers) > 1 else part.dense()
+        return out
+
+    @property
+    def n_representation(self):
+        """Numbers of a row's representation: the inputs of the last layer."""
+        return self.layers[-1].n_inputs
 
     # ------------------------------------------------------------------ first order
 

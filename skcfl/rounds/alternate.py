@@ -88,7 +88,9 @@ class Options:
         return int(np.ceil(min(1.0 / self.participation, self.max_iter + 1)))
 
 
-def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, first=None):
+def alternate(
+    pool, theta, options, rng, labels=None, seen=None, rule=None, first=None, wrap=None
+):
     """Run the rounds from given models.
 
     Parameters
@@ -109,6 +111,9 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, firs
         Who gets which model: what sets IFCA (None) and the others apart.
     first : ndarray of shape (n_clients,), default=None
         Models that the clients begin with, where the start knows; the rule chooses on from there.
+    wrap : callable, default=None
+        ``wrap(update)``: a rule of update that does more than that of these options, such as to
+        let clients train models of their own.
 
     Returns
     -------
@@ -125,6 +130,7 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, firs
     draw = Draw(train, options.participation, rng, weights, judge)
     state = _start(pool, theta, options, labels, first)
     update, guards = _update(options, draw.everyone, len(theta))
+    update = update if wrap is None else wrap(update)
     rule.prepare(update)
     guards += rule.safeguards()
     if labels is None:

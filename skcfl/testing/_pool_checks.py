@@ -142,6 +142,7 @@ def _calls(pool, rng):
         )
     yield "fingerprints", lambda pool: pool.fingerprints(11)
     yield "local_update from the clients' last answers", _go_on
+    yield from _personal_calls(pool, w, v, rho)
     if not pool.second_order:
         return
     together = np.zeros(n, dtype=np.intp)
@@ -183,6 +184,30 @@ def _stay(pool, v, rho, s, few):
     x[few] = pool.subset(few).prox(v[few], rho[few], x0=x[few], max_iter=1)
     x = pool.prox(v, rho, x0=x, max_iter=1)
     return x, pool.conjugate(0.1 * s, x0=x), pool.prox(v, rho, x0=x + 1.0, max_iter=1)
+
+
+def _personal_calls(pool, w, v, rho):
+    """Calls about models of the clients' own, and what they keep between them."""
+    yield "moreau_update", lambda pool: pool.moreau_update(w, 3, 0.1, 0.5, 1.5, 2)
+    yield "meta_update", lambda pool: pool.meta_update(w, 2, 0.1, 0.2, "sgd", 4)
+    yield "recall before anything is kept", lambda pool: pool.recall(w)
+    yield "personal_step", lambda pool: pool.personal_step(v, 2, 0.1, 0.3)
+    yield "recall", lambda pool: pool.objectives(pool.recall(w), kept=True)
+    yield "keep", lambda pool: pool.keep(w)
+    some = np.arange(pool.n_params) % 2 == 0
+    if some.all():
+        return
+    stages = [(2, some), (3, ~some)]
+    yield (
+        "partial_update",
+        lambda pool: pool.partial_update(v[:, some], some, stages, 0.1, "adam", 4),
+    )
+    yield "blended_update", lambda pool: pool.blended_update(v, some, 2, 0.1, tol=1e-3)
+    yield "recall after blending", lambda pool: pool.recall(w)
+    if pool.model.estimator_type == "classifier" and pool.model.n_representation:
+        points = v[:1, : pool.model.n_representation].repeat(pool.model.n_classes, axis=0)
+        yield "class_statistics", lambda pool: pool.class_statistics(w)
+        yield "prototype_update", lambda pool: pool.prototype_update(points, 1.0, 2, 0.1)
 
 
 def _arrays(answer):

@@ -128,6 +128,7 @@ def test_every_call_under_loss():
     rng = np.random.RandomState(0)
     theta, w = rng.normal(size=(3, lost.n_params)), rng.normal(size=(12, lost.n_params))
     labels = np.arange(12) % 3
+    first = np.arange(lost.n_params) < 1
     calls = {
         "losses": lambda p: p.losses(theta),
         "best_response": lambda p: p.best_response(theta)[2],
@@ -140,6 +141,13 @@ def test_every_call_under_loss():
         "conjugate": lambda p: p.conjugate(0.01 * w, x0=w),
         "rounding": lambda p: p.rounding(w),
         "spectrum": lambda p: np.transpose(p.spectrum()),
+        "class_statistics": lambda p: p.class_statistics(w)[0],
+        "moreau_update": lambda p: p.moreau_update(w, 2, 0.1, 0.5, 1.0),
+        "meta_update": lambda p: p.meta_update(w, 2, 0.1, 0.1),
+        "keep": lambda p: p.keep(w) or w * ~gone[:, None],
+        "recall": lambda p: p.recall(w),
+        "partial_update": lambda p: p.partial_update(w[:, :1], first, [(2, ~first)], 0.1)[0],
+        "blended_update": lambda p: p.blended_update(w, ~first, 2, 0.1)[0],
     }
     for name, call in calls.items():
         found, wanted = call(lost), call(whole)
@@ -148,14 +156,17 @@ def test_every_call_under_loss():
         assert whole.answered is None
         if name == "losses":
             assert np.isnan(found[gone]).all()
-        elif name == "local_update":
+        elif name in {"local_update", "moreau_update", "meta_update", "recall", "blended_update"}:
             assert_array_equal(found[gone], w[gone])
+        elif name == "partial_update":
+            assert_array_equal(found[gone], w[gone, :1])
         elif name != "prox":
             assert not found[gone].any()
     here = np.flatnonzero(~gone)
     H = lost.hessians(theta, labels)
     assert_allclose(H, whole.subset(here).hessians(theta, labels[here]), rtol=1e-12)
     others = {"hessians", "assign", "present", "enclosure", "fingerprints"}
+    others |= {"personal_step", "prototype_update"}  # tested with the personal methods
     others |= {"posteriors", "posterior_sums"}  # tested with partial pooling
     assert calls.keys() | others == set(CALLS)
 

@@ -7,7 +7,7 @@ from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.federation.messages import CALLS, Message, check_answers, count_floats
 from skcfl.models import LinearModel
 
-SIZES = {"n": 5, "K": 3, "p": 4, "shared": 0}
+SIZES = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "shared": 0}
 
 
 def answers_of(call):
@@ -58,6 +58,11 @@ def test_what_is_counted():
     assert count_floats("local_update", {**update, "center": w}, SIZES) == (40, 20)
     assert count_floats("local_update", update, SIZES, later=True) == (20, 0)
     assert count_floats("spectrum", {}, SIZES) == (0, 15)
+    prototypes = np.zeros((3, 2))
+    partial = {"w": w[:, :2], "shared": np.arange(4) < 2, "prototypes": prototypes}
+    assert count_floats("partial_update", partial, SIZES) == (5 * 2 + 5 * 6, 5 * 2 + 5)
+    assert count_floats("prototype_update", {"prototypes": None}, SIZES) == (0, 5 * (6 + 3 + 1))
+    assert count_floats("personal_step", {"center": w}, SIZES, kept=("center",)) == (0, 0)
     fixed = np.array([-1, -1, 0, 2, -1])
     arguments = {"theta": theta, "fixed": fixed}
     assert count_floats("best_response", arguments, SIZES) == (3 * 12 + 2 * 4, 3 * 4 + 2 + 20)

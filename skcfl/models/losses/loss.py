@@ -247,6 +247,14 @@ class ClassLoss(Loss):
     classifier = True
     link = None
 
+    def codes(self, y):
+        """Class codes (..., n) of encoded targets (..., q, n)."""
+        if y.dtype.kind in "iu":
+            return y[..., 0, :]
+        if y.shape[-2] == 1:
+            return (y[..., 0, :] > 0).astype(np.intp)
+        return y.argmax(axis=-2)
+
     def output(self, z):
         """Class codes of raw predictions ``(n_rows, C)``."""
         if z.shape[1] == 1:

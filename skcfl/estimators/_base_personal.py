@@ -1,0 +1,101 @@
+"""What the personal methods share: parameters, their automatic values, what is documented."""
+
+from ..base import BaseFederated
+from ..rounds.alternate import Options
+from ..rounds.update import client_curvatures
+from ._base_rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
+
+# Parameters of methods whose clients train in every round.
+TRAINING_CONSTRAINTS = {
+    name: ROUND_CONSTRAINTS[name]
+    for name in (
+        "max_iter",
+        "local_steps",
+        "optimizer",
+        "step_size",
+        "batch_size",
+        "participation",
+        "weights",
+        "tol",
+    )
+}
+
+# How they are described.
+TRAINING_DOCS = {
+    "tol": """\
+        float
+        The rounds stop when the shared model moved by less than ``tol`` of its norm in one. 0
+        runs all ``max_iter`` rounds.""",
+    "max_iter": """\
+        "auto" or int
+        Largest number of communication rounds. "auto" is 300 for linear models and 50 for
+        networks. A ``ConvergenceWarning`` says so when it was not enough: of networks only
+        when a number was given, because 50 rounds are how long they train.""",
+}
+
+
+class PersonalMethod(BaseFederated):
+    """Base of the methods with a model a client beside a shared one."""
+
+    _doc_parameters = {
+        "unseen": """\
+            {"error", "average", "largest"}
+            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+            uses the mean of the clients' models, weighted by their rows; "largest" uses the shared
+            model. :meth:`adapt` fits a new client a model of its own to some of its labelled
+            rows.""",
+    }
+    _doc_attributes = {
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            Zeros: all clients share one model.""",
+        "coef_": """\
+            ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+            Coefficients of each client's own model, in the order of ``groups_`` (linear models
+            only).""",
+        "cluster_coef_": """\
+            ndarray of shape (1, n_features) or (1, n_classes, n_features)
+            Coefficients of the shared model (linear models only).""",
+        "cluster_params_": """\
+            ndarray of shape (1, n_params)
+            Parameter vector of the shared model.""",
+        "objective_": """\
+            float
+            Mean of the clients' losses and local penalties at the models of their own.""",
+    }
+
+
+def training_options(estimator, pool):
+    """Options of rounds in which clients train, none of them automatic."""
+    exact, optimizer = pool.second_order, estimator.optimizer
+    if optimizer == "auto":
+        optimizer = "sgd" if exact else "adam"
+    max_iter, budget = estimator.max_iter, False
+    if max_iter == "auto":
+        max_iter, budget = (MAX_ITER[0] if exact else MAX_ITER[1]), not exact
+    return Options(
+        max_iter=max_iter,
+        budget=budget,
+        averaging="model",
+        local_steps=estimator.local_steps,
+        optimizer=optimizer,
+        step_size=automatic_step(estimator.step_size, optimizer, pool),
+        batch_size=estimator.batch_size,
+        participation=float(estimator.participation),
+        weights=estimator.weights,
+        tol=estimator.tol,
+        verbose=estimator.verbose,
+    )
+
+
+def own_rates(pool, options):
+    """Step of each client: that given, or one over its curvature."""
+    return 1.0 / client_curvatures(pool) if options.step_size is None else options.step_size
+
+
+def common_rate(pool, options):
+    """One step for all: that given, or one over the mean of the clients' curvatures."""
+    if options.step_size is not None:
+        return options.step_size
+    weights = pool.client_weights
+    return float(weights.sum() / (weights @ client_curvatures(pool)))

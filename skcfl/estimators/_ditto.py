@@ -1,0 +1,313 @@
+"""Ditto: a model of each client's own, pulled to the shared one of federated averaging."""
+
+from functools import partial
+from numbers import Real
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._docs import document
+from ..base import BaseFederated
+from ..personal.proximal import proximal_models, train_towards
+from ..personal.pull_choice import choose_pull, pull_grid
+from ..personal.shared_rounds import PersonalBeside
+from ..rounds.alternate import alternate
+from ._base_personal import PersonalMethod
+from ._base_rounds import ROUND_CONSTRAINTS, make_options
+from ._constructors import everyday_constructor
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+__all__ = ["Ditto", "DittoClassifier", "DittoRegressor"]
+
+# Pull of networks where nobody says, found by trial on digits.
+NETWORK_LAM = 0.1
+
+
+class _Ditto(PersonalMethod):
+    _parameter_constraints = {
+        **ROUND_CONSTRAINTS,
+        "lam": [Interval(Real, 0, np.inf, closed="both"), StrOptions({"auto"})],
+        "within": [BaseFederated, None],
+    }
+
+    _doc_parameters = {
+        "lam": """\
+            "auto" or float
+            Strength of the pull of the clients' own models to the shared one, in [0, inf]: 0 is
+            :class:`LocalModels`, ``numpy.inf`` :class:`FedAvg`. "auto" judges both and eleven
+            strengths between on rows held out inside the clients (four folds), for linear models;
+            of networks it is 0.1.""",
+        "within": """\
+            estimator or None
+            A method that finds clusters by rounds, such as ``IFCA(n_clusters=3)`` or
+            ``OracleClusters(labels=...)``: clients are pulled to the model of their cluster. Its
+            local model and random state are not used, but those of this estimator; parameters of
+            the rounds are its own. None is one shared model, by federated averaging.""",
+    }
+    _doc_attributes = {
+        "lam_": """\
+            float
+            The strength of the pull.""",
+        "lam_search_": """\
+            dict of str to ndarray
+            With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (linear models of
+            several clients).""",
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            Zeros; with ``within`` the clusters of the clients.""",
+    }
+
+    def _solve_options(self, groups):
+        super()._solve_options(groups)
+        inner = self._inner()
+        return {} if inner is None else {"inner": inner._solve_options(groups)}
+
+    def _inner(self):
+        """The method that finds the clusters, None for one shared model."""
+        if self.within is None:
+            return None
+        by_rounds = "participation" in self.within.get_params(deep=False)
+        if not by_rounds or isinstance(self.within, PersonalMethod) or hasattr(self.within, "lam"):
+            raise ValueError(
+                "within must be a method that finds clusters by rounds, such as IFCA(), got "
+                f"{self.within!r}."
+            )
+        return clone(self.within)
+
+    def _check_number(self, n_clients):
+        if self.within is not None:
+            self._inner()._check_number(n_clients)
+
+    def _n_priors(self, pool, options):
+        inner = self._inner()
+        return 1 if inner is None else inner._n_priors(pool, options["inner"])
+
+    def _solve(self, pool, inner=None):
+        options = make_options(self, pool)
+        if not pool.second_order:
+            return self._train(pool, options, inner)
+        lam, search = self.lam, {}
+        if lam == "auto":
+            lam, search = self._choose(pool, options, inner)
+        result = self._shared(pool, options, inner)
+        centers = result.cluster_params[result.labels]
+        result.params = proximal_models(pool, centers, lam)
+        return self._with_own(pool, result, {"lam": lam, **search})
+
+    def _shared(self, pool, options, inner, wrap=None):
+        """The shared model, or those of clusters."""
+        if inner is not None:
+            return self._inner()._solve(pool, **inner)
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        start = pool.start()[None]
+        result = alternate(pool, start, options, pool.random_state, labels, wrap=wrap)
+        result.extra.pop("loss")
+        return result
+
+    def _choose(self, pool, options, inner):
+        if pool.n_clients - pool.without_rows.sum() <= 1:
+            return float(pull_grid(pool)[-2]), {}  # it is its own shared model
+
+        def fit(part, lams):
+            result = self._shared(part, options, inner)
+            centers = result.cluster_params[result.labels]
+            return (proximal_models(part, centers, lam) for lam in lams)
+
+        lams = pull_grid(pool)
+        lam, losses = choose_pull(pool, lams, fit)
+        return lam, {"lam_search": {"lam": lams, "held_out_loss": losses}}
+
+    def _train(self, pool, options, inner):
+        """Networks: clients train their own ones in every round."""
+        lam = NETWORK_LAM if self.lam == "auto" else float(self.lam)
+        if np.isinf(lam):
+            result = self._shared(pool, options, inner)
+            result.params = result.cluster_params[result.labels]
+            return self._with_own(pool, result, {"lam": lam})
+
+        def train(part, centers, steps=options.local_steps):
+            part.personal_step(
+                centers,
+                steps,
+                options.step_size,
+                lam,
+                options.optimizer,
+                options.batch_size,
+                judged=True,
+            )
+
+        wrap = None if inner is not None else partial(PersonalBeside, train=train)
+        result = self._shared(pool, options, inner, wrap)
+        centers = result.cluster_params[result.labels]
+        if inner is not None:
+            train(pool, centers, options.local_steps * options.max_iter)
+        result.params = pool.recall(centers, judged=True)
+        return self._with_own(pool, result, {"lam": lam})
+
+    def _with_own(self, pool, result, extra):
+        """Result with the objective of the models of the clients' own."""
+        values = np.asarray(pool.objectives(result.params, kept=True), dtype=float)
+        here = slice(None) if pool.answered is None else pool.answered
+        result.objective = float(np.average(values[here], weights=pool.client_weights[here]))
+        result.extra.update(extra)
+        return result
+
+    def _models_of(self, pool):
+        """Models of new clients: pulled to the shared one that fits them best."""
+        theta = pool.from_user(self.cluster_params_)
+        labels = pool.losses(theta).argmin(axis=1)
+        if pool.second_order:
+            return labels, proximal_models(pool, theta[labels], self.lam_)
+        options = make_options(self, pool)
+        steps = options.local_steps * options.max_iter
+        return labels, train_towards(pool, theta[labels], self.lam_, options, steps)
+
+
+@document
+class Ditto(GenericMixin, _Ditto):
+    """Ditto: each client's own model is pulled to that of federated averaging, any local model.
+
+    The shared model w is that of :class:`FedAvg`; client i predicts with
+    ``argmin f_i(v) + lam / 2 ||v - w||^2``, which never leaves it but to be published [1]_. For
+    linear models both are exact, so that nothing is sent beyond what federated averaging sends;
+    networks train their own model beside the shared one in every round. With ``within`` clients
+    are pulled to the model of a cluster that is found by another method.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    DittoClassifier : The same with a linear classifier or a network.
+    DittoRegressor : The same with a linear regressor or a network.
+    PFedMe : The shared model is the mean of the clients' own.
+    PartialPooling : The pull is estimated, one for each coefficient.
+
+    Notes
+    -----
+    The pull acts on standardised coefficients with ``standardize=True``. Clients that are not
+    drawn in a round do not train their network in it; one that was never drawn has the shared
+    model. The paper's lam is this one; it lies between .01 and 2 there.
+
+    References
+    ----------
+    .. [1] T. Li, S. Hu, A. Beirami, V. Smith. "Ditto: Fair and Robust Federated Learning Through
+       Personalization". ICML 2021. arXiv:2012.04221.
+
+    Examples
+    --------
+    >>> from skcfl import IFCA, Ditto
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
+    >>> ditto = Ditto(lam=0.1, within=IFCA(n_clusters=2), random_state=0)
+    >>> ditto.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    >>> ditto.coef_.shape, ditto.cluster_coef_.shape
+    ((12, 10), (2, 10))
+    """
+
+    def __init__(
+        self,
+        model=None,
+        lam="auto",
+        *,
+        within=None,
+        max_iter="auto",
+        averaging="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        polish="auto",
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.lam = lam
+        self.within = within
+        self.max_iter = max_iter
+        self.averaging = averaging
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.polish = polish
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class DittoClassifier(NeuralMixin, ClassifierMixin, _Ditto):
+    """Ditto with linear classifiers or networks: own models, pulled to the shared one.
+
+    See :class:`Ditto`, which has the source and notes on the method.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    Ditto : The same with any local model.
+    FedAvgClassifier : One model for all.
+
+    Examples
+    --------
+    >>> from skcfl import DittoClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=8, n_clusters=2, random_state=0)
+    >>> ditto = DittoClassifier(random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> ditto.coef_.shape, ditto.cluster_coef_.shape
+    ((8, 10), (1, 10))
+    """
+
+    __init__ = everyday_constructor(Ditto, ClassifierMixin, NeuralMixin)
+
+
+@document
+class DittoRegressor(NeuralMixin, RegressorMixin, _Ditto):
+    """Ditto with linear regressors or networks: own models, pulled to the shared one.
+
+    See :class:`Ditto`, which has the source and notes on the method.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    Ditto : The same with any local model.
+    FedAvgRegressor : One model for all.
+
+    Examples
+    --------
+    Between one model for all and one model a client:
+
+    >>> import numpy as np
+    >>> from skcfl import DittoRegressor
+    >>> X = np.array([[0.0], [1.0], [2.0], [0.0], [1.0], [2.0]])
+    >>> y = np.array([0.0, 1.0, 2.0, 4.0, 3.0, 2.0])
+    >>> site = np.repeat(["a", "b"], 3)
+    >>> for lam in (0.0, 1.0, np.inf):
+    ...     ditto = DittoRegressor(lam, alpha=0.0, standardize=False).fit(X, y, groups=site)
+    ...     print(ditto.coef_.ravel().round(3) + 0.0)
+    [ 1. -1.]
+    [ 0.1  -0.1]
+    [0. 0.]
+    """
+
+    __init__ = everyday_constructor(Ditto, RegressorMixin, NeuralMixin)

@@ -1,0 +1,88 @@
+r"""Per-FedAvg: a shared model that is good after one more gradient step of each client's own.
+
+    F_i(w) = f_i(w - a grad f_i(w)),    minimise the mean of F_i
+
+(Fallah, Mokhtari, Ozdaglar, 2020).  A client's local step draws two batches B1, B2:
+
+    w' = w - a grad f(w; B1)
+    w <- w - b (I - a H(w; B1)) grad f(w'; B2)
+
+of which the first-order variant leaves out ``a H``.
+"""
+
+from .shared_rounds import SharedUpdate
+
+__all__ = ["MetaAverage", "one_step"]
+
+
+class MetaAverage(SharedUpdate):
+    """Round of Per-FedAvg.
+
+    Parameters
+    ----------
+    steps : int
+        Local steps.
+    rates : callable
+        ``rates(answers)`` is the length of the participants' steps.
+    inner : ndarray of shape (n_clients,)
+        Length of the step that the shared model is to be good after.
+    exact : bool
+        Whether gradients pass through that step.
+    optimizer, batch_size
+        As for ``ClientPool.local_update``.
+    average, accelerate
+        As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`.
+    """
+
+    def __init__(
+        self,
+        steps,
+        rates,
+        inner,
+        exact,
+        optimizer="sgd",
+        batch_size=None,
+        average=None,
+        accelerate=False,
+    ):
+        super().__init__(average, accelerate)
+        self.steps, self.rates, self.inner, self.exact = steps, rates, inner, exact
+        self.optimizer, self.batch_size = optimizer, batch_size
+
+    def ask(self, answers, state):
+        """Objectives at the shared model, and models trained from there."""
+        pool = answers.who.pool
+        answers.heard(pool, values=pool.objectives(state.theta[answers.choice]))
+        pool = answers.who.pool
+        models = pool.meta_update(
+            state.theta[answers.choice],
+            self.steps,
+            self.rates(answers),
+            self.inner[answers.who.index],
+            self.optimizer,
+            self.batch_size,
+            exact=self.exact,
+            judged=True,
+        )
+        return answers.heard(pool, models=models)
+
+
+def one_step(pool, w, inner, steps=1):
+    """Models of the clients' own: gradient steps on all of their rows from the shared one.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    w : ndarray of shape (n_params,)
+        The shared model.
+    inner : ndarray of shape (n_clients,)
+        Length of the steps.
+    steps : int, default=1
+        Their number.
+
+    Returns
+    -------
+    params : ndarray of shape (n_clients, n_params)
+    """
+    return pool.local_update(w, steps, inner, later=True, whole=True)

@@ -1,0 +1,212 @@
+r"""Rounds in which one model is shared and clients have models of their own beside it.
+
+The rounds are those of every method (:func:`~skcfl.rounds.loop.run_rounds`) with nothing to
+choose: an update rule says what the participants do and what becomes of the shared model.
+"""
+
+import numpy as np
+
+from ..federation.result import Result
+from ..rounds.choice import Known
+from ..rounds.exchange import Draw, State, weighted_mean
+from ..rounds.loop import run_rounds
+from ..rounds.record import RoundRecord
+from ..rounds.stop import StopRule
+from ..rounds.update import Average, Step, UpdateRule
+
+__all__ = ["Fixpoint", "PersonalBeside", "SharedUpdate", "publish", "run_shared"]
+
+# Models of earlier rounds that the acceleration combines.
+WINDOW = 8
+# How much longer than the shortest one so far a residual may be before the acceleration restarts.
+GROWTH = 4.0
+
+
+class Fixpoint:
+    """Anderson acceleration (type II) of a map whose fixed point the rounds look for.
+
+    Parameters
+    ----------
+    window : int, default=8
+        Earlier iterates that are combined.
+    """
+
+    def __init__(self, window=WINDOW):
+        self.window, self.points, self.residuals, self.least = window, [], [], np.inf
+
+    def __call__(self, point, image):
+        """Next iterate after a point (p,) and its image.
+
+        Parameters
+        ----------
+        point, image : ndarray of shape (n_params,)
+            Where the map was asked, and what it answered.
+
+        Returns
+        -------
+        next_point : ndarray of shape (n_params,)
+        """
+        residual = image - point
+        size = float(np.linalg.norm(residual))
+        if not size <= GROWTH * self.least:
+            self.points, self.residuals = [], []
+        self.least = min(self.least, size)
+        self.points = [*self.points[-self.window :], np.array(point)]
+        self.residuals = [*self.residuals[-self.window :], residual]
+        if len(self.points) == 1 or size == 0.0:
+            return image
+        moves, changes = np.diff(self.points, axis=0).T, np.diff(self.residuals, axis=0).T
+        mixture = np.linalg.lstsq(changes, residual, rcond=1e-12)[0]
+        return image - (moves + changes) @ mixture
+
+
+class SharedUpdate(UpdateRule):
+    """Base of the updates of one shared model: ask the participants, average their answers.
+
+    Parameters
+    ----------
+    average : Average, default=None
+        How models are averaged.
+    accelerate : bool, default=False
+        Whether to look for the fixed point of the rounds by Anderson acceleration; only where
+        all clients take part and nothing is drawn.
+    """
+
+    def __init__(self, average=None, accelerate=False):
+        self.average = Average() if average is None else average
+        self.fixpoint = Fixpoint() if accelerate else None
+
+    def mean(self, answers, state, models):
+        """Weighted mean of the participants' models (n_members, p), accelerated."""
+        moves = state.theta[answers.choice] - models
+        ones = np.ones(len(state.theta))
+        step = Step(answers.who, answers.choice, answers.values, moves, state.theta, ones)
+        theta = self.average(step)
+        if self.fixpoint is None or answers.who is not answers.drawn:
+            return theta
+        return self.fixpoint(state.theta[0].astype(float), theta[0].astype(float))[None].astype(
+            theta.dtype
+        )
+
+    def __call__(self, answers, state):
+        """New shared model."""
+        return self.mean(answers, state, answers.models)
+
+
+class PersonalBeside(UpdateRule):
+    """An update rule of the shared model, beside which clients train models of their own.
+
+    Parameters
+    ----------
+    update : UpdateRule
+        What becomes of the shared model.
+    train : callable
+        ``train(pool, theta)``: the participants take a step of their own, having the models
+        `theta` (n_members, n_params).
+    """
+
+    def __init__(self, update, train):
+        self.update, self.train = update, train
+        self.gradients = update.gradients
+        self.average = update.average
+
+    def ask(self, answers, state):
+        """What the update asks for, and a step of the clients' own."""
+        answers = self.update.ask(answers, state)
+        pool = answers.who.pool
+        self.train(pool, state.theta[answers.choice])
+        return answers.heard(pool)
+
+    def __call__(self, answers, state):
+        """New models."""
+        return self.update(answers, state)
+
+    def forget(self, clusters):
+        """What was learned of some clusters' steps is void."""
+        self.update.forget(clusters)
+
+
+def run_shared(pool, update, options, theta=None):
+    """Run rounds with one shared model.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    update : UpdateRule
+        What becomes of the shared model.
+    options : Options
+        How to run.
+    theta : ndarray of shape (n_params,), default=None
+        Start; None is that of local training.
+
+    Returns
+    -------
+    state : State
+        Where the rounds ended.
+    record : RoundRecord
+        What they came to.
+    shortfall : str
+        What fell short, if anything did.
+    """
+    theta = pool.start() if theta is None else theta
+    labels = np.zeros(pool.n_clients, dtype=np.intp)
+    draw = Draw(pool, options.participation, pool.random_state, client_weights(pool, options))
+    rule, record = Known(labels), RoundRecord(pool.ledger, verbose=options.verbose)
+    stop = StopRule(options.tol, options.window)
+    pool.ledger.since_mark()
+    state = State(np.array(theta, dtype=pool.dtype)[None], labels, held=labels)
+    state = run_rounds(state, draw, rule, update, record, stop, options.max_iter)
+    shortfall = ""
+    if options.tol > 0 and not options.budget and not stop(state):
+        shortfall = (
+            f"After max_iter={options.max_iter} rounds the shared model still changes by "
+            f"{state.change:.2g} (relative; tol={options.tol:g}). Increase max_iter or tol, or "
+            "set tol=0 to train for max_iter rounds."
+        )
+    return state, record, shortfall
+
+
+def client_weights(pool, options):
+    """How much each client counts in averages, (n_clients,)."""
+    return pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
+
+
+def publish(pool, options, shared, params, record, shortfall="", **extra):
+    """What an estimator publishes: the shared model, and the clients' own.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    options : Options
+        How clients count.
+    shared : ndarray of shape (n_params,)
+        The shared model.
+    params : ndarray of shape (n_clients, n_params)
+        Models of their own, which the clients have.
+    record : RoundRecord
+        What the rounds came to.
+    shortfall : str, default=""
+        What fell short.
+    **extra
+        Further fitted attributes.
+
+    Returns
+    -------
+    result : Result
+    """
+    values = np.asarray(pool.objectives(params, kept=True), dtype=float)
+    here = slice(None) if pool.answered is None else pool.answered
+    history = record.history.arrays()
+    return Result(
+        cluster_params=np.asarray(shared)[None],
+        labels=np.zeros(pool.n_clients, dtype=np.intp),
+        params=params,
+        objective=weighted_mean(values[here], client_weights(pool, options)[here]),
+        n_iter=len(history["objective"]),
+        history=history,
+        converged=not shortfall,
+        shortfall=shortfall,
+        extra=extra,
+    )

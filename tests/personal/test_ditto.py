@@ -1,0 +1,164 @@
+"""Ditto: closed forms, both ends of lam, clusters, networks."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl import (
+    FPFC,
+    IFCA,
+    Ditto,
+    DittoClassifier,
+    DittoRegressor,
+    FedAvgClassifier,
+    FedAvgRegressor,
+    LocalModels,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+    OracleClusters,
+    OracleClustersRegressor,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.models import MLP
+
+DATA = make_clustered_regression(8, 2, 3, n_samples=15, random_state=0)
+CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
+IDS = np.unique(DATA.groups)
+NETWORK = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 4, "tol": 0}
+
+
+def fit(model, data=DATA, **more):
+    return model.fit(data.X, data.y, groups=data.groups, **more)
+
+
+def ridge_with_pull(X, y, alpha, lam, center):
+    """``argmin |y - Z v|^2 / 2n + alpha / 2 |slopes|^2 + lam / 2 |v - center|^2``."""
+    Z = np.column_stack([X, np.ones(len(X))])
+    decay = alpha * np.append(np.ones(X.shape[1]), 0.0)
+    H = Z.T @ Z / len(X) + np.diag(decay) + lam * np.eye(len(decay))
+    return np.linalg.solve(H, Z.T @ y / len(X) + lam * center)
+
+
+@pytest.mark.parametrize("lam", [0.03, 2.0])
+def test_closed_form(lam):
+    model = fit(DittoRegressor(lam, alpha=0.1, standardize=False))
+    shared = fit(FedAvgRegressor(alpha=0.1, standardize=False))
+    assert_allclose(model.cluster_params_, shared.cluster_params_, rtol=1e-12)
+    for i, group in enumerate(IDS):
+        mine = DATA.groups == group
+        wanted = ridge_with_pull(DATA.X[mine], DATA.y[mine], 0.1, lam, shared.cluster_params_[0])
+        assert_allclose(model.params_[i], wanted, rtol=1e-9)
+
+
+def test_both_ends():
+    weak, strong = fit(DittoRegressor(1e-10, alpha=0.1)), fit(DittoRegressor(1e10, alpha=0.1))
+    none, infinite = fit(DittoRegressor(0.0, alpha=0.1)), fit(DittoRegressor(np.inf, alpha=0.1))
+    local = fit(LocalModelsRegressor(alpha=0.1))
+    shared = fit(FedAvgRegressor(alpha=0.1))
+    assert_allclose(none.params_, local.params_, rtol=1e-12)
+    assert_allclose(infinite.params_, shared.params_, rtol=1e-12)
+    assert_allclose(weak.params_, local.params_, rtol=1e-6)
+    assert_allclose(strong.params_, shared.params_, rtol=1e-6)
+
+
+def test_networks_train_their_own_beside_the_shared_one():
+    model = fit(DittoClassifier(0.3, **NETWORK), CLASSES)
+    shared = fit(FedAvgClassifier(**NETWORK), CLASSES)
+    assert_array_equal(model.cluster_params_, shared.cluster_params_)
+    none = fit(DittoClassifier(0.0, **NETWORK), CLASSES)
+    local = fit(LocalModelsClassifier(**NETWORK), CLASSES)
+    assert_array_equal(none.params_, local.params_)
+    far = [np.linalg.norm(m.params_ - shared.params_) for m in (none, model)]
+    assert 0 < far[1] < far[0]
+    infinite = fit(DittoClassifier(np.inf, **NETWORK), CLASSES)
+    assert_array_equal(infinite.params_, shared.params_)
+    # What is sent more is to publish: models and their objectives.
+    assert model.floats_up_ - shared.floats_up_ == 8 * (model.params_.shape[1] + 1)
+    assert model.floats_down_ == shared.floats_down_
+
+
+def test_who_is_never_drawn_has_the_shared_model():
+    options = {**NETWORK, "max_iter": 1, "participation": 0.4}
+    model = fit(DittoClassifier(0.1, **options), CLASSES)
+    same = (model.params_ == model.cluster_params_).all(axis=1)
+    assert same.sum() == 5
+
+
+def test_lam_is_chosen_by_rows_held_out():
+    data = make_clustered_regression(10, 1, 3, n_samples=8, noise=1.0, random_state=0)
+    assert fit(DittoRegressor(random_state=0), data).lam_ > 0.5
+    apart = make_clustered_regression(6, 3, 3, n_samples=60, noise=0.1, random_state=0)
+    model = fit(DittoRegressor(random_state=0), apart)
+    assert model.lam_ < 0.05
+    search = model.lam_search_
+    assert model.lam_ == search["lam"][search["held_out_loss"].argmin()]
+    given = fit(DittoRegressor(model.lam_, random_state=0), apart)
+    assert_allclose(given.params_, model.params_, rtol=1e-9)
+
+
+def test_within_clusters():
+    known = dict(zip(IDS, DATA.labels, strict=True))
+    found = fit(Ditto(lam=0.1, within=IFCA(n_clusters=2), random_state=0))
+    told = fit(DittoRegressor(0.1, within=OracleClusters(labels=known)))
+    assert_array_equal(found.labels_, told.labels_)
+    oracle = fit(OracleClustersRegressor(known))
+    assert_allclose(told.cluster_params_, oracle.cluster_params_, rtol=1e-9)
+    far = fit(DittoRegressor(1e9, within=OracleClusters(labels=known)))
+    assert_allclose(far.params_, oracle.params_, rtol=1e-6)
+    new = DATA.groups == IDS[0]
+    rest = DittoRegressor(0.1, within=IFCA(n_clusters=2), random_state=0)
+    rest.fit(DATA.X[~new], DATA.y[~new], groups=DATA.groups[~new])
+    adapted = rest.adapt(DATA.X[new], DATA.y[new], groups=DATA.groups[new])
+    assert adapted.score(DATA.X[new], DATA.y[new], groups=DATA.groups[new]) > 0.9
+    assert adapted.labels_[0] == rest.assign(DATA.X[new], DATA.y[new])[0]
+
+
+def test_networks_within_clusters_and_new_clients():
+    options = {**NETWORK, "max_iter": 20}
+    model = DittoClassifier(0.1, within=IFCA(n_clusters=2, max_iter=20, tol=0), **options)
+    fit(model, CLASSES)
+    assert model.n_clusters_ == 2
+    assert model.score(CLASSES.X, CLASSES.y, groups=CLASSES.groups) > 0.9
+    some = CLASSES.groups == np.unique(CLASSES.groups)[3]
+    model.fit(CLASSES.X[~some], CLASSES.y[~some], groups=CLASSES.groups[~some])
+    adapted = model.adapt(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some])
+    rows = CLASSES.X[some], CLASSES.y[some]
+    assert adapted.score(*rows, groups=CLASSES.groups[some]) > 0.85
+
+
+@pytest.mark.parametrize("within", [LocalModels(), FPFC(), Ditto()])
+def test_within_must_find_clusters_by_rounds(within):
+    with pytest.raises(ValueError, match="within must be a method"):
+        fit(DittoRegressor(0.1, within=within))
+
+
+def test_lost_clients():
+    dead = IDS[2]
+    gone, places = DATA.groups == dead, IDS != dead
+    model = DittoRegressor(0.1, alpha=0.01)
+    faults = Faults(dead=[dead], random_state=0)
+    model.fit_federation(InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults))
+    assert model.missing_clients_.tolist() == [dead]
+    assert_allclose(model.params_[2], model.cluster_params_[0], rtol=1e-12)
+    others = DittoRegressor(0.1, alpha=0.01)
+    others.fit(DATA.X[~gone], DATA.y[~gone], groups=DATA.groups[~gone])
+    assert np.isfinite(model.params_).all()
+    rows = DATA.X[~gone], DATA.y[~gone]
+    wanted = others.score(*rows, groups=DATA.groups[~gone])
+    assert_allclose(model.score(*rows, groups=DATA.groups[~gone]), wanted, rtol=0.02)
+    assert places.sum() == 7
+
+
+@pytest.mark.parametrize("precision", ["double"])
+def test_silent_clients_keep_what_they_have(precision):
+    faults = Faults(dropout=0.4, random_state=0)
+    federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
+    net = MLP(4, precision=precision)
+    model = Ditto(net, 0.1, max_iter=6, tol=0, random_state=0).fit_federation(federation)
+    again = Ditto(net, 0.1, max_iter=6, tol=0, random_state=0).fit_federation(
+        InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
+    )
+    assert np.isfinite(model.params_).all()
+    assert_array_equal(model.params_, again.params_)
+    assert len(model.missing_clients_) < 8
