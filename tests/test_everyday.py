@@ -32,6 +32,8 @@ METHODS = {
     "GTV": {"lam": 0.05, "graph": "knn"},
     "FPFC": {"lam": 0.5},
     "Ditto": {"lam": 0.1},
+    "PFedMe": {"lam": 0.1},
+    "PerFedAvg": {},
 }
 
 

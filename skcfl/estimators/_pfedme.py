@@ -1,5 +1,6 @@
 """pFedMe: own models pulled to a shared one that minimises the Moreau envelopes."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -116,6 +117,9 @@ class _PFedMe(PersonalMethod):
         if pool.n_clients - pool.without_rows.sum() <= 1:
             return float(lams[-1]), {}  # it is its own shared model
 
+        # All clients take part where strengths are compared.
+        options = replace(options, participation=1.0)
+
         def fit(part, lams):
             theta = None
             for lam in lams:
@@ -195,7 +199,7 @@ class PFedMe(GenericMixin, _PFedMe):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
-        tol=1e-5,
+        tol=1e-10,
         group_col=None,
         unseen="error",
         n_jobs=None,

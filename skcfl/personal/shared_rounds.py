@@ -20,6 +20,8 @@ __all__ = ["Fixpoint", "PersonalBeside", "SharedUpdate", "publish", "run_shared"
 WINDOW = 8
 # How much longer than the shortest one so far a residual may be before the acceleration restarts.
 GROWTH = 4.0
+# Relative changes of a model, in units of its rounding, that are no changes.
+ROUNDING = 16.0
 
 
 class Fixpoint:
@@ -153,7 +155,9 @@ def run_shared(pool, update, options, theta=None):
     labels = np.zeros(pool.n_clients, dtype=np.intp)
     draw = Draw(pool, options.participation, pool.random_state, client_weights(pool, options))
     rule, record = Known(labels), RoundRecord(pool.ledger, verbose=options.verbose)
-    stop = StopRule(options.tol, options.window)
+    # Models move by their rounding for ever.
+    least = ROUNDING * np.finfo(pool.dtype).eps if options.tol > 0 else 0.0
+    stop = StopRule(max(options.tol, least), options.window)
     pool.ledger.since_mark()
     state = State(np.array(theta, dtype=pool.dtype)[None], labels, held=labels)
     state = run_rounds(state, draw, rule, update, record, stop, options.max_iter)

@@ -88,9 +88,7 @@ class Options:
         return int(np.ceil(min(1.0 / self.participation, self.max_iter + 1)))
 
 
-def alternate(
-    pool, theta, options, rng, labels=None, seen=None, rule=None, first=None, wrap=None
-):
+def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, first=None, wrap=None):
     """Run the rounds from given models.
 
     Parameters

@@ -1,0 +1,107 @@
+"""Per-FedAvg: its fixed point for least squares, derivatives, first order, networks."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import LinearModel
+
+DATA = make_clustered_regression(8, 2, 3, n_samples=(8, 20), random_state=0)
+CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
+IDS, CODES = np.unique(DATA.groups, return_inverse=True)
+
+
+def fit(model, data=DATA):
+    return model.fit(data.X, data.y, groups=data.groups)
+
+
+def quadratics():
+    """Weights, Hessians and slopes at zero of the clients' least squares."""
+    for group in IDS:
+        mine = DATA.groups == group
+        Z = np.column_stack([DATA.X[mine], np.ones(mine.sum())])
+        yield len(Z), Z.T @ Z / len(Z), Z.T @ DATA.y[mine] / len(Z)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_fixed_point_of_least_squares(exact):
+    a, p = 0.05, DATA.X.shape[1] + 1
+    left, right = np.zeros((p, p)), np.zeros(p)
+    for n, H, b in quadratics():
+        step = np.eye(p) - a * H
+        # Gradient of F: (I - aH)(H w' - b) at w' = (I - aH) w + a b; to first order: no I - aH.
+        outer = n * (step if exact else np.eye(p))
+        left += outer @ H @ step
+        right += outer @ step @ b
+    wanted = np.linalg.solve(left, right)
+    model = PerFedAvgRegressor(
+        inner_step=a, exact=exact, alpha=0.0, standardize=False, tol=1e-11, max_iter=2000
+    )
+    fit(model)
+    assert_allclose(model.cluster_params_[0], wanted, rtol=1e-6)
+    own = [w - a * (H @ w - b) for w, (_, H, b) in zip([wanted] * 8, quadratics(), strict=True)]
+    assert_allclose(model.params_, own, rtol=1e-5)
+
+
+def test_exact_gradient_is_the_derivative():
+    """Of ``f(w - a grad f(w))``, by differences."""
+    model = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2)
+    codes = np.unique(CLASSES.groups, return_inverse=True)[1]
+    pool = open_rows(model, CLASSES.X, CLASSES.y, codes, 8)
+    w = 0.3 * np.random.RandomState(0).normal(size=(8, 4))
+
+    def value(w):
+        return pool.objectives(w - 0.7 * pool.gradients(w))
+
+    got = (w - pool.meta_update(w, 1, 1.0, 0.7, exact=True)) / 1.0
+    e = 1e-6 * np.eye(4)
+    wanted = np.column_stack([(value(w + d) - value(w - d)) / 2e-6 for d in e])
+    assert_allclose(got, wanted, atol=1e-8)
+    first = w - pool.meta_update(w, 1, 1.0, 0.7)
+    assert_allclose(first, pool.gradients(w - 0.7 * pool.gradients(w)), rtol=1e-9)
+
+
+def test_two_batches_a_step():
+    """One row a batch: the outer gradient is of another row than the inner one."""
+    model = LinearModel("squared_error", alpha=0.0, fit_intercept=False).bind(2)
+    X, y = np.eye(2), np.ones(2)
+    pool = open_rows(model, X, y, np.zeros(2, dtype=int), 1, random_state=0)
+    w = pool.meta_update(np.zeros((1, 2)), 1, 0.5, 0.25, batch_size=1)
+    # The row of the inner step does not change the other's gradient.
+    assert sorted(w[0].tolist()) == [0.0, 0.5]
+
+
+def test_one_more_step_is_better_than_none():
+    model = fit(PerFedAvg(random_state=0))
+    local, shared = model.score(DATA.X, DATA.y, groups=DATA.groups), None
+    clusters = model.predict_cluster(DATA.X, 0)
+    shared = 1 - ((DATA.y - clusters) ** 2).sum() / ((DATA.y - DATA.y.mean()) ** 2).sum()
+    assert local > shared + 0.1
+    more = fit(PerFedAvg(personal_steps=5, random_state=0))
+    assert more.score(DATA.X, DATA.y, groups=DATA.groups) > local
+
+
+def test_networks():
+    options = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 4, "tol": 0}
+    model = fit(PerFedAvgClassifier(batch_size=5, **options), CLASSES)
+    again = fit(PerFedAvgClassifier(batch_size=5, n_jobs=2, **options), CLASSES)
+    assert_array_equal(again.params_, model.params_)
+    n, p = model.params_.shape
+    assert model.history_["floats_down"][1] == n * p
+    with pytest.raises(ValueError, match="second derivatives"):
+        fit(PerFedAvgClassifier(exact=True, **options), CLASSES)
+
+
+def test_new_clients_take_a_step():
+    some = CLASSES.groups == np.unique(CLASSES.groups)[1]
+    model = PerFedAvgClassifier(alpha=0.01, standardize=False)
+    model.fit(CLASSES.X[~some], CLASSES.y[~some], groups=CLASSES.groups[~some])
+    adapted = model.adapt(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some])
+    bound = LinearModel("log_loss", alpha=0.01).bind(3, 2)
+    pool = open_rows(bound, CLASSES.X[some], CLASSES.y[some], np.zeros(some.sum(), int), 1)
+    w = model.cluster_params_
+    wanted = w - 0.5 * pool.gradients(w) / pool.spectrum()[0][:, None]
+    assert_allclose(adapted.params_[1], wanted[0], rtol=1e-9)
