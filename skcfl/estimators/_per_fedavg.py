@@ -22,6 +22,9 @@ __all__ = ["PerFedAvg", "PerFedAvgClassifier", "PerFedAvgRegressor"]
 
 # Inner step of networks where nobody says, found by trial on digits.
 NETWORK_INNER = 0.1
+# Inner step of linear models over that at which the curvature along their steepest direction is
+# gone, and with it what the shared model is told of it.
+INNER = 0.9
 
 
 class _PerFedAvg(PersonalMethod):
@@ -38,8 +41,8 @@ class _PerFedAvg(PersonalMethod):
         "inner_step": """\
             "auto" or float
             The paper's alpha: length of the gradient step of a client's own, which the shared
-            model is trained for. "auto" is half of one over the client's curvature for linear
-            models, and 0.1 for networks.""",
+            model is trained for. "auto" is 0.9 over the client's curvature for linear models
+            and 0.1 for networks.""",
         "personal_steps": """\
             int
             How many such steps, on all of its rows, a client takes from the shared model to its
@@ -87,7 +90,7 @@ class _PerFedAvg(PersonalMethod):
             return np.full(pool.n_clients, float(self.inner_step))
         if not pool.second_order:
             return np.full(pool.n_clients, NETWORK_INNER)
-        return 0.5 / client_curvatures(pool)
+        return INNER / client_curvatures(pool)
 
     def _models_of(self, pool):
         """Models of new clients: a step from the shared one."""
@@ -227,7 +230,7 @@ class PerFedAvgRegressor(NeuralMixin, RegressorMixin, _PerFedAvg):
     >>> site = np.repeat(["a", "b"], 3)
     >>> model = PerFedAvgRegressor(alpha=0.0).fit(X, y, groups=site)
     >>> model.cluster_coef_.round(2), model.coef_.ravel().round(2) + 0.0
-    (array([[-1.]]), array([ 0., -2.]))
+    (array([[-1.]]), array([ 0.8, -2.8]))
     """
 
     __init__ = everyday_constructor(PerFedAvg, RegressorMixin, NeuralMixin)

@@ -18,8 +18,8 @@ __all__ = ["Fixpoint", "PersonalBeside", "SharedUpdate", "publish", "run_shared"
 
 # Models of earlier rounds that the acceleration combines.
 WINDOW = 8
-# How much longer than the shortest one so far a residual may be before the acceleration restarts.
-GROWTH = 4.0
+# How much longer than the last one a residual may be before the acceleration restarts.
+GROWTH = 2.0
 # Relative changes of a model, in units of its rounding, that are no changes.
 ROUNDING = 16.0
 
@@ -34,7 +34,7 @@ class Fixpoint:
     """
 
     def __init__(self, window=WINDOW):
-        self.window, self.points, self.residuals, self.least = window, [], [], np.inf
+        self.window, self.points, self.residuals, self.last = window, [], [], np.inf
 
     def __call__(self, point, image):
         """Next iterate after a point (p,) and its image.
@@ -50,9 +50,9 @@ class Fixpoint:
         """
         residual = image - point
         size = float(np.linalg.norm(residual))
-        if not size <= GROWTH * self.least:
+        if not size <= GROWTH * self.last:
             self.points, self.residuals = [], []
-        self.least = min(self.least, size)
+        self.last = size
         self.points = [*self.points[-self.window :], np.array(point)]
         self.residuals = [*self.residuals[-self.window :], residual]
         if len(self.points) == 1 or size == 0.0:

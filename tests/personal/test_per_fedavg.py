@@ -103,5 +103,5 @@ def test_new_clients_take_a_step():
     bound = LinearModel("log_loss", alpha=0.01).bind(3, 2)
     pool = open_rows(bound, CLASSES.X[some], CLASSES.y[some], np.zeros(some.sum(), int), 1)
     w = model.cluster_params_
-    wanted = w - 0.5 * pool.gradients(w) / pool.spectrum()[0][:, None]
+    wanted = w - 0.9 * pool.gradients(w) / pool.spectrum()[0][:, None]
     assert_allclose(adapted.params_[1], wanted[0], rtol=1e-9)
