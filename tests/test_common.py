@@ -46,7 +46,7 @@ def instances():
     for cls in networks():
         # Fusion methods train for as long as they are let.
         if issubclass(cls, PersonalMethod):
-            yield cls(hidden_layer_sizes=(4,), max_iter=15, step_size=0.05)
+            yield cls(hidden_layer_sizes=(4,), max_iter=15, step_size=0.02)
             continue
         short = {"max_iter": 20} if "lam" in inspect.signature(cls).parameters else {}
         yield cls(hidden_layer_sizes=(16,), **short)

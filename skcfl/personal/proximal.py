@@ -25,6 +25,7 @@ R             ``n_moves``                 ``local_rounds``
 
 import numpy as np
 
+from ..rounds.exchange import weighted_mean
 from ..rounds.update import client_curvatures
 from .shared_rounds import SharedUpdate
 
@@ -155,4 +156,13 @@ class MoreauAverage(SharedUpdate):
     def __call__(self, answers, state):
         """New shared model."""
         w = state.theta[answers.choice]
-        return self.mean(answers, state, w + self.beta * (answers.models - w))
+        models = w + self.beta * (answers.models - w)
+        return self.mean(answers, state, models, self._envelope(answers, w))
+
+    def _envelope(self, answers, w):
+        """Mean of the participants' envelopes at the shared model, None of networks."""
+        if self.options is not None:
+            return None
+        away = w - self.nearest[answers.who.index]
+        values = answers.values + 0.5 * self.lam * np.einsum("np,np->n", away, away)
+        return weighted_mean(values, answers.who.weights)

@@ -20,6 +20,8 @@ __all__ = ["Fixpoint", "PersonalBeside", "SharedUpdate", "publish", "run_shared"
 WINDOW = 8
 # How much longer than the last one a residual may be before the acceleration restarts.
 GROWTH = 2.0
+# How far beyond the image an iterate may be, in residuals.
+FARTHEST = 1e6
 # Relative changes of a model, in units of its rounding, that are no changes.
 ROUNDING = 16.0
 
@@ -35,19 +37,26 @@ class Fixpoint:
 
     def __init__(self, window=WINDOW):
         self.window, self.points, self.residuals, self.last = window, [], [], np.inf
+        self.merit, self.image = np.inf, None
 
-    def __call__(self, point, image):
+    def __call__(self, point, image, merit=None):
         """Next iterate after a point (p,) and its image.
 
         Parameters
         ----------
         point, image : ndarray of shape (n_params,)
             Where the map was asked, and what it answered.
+        merit : float, default=None
+            What the map lowers, at the point: where it rose the last iterate is taken back.
 
         Returns
         -------
         next_point : ndarray of shape (n_params,)
         """
+        if merit is not None and not merit <= self.merit:
+            self.points, self.residuals, self.merit = [], [], np.inf
+            return self.image
+        self.merit, self.image = np.inf if merit is None else merit, image
         residual = image - point
         size = float(np.linalg.norm(residual))
         if not size <= GROWTH * self.last:
@@ -59,7 +68,8 @@ class Fixpoint:
             return image
         moves, changes = np.diff(self.points, axis=0).T, np.diff(self.residuals, axis=0).T
         mixture = np.linalg.lstsq(changes, residual, rcond=1e-12)[0]
-        return image - (moves + changes) @ mixture
+        way = -(moves + changes) @ mixture
+        return image + way * min(1.0, FARTHEST * size / max(np.linalg.norm(way), 1e-300))
 
 
 class SharedUpdate(UpdateRule):
@@ -78,7 +88,7 @@ class SharedUpdate(UpdateRule):
         self.average = Average() if average is None else average
         self.fixpoint = Fixpoint() if accelerate else None
 
-    def mean(self, answers, state, models):
+    def mean(self, answers, state, models, merit=None):
         """Weighted mean of the participants' models (n_members, p), accelerated."""
         moves = state.theta[answers.choice] - models
         ones = np.ones(len(state.theta))
@@ -86,9 +96,8 @@ class SharedUpdate(UpdateRule):
         theta = self.average(step)
         if self.fixpoint is None or answers.who is not answers.drawn:
             return theta
-        return self.fixpoint(state.theta[0].astype(float), theta[0].astype(float))[None].astype(
-            theta.dtype
-        )
+        new = self.fixpoint(state.theta[0].astype(float), theta[0].astype(float), merit)
+        return new[None].astype(theta.dtype)
 
     def __call__(self, answers, state):
         """New shared model."""
