@@ -2,7 +2,6 @@
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
 
 from ._groups import check_ids, locate
 from .base import BaseFederated
@@ -90,8 +89,9 @@ class PosteriorPredictions(BaseFederated):
         ValueError
             If y is missing, or holds a class not seen in fit.
         """
-        check_is_fitted(self)
-        pool, _ = self._new_clients(X, y, groups)
+        return super().assign(X, y, groups=groups)
+
+    def _clusters_of(self, pool):
         return self._models_of(pool)[0]
 
     # -------------------------------------------------------------------------------- predict

@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ._base_federations import OnFederations, _check_federation
 from ._checks import about, check_size
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
 from .exceptions import RejectedClientWarning, SingleClientWarning
@@ -35,7 +36,7 @@ from .federation.checking import (
     check_targets,
     check_weights,
 )
-from .federation.federation import Federation, InProcessFederation
+from .federation.federation import InProcessFederation
 from .federation.inprocess import open_rows
 
 __all__ = ["BaseFederated"]
@@ -84,7 +85,7 @@ class Task:
     folds: object
 
 
-class BaseFederated(BaseEstimator, metaclass=ABCMeta):
+class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
     """Base of the federated estimators.
 
     A subclass has the parameters ``group_col``, ``unseen``, ``n_jobs``, ``random_state`` and
@@ -219,11 +220,11 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         RejectedClientWarning
             If a client sent numbers that are not finite: it took no part from then on.
         """
-        if not isinstance(federation, Federation):
-            raise TypeError(
-                "federation must be one of skcfl.federation, such as InProcessFederation, got "
-                f"{type(federation).__name__}."
-            )
+        return self._run(self._federation_task(federation))
+
+    def _federation_task(self, federation):
+        """Ask the clients who they are: what a fit is about, the estimator unchanged."""
+        _check_federation(federation)
         if self.group_col is not None:
             raise ValueError(
                 "group_col must be None where a federation is fitted, which knows the clients of "
@@ -236,7 +237,7 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
         if hello.feature_names is not None:
             header.feature_names_in_ = hello.feature_names
         self._check_number(len(hello.ids))
-        return self._run(self._open(federation, hello, header, hello.ids))
+        return self._open(federation, hello, header, hello.ids)
 
     def _run(self, task):
         # Models that diverge are told of once, where they would be published.
@@ -796,6 +797,11 @@ class BaseFederated(BaseEstimator, metaclass=ABCMeta):
     def _decide(self, X, groups):
         X, params, index = self._rows_and_models(X, groups)
         return self.model_.decision(X, params, index)
+
+    @property
+    def _predicts_by_client(self):
+        """Whether predictions are those of the local model with the client's parameters."""
+        return type(self)._decide is BaseFederated._decide
 
     def _rows_and_models(self, X, groups):
         """Checked rows, a table of models (m, n_params), and which of them each row uses."""

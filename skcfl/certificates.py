@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._checks import LEAST, MOST, about, real_array
 from ._groups import check_ids, encode
 from .exceptions import SingleClientWarning
+from .federation.federation import Federation
 from .federation.inprocess import open_rows
 from .fusion.problem import FusionProblem
 from .fusion.reduced import outer_degrees
@@ -53,8 +54,8 @@ def certify_partition(est, X, y=None, groups=None, *, sample_weight=None):
     est : estimator
         A fitted fusion method such as :class:`skcfl.ConvexClusteredFLClassifier`, with the
         penalty "l2".
-    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-        The rows of its fit.
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features), or Federation
+        The rows of its fit, or the clients, who have them.
     y : array-like of shape (n_samples,), default=None
         Their targets, where the local model needs them.
     groups : array-like of shape (n_samples,), default=None
@@ -140,8 +141,8 @@ def recovery_interval(est, X, y=None, groups=None, *, sample_weight=None):
     est : estimator
         A fitted fusion method such as :class:`skcfl.ConvexClusteredFLClassifier`, with the
         penalty "l2".
-    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-        The rows of its fit.
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features), or Federation
+        The rows of its fit, or the clients, who have them.
     y : array-like of shape (n_samples,), default=None
         Their targets, where the local model needs them.
     groups : array-like of shape (n_samples,), default=None
@@ -219,8 +220,8 @@ def duality_gap(est, X, y=None, groups=None, *, sample_weight=None):
     est : estimator
         A fitted fusion method such as :class:`skcfl.ConvexClusteredFLClassifier`, with any
         convex penalty.
-    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-        The rows of its fit.
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features), or Federation
+        The rows of its fit, or the clients, who have them.
     y : array-like of shape (n_samples,), default=None
         Their targets, where the local model needs them.
     groups : array-like of shape (n_samples,), default=None
@@ -272,8 +273,8 @@ def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_wei
     est : estimator
         A fitted fusion method such as :class:`skcfl.ConvexClusteredFLRegressor`, with the
         penalty "l2" or "l1".
-    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-        The rows of its fit.
+    X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features), or Federation
+        The rows of its fit, or the clients, who have them.
     y : array-like of shape (n_samples,), default=None
         Their targets, where the local model needs them.
     groups : array-like of shape (n_samples,), default=None
@@ -567,9 +568,14 @@ def _fitted_problem(est, X, y, groups, sample_weight):
 
 
 def _clients_of(est, X, y, groups, sample_weight):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SingleClientWarning)
-        task = est._task(X, y, groups, sample_weight)
+    if isinstance(X, Federation):
+        if any(rest is not None for rest in (y, groups, sample_weight)):
+            raise ValueError("y, groups and sample_weight must be None where X is a federation.")
+        task = est._federation_task(X)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SingleClientWarning)
+            task = est._task(X, y, groups, sample_weight)
     n_features = task.pool.model.n_features
     if n_features != est.model_.n_features:
         raise ValueError(

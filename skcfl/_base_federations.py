@@ -1,0 +1,178 @@
+"""Predictions, scores and clusters of the clients of a federation, made where their rows are."""
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .federation.fanout import joined
+from .federation.federation import Federation
+from .federation.pool import ClientPool, Presence
+from .federation.sites import ask_each
+
+__all__ = ["OnFederations"]
+
+METHODS = ("predict", "predict_proba", "decision_function")
+
+
+class OnFederations:
+    """What a fitted estimator says of the rows of a federation, which stay where they are."""
+
+    def predict_federation(self, federation, method="predict"):
+        """Predict the rows of a federation, and fetch the predictions.
+
+        Clients of this and other processes are sent their own models.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients: those of fit, or others under ``unseen``.
+        method : {"predict", "predict_proba", "decision_function"}, default="predict"
+            What to say of a row.
+
+        Returns
+        -------
+        output : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            As of the method, for all rows: part by part, those of a part as they were given.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit, the estimator has no such method, or clients
+            were not seen in fit under ``unseen="error"``.
+        FederationError
+            If some rows do not answer.
+        """
+        if method not in METHODS or not hasattr(self, method):
+            has = [name for name in METHODS if hasattr(self, name)]
+            raise ValueError(f"method must be one of {has}, got {method!r}.")
+        hello = self._hello_of(federation, None)
+        parts = self._scored_parts(federation, hello, None)
+        own = [(method,)] * len(parts)
+        output = federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
+        classifier = method == "predict" and self._kind() == "classifier"
+        return self.classes_[output] if classifier else output
+
+    def score_federation(self, federation):
+        """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
+
+        Places send sums over their rows, which count as their weights say.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients: those of fit, or others under ``unseen``.
+
+        Returns
+        -------
+        score : float
+            The larger the better; that of ``score`` on the same rows.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit, or clients were not seen in fit under
+            ``unseen="error"``.
+        FederationError
+            If some rows do not answer.
+        """
+        kind = self._kind()
+        hello, codes = self._hello_of(federation, kind), None
+        if kind == "classifier":
+            classes = np.unique(np.concatenate([self.classes_, hello.classes]))
+            hello, codes = replace(hello, classes=classes), np.searchsorted(classes, self.classes_)
+        parts = self._scored_parts(federation, hello, codes)
+
+        def sums(name, *arguments):
+            own = [arguments] * len(parts)
+            return np.sum(ask_each(parts, name, own, whole=True), axis=0)
+
+        if kind is None:
+            losses, weight = sums("losses")
+            return -float(losses / weight)
+        if kind == "classifier":
+            correct, weight = sums("correct")
+            return float(correct / weight)
+        total, weight = sums("target_sums")
+        errors, spread = sums("squares", float(total / weight))
+        if spread == 0:  # as scikit-learn says
+            return 1.0 if errors == 0 else 0.0
+        return float(1.0 - errors / spread)
+
+    def assign_federation(self, federation):
+        """Find the cluster that fits each client of a federation best.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients, seen in fit or not.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_clients,)
+            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit, or y holds a class not seen in fit.
+        """
+        hello = self._hello_of(federation, self._kind())
+        if hello.classes is not None:
+            self._known_classes(hello.classes)
+            hello = replace(hello, classes=self.classes_)
+        parts = federation.rows(self.model_, hello)
+        if self._scaling is not None:
+            parts = [part.scaled(self._scaling) for part in parts]
+        pool = ClientPool(
+            joined([(part.site(self.model_), part.places) for part in parts]),
+            self.model_,
+            check_random_state(self.random_state),
+            self._scaling,
+            Presence(hello.ids, federation.min_clients, federation.retries),
+        )
+        labels = self._clusters_of(pool)
+        return labels if pool.answered is None else np.where(pool.answered, labels, -1)
+
+    def _hello_of(self, federation, kind):
+        """Who the clients are, if they have the features of fit."""
+        check_is_fitted(self)
+        _check_federation(federation)
+        hello = federation.hello(kind)
+        if hello.n_features != self.model_.n_features:
+            raise ValueError(
+                f"{type(self).__name__} was fitted on {self.model_.n_features} features, the "
+                f"clients of the federation have {hello.n_features}."
+            )
+        if hasattr(self, "feature_names_in_") and hello.feature_names is not None:
+            names = list(self.coef_names_)
+            if list(hello.feature_names) != names:
+                raise ValueError(
+                    f"{type(self).__name__} was fitted on the features {names}, the clients of "
+                    f"the federation have {list(hello.feature_names)}."
+                )
+        return hello
+
+    def _scored_parts(self, federation, hello, codes):
+        """The federation's rows beside the predictions of their clients' models."""
+        if not self._predicts_by_client:
+            raise NotImplementedError(
+                f"{type(self).__name__} predicts by more than a client's parameters, and not yet "
+                "where the rows of a federation are: use predict and score on rows at hand."
+            )
+        table, index = self._models_at(self._locate(hello.ids))
+        parts = []
+        for part in federation.rows(self.model_, hello):
+            # A place is sent the models of its own clients.
+            some, own = np.unique(index[part.places], return_inverse=True)
+            parts.append(part.scored(self.model_, table[some], own, codes))
+        return parts
+
+
+def _check_federation(federation):
+    if not isinstance(federation, Federation):
+        raise TypeError(
+            "federation must be one of skcfl.federation, such as InProcessFederation, got "
+            f"{type(federation).__name__}."
+        )

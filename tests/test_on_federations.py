@@ -1,0 +1,147 @@
+"""Predictions, scores, clusters and certificates of clients whose rows are elsewhere."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import CLASSES, DATA, EVERYDAY, PickledHost, make, named, parts_of
+
+from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, GTVRegressor, LocalModels
+from skcfl.certificates import certify_partition, duality_gap
+from skcfl.exceptions import FederationError
+from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.remote import RemoteFederation
+from skcfl.models import Location
+from skcfl.testing import StrictFederation
+
+
+def places_of(data):
+    """The same clients here and on two hosts, and the order of the rows."""
+    parts = named(parts_of(data, 3))
+    hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
+    order = np.concatenate([np.flatnonzero(np.isin(data.groups, p[2][2])) for p in parts])
+    here = InProcessFederation(data.X, data.y, data.groups)
+    return (here, slice(None)), (RemoteFederation(hosts), order)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", EVERYDAY)
+def test_of_the_clients_of_fit(name):
+    data = CLASSES if "Classifier" in name else DATA
+    model = make(name, max_iter=5).fit(data.X, data.y, groups=data.groups)
+    if not model._predicts_by_client:
+        with pytest.raises(NotImplementedError, match="predict and score on rows at hand"):
+            model.score_federation(places_of(data)[0][0])
+        return
+    score = model.score(data.X, data.y, groups=data.groups)
+    labels = model.assign(data.X, data.y, groups=data.groups)
+    for federation, order in places_of(data):
+        predicted = model.predict_federation(federation)
+        assert_allclose_or_equal(predicted, model.predict(data.X, groups=data.groups)[order])
+        assert_allclose(model.score_federation(federation), score, rtol=1e-10)
+        assert_array_equal(model.assign_federation(federation), labels)
+        if hasattr(model, "predict_proba"):
+            wanted = model.predict_proba(data.X, groups=data.groups)[order]
+            got = model.predict_federation(federation, "predict_proba")
+            assert_allclose(got, wanted, rtol=1e-10)
+
+
+def assert_allclose_or_equal(got, wanted):
+    if wanted.dtype.kind == "f":
+        assert_allclose(got, wanted, rtol=1e-10)
+    else:
+        assert_array_equal(got, wanted)
+
+
+def test_places_get_the_models_of_their_clients_only():
+    _, (federation, _) = places_of(DATA)
+    model = make("LocalModelsRegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
+    model.predict_federation(federation)
+    for root in federation._roots:
+        (scored,) = (
+            kept for kept in root.line.transport.host._kept.values() if hasattr(kept, "table")
+        )
+        assert len(scored.table) == len(scored.places) < 9
+
+
+def test_weights_unseen_clients_and_new_classes():
+    weight = np.random.RandomState(0).uniform(0.5, 2.0, len(DATA.y))
+    model = make("IFCARegressor").fit(DATA.X, DATA.y, groups=DATA.groups, sample_weight=weight)
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, weight)
+    wanted = model.score(DATA.X, DATA.y, groups=DATA.groups, sample_weight=weight)
+    assert_allclose(model.score_federation(StrictFederation(federation)), wanted, rtol=1e-12)
+    new = InProcessFederation(DATA.X, DATA.y, np.char.add("new ", DATA.groups))
+    with pytest.raises(ValueError, match="not seen in fit"):
+        model.predict_federation(new)
+    assert_array_equal(model.assign_federation(new), model.labels_)
+    model.set_params(unseen="average")
+    wanted = model.predict(DATA.X, groups=np.char.add("new ", DATA.groups))
+    assert_allclose(model.predict_federation(FanOutFederation([new])), wanted, rtol=1e-12)
+    classifier = make("FedAvgClassifier").fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
+    other = np.where(np.arange(len(CLASSES.y)) % 5 == 0, 7, CLASSES.y)
+    federation = InProcessFederation(CLASSES.X, other, CLASSES.groups)
+    wanted = classifier.score(CLASSES.X, other, groups=CLASSES.groups)
+    assert_allclose(classifier.score_federation(federation), wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="classes not seen in fit"):
+        classifier.assign_federation(federation)
+
+
+def test_targets_are_needed_for_scores_only():
+    model = make("FedAvgRegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
+    federation = InProcessFederation(DATA.X, None, DATA.groups)
+    assert_allclose(
+        model.predict_federation(federation), model.predict(DATA.X, groups=DATA.groups)
+    )
+    with pytest.raises(ValueError, match="requires y"):
+        model.score_federation(federation)
+    constant = InProcessFederation(DATA.X, np.ones(len(DATA.y)), DATA.groups)
+    assert model.score_federation(constant) == 0.0
+    points = LocalModels(Location()).fit(DATA.X, groups=DATA.groups)
+    wanted = points.score(DATA.X, groups=DATA.groups)
+    assert_allclose(points.score_federation(federation), wanted, rtol=1e-12)
+
+
+def test_proofs_of_clients_elsewhere():
+    model = ConvexClusteredFLRegressor(lam=0.05, graph="complete", refit=False, tol=1e-8)
+    for federation, _ in places_of(DATA):
+        model.fit_federation(federation)
+        here = certify_partition(model, DATA.X, DATA.y, DATA.groups)
+        there = certify_partition(model, federation)
+        assert there.optimal == here.optimal
+        assert_allclose(there.models, here.models, rtol=1e-8)
+        gap = duality_gap(model, DATA.X, DATA.y, DATA.groups)
+        assert_allclose(duality_gap(model, federation), gap, rtol=1e-6, atol=1e-12)
+    with pytest.raises(ValueError, match="must be None where X is a federation"):
+        certify_partition(model, federation, DATA.y)
+
+
+def test_lost_places():
+    _, (federation, _) = places_of(DATA)
+    model = GTVRegressor(lam=0.1).fit(DATA.X, DATA.y, groups=DATA.groups)
+    host = federation._roots[1].line.transport
+    host.lost_after = 1  # it says who its clients are
+    labels = model.assign_federation(federation)
+    gone = np.isin(np.unique(DATA.groups), parts_of(DATA, 3)[1][2])
+    assert (labels[gone] == -1).all()
+    wanted = model.assign(DATA.X, DATA.y, groups=DATA.groups)
+    assert_array_equal(labels[~gone], wanted[~gone])
+    for call in (model.score_federation, model.predict_federation):
+        _, (federation, _) = places_of(DATA)
+        federation._roots[1].line.transport.lost_after = 1
+        with pytest.raises(FederationError, match="1 of 2 places do not answer"):
+            call(federation)
+
+
+def test_bad_arguments():
+    model = FedAvgRegressor().fit(DATA.X, DATA.y, groups=DATA.groups)
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
+    with pytest.raises(TypeError, match="federation must be one of"):
+        model.score_federation(DATA.X)
+    with pytest.raises(ValueError, match=r"method must be one of \['predict'\], got 'predict_pr"):
+        model.predict_federation(federation, "predict_proba")
+    with pytest.raises(ValueError, match="fitted on 4 features, the clients .* have 3"):
+        model.predict_federation(InProcessFederation(DATA.X[:, :3], DATA.y, DATA.groups))
+    pd = pytest.importorskip("pandas")
+    model.fit(pd.DataFrame(DATA.X, columns=list("abcd")), DATA.y, groups=DATA.groups)
+    other = InProcessFederation(pd.DataFrame(DATA.X, columns=list("abce")), DATA.y, DATA.groups)
+    with pytest.raises(ValueError, match="fitted on the features .*'d'"):
+        model.predict_federation(other)
