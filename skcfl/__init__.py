@@ -1,9 +1,12 @@
 """Clustered and personalised federated learning behind the scikit-learn API."""
 
 from .estimators import (
+    CFL,
     FPFC,
     GTV,
     IFCA,
+    CFLClassifier,
+    CFLRegressor,
     CLoVE,
     CLoVEClassifier,
     CLoVERegressor,
@@ -59,6 +62,9 @@ from .exceptions import SingleClientWarning
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "CFL",
+    "CFLClassifier",
+    "CFLRegressor",
     "FlexCFL",
     "FlexCFLClassifier",
     "FlexCFLRegressor",

@@ -125,4 +125,5 @@ def test_fitted_attributes_are_documented(cls):
     assert published <= documented
     # Names X or y does not have, and what options ask for.
     rare = {"feature_names_in_", "classes_", "search_", "round_params_", "round_labels_"}
+    rare |= {"suspicion_"}
     assert documented - published <= rare

@@ -1,5 +1,6 @@
 """The estimators; all import from ``skcfl``."""
 
+from ._cfl import CFL, CFLClassifier, CFLRegressor
 from ._clove import CLoVE, CLoVEClassifier, CLoVERegressor
 from ._convex_clustered_fl import (
     ConvexClusteredFL,
@@ -29,6 +30,9 @@ from ._per_fedavg import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
 from ._pfedme import PFedMe, PFedMeClassifier, PFedMeRegressor
 
 __all__ = [
+    "CFL",
+    "CFLClassifier",
+    "CFLRegressor",
     "FlexCFL",
     "FlexCFLClassifier",
     "FlexCFLRegressor",

@@ -66,6 +66,9 @@ class UpdateRule:
     def forget(self, clusters):
         """Models of some clusters were replaced: what was learned of their steps is void."""
 
+    def grow(self, k):
+        """There is one more model, the last, which was model `k` until now."""
+
 
 class GradientStep(UpdateRule):
     """One step along the mean gradient of each cluster.
@@ -131,6 +134,12 @@ class GradientStep(UpdateRule):
     def forget(self, clusters):
         """Steps of these clusters are as long as at first."""
         self.rates.cuts[clusters] = 1.0
+        self.last = None
+
+    def grow(self, k):
+        """The new model's steps are as long as the old one's."""
+        self.rates.K += 1
+        self.rates.cuts = np.append(self.rates.cuts, self.rates.cuts[k])
         self.last = None
 
 

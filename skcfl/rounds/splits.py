@@ -1,0 +1,220 @@
+"""Splits of clusters whose updates point apart: clustered federated learning (CFL).
+
+Algorithm of Sattler, Mueller and Samek (2021). All clients of a cluster C train from its model,
+and send their updates ``dW_i``:
+
+    stationary      ||mean_C dW_i|| < eps1 R
+    incongruent     max_C ||dW_i|| > eps2 R
+    split           complete linkage on -S, S_ij = cos(dW_i, dW_j), cut at two
+    gamma           sqrt((1 - max S_ij across the two) / 2) > gamma_max, an option
+    W_C            += mean_C dW_i
+
+with ``R = max_i ||dW_i||`` of the first round.  Clusters are never joined: the splits are a tree.
+
+============  ==================================  ==========================
+paper         here                                parameter
+============  ==================================  ==========================
+eps_1         ``eps1 * scale``                    ``eps1``
+eps_2         ``eps2 * scale``                    ``eps2``
+gamma_max     ``gamma_max``                       ``gamma_max``
+dW_i          ``updates[i]``                      ``averaging``
+============  ==================================  ==========================
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.cluster import AgglomerativeClustering
+
+from .choice import ChoiceRule, Known, least_loss
+from .exchange import Answers
+from .safeguards import Safeguard
+from .update_groups import cosines
+
+__all__ = ["Bipartition", "Node", "bipartition"]
+
+
+@dataclass
+class Node:
+    """A cluster of the tree, which a split may have ended.
+
+    Attributes
+    ----------
+    clients : ndarray
+        Positions of its clients.
+    parent : int
+        Node that it came from; -1 for the root.
+    children : tuple of int
+        Nodes that it was split into; empty for a cluster of the end.
+    round : int or None
+        Round of its split.
+    mean_norm, max_norm : float
+        What was compared with eps1 and eps2 at the split, relative to the first round.
+    similarity : float
+        Largest cosine of updates of clients of its two children.
+    """
+
+    clients: np.ndarray
+    parent: int = -1
+    children: tuple = ()
+    round: int | None = None
+    mean_norm: float = np.nan
+    max_norm: float = np.nan
+    similarity: float = np.nan
+
+
+def bipartition(updates):
+    """Two sides of some clients by the cosines of their updates.
+
+    Parameters
+    ----------
+    updates : ndarray of shape (n, p)
+        What the clients moved, n at least two.
+
+    Returns
+    -------
+    side : ndarray of shape (n,)
+        0 or 1; that of the first client is 0.
+    similarity : float
+        Largest cosine of two clients of different sides.
+    """
+    S = cosines(updates, updates)
+    tree = AgglomerativeClustering(2, metric="precomputed", linkage="complete")
+    side = tree.fit_predict(np.maximum(1.0 - S, 0.0))
+    side = (side != side[0]).astype(np.intp)
+    return side, float(S[np.ix_(side == 0, side == 1)].max())
+
+
+class Bipartition(ChoiceRule):
+    """CFL's choice: the cluster that a client has, until it is split.
+
+    Clients that are silent, or not drawn, count in a split by what they have sent last, but not
+    before their cluster was split, when updates were of another model. Who is heard for the first
+    time when there are several models takes that of least loss.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_clients,)
+        How much the clients count in a mean.
+    eps1, eps2 : float
+        Norms of the mean and of the largest update, relative to the first round.
+    min_round : int, default=0
+        Rounds before the first split.
+    gamma_max : float, default=None
+        Of the test of similarity; None makes none.
+
+    Attributes
+    ----------
+    tree : list of Node
+        The root first.
+    """
+
+    def __init__(self, weights, eps1, eps2, min_round=0, gamma_max=None):
+        self.weights, n_clients = weights, len(weights)
+        self.eps1, self.eps2, self.min_round, self.gamma_max = eps1, eps2, min_round, gamma_max
+        self.tree = [Node(np.arange(n_clients))]
+        #: Node of each model, and the updates that clients have sent last.
+        self.leaf = [0]
+        self.updates, self.known, self.scale = None, np.zeros(n_clients, dtype=bool), None
+        #: Who has been heard since its cluster was split.
+        self.fresh = np.zeros(n_clients, dtype=bool)
+        #: Whether a cluster may yet be split.
+        self.waiting = True
+
+    def prepare(self, update):
+        """Train as the rule of update does."""
+        self.update = update
+
+    def safeguards(self):
+        """Rounds go on while a cluster's clients disagree, but it has not come to rest."""
+        return [Unsettled(self)]
+
+    def ask(self, who, state, gradients=False):
+        """Updates at the models of the clients' clusters."""
+        labels = state.labels[who.index].copy()
+        new = np.flatnonzero(labels < 0)
+        if len(new) and len(state.theta) == 1:
+            labels[new] = 0
+        elif len(new):
+            losses = who.pool.subset(new).losses(state.theta, whole=True)
+            labels[new] = least_loss(losses)
+        answers = Answers(who, choice=labels)
+        if not gradients:
+            return self.update.ask(answers, state)
+        losses, choice, slopes = who.pool.best_response(state.theta, labels)
+        return answers.heard(who.pool, losses=losses, choice=choice, gradients=slopes)
+
+    def choose(self, answers, state, final=False):
+        """The clients' clusters, after splits; models of new clusters are put into the state."""
+        choice, who = answers.choice, answers.who
+        if final:
+            return choice
+        moves = answers.gradients
+        if moves is None:
+            moves = answers.models - state.theta[choice]
+        if self.updates is None:
+            self.updates = np.zeros((len(self.known), moves.shape[1]), dtype=moves.dtype)
+            self.scale = max(float(np.linalg.norm(moves, axis=1).max()), 1e-300)
+        self.updates[who.members] = moves
+        self.known[who.members] = self.fresh[who.members] = True
+        labels = state.labels.copy()
+        labels[who.members] = choice
+        self.waiting = False
+        for k in range(len(state.theta)):
+            leave = self._leave(np.flatnonzero((labels == k) & self.known), k, state.round)
+            if leave is not None:
+                labels[leave] = len(state.theta)
+                state.theta = np.vstack([state.theta, state.theta[k : k + 1]])
+                self.update.grow(k)
+                if answers.losses is not None:
+                    answers.losses = np.column_stack([answers.losses, answers.losses[:, k]])
+        absent = np.setdiff1d(np.flatnonzero(self.known), who.members)
+        state.labels[absent] = labels[absent]
+        return labels[who.members]
+
+    def last(self, state):
+        """Clusters stay."""
+        return Known(state.labels)
+
+    def _leave(self, clients, k, t):
+        """Clients that leave a cluster, None if it is not split."""
+        if len(clients) <= 2:
+            return None
+        updates = self.updates[clients].astype(float)
+        weights = self.weights[clients]
+        if not weights.sum() > 0:
+            weights = np.ones(len(clients))
+        mean = np.linalg.norm(np.average(updates, axis=0, weights=weights)) / self.scale
+        top = np.linalg.norm(updates, axis=1).max() / self.scale
+        if not top > self.eps2:
+            return None
+        if t < self.min_round or not mean < self.eps1 or not self.fresh[clients].all():
+            self.waiting = True
+            return None
+        side, similarity = bipartition(updates)
+        if self.gamma_max is not None and np.sqrt((1 - similarity) / 2) <= self.gamma_max:
+            return None
+        self._grow(clients, side, k, t, mean, top, similarity)
+        return clients[side == 1]
+
+    def _grow(self, clients, side, k, t, mean, top, similarity):
+        """Put a split into the tree; the first side keeps the number of the model."""
+        parent, first = self.leaf[k], len(self.tree)
+        node = self.tree[parent]
+        node.children, node.round = (first, first + 1), t + 1
+        node.mean_norm, node.max_norm, node.similarity = float(mean), float(top), similarity
+        self.tree += [Node(clients[side == j], parent) for j in (0, 1)]
+        self.leaf[k] = first
+        self.leaf.append(first + 1)
+        self.fresh[clients] = False
+
+
+class Unsettled(Safeguard):
+    """Rounds go on while a cluster has large updates and has not come to rest."""
+
+    def __init__(self, rule):
+        self.rule = rule
+
+    def confirm(self, state):
+        """Whether no cluster waits for its test."""
+        return not self.rule.waiting

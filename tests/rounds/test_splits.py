@@ -1,0 +1,103 @@
+"""CFL: clusters are split when their clients' updates point apart."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import CFLClassifier, CFLRegressor, FedAvgRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.rounds.splits import bipartition
+
+DATA = make_clustered_regression(16, 4, 5, n_samples=(40, 60), random_state=0)
+IDS = np.unique(DATA.groups)
+
+
+def opposed(n, share=0.5, seed=0):
+    """Clients with the slopes 1 and -1 on the same features, mean gradient zero at share 1/2."""
+    x = np.random.RandomState(seed).standard_normal((20, 2))
+    sign = np.where(np.arange(n) < share * n, 1.0, -1.0)
+    return np.tile(x, (n, 1)), np.outer(sign, x[:, 0]).ravel(), np.repeat(np.arange(n), 20)
+
+
+def test_two_clients_with_opposed_gradients():
+    g = np.random.RandomState(0).standard_normal(6)
+    side, similarity = bipartition(np.array([g, -2 * g]))
+    assert side.tolist() == [0, 1] and similarity == pytest.approx(-1.0)
+    # Complete linkage: the largest cosine across is as small as can be.
+    a = np.array([[1.0, 0.1], [1.0, -0.1], [-1.0, 0.1], [-1.0, -0.1], [0.9, 0.0]])
+    side, similarity = bipartition(a)
+    assert side.tolist() == [0, 0, 1, 1, 0] and similarity < -0.9
+
+
+def test_opposed_clients_part_in_the_first_round():
+    X, y, groups = opposed(6)
+    cfl = CFLRegressor(standardize=False, fit_intercept=False).fit(X, y, groups=groups)
+    assert cfl.labels_.tolist() == [0, 0, 0, 1, 1, 1]
+    root = cfl.tree_[0]
+    assert root["round"] == 1 and root["children"] == (1, 2)
+    assert root["mean_norm"] < 1e-12 and root["max_norm"] == pytest.approx(1.0)
+    assert root["similarity"] == pytest.approx(-1.0)
+    np.testing.assert_allclose(cfl.cluster_coef_[:, 0], [1, -1], atol=0.02)
+
+
+def test_what_is_not_split():
+    """Two clients, clients that agree, and a largest cosine that the gamma test does not bear."""
+    X, y, groups = opposed(2)
+    plain = {"standardize": False, "fit_intercept": False}
+    assert CFLRegressor(**plain).fit(X, y, groups=groups).n_clusters_ == 1
+    X, y, groups = opposed(6, share=1.0)
+    assert CFLRegressor(**plain).fit(X, y, groups=groups).n_clusters_ == 1
+    X, y, groups = opposed(6)
+    assert CFLRegressor(eps2=1.1, **plain).fit(X, y, groups=groups).n_clusters_ == 1
+    assert CFLRegressor(gamma_max=0.99, **plain).fit(X, y, groups=groups).n_clusters_ == 2
+    assert CFLRegressor(gamma_max=1.0, **plain).fit(X, y, groups=groups).n_clusters_ == 1
+    late = CFLRegressor(min_round=7, **plain).fit(X, y, groups=groups)
+    assert late.tree_[0]["round"] == 8
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e4])
+@pytest.mark.parametrize("averaging", ["gradient", "model"])
+def test_clusters_come_out_whatever_the_units(averaging, unit):
+    cfl = CFLRegressor(averaging=averaging, true_labels=DATA.labels)
+    cfl.fit(DATA.X, unit * DATA.y, groups=DATA.groups)
+    assert adjusted_rand_score(DATA.labels, cfl.labels_) == 1.0
+    assert cfl.history_["ari"][0] < 1.0 == cfl.history_["ari"][-1]
+    leaves = [node["clients"] for node in cfl.tree_ if not node["children"]]
+    assert sorted(np.concatenate(leaves)) == list(range(16))
+    assert {tuple(leaf) for leaf in leaves} == {
+        tuple(np.flatnonzero(cfl.labels_ == k)) for k in range(4)
+    }
+    for i, node in enumerate(cfl.tree_):
+        assert all(cfl.tree_[child]["parent"] == i for child in node["children"])
+    # The models are each cluster's pooled fit.
+    rows = np.isin(DATA.groups, IDS[cfl.labels_ == 2])
+    pooled = FedAvgRegressor(alpha=cfl.alpha_, standardize=False)
+    pooled.fit(DATA.X[rows], unit * DATA.y[rows], groups=DATA.groups[rows])
+    np.testing.assert_allclose(cfl.cluster_coef_[2], pooled.coef_[0], atol=0.02 * unit)
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.3}, {"dead": IDS[[4]]}])
+def test_absent_clients_count_by_their_last_update(options):
+    faults = Faults(**options, random_state=0)
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
+    cfl = CFLRegressor(random_state=0).fit_federation(federation)
+    here = ~np.isin(IDS, faults.dead)
+    assert adjusted_rand_score(DATA.labels[here], cfl.labels_[here]) == 1.0
+
+
+def test_networks():
+    data = make_clustered_classification(12, 2, 5, n_samples=200, random_state=0)
+    cfl = CFLClassifier(
+        hidden_layer_sizes=(8,),
+        optimizer="sgd",
+        step_size=0.1,
+        eps1=0.2,
+        eps2=0.4,
+        max_iter=30,
+        tol=0,
+        random_state=0,
+    ).fit(data.X, data.y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, cfl.labels_) == 1.0
+    with pytest.raises(ValueError, match="batch_size is of local steps"):
+        CFLRegressor(batch_size=5).fit(DATA.X, DATA.y, groups=DATA.groups)
