@@ -4,6 +4,7 @@ __all__ = [
     "FederationError",
     "NotEnoughMemoryError",
     "RejectedClientWarning",
+    "RowsShownError",
     "SingleClientWarning",
 ]
 
@@ -58,6 +59,31 @@ class RejectedClientWarning(UserWarning):
     >>> from skcfl.exceptions import RejectedClientWarning
     >>> warnings.simplefilter("error", RejectedClientWarning)  # stop at such clients
     >>> warnings.simplefilter("default", RejectedClientWarning)  # back to a warning
+    """
+
+
+class RowsShownError(RuntimeError):
+    """Raised by clients that are asked for what would show their rows.
+
+    The methods of the package do not ask for it. One of your own that does can sum over clients,
+    or let a client compute by itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.exceptions import RowsShownError
+    >>> from skcfl.federation import InProcessFederation
+    >>> from skcfl.models import LinearModel
+    >>> federation = InProcessFederation(np.eye(4), np.arange(4.0), [0, 0, 1, 1])
+    >>> pool = federation.open(LinearModel().bind(4))
+    >>> theta = np.zeros((2, pool.n_params))
+    >>> pool.hessians(theta, labels=np.zeros(2, dtype=int)).shape
+    (2, 5, 5)
+    >>> try:
+    ...     pool.hessians(theta, labels=np.arange(2))
+    ... except RowsShownError as error:
+    ...     print(error)  # doctest: +ELLIPSIS
+    The Hessian of one client ... would show its rows; asked for are those of 2 clients. ...
     """
 
 

@@ -14,13 +14,14 @@ from scipy.special import logsumexp
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
+from ..exceptions import RowsShownError
 from ..numerics.by_cluster import sum_by_cluster
 from .blocks import make_blocks
 from .draws import mixed
 from .last_answers import Forgotten, LastAnswers
 from .messages import CALLS
 from .personal_site import PersonalKernels, PersonalState
-from .pool import ClientPool, prior_covariance
+from .pool import ClientPool, least_curvature, prior_covariance
 from .sites import Site
 from .training import descend, train
 
@@ -258,7 +259,19 @@ class InProcessSite(PersonalKernels, Site):
 
     # -------------------------------------------------------------------- second order
 
-    def _hessians(self, theta, labels, weights, damping):
+    def _alone(self, labels, members):
+        """Clients whose rows a matrix of their cluster would show: nobody's are added to it."""
+        few = (self.client_sizes > 0) & (self.client_sizes < self.model.n_params)
+        return self.model.hessian_shows_rows & few & (members[labels] == 1)
+
+    def _hessians(self, theta, labels, weights, damping, members):
+        alone = self._alone(labels, members) & (weights != 0.0)
+        if alone.any():
+            raise RowsShownError(
+                f"The Hessian of one client with fewer rows than the {self.model.n_params} "
+                f"parameters of a model would show its rows; asked for are those of {alone.sum()} "
+                "clients. Let them solve: solve(), prox(), hessian_solves()."
+            )
         parts = {}
 
         def work(block, slots):
@@ -283,6 +296,18 @@ class InProcessSite(PersonalKernels, Site):
 
         self._each(work, 2)
         return {"products": out}
+
+    def _hessian_solves(self, theta, u, labels, shift, damping):
+        out = u[labels] / shift[labels, None]  # of clients without rows
+
+        def work(block, slots):
+            mine = labels[slots]
+            H = self.model.hessian(block.astype(np.float64), theta[mine], damping[mine])
+            np.einsum("ijj->ij", H)[:] += shift[mine, None]
+            out[slots] = np.linalg.solve(H, u[mine][:, :, None])[:, :, 0]
+
+        self._each(work, theta.shape[1])
+        return {"solutions": out}
 
     def _solve(self):
         out = self._zeros(self.model.n_params)
@@ -339,8 +364,9 @@ class InProcessSite(PersonalKernels, Site):
         self._each(work)
         return {"rounding": out}
 
-    def _enclosure(self, theta, box, labels, dense):
+    def _enclosure(self, theta, box, labels, dense, members):
         K, p = theta.shape
+        alone = self._alone(labels, members)
         rounding, drift = self._zeros(p), self._zeros()
         parts = {}
 
@@ -349,6 +375,11 @@ class InProcessSite(PersonalKernels, Site):
             rounding[slots], drift[slots], floor = self.model.enclosure(
                 block, theta[mine], box[mine], dense
             )
+            hidden = dense & alone[slots]
+            if hidden.any():
+                own = mine[hidden]
+                numbers = self.model.enclosure(block.take(hidden), theta[own], box[own], False)[2]
+                floor[hidden] = least_curvature(*numbers.T)[:, None, None] * np.eye(p)
             some, place = np.unique(mine, return_inverse=True)
             share = np.zeros((len(some), *floor.shape[1:]))
             np.add.at(share, place, floor)

@@ -161,13 +161,18 @@ CALLS = {
         whole=False,
     ),
     "hessians": Message(
-        {"theta": "K p", "labels": "n", "weights": "n", "damping": "K"},
+        {"theta": "K p", "labels": "n", "weights": "n", "damping": "K", "members": "K"},
         {"H": "K p p"},
         count=_triangles,
     ),
     "hessian_products": Message(
         {"theta": "K p", "u": "K p", "labels": "n", "damping": "K"},
         {"products": "n p"},
+        count=_two_vectors,
+    ),
+    "hessian_solves": Message(
+        {"theta": "K p", "u": "K p", "labels": "n", "shift": "K", "damping": "K"},
+        {"solutions": "n p"},
         count=_two_vectors,
     ),
     "solve": Message({}, {"w": "n p", "converged": "n"}, _named("converged"), keep="w"),
@@ -190,7 +195,7 @@ CALLS = {
         {"w": "n p"}, {"rounding": "n"}, _named("w"), unbounded=_named("rounding")
     ),
     "enclosure": Message(
-        {"theta": "K p", "box": "K p", "labels": "n", "dense": ""},
+        {"theta": "K p", "box": "K p", "labels": "n", "dense": "", "members": "K"},
         {"rounding": "n p", "drift": "n", "floor": "K H"},
         count=_enclosures,
         unbounded=_named("rounding", "drift", "floor"),

@@ -756,16 +756,49 @@ class ClientPool(PersonalCalls):
         -------
         H : ndarray of shape (K, n_params, n_params)
             ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k``.
+
+        Raises
+        ------
+        RowsShownError
+            If a sum is that of one client with fewer rows than parameters, see
+            :meth:`shows_rows`.  A client whose weight is zero is in no sum.
         """
         self._need_second_order("hessians")
         theta = np.asarray(theta, dtype=float)
+        weights = self.client_weights if weights is None else weights
         arguments = {
             "theta": theta,
             "labels": labels,
-            "weights": self.client_weights if weights is None else weights,
+            "weights": weights,
             "damping": np.broadcast_to(damping, (len(theta),)),
+            "members": self._members(labels, len(theta), weights != 0.0),
         }
         return self._ask("hessians", arguments)[0]
+
+    def _members(self, labels, n_clusters, counted=True):
+        """Clients with rows of each cluster, (K,)."""
+        return np.bincount(labels, counted & ~self.without_rows, n_clusters).astype(np.intp)
+
+    def shows_rows(self, labels, n_clusters):
+        """Clusters whose Hessians would show the rows of a client: they are of one with few.
+
+        The Hessian of fewer rows than parameters is spanned by them, but for the penalty.  Such a
+        client minimises its own objective (:meth:`solve`, :meth:`prox`), or solves with its
+        Hessian (:meth:`hessian_solves`).
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_clients,)
+            Cluster of each client.
+        n_clusters : int
+            Number of clusters, K.
+
+        Returns
+        -------
+        shown : ndarray of shape (K,) of bool
+        """
+        few = np.bincount(labels, self.client_sizes, n_clusters) < self.n_params
+        return self.model.hessian_shows_rows & few & (self._members(labels, n_clusters) == 1)
 
     def hessian_products(self, theta, u, labels, weights=None, damping=0.0):
         """Products of the clusters' Hessians with vectors, for models of many parameters.
@@ -793,6 +826,35 @@ class ClientPool(PersonalCalls):
         arguments = {"theta": theta, "u": u, "labels": labels, "damping": damping}
         out = self._ask("hessian_products", arguments)[0]
         return sum_by_cluster(out, labels, len(theta), weights)
+
+    def hessian_solves(self, theta, u, labels, shift, damping=0.0):
+        """Solutions ``x_i`` of each client's ``(H_i + shift I) x_i = u``, H at a model.
+
+        Parameters
+        ----------
+        theta, u : ndarray of shape (K, n_params)
+            Models, and right-hand sides.
+        labels : ndarray of shape (n_clients,)
+            Which of them is each client's.
+        shift : float or ndarray of shape (K,)
+            Positive.
+        damping : float or ndarray of shape (K,), default=0.0
+            As of :meth:`hessians`.
+
+        Returns
+        -------
+        solutions : ndarray of shape (n_clients, n_params)
+        """
+        self._need_second_order("hessian_solves")
+        theta = np.asarray(theta, dtype=float)
+        arguments = {
+            "theta": theta,
+            "u": np.asarray(u, dtype=float),
+            "labels": labels,
+            "shift": np.broadcast_to(np.asarray(shift, dtype=float), (len(theta),)),
+            "damping": np.broadcast_to(damping, (len(theta),)),
+        }
+        return self._ask("hessian_solves", arguments)[0]
 
     def solve(self):
         """Each client's own minimiser.
@@ -908,7 +970,8 @@ class ClientPool(PersonalCalls):
         labels : ndarray of shape (n_clients,)
             Cluster of each client.
         dense : bool
-            Whether clients send matrices, or numbers.
+            Whether clients send matrices, or numbers.  Where a matrix would show a client's rows
+            it is the number, times the identity.
 
         Returns
         -------
@@ -920,9 +983,13 @@ class ClientPool(PersonalCalls):
             Matrices, or least eigenvalues, that the Hessians of the clusters' sums are not below
             in the box.
         """
-        arguments = {"theta": theta, "box": box, "labels": labels, "dense": dense}
+        members = self._members(labels, len(theta))
+        arguments = {
+            **{"theta": theta, "box": box, "labels": labels, "dense": dense},
+            "members": members,
+        }
         rounding, drift, total = self._ask("enclosure", arguments)
-        return rounding, drift, total if dense else _least_curvature(*total.T)
+        return rounding, drift, total if dense else least_curvature(*total.T)
 
     def fingerprints(self, key):
         """Digests of the clients' rows that do not depend on their order.
@@ -1167,7 +1234,7 @@ def prior_covariance(theta, root, weights, dispersion, dense):
     return covariance if dense else np.diag(covariance)
 
 
-def _least_curvature(free, size, penalty):
+def least_curvature(free, size, penalty):
     """Least eigenvalues of sums of curvatures of linear models, (K,).
 
     With x the penalised parameters, of which rows of a size a and the penalty b know, and t the

@@ -323,7 +323,7 @@ class FusionProblem:
         rows = np.maximum(pool.client_weights, 1e-12)
         W = pool.prox(np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
         W = pool.centre(W)
-        if p > MAX_DENSE:
+        if p > MAX_DENSE or pool.shows_rows(together, 1)[0]:
             return W
         values, vectors = np.linalg.eigh(pool.hessians(common, together)[0])
         return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -29,6 +29,7 @@ from ..graphs import Graph
 from ..numerics.by_cluster import mean_by_cluster, share_in_cluster, sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MAX_DENSE, newton, solve_scaled
+from ..rounds.polish import solve_pooled
 from .flows import EPS, flow_values
 
 # Unknowns of the reduced problem up to which Newton's directions are exact.
@@ -53,6 +54,8 @@ FLOW_STEPS, LARGE = (60, 30), 1_000_000
 # Multiplications that may go into the eigenvalues of clusters' Hessians, and numbers of those of
 # single clients at once; with more, bounds of least curvatures are numbers from the start.
 MAX_EIGEN, MAX_AT_ONCE = 2e10, 5_000_000
+# Residuals of Newton directions where clients solve with their Hessians: the first are coarse.
+CAREFUL = 1e-3, 0.03
 # Numbers of the differences between models that are made at once.
 MAX_DIFFERENCES = 100_000
 # Pairs of clients at lam = 0 that are looked at one by one.
@@ -669,49 +672,8 @@ def _meeting(oracle, theta, value, converged):
 
 def solve_apart(problem, labels, start):
     """Models of clusters that nothing draws to each other; None if Newton's method failed."""
-    oracle = _ApartOracle(problem, labels, len(start))
-    at_zero = oracle.at(np.zeros_like(start))[0]
-    scale = np.maximum(np.abs(at_zero), 1e-30)
-    start = problem.pool.centre(start)
-    start = np.where((oracle.at(start)[0] <= at_zero)[:, None], start, 0.0)
-    theta, _, converged = newton(oracle, start, scale)
-    return theta if converged.all() else None
-
-
-class _ApartOracle:
-    """Total objective of each cluster, (K,) functions of (K, d)."""
-
-    def __init__(self, problem, labels, K):
-        self.pool, self.labels, self.K = problem.pool, labels, K
-        self.ones = np.ones(problem.n)
-
-    def _values(self, theta):
-        values, gradients = self.pool.objectives_gradients(theta[self.labels], dtype=np.float64)
-        return np.bincount(self.labels, values, self.K), gradients
-
-    def at(self, theta):
-        """Values and gradients."""
-        self.theta = theta.copy()
-        values, gradients = self._values(theta)
-        return values, sum_by_cluster(gradients, self.labels, self.K)
-
-    def direction(self, g, damping):
-        """Newton directions."""
-        pool = self.pool
-        if pool.n_params <= MAX_DENSE:
-            return -solve_scaled(
-                pool.pin(pool.hessians(self.theta, self.labels, self.ones, damping)), g
-            )
-        return -conjugate_gradients(
-            lambda u: pool.hessian_products(self.theta, u, self.labels, self.ones, damping),
-            np.ones_like(g),
-            g,
-            200,
-        )
-
-    def along(self, step, t):
-        """Values at ``theta + t * step``."""
-        return self._values(self.theta + t[:, None] * step)[0]
+    theta, converged, _ = solve_pooled(problem.pool, labels, start, np.ones(problem.n))
+    return theta if converged else None
 
 
 @dataclass
@@ -745,13 +707,19 @@ class _ReducedOracle:
     def __init__(self, problem, lam, labels, K, pairs, max_exact):
         self.problem, self.labels, self.K, self.max_exact = problem, labels, K, max_exact
         self.heads, self.tails, self.W = pairs.heads, pairs.tails, lam * pairs.weights
-        self.ones = np.ones(problem.n)
         P = np.arange(len(self.W))
         ends = np.concatenate([self.heads, self.tails]), np.concatenate([P, P])
         signs = np.repeat([1.0, -1.0], len(P))
         self.outflow = sparse.csr_array((signs, ends), shape=(K, len(P)))
         self.touch = abs(self.outflow)
-        self.memory = None
+        self.memory = self.first = None
+        # Clusters of one client whose Hessian would show its rows: it multiplies by it.
+        alone = problem.pool.shows_rows(labels, K)
+        self.summed = 1.0 - alone[labels]
+        self.clients = np.flatnonzero(alone[labels])
+        self.alone = labels[self.clients]
+        if len(self.alone):
+            self.hidden = problem.pool.subset(self.clients)
 
     def join(self, near):
         """Clusters of clusters that the pairs in the mask `near` join, (K,)."""
@@ -787,24 +755,61 @@ class _ReducedOracle:
         K, d, pool = self.K, self.problem.d, self.problem.pool
         # The norms are flat along the differences: beside them no curvature may vanish.
         damping = np.repeat(np.maximum(damping, 1e-4), K)
-        own = pool.pin(pool.hessians(self.theta, self.labels, self.ones, damping))
-        if K * d <= self.max_exact:
+        alone = self.alone
+        if len(alone) < K:
+            own = pool.pin(pool.hessians(self.theta, self.labels, self.summed, damping))
+        else:
+            own = np.zeros((K, d, d))
+        if K * d <= self.max_exact and not len(alone):
             return self._exact(own, g)
+        if len(alone):
+            return self._by_answers(own, g, damping)
         # Conjugate gradients in coordinates in which every cluster's own block is the identity.
         root = np.linalg.cholesky(self._diagonal_blocks(own))
         inverse = np.linalg.inv(root)
 
         def product(u):
             u = np.matmul(u.reshape(K, 1, d), inverse)[:, 0]
-            difference = u[self.heads] - u[self.tails]
-            along = np.einsum("pd,pd->p", self.unit, difference)
-            pull = self.slope[:, None] * (difference - along[:, None] * self.unit)
-            u = np.matmul(own, u[:, :, None])[:, :, 0] + self.outflow @ pull
+            u = np.matmul(own, u[:, :, None])[:, :, 0] + self._pull(u)
             return np.matmul(inverse, u[:, :, None]).reshape(1, -1)
 
         g = np.matmul(inverse, g.reshape(K, d, 1)).reshape(1, -1)
         x = conjugate_gradients(product, np.ones_like(g), g, 200)
         return -np.matmul(x.reshape(K, 1, d), inverse).reshape(1, -1)
+
+    def _pull(self, u):
+        """Product of the Hessian of the norms with u (K, d)."""
+        difference = u[self.heads] - u[self.tails]
+        along = np.einsum("pd,pd->p", self.unit, difference)
+        return self.outflow @ (self.slope[:, None] * (difference - along[:, None] * self.unit))
+
+    def _by_answers(self, own, g, damping):
+        """Direction by conjugate gradients, clients that are alone solve with their Hessians."""
+        K, d = own.shape[:2]
+        alone, who = self.alone, self.hidden
+        blocks = self._diagonal_blocks(own)
+        # Their pulls count as if they were the same in all directions.
+        shift = np.einsum("kii->k", blocks[alone]) / d
+        inverse = np.linalg.inv(blocks)
+        given = blocks - own
+        given[alone] = shift[:, None, None] * np.eye(d)
+        order, theta, damping = np.arange(len(alone)), self.theta[alone], damping[alone]
+
+        def precondition(r):
+            r = r.reshape(K, d)
+            z = np.matmul(inverse, r[:, :, None])[:, :, 0]
+            z[alone] = who.hessian_solves(theta, r[alone], order, shift, damping)
+            return z.reshape(1, -1)
+
+        def product(u):
+            u = u.reshape(K, d)
+            return (self._pull(u) - np.matmul(given, u[:, :, None])[:, :, 0]).reshape(1, -1)
+
+        scale = np.einsum("kii->ki", blocks).reshape(1, -1)
+        size = float(np.linalg.norm(g))
+        self.first = size if self.first is None else self.first
+        tol = np.array([np.clip(size / self.first, *CAREFUL)])
+        return -conjugate_gradients(product, scale, g, 200, tol, precondition, split=True)
 
     def _diagonal_blocks(self, own):
         """Blocks of the Hessian on its diagonal, (K, d, d), safely positive definite."""

@@ -454,16 +454,10 @@ def constants_of(problem, labels):
         beta = np.full(problem.n, np.inf)
     alpha = np.bincount(labels, strong, K)
     if pool.quadratic:
-        # One client of fewer rows than parameters has said all in `strong`, and its Hessian would
-        # show its rows.
-        rows = np.bincount(labels, pool.client_sizes, K)
-        shown = (np.bincount(labels, minlength=K) == 1) & (rows < pool.n_params)
-        hidden = np.flatnonzero(~shown)
-        some = np.flatnonzero(~shown[labels])
-        if len(some):
-            own = np.searchsorted(hidden, labels[some])
-            H = pool.subset(some).hessians(models[hidden], own, np.ones(len(some)))
-            alpha[hidden] = np.maximum(np.linalg.eigvalsh(H)[:, 0], 0.0)
+        # One client of fewer rows than parameters has said all in `strong`.
+        shown = pool.shows_rows(labels, K)
+        H = pool.hessians(models, labels, 1.0 - shown[labels])[~shown]
+        alpha[~shown] = np.maximum(np.linalg.eigvalsh(H)[:, 0], 0.0)
     if not penalty.fuses:
         # |x|_2^2 >= |x|_1^2 / d, and the largest entry is at most the Euclidean norm.
         alpha = alpha / problem.d

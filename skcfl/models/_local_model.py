@@ -45,6 +45,8 @@ class LocalModel(BaseEstimator, metaclass=ABCMeta):
     class_weight = None
     #: Numbers of a row's representation, which the last layer sees, of bound models that have one.
     n_representation = 0
+    #: Whether the Hessian of a client with fewer rows than parameters tells what they are.
+    hessian_shows_rows = True
     #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
 

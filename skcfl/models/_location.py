@@ -53,6 +53,9 @@ class Location(ConvexModel):
         self.n_outputs = self.n_params = self.n_features
         self.decay = np.zeros(self.n_params)
 
+    #: The multiple of the identity, but for far outliers; one row is the client's model itself.
+    hessian_shows_rows = False
+
     @property
     def quadratic(self):
         """Whether clients' objectives are quadratic functions."""

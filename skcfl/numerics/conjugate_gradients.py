@@ -6,7 +6,7 @@ import numpy as np
 FLAT = 1e-18
 
 
-def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=None):
+def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=None, split=False):
     """Solve ``H x = g`` for a batch of systems known by their products.
 
     Parameters
@@ -24,6 +24,9 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=N
         gradient, so that Newton's method converges superlinearly.
     precondition : callable, default=None
         Maps (m, p) to the products with approximate inverses of the matrices.
+    split : bool, default=False
+        Whether `precondition` is the exact inverse of a part of the matrices, and `product` is
+        with the rest only.
 
     Returns
     -------
@@ -38,14 +41,14 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=N
     x = np.zeros_like(g)
     r = g.copy()
     z = precondition(r)
-    q = z.copy()
+    q, part = z.copy(), r.copy()  # part: what the preconditioner inverts, times q
     rz = np.einsum("ij,ij->i", r, z)
     stop = (tol * size) ** 2
     for _ in range(max_iter):
         active = np.einsum("ij,ij->i", r, r) > stop
         if not active.any():
             break
-        Hq = product(q)
+        Hq = product(q) + part if split else product(q)
         qHq = np.einsum("ij,ij->i", q, Hq)
         # A direction with nothing but rounding for curvature: rounding of g leads there.
         active &= qHq > FLAT * np.einsum("ij,ij->i", q * q, diagonal)
@@ -56,6 +59,7 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=N
         new = np.einsum("ij,ij->i", r, z)
         b = np.divide(new, rz, out=np.zeros_like(rz), where=active & (rz > 0))
         q = np.where(active[:, None], z + b[:, None] * q, 0.0)
+        part = np.where(active[:, None], r + b[:, None] * part, 0.0)
         rz = new
     return x
 

@@ -3,7 +3,8 @@
     minimise over theta_k:  sum_{i in C_k} u_i f_i(theta_k),   k = 0..K-1
 
 Every iteration the clients send gradients and Hessians (or, for models of many
-parameters, products of Hessians with a vector), summed by cluster.
+parameters, products of Hessians with a vector), summed by cluster.  A client that is alone and
+whose Hessian would show its rows solves the problem of its cluster, which is its own.
 """
 
 import numpy as np
@@ -62,10 +63,11 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     scale = np.maximum(np.abs(at_zero), 1e-30)
     # A model that diverged is a worse start than none.
     start[~(oracle.at(start)[0] <= at_zero)] = 0.0
+    solved = oracle.solve_alone(start)
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter)
     out = np.array(theta, dtype=float)
     out[used] = pool.centre(x)
-    return out, bool(converged.all()), float((decrement / scale).max())
+    return out, bool(solved and converged.all()), float((decrement / scale).max())
 
 
 def polish(pool, state, everyone, rule, record, seen, judge=None):
@@ -157,6 +159,16 @@ class _PooledOracle:
         self.share = weights / total[labels]
         self.mass = total / total.sum()
         self.cached = None
+        self.alone = pool.shows_rows(labels, n_clusters)
+        self.summed = np.where(self.alone[labels], 0.0, self.share)
+
+    def solve_alone(self, theta):
+        """Let clients whose Hessians would show their rows solve, in place; whether they could."""
+        who = np.flatnonzero(self.alone[self.labels])
+        if not len(who):
+            return True
+        theta[self.labels[who]], converged = self.pool.subset(who).solve()
+        return converged.all()
 
     def at(self, x):
         """Values and gradients."""
@@ -169,17 +181,18 @@ class _PooledOracle:
         value, gradient = self.pool.objectives_gradients(x[self.labels], dtype=np.float64)
         with np.errstate(invalid="ignore"):
             value = np.bincount(self.labels, weights=self.share * value, minlength=self.K)
-            return value, sum_by_cluster(gradient, self.labels, self.K, self.share)
+            # Those that are alone are where they want to be.
+            return value, sum_by_cluster(gradient, self.labels, self.K, self.summed)
 
     def direction(self, g, damping):
         """Newton directions."""
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
-            H = pool.hessians(self.x, self.labels, self.share, damping)
+            H = pool.hessians(self.x, self.labels, self.summed, damping)
             step = -solve_scaled(pool.pin(H), g)
         else:
             step = -conjugate_gradients(
-                lambda u: pool.hessian_products(self.x, u, self.labels, self.share, damping),
+                lambda u: pool.hessian_products(self.x, u, self.labels, self.summed, damping),
                 np.ones_like(g),
                 g,
                 200,

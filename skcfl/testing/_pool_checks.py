@@ -149,6 +149,8 @@ def _calls(pool, rng):
     yield "hessians", lambda pool: pool.hessians(theta[:1], together)
     yield "hessians", lambda pool: pool.hessians(theta[:1], together, damping=0.5)
     yield "hessian_products", lambda pool: pool.hessian_products(theta, theta[::-1], labels)
+    ends = theta, theta[::-1], labels, rho[:3]
+    yield "hessian_solves", lambda pool: pool.hessian_solves(*ends)
     yield "solve", lambda pool: pool.solve()
     yield "prox", lambda pool: pool.prox(v, rho)
     yield "conjugate", lambda pool: pool.conjugate(0.1 * s)

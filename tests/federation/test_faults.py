@@ -136,6 +136,7 @@ def test_every_call_under_loss():
         "objectives_gradients": lambda p: p.objectives_gradients(w)[1],
         "local_update": lambda p: p.local_update(w, 2, 0.1),
         "hessian_products": lambda p: p.hessian_products(w, w, np.arange(12)),
+        "hessian_solves": lambda p: p.hessian_solves(w, w, np.arange(12), 0.5),
         "solve": lambda p: p.solve()[0],
         "prox": lambda p: p.prox(w, 1.0, x0=w),
         "conjugate": lambda p: p.conjugate(0.01 * w, x0=w),

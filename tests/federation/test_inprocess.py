@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels import hessians
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import skcfl.federation.inprocess
+from skcfl.exceptions import RowsShownError
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 
@@ -221,7 +223,7 @@ def everything(pool, seed=0, skip=()):
         "objectives": pool.objectives(w),
         "gradients": slopes,
         "best": pool.best_response(theta)[2],
-        "hessians": pool.hessians(theta, labels),
+        "hessians": hessians(pool, theta, labels),
         "products": pool.hessian_products(theta, theta[::-1], labels),
         "prox": pool.prox(w, rho),
         # Not the points: a client that lacks a class has no minimiser.
@@ -389,7 +391,7 @@ def test_clients_without_rows_have_no_objective(loss):
     values, gradients = pool.objectives_gradients(w)
     assert not values[empty].any() and not pool.objectives(w)[empty].any()
     assert not gradients[empty].any()
-    assert not pool.hessians(w[:2], np.array([0, 1, 0, 1]))[0].any()
+    assert not hessians(pool, w[:2], np.array([0, 1, 0, 1]))[0].any()
     assert not pool.hessian_products(w[:2], w[2:], np.array([0, 1, 0, 1]))[0].any()
     assert_array_equal(pool.prox(w, 2.0)[empty], w[empty])
     solved, converged = pool.solve()
@@ -442,7 +444,7 @@ def test_hessians_are_the_derivatives_of_the_gradients(loss, form, seed, C, weig
             g = pool.gradients(t[labels])
             return np.stack([own[labels == k] @ g[labels == k] for k in range(K)])
 
-        H = pool.hessians(theta, labels, weights)
+        H = hessians(pool, theta, labels, weights)
         assert_allclose(H, H.transpose(0, 2, 1), atol=1e-12)
         direction = np.random.default_rng(seed + 2).normal(size=theta.shape)
         products = np.einsum("kij,kj->ki", H, direction)
@@ -466,7 +468,7 @@ def test_damping_only_adds_curvature(loss):
     fed = Federation(loss)
     pool = fed.pool()
     theta, labels = 5 * models(pool, 2), np.arange(fed.m) % 2
-    none, half, full = (pool.hessians(theta, labels, damping=t) for t in (0.0, 0.5, np.ones(2)))
+    none, half, full = (hessians(pool, theta, labels, damping=t) for t in (0.0, 0.5, np.ones(2)))
     assert_allclose(half, 0.5 * (none + full), rtol=1e-10, atol=1e-12)
     assert (np.linalg.eigvalsh(full - none) >= -1e-10).all()
     u = models(pool, 2, 1)
@@ -486,9 +488,9 @@ def test_clusters_do_not_see_each_other_s_overflow():
     pool = fed.pool()
     labels = np.arange(fed.m) % 2
     theta = models(pool, 2)
-    clean = pool.hessians(theta, labels), pool.hessian_products(theta, theta, labels)
+    clean = hessians(pool, theta, labels), pool.hessian_products(theta, theta, labels)
     theta[1] *= 1e5
-    assert_allclose(pool.hessians(theta, labels)[0], clean[0][0], rtol=1e-12)
+    assert_allclose(hessians(pool, theta, labels)[0], clean[0][0], rtol=1e-12)
     assert_allclose(pool.hessian_products(theta, theta, labels)[0], clean[1][0], rtol=1e-12)
 
 
@@ -780,6 +782,44 @@ def test_last_answers_are_not_sent_again():
         fed.pool()._site.answer("objectives", {"w": None, "own": np.ones(n, dtype=bool)})
 
 
+def test_no_matrix_shows_the_rows_of_a_client():
+    """A Hessian of fewer rows than parameters is spanned by them: not sent, unless summed."""
+    fed = Federation("squared_error", sizes=[2, 0, 3, 9, 4, 2])
+    pool = fed.pool()
+    n, p = fed.m, pool.n_params
+    assert p == 4
+    theta, own = models(pool, n), np.arange(n)
+    assert_array_equal(pool.shows_rows(own, n), [True, False, True, False, False, True])
+    with pytest.raises(RowsShownError, match="are those of 3 clients"):
+        pool.hessians(theta, own)
+    with pytest.raises(RowsShownError, match="are those of 1 clients"):
+        pool.hessians(theta, np.array([0, 1, 1, 1, 1, 1]))
+    # One that has no part, or whose partner has none, is alone all the same.
+    weights = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+    H = pool.hessians(theta, own, weights)
+    assert not H[[0, 1, 2, 5]].any() and H[3].any()
+    pairs = np.array([0, 0, 1, 1, 2, 2])
+    with pytest.raises(RowsShownError, match="are those of 1 clients"):
+        pool.hessians(theta, pairs)  # the partner has no rows
+    with pytest.raises(RowsShownError, match="are those of 1 clients"):
+        pool.hessians(theta, np.array([0, 0, 1, 1, 0, 1]), np.array([1.0, 1, 1, 0, 1, 0]))
+    assert np.isfinite(pool.hessians(theta, np.array([0, 0, 1, 1, 0, 1]))).all()
+    # Bounds of the curvature are numbers there, and no larger than it is.
+    _, _, floor = pool.enclosure(theta, own, np.full((n, p), 1e-3), True)
+    all_own = hessians(pool, theta, own, np.ones(n))
+    for i in (0, 2, 5):
+        assert_array_equal(floor[i], floor[i][0, 0] * np.eye(p))
+        assert np.linalg.eigvalsh(all_own[i] - floor[i])[0] >= -1e-12
+    assert np.count_nonzero(floor[3]) > p
+    # What such a client does instead.
+    shift, u = np.linspace(0.1, 1.0, n), models(pool, n, 1)
+    x = pool.hessian_solves(theta, u, own, shift)
+    back = pool.hessian_products(theta, x, own, np.ones(n)) + shift[:, None] * x
+    assert_allclose(back, u, rtol=1e-9, atol=1e-10)
+    # The points of convex clustering are their rows.
+    assert not open_rows(Location().bind(2), theta[:, :2], None, own, n).shows_rows(own, n).any()
+
+
 def test_what_every_call_sends():
     """Floats (up, down): n clients, p parameters a model, K models."""
     fed = Federation("log_loss")
@@ -813,8 +853,12 @@ def test_what_every_call_sends():
         "gradients": (lambda: pool.gradients(w), (n + n * p, n * p)),
         "both": (lambda: pool.objectives_gradients(w), (n + n * p, n * p)),
         "penalties": (lambda: pool.penalties(w), (0, 0)),
-        "hessians": (lambda: pool.hessians(theta, labels), (n * triangle, n * p)),
+        "hessians": (lambda: pool.hessians(theta, 0 * labels), (n * triangle, n * p)),
         "products": (lambda: pool.hessian_products(theta, theta, labels), (n * p, 2 * n * p)),
+        "solutions": (
+            lambda: pool.hessian_solves(theta, theta, labels, 1.0),
+            (n * p, 2 * n * p),
+        ),
         "training": (lambda: pool.local_update(w, 5, 0.1), (n * p, n * p)),
         "pulled": (lambda: pool.local_update(w, 5, 0.1, center=w, rho=1.0), (n * p, 2 * n * p)),
         "prox": (lambda: pool.prox(w, 1.0), (n * p, n * p)),
