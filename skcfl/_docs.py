@@ -293,6 +293,9 @@ ATTRIBUTES = {
         int
         Exchanges between the server and the clients in the whole fit, searches, starts and proofs
         included, however many clients took part in each.""",
+    "client_calls_": """\
+        int
+        Clients that were asked, summed over the exchanges.""",
     "coef_names_": """\
         ndarray of shape (n_features,)
         Names of the features that ``coef_`` belongs to: those of X without the group column, or

@@ -1,5 +1,6 @@
 """The clients of a federation: what they are sent, what they compute, what they answer."""
 
+from .costs import Cost, estimate_cost
 from .dask import DaskFederation
 from .faults import Faults
 from .federation import FanOutFederation, Federation, Hello, InProcessFederation
@@ -11,6 +12,7 @@ from .sites import Site
 
 __all__ = [
     "ClientPool",
+    "Cost",
     "DaskFederation",
     "FanOutFederation",
     "Faults",
@@ -21,4 +23,5 @@ __all__ = [
     "Site",
     "SitePolicy",
     "SiteRows",
+    "estimate_cost",
 ]

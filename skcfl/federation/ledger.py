@@ -16,6 +16,8 @@ class Ledger:
         Floats sent by the server to the clients.
     calls : int
         Exchanges with the clients, however many of them took part.
+    client_calls : int
+        Clients asked, summed over the exchanges.
 
     Examples
     --------
@@ -32,18 +34,21 @@ class Ledger:
         self.up = 0
         self.down = 0
         self.calls = 0
+        self.client_calls = 0
         self._mark = (0, 0)
 
-    def book(self, *, up=0, down=0):
-        """Add one exchange: floats sent up (by clients) and down (to clients)."""
+    def book(self, *, up=0, down=0, clients=0):
+        """Add one exchange: floats sent up (by clients) and down (to clients), clients asked."""
         self.calls += 1
+        self.client_calls += int(clients)
         self.up += int(up)
         self.down += int(down)
 
     def take_over(self, other):
-        """Add what another ledger has counted, as one exchange, and set that one to zero."""
-        self.book(up=other.up, down=other.down)
-        other.up = other.down = other.calls = 0
+        """Add what another ledger has counted, and set that one to zero."""
+        for name in ("up", "down", "calls", "client_calls"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(other, name, 0)
         other._mark = (0, 0)
 
     def since_mark(self):

@@ -154,8 +154,8 @@ class ClientPool(PersonalCalls):
         self._take(site)
         if scaling is not None:
             n, d = self.n_clients, len(scaling.scale)
-            self.ledger.book(up=n * (d + 1), down=n * d)
-            self.ledger.book(up=n * d, down=n * d)
+            self.ledger.book(up=n * (d + 1), down=n * d, clients=n)
+            self.ledger.book(up=n * d, down=n * d, clients=n)
 
     def _take(self, site):
         """Hold another site, of which nothing is known but who is there."""
@@ -209,7 +209,7 @@ class ClientPool(PersonalCalls):
         elif call in SEARCHED:
             self._presence.strange[self._places] = 0
         down, up = count_floats(call, arguments, sizes, kept, later)
-        self.ledger.book(down=down, up=up)
+        self.ledger.book(down=down, up=up, clients=self.n_clients)
         if whole is None:
             whole = message.whole or (call == "prox" and start is None)
         if answered is not None and whole:
@@ -250,7 +250,7 @@ class ClientPool(PersonalCalls):
                 own.update({message.start: start[lost], "own": None})
                 more = site.answer(call, own)
             down, up = count_floats(call, own, {**sizes_of(self, own, shared), "n": len(lost)})
-            self.ledger.book(down=down, up=up)
+            self.ledger.book(down=down, up=up, clients=len(lost))
             back = more.pop("answered", np.ones(len(lost), dtype=bool))
             for name, value in more.items():
                 if message.is_of_clients(name):
@@ -316,7 +316,7 @@ class ClientPool(PersonalCalls):
             some = parts.pop()
             own = {name: message.own(name, value, some) for name, value in arguments.items()}
             answers = self._site.subset(some).answer(call, own)
-            self.ledger.book(down=len(some) * self.n_params, up=len(some))
+            self.ledger.book(down=len(some) * self.n_params, up=len(some), clients=len(some))
             if all(_is_finite(answers[name]) for name in message.up):
                 continue
             if len(some) == 1:
@@ -393,7 +393,7 @@ class ClientPool(PersonalCalls):
         up, down : int
             Floats, of all clients together.
         """
-        self.ledger.book(up=up, down=down)
+        self.ledger.book(up=up, down=down, clients=self.n_clients)
 
     def reseed(self, seed):
         """Draw from here on, server and clients, as a pool with this seed would.
@@ -428,7 +428,7 @@ class ClientPool(PersonalCalls):
         """
         if alpha == self.model.alpha_:
             return self
-        self.ledger.book(down=self.n_clients)
+        self.ledger.book(down=self.n_clients, clients=self.n_clients)
         return self._penalised(alpha)
 
     def _penalised(self, alpha):
@@ -733,7 +733,7 @@ class ClientPool(PersonalCalls):
 
     def collect(self):
         """Book the models that clients have kept, as they send them."""
-        self.ledger.book(up=self.n_clients * self.n_params)
+        self.ledger.book(up=self.n_clients * self.n_params, clients=self.n_clients)
 
     # -------------------------------------------------------------------- second order
 

@@ -1,0 +1,191 @@
+"""What a fit costs on another network, of more or other clients."""
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._checks import about
+
+__all__ = ["Cost", "estimate_cost"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Time and bytes of a fit, as :func:`estimate_cost` estimates them.
+
+    Attributes
+    ----------
+    wall_time : float
+        Seconds from the first call to the last: the sum of the four below.
+    latency_time : float
+        Seconds of waiting for messages, however short they are.
+    transfer_time : float
+        Seconds in which numbers are on their way.
+    client_time : float
+        Seconds in which the clients of a call compute, at the same time.
+    server_time : float
+        Seconds of the server's own work.
+    calls : int
+        Exchanges, one after the other.
+    clients_per_call : float
+        Mean number of clients that are asked in a call.
+    bytes_up, bytes_down : float
+        Bytes of all clients together, to the server and from it.
+    client_bytes_up, client_bytes_down : float
+        The same of a client in the mean over all clients.
+
+    Examples
+    --------
+    >>> from skcfl.federation import Cost
+    >>> Cost(3.0, 1.0, 1.0, 0.5, 0.5, 10, 5.0, 8e3, 8e3, 80.0, 80.0).wall_time
+    3.0
+    """
+
+    wall_time: float
+    latency_time: float
+    transfer_time: float
+    client_time: float
+    server_time: float
+    calls: int
+    clients_per_call: float
+    bytes_up: float
+    bytes_down: float
+    client_bytes_up: float
+    client_bytes_down: float
+
+
+def estimate_cost(
+    estimator,
+    *,
+    latency,
+    uplink,
+    downlink,
+    seconds_per_row,
+    n_clients=None,
+    participants=None,
+    rows_per_client=None,
+    n_sites=None,
+    server_link=np.inf,
+    server_seconds=0.0,
+):
+    """Estimate what a fit costs on a network, from the messages that were counted.
+
+    A call takes the latency, the time in which the numbers of a site pass its link or those of all
+    sites that of the server, whatever is longer, and the time in which a site goes over its rows.
+    Sites work at the same time, calls follow one another.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted one, in any federation. Its calls, and the numbers that a client sends and is sent
+        in one, are taken to be those of the fit that is asked about.
+    latency : float
+        Seconds of a message to a client and of one back.
+    uplink, downlink : float
+        Bits a second that a site can send and receive.
+    seconds_per_row : float
+        Seconds that a client computes for a row in a call: of a fit in one process with one
+        thread, its time over ``calls_`` and the number of rows.
+    n_clients : int, default=None
+        Number of clients; None is that of fit.
+    participants : float, default=None
+        How many of them are asked in a call; None is the share that was asked in fit.
+    rows_per_client : float, default=None
+        Rows of a client; None is the mean of fit.
+    n_sites : int, default=None
+        Number of sites, whose clients share a link and a processor; None is one a client.
+    server_link : float, default=inf
+        Bits a second that the server can send, and receive.
+    server_seconds : float, default=0.0
+        Seconds of the server's own work in the whole fit.
+
+    Returns
+    -------
+    cost : Cost
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive, or there are more participants than clients, or more sites.
+    NotFittedError
+        If the estimator is not fitted.
+
+    Examples
+    --------
+    Phones, 1000 of 100,000 asked at a time:
+
+    >>> from skcfl import IFCARegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.federation import estimate_cost
+    >>> data = make_clustered_regression(n_clients=40, n_clusters=3, random_state=0)
+    >>> model = IFCARegressor(n_clusters=3, random_state=0)
+    >>> model = model.fit(data.X, data.y, groups=data.groups)
+    >>> cost = estimate_cost(
+    ...     model, latency=0.1, uplink=1e6, downlink=1e6, seconds_per_row=1e-6,
+    ...     n_clients=100_000, participants=1000,
+    ... )
+    >>> cost.calls == model.calls_
+    True
+    >>> cost.clients_per_call
+    1000.0
+    """
+    with about("estimator"):
+        check_is_fitted(estimator, "client_calls_")
+    n_fit, calls = len(estimator.groups_), estimator.calls_
+    asked_in_fit = estimator.client_calls_ / max(calls, 1)
+    for name, value, least in (
+        ("latency", latency, 0.0),
+        ("seconds_per_row", seconds_per_row, 0.0),
+        ("server_seconds", server_seconds, 0.0),
+        ("uplink", uplink, None),
+        ("downlink", downlink, None),
+        ("server_link", server_link, None),
+        ("rows_per_client", rows_per_client, None),
+        ("participants", participants, None),
+    ):
+        _check_number(name, value, least)
+    for name, value in (("n_clients", n_clients), ("n_sites", n_sites)):
+        if value is not None and (not isinstance(value, Integral) or value < 1):
+            raise ValueError(f"{name} must be a positive integer or None, got {value!r}.")
+    n = n_fit if n_clients is None else int(n_clients)
+    asked = asked_in_fit / n_fit * n if participants is None else float(participants)
+    sites = asked if n_sites is None else min(int(n_sites), asked)
+    if asked > n:
+        raise ValueError(f"participants={participants!r} is more than the {n} clients.")
+    if n_sites is not None and n_sites > n:
+        raise ValueError(f"n_sites={n_sites!r} is more than the {n} clients.")
+    rows = estimator._n_rows / n_fit if rows_per_client is None else float(rows_per_client)
+    size = np.dtype(estimator.model_.dtype).itemsize
+    up = size * estimator.floats_up_ / max(estimator.client_calls_, 1)
+    down = size * estimator.floats_down_ / max(estimator.client_calls_, 1)
+    at_a_site = asked / max(sites, 1e-300)
+    links = 8.0 * at_a_site * np.array([up / uplink, down / downlink])
+    server = 8.0 * asked * np.array([up, down]) / server_link
+    times = {
+        "latency_time": calls * float(latency),
+        "transfer_time": calls * float(np.maximum(links, server).sum()),
+        "client_time": calls * at_a_site * rows * float(seconds_per_row),
+        "server_time": float(server_seconds),
+    }
+    total = calls * asked
+    return Cost(
+        wall_time=sum(times.values()),
+        **times,
+        calls=calls,
+        clients_per_call=asked,
+        bytes_up=total * up,
+        bytes_down=total * down,
+        client_bytes_up=total * up / n,
+        client_bytes_down=total * down / n,
+    )
+
+
+def _check_number(name, value, least):
+    if value is None and name in {"rows_per_client", "participants"}:
+        return
+    wrong = not isinstance(value, Real) or isinstance(value, bool) or np.isnan(value)
+    if wrong or (value <= 0 if least is None else value < least):
+        allowed = "positive" if least is None else "0 or positive"
+        raise ValueError(f"{name} must be a {allowed} number, got {value!r}.")

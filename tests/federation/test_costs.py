@@ -1,0 +1,103 @@
+"""Costs of fits on other networks: sums of what a call takes."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from pickled_hosts import DATA, make
+from sklearn.exceptions import NotFittedError
+
+from skcfl import FedAvgRegressor, GTVRegressorCV
+from skcfl.federation import Ledger, estimate_cost
+
+FREE = {"latency": 0.0, "uplink": np.inf, "downlink": np.inf, "seconds_per_row": 0.0}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make("IFCARegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
+
+
+def test_each_part_alone(model):
+    assert model.client_calls_ == 9 * model.calls_  # everybody is asked
+    assert estimate_cost(model, **FREE).wall_time == 0.0
+    cost = estimate_cost(model, **{**FREE, "latency": 0.1})
+    assert_allclose(cost.wall_time, 0.1 * model.calls_)
+    cost = estimate_cost(model, **{**FREE, "uplink": 1e6})
+    assert_allclose(cost.wall_time, 64 * model.floats_up_ / 9 / 1e6)
+    cost = estimate_cost(model, **{**FREE, "downlink": 1e6})
+    assert_allclose(cost.transfer_time, 64 * model.floats_down_ / 9 / 1e6)
+    cost = estimate_cost(model, **{**FREE, "seconds_per_row": 1e-3})
+    assert_allclose(cost.client_time, 1e-3 * model.calls_ * len(DATA.y) / 9)
+    assert_allclose(cost.bytes_up, 8 * model.floats_up_)
+    assert_allclose(cost.bytes_down, 8 * model.floats_down_)
+    assert_allclose(9 * cost.client_bytes_up, cost.bytes_up)
+    assert estimate_cost(model, **FREE, server_seconds=2.0).wall_time == 2.0
+    cost = estimate_cost(model, **FREE, server_link=1e6)
+    assert_allclose(cost.wall_time, 64 * (model.floats_up_ + model.floats_down_) / 1e6)
+
+
+def test_sites_share_a_link_and_a_processor(model):
+    slow = {"latency": 0.1, "uplink": 1e6, "downlink": 1e6, "seconds_per_row": 1e-3}
+    alone, three = estimate_cost(model, **slow), estimate_cost(model, **slow, n_sites=3)
+    assert three.latency_time == alone.latency_time
+    assert_allclose(three.transfer_time, 3 * alone.transfer_time)
+    assert_allclose(three.client_time, 3 * alone.client_time)
+    assert three.bytes_up == alone.bytes_up
+
+
+def test_other_numbers_of_clients(model):
+    slow = {"latency": 0.1, "uplink": 1e6, "downlink": 1e6, "seconds_per_row": 1e-3}
+    small = estimate_cost(model, **slow)
+    large = estimate_cost(model, **slow, n_clients=900)
+    assert_allclose(large.wall_time, small.wall_time)
+    assert_allclose(large.bytes_up, 100 * small.bytes_up)
+    some = estimate_cost(model, **slow, n_clients=900, participants=90)
+    assert_allclose(some.wall_time, small.wall_time)
+    assert_allclose(some.bytes_up, 0.1 * large.bytes_up)
+    assert_allclose(some.client_bytes_up, 0.1 * large.client_bytes_up)
+    rows = estimate_cost(model, **slow, rows_per_client=24)
+    assert_allclose(rows.client_time, 2 * small.client_time)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_participation_is_that_of_fit():
+    model = make("IFCARegressor").set_params(participation=0.3, n_init=1, polish=False)
+    model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    cost = estimate_cost(model, **FREE)
+    assert 3 <= cost.clients_per_call < 9
+    assert_allclose(cost.clients_per_call, model.client_calls_ / model.calls_)
+
+
+def test_searches_count_their_exchanges():
+    """Those of the folds are no single one."""
+    model = GTVRegressorCV(n_lams=3, cv=2, alpha=0.01, graph="knn", max_iter=30, random_state=0)
+    model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert model.calls_ > 20
+    ledger, other = Ledger(), Ledger()
+    for _ in range(3):
+        other.book(up=2, down=1, clients=4)
+    ledger.take_over(other)
+    assert (ledger.calls, ledger.client_calls, ledger.up, ledger.down) == (3, 12, 6, 3)
+    assert (other.calls, other.client_calls, other.up, other.down) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("latency", -1.0, "latency must be a 0 or positive number, got -1.0"),
+        ("uplink", 0.0, "uplink must be a positive number, got 0.0"),
+        ("downlink", "fast", "downlink must be a positive number, got 'fast'"),
+        ("seconds_per_row", np.nan, "seconds_per_row must be"),
+        ("n_clients", 1.5, "n_clients must be a positive integer or None, got 1.5"),
+        ("participants", 10, "participants=10 is more than the 9 clients"),
+        ("n_sites", 10, "n_sites=10 is more than the 9 clients"),
+    ],
+)
+def test_bad_arguments(model, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        estimate_cost(model, **{**FREE, name: value})
+
+
+def test_an_estimator_that_is_not_fitted():
+    with pytest.raises(NotFittedError):
+        estimate_cost(FedAvgRegressor(), **FREE)
