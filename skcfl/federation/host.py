@@ -158,7 +158,15 @@ class SiteHost:
             reply = self._failure(value)
         elif not is_plain(value):
             reply = "lost", f"what it was asked for is no number: {type(value).__name__}"
-        return dumps(reply)
+        return dumps((*reply, self._note(value)))
+
+    def _note(self, value):
+        """Why some of the clients do not answer, None if all do."""
+        answered = value.get("answered") if isinstance(value, dict) else None
+        if answered is None or answered.all() or self.rows.policy is None:
+            return None
+        few = f"have fewer than min_rows={self.rows.policy.min_rows} rows"
+        return f"clients, or parts of their rows, {few}"
 
     def _answer(self, request):
         _, recipe, _, name, arguments = request

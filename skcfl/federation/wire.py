@@ -145,9 +145,11 @@ class WireTransport(Transport):
 
         def wait():
             try:
-                status, value = loads(receive())
+                status, value, note = loads(receive())
             except Exception as error:
                 raise self._lost(f"{type(error).__name__}: {error}") from error
+            if note is not None:
+                self._lost(note)
             if status == "invalid":
                 raise ValueError(value)
             if status == "forgotten":

@@ -349,7 +349,7 @@ def test_what_a_site_is():
 
 
 def asked(host, *request):
-    return loads(host.handle(dumps(request)))
+    return loads(host.handle(dumps(request)))[:2]
 
 
 def test_a_host_answers_nothing_else():
@@ -387,8 +387,8 @@ def test_messages_make_nothing_but_local_models(tmp_path, monkeypatch):
     with pytest.raises(pickle.UnpicklingError, match="mkdir, which is not trusted here"):
         loads(dumps({"a": Harm()}))
     host = SiteHost(Table("north"))
-    status, value = loads(host.handle(dumps(Harm())))
-    assert (status, value) == ("lost", "UnpicklingError, see its log")
+    reply = loads(host.handle(dumps(Harm())))
+    assert reply == ("lost", "UnpicklingError, see its log", None)
     assert not (tmp_path / "harm").exists()
     for thing in (np.load, make_loss, np.random.RandomState(0), Rows):
         with pytest.raises(pickle.UnpicklingError):
@@ -492,6 +492,20 @@ def test_scores_of_few_rows_stay():
     assert {str(one.message) for one in told} == {
         "No answer of site 'north': a fold has less than min_rows=20 rows"
     }
+    assert model.missing_clients_.size == 0
+
+
+def test_clients_of_few_rows_are_told_of():
+    """Rows that are held out to choose the number of clusters are too few of every client."""
+    both = [Wire(Table(name, policy=SitePolicy(min_rows=7))) for name in SITES]
+    reason = "clients, or parts of their rows, have fewer than min_rows=7 rows"
+    with (
+        pytest.warns(UserWarning, match=f"No answer of site '.*': {reason}"),
+        pytest.raises(FederationError, match="0 of 6 clients answer"),
+    ):
+        IFCARegressor(random_state=0).fit_federation(RemoteFederation(both))
+    assert both[0].failures == [f"site 'north': {reason}"]
+    model = IFCARegressor(n_clusters=2, random_state=0).fit_federation(RemoteFederation(both))
     assert model.missing_clients_.size == 0
 
 
