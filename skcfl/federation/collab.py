@@ -12,6 +12,7 @@ import pickle
 import time
 from pathlib import Path
 
+from ..exceptions import FederationError
 from .host import SiteHost, SiteRows
 from .remote import RemoteFederation
 from .wire import WireTransport, loads
@@ -174,12 +175,16 @@ class SiteTransport(WireTransport):
         """Send a message, and do not wait; see :meth:`WireTransport.send`."""
         from nvflare.collab import collab
 
+        if collab.is_aborted:
+            raise FederationError("NVFlare has aborted the job, see the log of the server")
         site = collab.get_clients([self.name])
         results = site(blocking=False, timeout=self.timeout).exchange(message)
 
         def wait():
             for _, reply in results:
                 return reply
+            if collab.is_aborted:
+                raise FederationError("NVFlare has aborted the job, see the log of the server")
             raise results.failures[self.name].cause
 
         return wait

@@ -13,6 +13,7 @@ from inspect import isclass
 
 import numpy as np
 
+from ..exceptions import FederationError
 from .federation import Hello
 from .last_answers import Forgotten
 from .remote import Transport
@@ -108,6 +109,8 @@ class WireTransport(Transport):
     ----------
     name : str
         Name of the site.
+    patience : int, default=3
+        How many calls in a row a site may leave without an answer; it is not waited for again.
 
     Attributes
     ----------
@@ -117,8 +120,9 @@ class WireTransport(Transport):
         How many were sent.
     """
 
-    def __init__(self, name):
-        self.name, self.failures, self.messages = name, [], 0
+    def __init__(self, name, patience=3):
+        self.name, self.patience = name, patience
+        self.failures, self.messages, self._missed = [], 0, 0
 
     @abstractmethod
     def send(self, message):
@@ -132,22 +136,31 @@ class WireTransport(Transport):
         Returns
         -------
         wait : callable
-            Gives the reply, bytes, or raises an error that says why there is none.
+            Gives the reply, bytes, or raises an error that says why there is none; a
+            FederationError ends the fit.
         """
 
     def start(self, request):
         """Send a request; see :meth:`~skcfl.federation.remote.Transport.start`."""
+        if self._missed >= self.patience:
+            return _raising(self._lost(f"not asked again after {self.patience} calls"))
         self.messages += 1
         try:
             receive = self.send(dumps(request))
+        except FederationError:
+            raise
         except Exception as error:
             receive = _raising(error)
 
         def wait():
             try:
                 status, value, note = loads(receive())
+            except FederationError:
+                raise
             except Exception as error:
+                self._missed += 1
                 raise self._lost(f"{type(error).__name__}: {error}") from error
+            self._missed = 0
             if note is not None:
                 self._lost(note)
             if status == "invalid":

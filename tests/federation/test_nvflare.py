@@ -47,7 +47,8 @@ class FakeCollab:
         self.folder, self.sites, self.timeouts = folder, {}, []
         self.workspace = types.SimpleNamespace(get_run_dir=lambda job: str(folder / job))
         job = types.SimpleNamespace(get_job_id=lambda: "job")
-        self.fl_ctx, self.site_name = job, None
+        self.fl_ctx, self.site_name, self.is_aborted = job, None, False
+        self.aborts_after = None
 
     def publish(self, method):
         return self._marked(method, "publish")
@@ -83,7 +84,12 @@ class FakeCollab:
 
         results = Results()
         self.site_name = name
+        if self.aborts_after is not None:
+            self.aborts_after -= 1
+            self.is_aborted = self.aborts_after < 0
         try:
+            if self.is_aborted:
+                raise InterruptedError("run is aborted")
             results.append((name, self.sites[name].exchange(message)))
         except Exception as error:
             results.failures = {name: Failed(error)}
@@ -184,6 +190,16 @@ def test_a_site_that_never_answers(fake):
     with pytest.raises(FederationError, match="(?s)2 of 2 places.*No answer of site 'south'"):
         load_fitted(fake.folder)
     assert len(report_of(fake)["failures"]) == 2
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_an_aborted_job_ends_at_once(fake, number):
+    """That is no failure of the sites."""
+    fake.aborts_after = number
+    with pytest.raises(FederationError, match="NVFlare has aborted the job, see the log"):
+        run(fake, fit_recipe(IFCARegressor(n_clusters=2), "clinic:Clinic"))
+    assert report_of(fake)["failures"] == []
+    assert report_of(fake)["messages"] <= number + 2
 
 
 def test_results_that_are_not_there(tmp_path):
