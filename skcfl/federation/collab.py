@@ -15,6 +15,7 @@ from pathlib import Path
 from ..exceptions import FederationError
 from .host import SiteHost, SiteRows
 from .remote import RemoteFederation
+from .sites import PlaceLost
 from .wire import WireTransport, loads
 
 #: Files that a job leaves in its folder at the server.
@@ -185,7 +186,11 @@ class SiteTransport(WireTransport):
                 return reply
             if collab.is_aborted:
                 raise FederationError("NVFlare has aborted the job, see the log of the server")
-            raise results.failures[self.name].cause
+            cause = results.failures[self.name].cause
+            if isinstance(cause, Exception):
+                raise cause
+            # What was raised at the site comes as text.
+            raise PlaceLost(str(cause))
 
         return wait
 

@@ -43,7 +43,7 @@ class SitePolicy:
     >>> policy = SitePolicy(calls=set(CALLS) - {"hessians"})
     >>> federation = InProcessFederation(data.X, data.y, data.groups, policy=policy)
     >>> LocalModelsRegressor(alpha=0.01).fit_federation(federation).params_.shape
-    (6, 6)
+    (6, 11)
     >>> FedAvgRegressor(alpha=0.01).fit_federation(federation)
     Traceback (most recent call last):
         ...

@@ -159,7 +159,8 @@ class WireTransport(Transport):
                 raise
             except Exception as error:
                 self._missed += 1
-                raise self._lost(f"{type(error).__name__}: {error}") from error
+                kind = "" if isinstance(error, PlaceLost) else f"{type(error).__name__}: "
+                raise self._lost(f"{kind}{error}") from error
             self._missed = 0
             if note is not None:
                 self._lost(note)

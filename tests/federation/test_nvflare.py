@@ -36,8 +36,11 @@ class Closed(Clinic):
 
 
 class Failed(Exception):
-    def __init__(self, cause):
-        self.cause = cause
+    """NVFlare's error: its cause is text where the site raised, else an exception."""
+
+    def __init__(self, error):
+        late = isinstance(error, TimeoutError)
+        self.cause = error if late else f"{type(error).__name__}: {error}"
 
 
 class FakeCollab:
@@ -183,7 +186,7 @@ def test_a_job_that_fails_says_why(fake):
 def test_a_site_that_never_answers(fake):
     recipe = fit_recipe(FedAvgRegressor(), "clinic:Missing")
     with (
-        pytest.warns(UserWarning, match="AttributeError: .*'Missing'"),
+        pytest.warns(UserWarning, match="site '.*': AttributeError: .*'Missing'"),
         pytest.raises(FederationError, match="2 of 2 places do not answer"),
     ):
         run(fake, recipe)
@@ -200,6 +203,23 @@ def test_an_aborted_job_ends_at_once(fake, number):
         run(fake, fit_recipe(IFCARegressor(n_clusters=2), "clinic:Clinic"))
     assert report_of(fake)["failures"] == []
     assert report_of(fake)["messages"] <= number + 2
+
+
+def test_a_site_that_is_late(fake):
+    recipe = fit_recipe(FedAvgRegressor(), "clinic:Clinic")
+    answered = SiteApp.exchange
+
+    def exchange(self, message):
+        self.count = getattr(self, "count", 0) + 1
+        if fake.site_name == "south" and self.count > 8:
+            raise TimeoutError("function exchange timed out after 60.0 seconds")
+        return answered(self, message)
+
+    SiteApp.exchange = exchange  # undone by the fixture
+    with pytest.warns(UserWarning, match="site 'south': (TimeoutError: function|not asked)"):
+        run(fake, recipe)
+    assert load_fitted(fake.folder).missing_clients_.tolist() == report_of(fake)["missing_clients"]
+    assert len(report_of(fake)["missing_clients"]) == 4
 
 
 def test_results_that_are_not_there(tmp_path):

@@ -183,9 +183,7 @@ def test_a_site_that_fails_is_missing():
     fails = {"fails": lambda number: TimeoutError("no answer in 60 s") if number > 12 else None}
     both = [Wire(Table("north")), Wire(Table("south"), **fails)]
     model = IFCARegressor(n_clusters=2, random_state=0)
-    with pytest.warns(
-        UserWarning, match="No answer of site 'south': (Timeout|not asked)"
-    ):
+    with pytest.warns(UserWarning, match="No answer of site 'south': (Timeout|not asked)"):
         model.fit_federation(RemoteFederation(both))
     assert model.missing_clients_.tolist() == [f"south/{name}" for name in IDS[2:]]
     # To wait for it in every call would take for ever.
