@@ -333,13 +333,14 @@ def test_options_hold_in_the_search():
     assert model.n_iter_ <= 3
     with pytest.raises(ValueError, match="solver_options has \\['nonsense'\\]"):
         ConvexClusteredFLRegressor(solver_options={"nonsense": 1}).fit(data.X, data.y, **fit)
+    options = {"graph": "knn", "alpha": 0.01}
     first, again, other = (
-        ConvexClusteredFLRegressor(random_state=seed).fit(data.X, data.y, **fit)
+        ConvexClusteredFLRegressor(random_state=seed, **options).fit(data.X, data.y, **fit)
         for seed in (None, None, 7)
     )
     assert_array_equal(first.lam_search_["criterion"], again.lam_search_["criterion"])
     assert not np.isin(other.lam_search_["criterion"], first.lam_search_["criterion"]).any()
-    threads = ConvexClusteredFLRegressor(n_jobs=2).fit(data.X, data.y, **fit)
+    threads = ConvexClusteredFLRegressor(n_jobs=2, **options).fit(data.X, data.y, **fit)
     assert_array_equal(first.params_, threads.params_)
     assert first.floats_up_ == threads.floats_up_
 

@@ -68,7 +68,8 @@ def test_a_dead_client_is_as_one_without_rows(name):
 
 
 def test_fpfc_and_the_searches():
-    for model in (FPFCRegressor(lam=0.5, random_state=0), FPFCRegressor(random_state=0)):
+    for lam in (0.5, "auto"):
+        model = FPFCRegressor(lam, alpha=0.01, random_state=0)
         for lost in ({"dropout": 0.3}, {"dead": [DEAD]}):
             model.fit_federation(lossy(**lost))
             alive = IDS != DEAD

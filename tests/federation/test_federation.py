@@ -52,7 +52,9 @@ def make(name, **parameters):
         told["penalty"] = "scad" if name.startswith("FPFC") else "l2"
     else:
         told = {"lam": 0.1, "n_clusters": 3}
-    parameters = parameters if name in SEARCHING else {**told, **parameters}
+    if name in SEARCHING:
+        told = {"alpha": 0.01}  # searched by the same code as lam
+    parameters = {**told, **parameters}
     if name.startswith("Oracle"):
         parameters["labels"] = dict(
             zip(np.unique(data_of(name).groups), data_of(name).labels, strict=True)
