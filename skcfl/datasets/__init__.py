@@ -1,11 +1,12 @@
-"""Federated data: generators with known clusters, and partitions of any ``(X, y)`` into clients.
+"""Federated data: generators with known clusters, partitions of any ``(X, y)``, a real table.
 
-Every function returns a :class:`sklearn.utils.Bunch` with the rows ``X``, ``y``, the client of
-each row ``groups``, and the true cluster of each client ``labels``, aligned with
-``np.unique(groups)``.
+Every function returns a :class:`sklearn.utils.Bunch` with the rows ``X``, ``y`` and the client of
+each row, ``groups``; generators and partitions also with the true cluster of each client,
+``labels``, aligned with ``np.unique(groups)``.
 """
 
 from skcfl.datasets._digits import make_rotated_digits
+from skcfl.datasets._grunfeld import load_grunfeld
 from skcfl.datasets._label_skew import (
     partition_dirichlet,
     partition_dominant_class,
@@ -27,6 +28,7 @@ from skcfl.datasets._synthetic import (
 )
 
 __all__ = [
+    "load_grunfeld",
     "make_clustered_classification",
     "make_clustered_regression",
     "make_ellipses",
