@@ -82,9 +82,7 @@ def load_grunfeld(*, as_frame=False, return_X_y_groups=False):
         try:
             import pandas as pd
         except ImportError as error:
-            raise ImportError(
-                "as_frame=True needs pandas (pip install pandas)."
-            ) from error
+            raise ImportError("as_frame=True needs pandas (pip install pandas).") from error
         groups = pd.Series(groups, name="firm")
         y = pd.Series(y, name="invest")
         X = pd.DataFrame(X, columns=names).assign(firm=groups)
