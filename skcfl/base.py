@@ -66,6 +66,7 @@ _OF_THE_PROBLEM = {
     "dual_coef_",
     "fusion_params_",
     "graph_",
+    "mixing_weights_",
     "partition_certified_",
     "round_labels_",
     "round_params_",

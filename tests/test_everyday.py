@@ -34,6 +34,8 @@ METHODS = {
     "Ditto": {"lam": 0.1},
     "PFedMe": {"lam": 0.1},
     "PerFedAvg": {},
+    "FedRep": {"max_iter": 60, "tol": 0},
+    "FedALA": {"max_iter": 30, "tol": 0},
 }
 
 

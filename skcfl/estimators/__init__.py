@@ -10,7 +10,11 @@ from ._convex_clustered_fl import (
 from ._convex_clustered_fl_cv import ConvexClusteredFLClassifierCV, ConvexClusteredFLRegressorCV
 from ._convex_clustering import ConvexClustering
 from ._ditto import Ditto, DittoClassifier, DittoRegressor
+from ._fedala import FedALA, FedALAClassifier, FedALARegressor
 from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
+from ._fedpac import FedPACClassifier
+from ._fedproto import FedProtoClassifier
+from ._fedrep import FedRep, FedRepClassifier, FedRepRegressor
 from ._fesem import FeSEM, FeSEMClassifier, FeSEMRegressor
 from ._flexcfl import FlexCFL, FlexCFLClassifier, FlexCFLRegressor
 from ._fpfc import FPFC, FPFCClassifier, FPFCRegressor
@@ -62,6 +66,14 @@ __all__ = [
     "FPFCRegressor",
     "FPFCRegressorCV",
     "FedAvg",
+    "FedALA",
+    "FedALAClassifier",
+    "FedALARegressor",
+    "FedPACClassifier",
+    "FedProtoClassifier",
+    "FedRep",
+    "FedRepClassifier",
+    "FedRepRegressor",
     "FedAvgClassifier",
     "FedAvgRegressor",
     "GTVClassifier",

@@ -1,9 +1,19 @@
 """What the personal methods share: parameters, their automatic values, what is documented."""
 
+from numbers import Integral
+
+import numpy as np
+
 from ..base import BaseFederated
 from ..rounds.alternate import Options
-from ..rounds.update import client_curvatures
-from ._base_rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
+from ..rounds.update import Average, client_curvatures
+from ._base_rounds import (
+    MAX_ITER,
+    ROUND_CONSTRAINTS,
+    automatic_step,
+    robust_aggregator,
+    shared_mask,
+)
 
 # Parameters of methods whose clients train in every round.
 TRAINING_CONSTRAINTS = {
@@ -16,6 +26,8 @@ TRAINING_CONSTRAINTS = {
         "batch_size",
         "participation",
         "weights",
+        "aggregation",
+        "trim",
         "tol",
     )
 }
@@ -64,6 +76,15 @@ class PersonalMethod(BaseFederated):
             Mean of the clients' losses and local penalties at the models of their own.""",
     }
 
+    def _average(self):
+        """How the server averages what clients send."""
+        return Average(aggregator=robust_aggregator(self))
+
+    def _settles(self, options):
+        """Whether rounds are a map with a fixed point: nothing is drawn, and means are means."""
+        drawn = options.participation < 1.0 or options.batch_size is not None
+        return not drawn and self.aggregation == "mean" and options.tol > 0
+
 
 def training_options(estimator, pool):
     """Options of rounds in which clients train, none of them automatic."""
@@ -99,3 +120,23 @@ def common_rate(pool, options):
         return options.step_size
     weights = pool.client_weights
     return float(weights.sum() / (weights @ client_curvatures(pool)))
+
+
+def layer_mask(layers, pool):
+    """Mask of the parameters of some layers, all or none included.
+
+    Raises
+    ------
+    ValueError
+        If the local model has no such layers.
+    """
+    names = list(pool.layer_slices)
+    if isinstance(layers, str) and layers == "auto":
+        return pool.model.body_mask()
+    every = [layers] if isinstance(layers, str) else layers
+    if not isinstance(every, Integral) and not {str(name) for name in every} - set(names):
+        every = sorted({str(name) for name in every}, key=names.index)
+    if every == len(names) or (not isinstance(every, Integral) and len(every) == len(names)):
+        return np.ones(pool.n_params, dtype=bool)
+    mask = shared_mask(every, pool.layer_slices, pool.n_params)
+    return np.zeros(pool.n_params, dtype=bool) if mask is None else mask

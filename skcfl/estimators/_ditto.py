@@ -222,6 +222,8 @@ class Ditto(GenericMixin, _Ditto):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         tol=1e-4,
         polish="auto",
         group_col=None,
@@ -241,6 +243,8 @@ class Ditto(GenericMixin, _Ditto):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.tol = tol
         self.polish = polish
         self.group_col = group_col

@@ -69,7 +69,6 @@ class _PerFedAvg(PersonalMethod):
         if steps == "auto":
             steps = 1 if pool.second_order else 10
         inner, rate = self._inner(pool), common_rate(pool, options)
-        fixed = options.participation == 1.0 and options.batch_size is None
         update = MetaAverage(
             steps,
             lambda answers: rate,
@@ -77,7 +76,8 @@ class _PerFedAvg(PersonalMethod):
             exact,
             options.optimizer,
             options.batch_size,
-            accelerate=pool.second_order and fixed and options.tol > 0,
+            self._average(),
+            accelerate=pool.second_order and self._settles(options),
         )
         state, record, shortfall = run_shared(pool, update, options)
         params = one_step(pool, state.theta[0], inner, self.personal_steps)
@@ -152,6 +152,8 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         tol=1e-10,
         group_col=None,
         unseen="error",
@@ -170,6 +172,8 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

@@ -90,7 +90,11 @@ class _PFedMe(PersonalMethod):
             int(moves),
             None if exact else options,
             self.prox_steps,
-            accelerate=exact and options.participation == 1.0 and options.tol > 0,
+            self._average(),
+            accelerate=exact
+            and self.aggregation == "mean"
+            and options.participation == 1.0
+            and options.tol > 0,
         )
 
     def _solve(self, pool):
@@ -199,6 +203,8 @@ class PFedMe(GenericMixin, _PFedMe):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         tol=1e-10,
         group_col=None,
         unseen="error",
@@ -218,6 +224,8 @@ class PFedMe(GenericMixin, _PFedMe):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

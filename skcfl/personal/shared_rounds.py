@@ -185,7 +185,7 @@ def client_weights(pool, options):
     return pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
 
 
-def publish(pool, options, shared, params, record, shortfall="", **extra):
+def publish(pool, options, shared, params, record, shortfall="", known=True, **extra):
     """What an estimator publishes: the shared model, and the clients' own.
 
     Parameters
@@ -197,11 +197,13 @@ def publish(pool, options, shared, params, record, shortfall="", **extra):
     shared : ndarray of shape (n_params,)
         The shared model.
     params : ndarray of shape (n_clients, n_params)
-        Models of their own, which the clients have.
+        Models of their own.
     record : RoundRecord
         What the rounds came to.
     shortfall : str, default=""
         What fell short.
+    known : bool, default=True
+        Whether the clients know their models, of what they have trained and were sent.
     **extra
         Further fitted attributes.
 
@@ -209,7 +211,7 @@ def publish(pool, options, shared, params, record, shortfall="", **extra):
     -------
     result : Result
     """
-    values = np.asarray(pool.objectives(params, kept=True), dtype=float)
+    values = np.asarray(pool.objectives(params, kept=True, judged=known), dtype=float)
     here = slice(None) if pool.answered is None else pool.answered
     history = record.history.arrays()
     return Result(

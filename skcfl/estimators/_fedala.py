@@ -1,0 +1,236 @@
+"""FedALA: clients blend the mean model into their own by weights that they learn."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from .._checks import POSITIVE
+from .._docs import document
+from ..personal.layers import BlendedAverage
+from ..personal.shared_rounds import publish, run_shared
+from ._base_personal import (
+    TRAINING_CONSTRAINTS,
+    TRAINING_DOCS,
+    PersonalMethod,
+    own_rates,
+    training_options,
+)
+from ._constructors import everyday_constructor
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+__all__ = ["FedALA", "FedALAClassifier", "FedALARegressor"]
+
+
+class _FedALA(PersonalMethod):
+    _parameter_constraints = {
+        **TRAINING_CONSTRAINTS,
+        "blended_layers": [Interval(Integral, 0, None, closed="left")],
+        "blend_rate": [POSITIVE],
+        "blend_share": [Interval(Real, 0, 1, closed="right")],
+        "blend_tol": [Interval(Real, 0, None, closed="left")],
+    }
+
+    _doc_parameters = {
+        **TRAINING_DOCS,
+        "blended_layers": """\
+            int
+            How many of the last layers clients blend, elementwise; they take the lower ones as
+            they are sent. One layer is weights and biases, the paper's p = 2 tensors.""",
+        "blend_rate": """\
+            float
+            Step of the gradient descent on the weights of the blend, the paper's eta.""",
+        "blend_share": """\
+            float
+            Part of a client's rows, drawn anew in every round, that the weights are learned
+            from.""",
+        "blend_tol": """\
+            float
+            The weights are learned, the first time, until the standard deviation of ten losses in
+            a row is less than this, and for 60 steps at most; later a round takes one step.""",
+        "step_size": """\
+            "auto" or float
+            Length of a step. "auto" is one over the client's curvature for linear models, and .005
+            under Adam.""",
+    }
+
+    def _solve(self, pool):
+        options = training_options(self, pool)
+        rates = own_rates(pool, options)
+        update = BlendedAverage(
+            self._blended(pool),
+            options.local_steps,
+            lambda answers: rates if np.ndim(rates) == 0 else rates[answers.who.index],
+            {"blend_rate": self.blend_rate, "share": self.blend_share, "tol": self.blend_tol},
+            options.optimizer,
+            options.batch_size,
+            self._average(),
+        )
+        state, record, shortfall = run_shared(pool, update, options)
+        params = pool.recall(state.theta[np.zeros(pool.n_clients, dtype=np.intp)])
+        return publish(pool, options, state.theta[0], params, record, shortfall)
+
+    def _blended(self, pool):
+        """Parameters of the last layers."""
+        slices = list(pool.layer_slices.values())
+        mask = np.zeros(pool.n_params, dtype=bool)
+        for some in slices[max(len(slices) - self.blended_layers, 0) :]:
+            mask[some] = True
+        return mask
+
+    def _models_of(self, pool):
+        """Models of new clients: trained from the shared one, as in their first round."""
+        theta = pool.from_user(self.cluster_params_)[0]
+        options = training_options(self, pool)
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        return labels, pool.local_update(
+            theta,
+            options.local_steps,
+            own_rates(pool, options),
+            options.optimizer,
+            options.batch_size,
+            whole=True,
+        )
+
+
+@document
+class FedALA(GenericMixin, _FedALA):
+    """FedALA: clients blend the mean model into their own by learned weights, any local model.
+
+    At the beginning of a round client i replaces its lower layers by those of the mean model w,
+    and its last ones by ``theta_i + (w - theta_i) * W_i``, elementwise with weights in [0, 1] that
+    lower its loss; then it trains, and the server averages the models [1]_.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedALAClassifier : The same with a linear classifier or a network.
+    FedALARegressor : The same with a linear regressor or a network.
+    Ditto : Own models pulled to the shared one.
+
+    Notes
+    -----
+    The weights take steps on all of the rows drawn, where the public code takes batches of them.
+    Weights and models stay with the clients; the model that is published is the one trained last,
+    the paper's output (the public code judges models before they are trained). A client that takes
+    part for the first time takes the mean model as it is.
+
+    References
+    ----------
+    .. [1] J. Zhang, Y. Hua, H. Wang, T. Song, Z. Xue, R. Ma, H. Guan. "FedALA: Adaptive Local
+       Aggregation for Personalized Federated Learning". AAAI 2023. arXiv:2212.01197.
+
+    Examples
+    --------
+    >>> from skcfl import FedALA
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> from skcfl.models import MLP
+    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
+    >>> model = FedALA(MLP(8), max_iter=5, tol=0, random_state=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).params_.shape
+    (6, 97)
+    """
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        blended_layers=1,
+        blend_rate=1.0,
+        blend_share=0.8,
+        blend_tol=0.1,
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
+        tol=1e-4,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.blended_layers = blended_layers
+        self.blend_rate = blend_rate
+        self.blend_share = blend_share
+        self.blend_tol = blend_tol
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FedALAClassifier(NeuralMixin, ClassifierMixin, _FedALA):
+    """FedALA with linear classifiers or networks: the mean model is blended into own ones.
+
+    See :class:`FedALA`, which has the source and notes on the method.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedALA : The same with any local model.
+    FedAvgClassifier : One model for all.
+
+    Examples
+    --------
+    >>> from skcfl import FedALAClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=8, n_clusters=2, random_state=0)
+    >>> model = FedALAClassifier(random_state=0, max_iter=20, tol=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).coef_.shape
+    (8, 10)
+    """
+
+    __init__ = everyday_constructor(FedALA, ClassifierMixin, NeuralMixin)
+
+
+@document
+class FedALARegressor(NeuralMixin, RegressorMixin, _FedALA):
+    """FedALA with linear regressors or networks: the mean model is blended into own ones.
+
+    See :class:`FedALA`, which has the source and notes on the method.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedALA : The same with any local model.
+    FedAvgRegressor : One model for all.
+
+    Examples
+    --------
+    >>> from skcfl import FedALARegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=8, n_clusters=2, random_state=0)
+    >>> model = FedALARegressor(random_state=0, max_iter=20, tol=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).coef_.shape
+    (8, 10)
+    """
+
+    __init__ = everyday_constructor(FedALA, RegressorMixin, NeuralMixin)

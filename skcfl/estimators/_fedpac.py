@@ -1,0 +1,180 @@
+"""FedPAC: a shared body, and heads that are mixed for each client."""
+
+import numpy as np
+from sklearn.utils._param_validation import StrOptions
+
+from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
+from .._docs import document
+from ..personal.layers import train_part
+from ..personal.prototypes import HeadMixing
+from ..personal.shared_rounds import publish, run_shared
+from ._base_personal import (
+    TRAINING_CONSTRAINTS,
+    TRAINING_DOCS,
+    PersonalMethod,
+    own_rates,
+    training_options,
+)
+from ._flavours import ClassifierMixin, NeuralMixin
+
+__all__ = ["FedPACClassifier"]
+
+
+@document
+class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
+    """FedPAC: a shared body, and for each client the mixture of heads that suits it best.
+
+    Clients train the last layer of a network, then the layers below, whose representations are
+    drawn to the mean ones of the classes; the server averages what is below, and each client gets
+    a mixture of all clients' last layers, whose weights solve a quadratic programme that trades
+    their bias for its variance [1]_. A linear model is all last layer, of the features themselves:
+    what is left is the mixing.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedRepClassifier : Last layers of the clients' own.
+    FedProtoClassifier : Nothing but prototypes is shared.
+
+    Notes
+    -----
+    Clients send their last layers, class shares, class means of their representations and a
+    variance, from which the server can tell their labels' distribution. Weights below .001 are
+    left out and the others scaled to sum to 1; in the public code they sum to less. The models
+    that are published are those mixed last, with which the next round would begin.
+
+    References
+    ----------
+    .. [1] J. Xu, X. Tong, S.-L. Huang. "Personalized Federated Learning with Feature Alignment and
+       Classifier Collaboration". ICLR 2023. arXiv:2306.11867.
+
+    Examples
+    --------
+    >>> from skcfl import FedPACClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
+    >>> model = FedPACClassifier((8,), max_iter=5, tol=0, random_state=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).mixing_weights_.sum(axis=1).round(6)
+    array([1., 1., 1., 1., 1., 1.])
+    """
+
+    _parameter_constraints = {
+        name: constraint
+        for name, constraint in {
+            **TRAINING_CONSTRAINTS,
+            "lam": [NOT_NEGATIVE],
+            "head_steps": [Count(1, MOST_STEPS)],
+            "local_steps": [Count(1, MOST_STEPS), StrOptions({"auto"})],
+        }.items()
+        if name not in {"aggregation", "trim"}
+    }
+
+    _doc_parameters = {
+        **TRAINING_DOCS,
+        "lam": """\
+            float
+            Strength of the pull of representations to the classes' means; networks only.""",
+        "head_steps": """\
+            int
+            Steps of the last layer in a round.""",
+        "local_steps": """\
+            "auto" or int
+            Steps of the layers below in a round; "auto" is 10. Linear models have none.""",
+        "step_size": """\
+            "auto" or float
+            Length of a step. "auto" is one over the client's curvature for linear models, and .005
+            under Adam.""",
+    }
+    _doc_attributes = {
+        "mixing_weights_": """\
+            ndarray of shape (n_clients, n_clients)
+            Weights of all clients' last layers (columns) in each client's (rows), when they were
+            mixed last.""",
+    }
+
+    def __init__(
+        self,
+        hidden_layer_sizes=(),
+        lam=1.0,
+        *,
+        activation="relu",
+        loss="log_loss",
+        alpha="auto",
+        fit_intercept=True,
+        standardize=True,
+        class_weight=None,
+        max_iter="auto",
+        head_steps=10,
+        local_steps="auto",
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        tol=1e-4,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.lam = lam
+        self.activation = activation
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.head_steps = head_steps
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _solve(self, pool):
+        options = training_options(self, pool)
+        head, start = pool.model.head_mask(), pool.start()
+        steps = 10 if self.local_steps == "auto" else self.local_steps
+        stages = [(self.head_steps, head), (steps, ~head)]
+        update = HeadMixing(
+            head,
+            np.tile(start, (pool.n_clients, 1)),
+            [stage for stage in stages if stage[1].any()],
+            own_rates(pool, options),
+            float(self.lam),
+            options.optimizer,
+            options.batch_size,
+        )
+        state, record, shortfall = run_shared(pool, update, options, start)
+        return publish(
+            pool,
+            options,
+            state.theta[0],
+            update.models,
+            record,
+            shortfall,
+            known=False,
+            mixing_weights=update.weights,
+        )
+
+    def _models_of(self, pool):
+        """Models of new clients: their last layer is trained from the mean one."""
+        theta = pool.from_user(self.cluster_params_)[0]
+        options = training_options(self, pool)
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        rates, steps = own_rates(pool, options), self.head_steps * self.n_iter_
+        more = options.optimizer, options.batch_size
+        return labels, train_part(pool, theta, pool.model.head_mask(), steps, rates, *more)

@@ -1,0 +1,205 @@
+"""FedProto: clients share nothing but the means of their classes' representations."""
+
+import numpy as np
+
+from .._checks import NOT_NEGATIVE
+from .._docs import document
+from ..personal.layers import train_part
+from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
+from ..personal.shared_rounds import publish, run_shared
+from ._base_personal import (
+    TRAINING_CONSTRAINTS,
+    TRAINING_DOCS,
+    PersonalMethod,
+    training_options,
+)
+from ._flavours import ClassifierMixin, NeuralMixin
+
+__all__ = ["FedProtoClassifier"]
+
+
+@document
+class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
+    """FedProto: networks of the clients' own that share prototypes of the classes.
+
+    Clients send the mean representation (the last hidden states) of each class that they have, the
+    server averages these, and clients train their network with ``lam`` times the mean squared
+    distance of a row's representation to its class's prototype added to the loss [1]_. The class
+    of the nearest prototype is predicted.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedPACClassifier : Prototypes, a shared body and mixed heads.
+    LocalModelsClassifier : Nothing is shared.
+
+    Notes
+    -----
+    What is published are networks whose last layer computes the negative squared distances to the
+    prototypes but for a number that all classes have in common, so that they predict as the method
+    does; the last layers that clients train with serve the training only. Clients that lack a
+    class know its prototype. Weights of classes would not change which one is nearest, so there
+    are none. The server averages prototypes by rows; the public code counts
+    clients alike.
+
+    References
+    ----------
+    .. [1] Y. Tan, G. Long, L. Liu, T. Zhou, Q. Lu, J. Jiang, C. Zhang. "FedProto: Federated
+       Prototype Learning across Heterogeneous Clients". AAAI 2022. arXiv:2105.00243.
+
+    Examples
+    --------
+    >>> from skcfl import FedProtoClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
+    >>> model = FedProtoClassifier((8,), max_iter=5, tol=0, random_state=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).prototypes_.shape
+    (2, 8)
+    """
+
+    # What other methods ask for: networks have biases, prototypes are means over rows, and which
+    # one is nearest does not depend on weights of classes.
+    fit_intercept, standardize, weights, class_weight = True, False, "n_samples", None
+
+    _parameter_constraints = {
+        name: constraint
+        for name, constraint in {**TRAINING_CONSTRAINTS, "lam": [NOT_NEGATIVE]}.items()
+        if name not in {"weights", "aggregation", "trim"}
+    }
+
+    _doc_parameters = {
+        **TRAINING_DOCS,
+        "hidden_layer_sizes": """\
+            int or sequence of int
+            Units of each hidden layer of the clients' networks, at least one. The last one is the
+            representation. Scale the features to about unit size.""",
+        "activation": """\
+            {"relu", "tanh", "logistic", "identity"}
+            Activation of the hidden layers.""",
+        "lam": """\
+            float
+            Strength of the pull to the prototypes.""",
+        "tol": """\
+            float
+            The rounds stop when the prototypes moved by less than ``tol`` of their norm in one. 0
+            runs all ``max_iter`` rounds.""",
+        "unseen": """\
+            {"error", "average", "largest"}
+            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+            uses the mean of the clients' networks, weighted by their rows, which nothing has
+            trained to be a good one; "largest" is refused here, as all clusters have one client.
+            :meth:`adapt` trains a network on labelled rows of a new client.""",
+    }
+    _doc_attributes = {
+        "prototypes_": """\
+            ndarray of shape (n_classes, n_units)
+            Mean representations of the classes; NaN of classes that were never heard of.""",
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.""",
+        "cluster_params_": """\
+            ndarray of shape (n_clients, n_params)
+            Parameter vectors of the clients.""",
+        **dict.fromkeys(("coef_", "intercept_", "cluster_coef_", "cluster_intercept_")),
+    }
+
+    def __init__(
+        self,
+        hidden_layer_sizes=(100,),
+        lam=1.0,
+        *,
+        activation="relu",
+        loss="log_loss",
+        alpha="auto",
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        tol=1e-4,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.lam = lam
+        self.activation = activation
+        self.loss = loss
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _solve_options(self, groups):
+        if np.size(self.hidden_layer_sizes) == 0:
+            raise ValueError(
+                "hidden_layer_sizes must name a hidden layer: FedProto is about representations, "
+                f"which linear models have not; got {self.hidden_layer_sizes!r}."
+            )
+        return super()._solve_options(groups)
+
+    def _solve(self, pool):
+        options = training_options(self, pool)
+        start = pool.start()
+        pool.keep(start)
+        update = PrototypeAverage(
+            float(self.lam),
+            options.local_steps,
+            options.step_size,
+            options.optimizer,
+            options.batch_size,
+        )
+        points = np.zeros(pool.model.n_classes * pool.model.n_representation, dtype=pool.dtype)
+        _, record, shortfall = run_shared(pool, update, options, points)
+        params = pool.recall(np.tile(start, (pool.n_clients, 1)), judged=True)
+        params = self._with_prototypes(pool, params, update.prototypes)
+        extra = {"prototypes": update.prototypes, "training_start": start}
+        result = publish(pool, options, params[0], params, record, shortfall, **extra)
+        result.cluster_params, result.labels = params, np.arange(pool.n_clients)
+        return result
+
+    def _publish(self, header, pool, groups, classes, result):
+        start = result.extra.pop("training_start")
+        super()._publish(header, pool, groups, classes, result)
+        self._start = start
+
+    @staticmethod
+    def _with_prototypes(pool, params, prototypes):
+        """Networks whose last layer says which prototype is nearest."""
+        params = np.array(params)
+        weights, biases = nearest_prototype_heads(prototypes, pool.model.n_outputs)
+        params[:, pool.model.head_mask()] = np.concatenate([weights.ravel(), biases])
+        return params
+
+    def _models_of(self, pool):
+        """Networks of new clients: trained under the pull of the prototypes."""
+        options = training_options(self, pool)
+        everything = np.ones(pool.n_params, dtype=bool)
+        steps = options.local_steps * self.n_iter_
+        params = train_part(
+            pool,
+            self._start,
+            everything,
+            steps,
+            options.step_size,
+            options.optimizer,
+            options.batch_size,
+            self.prototypes_,
+            self.lam,
+        )
+        return None, self._with_prototypes(pool, params, self.prototypes_)

@@ -1,0 +1,262 @@
+"""FedRep and FedPer: shared layers, and layers of each client's own."""
+
+from dataclasses import replace
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from .._checks import MOST_STEPS, Count
+from .._docs import document
+from ..personal.layers import PartialAverage, train_part
+from ..personal.shared_rounds import publish, run_shared
+from ._base_personal import (
+    TRAINING_CONSTRAINTS,
+    TRAINING_DOCS,
+    PersonalMethod,
+    common_rate,
+    layer_mask,
+    training_options,
+)
+from ._constructors import everyday_constructor
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+__all__ = ["FedRep", "FedRepClassifier", "FedRepRegressor"]
+
+
+class _FedRep(PersonalMethod):
+    _parameter_constraints = {
+        **TRAINING_CONSTRAINTS,
+        "shared_layers": [
+            StrOptions({"auto"}),
+            Interval(Integral, 0, None, closed="left"),
+            str,
+            "array-like",
+        ],
+        "alternate": ["boolean"],
+        "local_steps": [Count(1, MOST_STEPS), StrOptions({"auto"})],
+        "head_steps": [Count(1, MOST_STEPS)],
+    }
+
+    _doc_parameters = {
+        **TRAINING_DOCS,
+        "shared_layers": """\
+            "auto", int, str or list of str
+            Layers that all clients have in common: the first so many, or by name
+            (``model_.layer_slices()``). "auto" is all but the last; of linear models the
+            coefficients, so that clients have intercepts of their own. All layers make
+            :class:`FedAvg`, none :class:`LocalModels`.""",
+        "alternate": """\
+            bool
+            Whether clients train their own layers first and then the shared ones, which is FedRep,
+            or all at once, which is FedPer.""",
+        "head_steps": """\
+            int
+            Steps of the own layers in a round, with ``alternate``.""",
+        "local_steps": """\
+            "auto" or int
+            Steps of the shared layers in a round, or of all with ``alternate=False``. "auto" is
+            10 for networks and 1 for linear models, with which the rounds end at the minimum.""",
+        "step_size": """\
+            "auto" or float
+            Length of a step. "auto" is one over the mean of the clients' curvatures for linear
+            models, and .005 under Adam.""",
+    }
+
+    def _masks(self, pool):
+        """Shared parameters, and what clients train in which steps."""
+        shared = layer_mask(self.shared_layers, pool)
+        steps = self.local_steps
+        if steps == "auto":
+            steps = 1 if pool.second_order else 10
+        if not self.alternate:
+            return shared, [(steps, np.ones_like(shared))]
+        stages = [(self.head_steps, ~shared), (steps, shared)]
+        return shared, [stage for stage in stages if stage[1].any()]
+
+    def _solve(self, pool):
+        options = training_options(self, pool)
+        shared, stages = self._masks(pool)
+        if not shared.any():
+            options = replace(options, tol=0.0)  # nothing that is shared can settle
+        update = PartialAverage(
+            shared,
+            stages,
+            common_rate(pool, options),
+            options.optimizer,
+            options.batch_size,
+            self._average(),
+        )
+        start = pool.start()
+        pool.keep(start)
+        state, record, shortfall = run_shared(pool, update, options, start)
+        params = np.array(pool.recall(state.theta[np.zeros(pool.n_clients, dtype=np.intp)]))
+        params[:, shared] = state.theta[0, shared]
+        theta = pool.client_weights @ params / max(pool.client_weights.sum(), 1e-300)
+        theta[shared] = state.theta[0, shared]
+        return publish(pool, options, theta, params, record, shortfall)
+
+    def _models_of(self, pool):
+        """Models of new clients: own layers are trained, the shared ones frozen."""
+        theta = pool.from_user(self.cluster_params_)[0]
+        options = training_options(self, pool)
+        shared, _ = self._masks(pool)
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        if shared.all():
+            return labels, np.tile(theta, (pool.n_clients, 1))
+        steps = self.head_steps * self.n_iter_
+        rate = common_rate(pool, options)
+        more = options.optimizer, options.batch_size
+        return labels, train_part(pool, theta, ~shared, steps, rate, *more)
+
+
+@document
+class FedRep(GenericMixin, _FedRep):
+    """FedRep and FedPer: shared layers, and layers of each client's own, with any local model.
+
+    All clients have the representation in common, that is the first layers of a network, and each
+    has its own last layer, which never leaves it but to be published. Clients train the own layers
+    first and the shared ones then [1]_, or all at once with ``alternate=False`` [2]_. With a
+    linear model the coefficients are shared and the intercepts are the clients' own: fixed
+    effects.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedRepClassifier : The same with a linear classifier or a network.
+    FedRepRegressor : The same with a linear regressor or a network.
+    IFCA : Its ``shared_layers`` share layers between clusters.
+
+    Notes
+    -----
+    Own layers start where the common start has them. The own layers of the shared model that is
+    published are the mean of the clients'.
+
+    References
+    ----------
+    .. [1] L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. "Exploiting Shared Representations
+       for Personalized Federated Learning". ICML 2021. arXiv:2102.07078.
+    .. [2] M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary. "Federated Learning with
+       Personalization Layers". 2019. arXiv:1912.00818.
+
+    Examples
+    --------
+    >>> from skcfl import FedRep
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> from skcfl.models import MLP
+    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
+    >>> model = FedRep(MLP(8), max_iter=5, tol=0, random_state=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).params_.shape
+    (6, 97)
+    >>> head = model.model_.layer_slices()["output"]
+    >>> bool((model.params_[:, : head.start] == model.cluster_params_[:, : head.start]).all())
+    True
+    """
+
+    def __init__(
+        self,
+        model=None,
+        shared_layers="auto",
+        *,
+        alternate=True,
+        max_iter="auto",
+        head_steps=10,
+        local_steps="auto",
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
+        tol=1e-4,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.shared_layers = shared_layers
+        self.alternate = alternate
+        self.max_iter = max_iter
+        self.head_steps = head_steps
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FedRepClassifier(NeuralMixin, ClassifierMixin, _FedRep):
+    """FedRep and FedPer with networks or linear classifiers: shared layers and own ones.
+
+    See :class:`FedRep`, which has the sources and notes on the methods.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedRep : The same with any local model.
+    FedAvgClassifier : One model for all.
+
+    Examples
+    --------
+    Clients that share coefficients and have intercepts of their own:
+
+    >>> from skcfl import FedRepClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=8, n_clusters=1, random_state=0)
+    >>> model = FedRepClassifier().fit(data.X, data.y, groups=data.groups)
+    >>> len(set(model.coef_[:, 0])), len(set(model.intercept_))
+    (1, 8)
+    """
+
+    __init__ = everyday_constructor(FedRep, ClassifierMixin, NeuralMixin)
+
+
+@document
+class FedRepRegressor(NeuralMixin, RegressorMixin, _FedRep):
+    """FedRep and FedPer with networks or linear regressors: shared layers and own ones.
+
+    See :class:`FedRep`, which has the sources and notes on the methods.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedRep : The same with any local model.
+    FedAvgRegressor : One model for all.
+
+    Examples
+    --------
+    Fixed effects: one slope, an intercept for each client.
+
+    >>> import numpy as np
+    >>> from skcfl import FedRepRegressor
+    >>> X = np.array([[0.0], [1.0], [2.0], [0.0], [1.0], [2.0]])
+    >>> y = np.array([0.0, 2.0, 4.0, 9.0, 11.0, 13.0])
+    >>> site = np.repeat(["a", "b"], 3)
+    >>> model = FedRepRegressor(alpha=0.0, tol=1e-9).fit(X, y, groups=site)
+    >>> model.coef_.ravel().round(4), model.intercept_.round(4) + 0.0
+    (array([2., 2.]), array([0., 9.]))
+    """
+
+    __init__ = everyday_constructor(FedRep, RegressorMixin, NeuralMixin)

@@ -1,0 +1,141 @@
+"""Shared layers and own ones (FedRep, FedPer), and shared layers blended in (FedALA).
+
+FedRep (Collins et al., 2021): clients train their own layers with the shared ones frozen, then
+the shared ones with their own frozen; the server averages the shared layers.  FedPer (Arivazhagan
+et al., 2019) trains all at once.
+
+FedALA (Zhang et al., 2023): every client takes the lower layers of the mean model, and of the last
+ones
+
+    theta_i <- theta_i + (w - theta_i) * W_i,    W_i in [0, 1],
+
+elementwise, with weights W_i that it learns by clipped gradient descent on a part of its rows;
+then it trains, and the server averages the models.
+"""
+
+import numpy as np
+
+from .shared_rounds import SharedUpdate
+
+__all__ = ["BlendedAverage", "PartialAverage", "train_part"]
+
+
+class PartialAverage(SharedUpdate):
+    """Round of FedRep and FedPer.
+
+    Parameters
+    ----------
+    shared : ndarray of shape (n_params,) of bool
+        Parameters that are sent and averaged.
+    stages : list of tuple
+        ``(steps, trained)``: steps of a client, and the mask of the parameters trained.
+    rate : float
+        Length of the steps.
+    optimizer, batch_size
+        As for ``ClientPool.local_update``.
+    average : Average, default=None
+        How shared parameters are averaged.
+    """
+
+    def __init__(self, shared, stages, rate, optimizer="sgd", batch_size=None, average=None):
+        super().__init__(average)
+        self.shared, self.stages, self.rate = shared, stages, rate
+        self.optimizer, self.batch_size = optimizer, batch_size
+
+    def ask(self, answers, state):
+        """Shared parameters after the participants have trained, and objectives before."""
+        pool, w = answers.who.pool, state.theta[answers.choice]
+        models = np.array(w)
+        models[:, self.shared], values = pool.partial_update(
+            w[:, self.shared],
+            self.shared,
+            self.stages,
+            self.rate,
+            self.optimizer,
+            self.batch_size,
+        )
+        return answers.heard(pool, models=models, values=values)
+
+
+class BlendedAverage(SharedUpdate):
+    """Round of FedALA.
+
+    Parameters
+    ----------
+    blended : ndarray of shape (n_params,) of bool
+        Parameters that clients blend, the others being replaced.
+    steps : int
+        Local steps.
+    rates : callable
+        ``rates(answers)`` is the length of the participants' steps.
+    blend : dict
+        ``blend_rate``, ``share`` and ``tol`` of ``ClientPool.blended_update``.
+    optimizer, batch_size
+        As for ``ClientPool.local_update``.
+    average : Average, default=None
+        How models are averaged.
+    """
+
+    def __init__(
+        self, blended, steps, rates, blend, optimizer="sgd", batch_size=None, average=None
+    ):
+        super().__init__(average)
+        self.blended, self.steps, self.rates, self.blend = blended, steps, rates, blend
+        self.optimizer, self.batch_size = optimizer, batch_size
+
+    def ask(self, answers, state):
+        """Models of the participants, blended and trained, and objectives between."""
+        pool = answers.who.pool
+        models, values = pool.blended_update(
+            state.theta[answers.choice],
+            self.blended,
+            self.steps,
+            self.rates(answers),
+            optimizer=self.optimizer,
+            batch_size=self.batch_size,
+            **self.blend,
+        )
+        return answers.heard(pool, models=models, values=values)
+
+
+def train_part(
+    pool,
+    theta,
+    trained,
+    steps,
+    rate,
+    optimizer="sgd",
+    batch_size=None,
+    prototypes=None,
+    strength=0.0,
+):
+    """Models of new clients: some parameters trained from a shared model, the others frozen.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The new clients.
+    theta : ndarray of shape (n_params,)
+        The shared model.
+    trained : ndarray of shape (n_params,) of bool
+        What is trained.
+    steps : int
+        Number of steps.
+    rate : float
+        Their length.
+    optimizer, batch_size
+        As for ``ClientPool.local_update``.
+    prototypes, strength
+        As for ``ClientPool.partial_update``.
+
+    Returns
+    -------
+    params : ndarray of shape (n_clients, n_params)
+    """
+    models = np.tile(theta, (pool.n_clients, 1))
+    everything = np.ones(pool.n_params, dtype=bool)
+    stages = [(steps, trained)]
+    pool.partial_update(
+        models, everything, stages, rate, optimizer, batch_size, prototypes, strength
+    )
+    return pool.recall(models, judged=True)

@@ -1,0 +1,246 @@
+"""Means of the classes' representations: FedProto, and the mixed heads of FedPAC.
+
+FedProto (Tan et al., 2022): clients send the mean of each class's representation, nothing else;
+the server averages them by the rows; clients train with
+
+    lam * mean squared distance of a row's representation to the prototype of its class
+
+added to the loss, and predict the class of the nearest prototype.
+
+FedPAC (Xu, Tong, Huang, 2023): clients train their head, then the shared body under the same pull;
+the server averages the bodies, and client i gets the head ``sum_j a_ij head_j`` with
+
+    a_i = argmin a' P_i a,  a >= 0, sum a = 1,   P_i = diag(v) + <h_i - h_j, h_i - h_l>_{jl}
+
+where ``h_i`` stacks ``p_i(y) mean_i(y)``, the classes' shares times their mean representations,
+and ``v_i`` is the variance of that estimate: bias and variance of the mixed head.
+"""
+
+import numpy as np
+from scipy.optimize import nnls
+
+from .shared_rounds import SharedUpdate
+
+__all__ = [
+    "HeadMixing",
+    "PrototypeAverage",
+    "mean_prototypes",
+    "mixing_weights",
+    "nearest_prototype_heads",
+]
+
+# Weights of other heads below which they are left out (the public code's).
+LEAST_WEIGHT = 1e-3
+
+
+def mean_prototypes(means, counts, before=None):
+    """Prototypes of the classes: means of the clients' means by the rows of each class.
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_clients, n_classes, n_representation)
+        Means of the clients.
+    counts : ndarray of shape (n_clients, n_classes)
+        Weight of the rows that they are of.
+    before : ndarray of shape (n_classes, n_representation), default=None
+        What stays for classes that no client has; NaN if not given.
+
+    Returns
+    -------
+    prototypes : ndarray of shape (n_classes, n_representation)
+    """
+    total = counts.sum(axis=0)[:, None]
+    sums = np.einsum("nc,ncq->cq", counts, means)
+    otherwise = np.full(sums.shape, np.nan) if before is None else np.array(before, dtype=float)
+    return np.divide(sums, total, out=otherwise, where=total > 0)
+
+
+class PrototypeAverage(SharedUpdate):
+    """Round of FedProto: the state's model is the prototypes, in one vector.
+
+    Parameters
+    ----------
+    strength : float
+        Factor of the mean squared distance to the prototypes.
+    steps : int
+        Local steps.
+    rate : float
+        Their length.
+    optimizer, batch_size
+        As for ``ClientPool.local_update``.
+
+    Attributes
+    ----------
+    prototypes : ndarray of shape (n_classes, n_representation) or None
+        NaN of classes that have none.
+    """
+
+    def __init__(self, strength, steps, rate, optimizer="adam", batch_size=None):
+        super().__init__()
+        self.strength, self.steps, self.rate = strength, steps, rate
+        self.optimizer, self.batch_size = optimizer, batch_size
+        self.prototypes, self._said = None, None
+
+    def ask(self, answers, state):
+        """Class means and their weights, after the participants have trained."""
+        pool = answers.who.pool
+        means, counts, values = pool.prototype_update(
+            self.prototypes,
+            self.strength,
+            self.steps,
+            self.rate,
+            self.optimizer,
+            self.batch_size,
+        )
+        if pool.answered is not None:
+            means, counts = means[pool.answered], counts[pool.answered]
+        self._said = means, counts
+        return answers.heard(pool, values=values)
+
+    def __call__(self, answers, state):
+        """New prototypes, zero of classes that have none."""
+        self.prototypes = mean_prototypes(*self._said, self.prototypes)
+        return np.nan_to_num(self.prototypes).reshape(1, -1).astype(state.theta.dtype)
+
+
+def nearest_prototype_heads(prototypes, n_outputs):
+    """Last layers whose largest output is that of the nearest prototype.
+
+    ``-|r - P_c|^2`` is ``2 P_c' r - |P_c|^2`` but for a number that the classes have in common.
+
+    Parameters
+    ----------
+    prototypes : ndarray of shape (n_classes, n_representation)
+        NaN of classes that have none, which are never predicted.
+    n_outputs : int
+        1 for two classes, whose output is the difference; else one a class.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_representation, n_outputs)
+    biases : ndarray of shape (n_outputs,)
+    """
+    known = ~np.isnan(prototypes).any(axis=1)
+    points = np.nan_to_num(prototypes)
+    weights, biases = 2.0 * points, -np.einsum("cq,cq->c", points, points)
+    biases = np.where(known, biases, -1e6)
+    if n_outputs == 1:
+        weights, biases = weights[1:] - weights[:1], biases[1:] - biases[:1]
+    return weights.T, biases
+
+
+def mixing_weights(h, v):
+    """Weights of the clients' heads in each client's, the quadratic programmes above.
+
+    Parameters
+    ----------
+    h : ndarray of shape (m, k)
+        Shares of the classes times their mean representations.
+    v : ndarray of shape (m,)
+        Variances of these.
+
+    Returns
+    -------
+    weights : ndarray of shape (m, m)
+        Rows are not negative and sum to 1.
+
+    Notes
+    -----
+    On the simplex ``|R a|^2`` is least in the direction of the ``a >= 0`` that minimises
+    ``|R a|^2 + (sum a - 1)^2``, a problem of non-negative least squares.
+    """
+    h, v = np.asarray(h, dtype=float), np.asarray(v, dtype=float)
+    inner = h @ h.T
+    own = np.diag(inner)
+    out = np.empty(inner.shape)
+    for i in range(len(h)):
+        P = inner - inner[i] - inner[i][:, None] + own[i]
+        P[np.diag_indices(len(P))] += v
+        scale = max(np.trace(P) / len(P), 1e-300)
+        P = P / scale + 1e-12 * np.eye(len(P))
+        root = np.vstack([np.linalg.cholesky(P).T, np.ones(len(P))])
+        a = nnls(root, np.append(np.zeros(len(P)), 1.0))[0]
+        a /= a.sum()
+        a[a < LEAST_WEIGHT] = 0.0
+        out[i] = a / a.sum()
+    return out
+
+
+class HeadMixing(SharedUpdate):
+    """Round of FedPAC.
+
+    Parameters
+    ----------
+    head : ndarray of shape (n_params,) of bool
+        Parameters of the last layer; the others are the body.
+    models : ndarray of shape (n_clients, n_params)
+        Models that the clients begin with, which the rounds change.
+    stages : list of tuple
+        Steps, and what they train, as for ``ClientPool.partial_update``.
+    rate : ndarray of shape (n_clients,) or float
+        Length of the steps.
+    strength : float
+        Factor of the mean squared distance to the prototypes.
+    optimizer, batch_size
+        As for ``ClientPool.local_update``.
+
+    Attributes
+    ----------
+    prototypes : ndarray of shape (n_classes, n_representation) or None
+        Means of the clients' class means.
+    weights : ndarray of shape (n_clients, n_clients)
+        Weights of the heads when they were mixed last.
+    """
+
+    def __init__(self, head, models, stages, rate, strength, optimizer="sgd", batch_size=None):
+        super().__init__()
+        self.head, self.models, self.stages, self.rate = head, models, stages, rate
+        self.strength, self.optimizer, self.batch_size = strength, optimizer, batch_size
+        self.prototypes, self.weights = None, np.eye(len(models))
+        self._said, self._means = None, None
+
+    def ask(self, answers, state):
+        """Statistics under the models sent, then models and class means after training."""
+        pool = answers.who.pool
+        said = pool.class_statistics(self.models[answers.who.index])
+        answers.heard(pool)
+        said = [values if pool.answered is None else values[pool.answered] for values in said]
+        pool, index = answers.who.pool, answers.who.index
+        w, everything = self.models[index], np.ones(len(self.head), dtype=bool)
+        models, values = pool.partial_update(
+            w,
+            everything,
+            self.stages,
+            self.rate if np.ndim(self.rate) == 0 else self.rate[index],
+            self.optimizer,
+            self.batch_size,
+            self.prototypes,
+            self.strength,
+            judged=True,
+        )
+        there = slice(None) if pool.answered is None else pool.answered
+        self._said = [values[there] for values in said]
+        answers.heard(pool, models=models, values=values)
+        if not self.head.all():
+            means, counts, _ = answers.who.pool.class_statistics(answers.models, judged=True)
+            self._means = means, counts  # zeros of who was silent
+        return answers
+
+    def __call__(self, answers, state):
+        """New shared model: the mean body, and the mean head."""
+        means, counts, squares = self._said
+        total = np.maximum(counts.sum(axis=1), 1e-300)
+        h = means * (counts / total[:, None])[:, :, None]
+        h = h.reshape(len(h), -1)
+        v = np.maximum(squares - np.einsum("nk,nk->n", h, h), 0.0) / total
+        weights = mixing_weights(h, v)
+        members = answers.who.members
+        self.weights[np.ix_(members, members)] = weights
+        theta = self.mean(answers, state, answers.models)
+        self.models[np.ix_(members, np.flatnonzero(self.head))] = (
+            weights @ answers.models[:, self.head]
+        )
+        self.models[:, ~self.head] = theta[0, ~self.head]
+        if self._means is not None:
+            self.prototypes = mean_prototypes(*self._means, self.prototypes)
+        return theta

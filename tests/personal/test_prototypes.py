@@ -1,0 +1,219 @@
+"""FedProto and FedPAC: prototypes, the pull to them, the programme of the heads."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+
+from skcfl import FedPACClassifier, FedProtoClassifier, LocalModelsClassifier
+from skcfl.datasets import make_clustered_classification
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import MLP
+from skcfl.personal.prototypes import (
+    mean_prototypes,
+    mixing_weights,
+    nearest_prototype_heads,
+)
+
+CLASSES = make_clustered_classification(6, 2, 3, n_classes=3, n_samples=24, random_state=0)
+IDS, CODES = np.unique(CLASSES.groups, return_inverse=True)
+NETWORK = {"hidden_layer_sizes": (5, 4), "random_state": 0, "max_iter": 3, "tol": 0}
+
+
+def fit(model, X=CLASSES.X, y=CLASSES.y, groups=CLASSES.groups):
+    return model.fit(X, y, groups=groups)
+
+
+def bound():
+    return MLP((5, 4), precision="double", alpha=0.01).bind(3, 3)
+
+
+def hidden(w, X):
+    """Last hidden states of rows under one model."""
+    parts = list(bound().weights(w).values())
+    for W, b in parts[:-1]:
+        X = np.maximum(X @ W + b, 0.0)
+    return X
+
+
+def test_statistics_are_weighted_means():
+    model, rng = bound(), np.random.RandomState(0)
+    weight = rng.uniform(0.5, 2.0, len(CODES))
+    pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 6, weight)
+    w = rng.normal(size=(6, model.n_params))
+    means, counts, squares = pool.class_statistics(w)
+    for i in range(6):
+        A, mine = hidden(w[i], CLASSES.X[i == CODES]), i == CODES
+        for c in range(3):
+            own = weight[mine] * (CLASSES.y[mine] == c)
+            assert_allclose(counts[i, c], own.sum(), rtol=1e-12)
+            assert_allclose(means[i, c], own @ A / own.sum(), rtol=1e-9)
+        assert_allclose(squares[i], np.average((A**2).sum(axis=1), weights=weight[mine]))
+    together = mean_prototypes(means, counts)
+    total = sum(counts[:, c, None] * means[:, c] for c in range(3))
+    assert total.shape == (6, 4)
+    for c in range(3):
+        wanted = np.average(means[:, c], axis=0, weights=counts[:, c])
+        assert_allclose(together[c], wanted, rtol=1e-12)
+    absent = mean_prototypes(means, counts * [1, 0, 1])
+    assert np.isnan(absent[1]).all() and not np.isnan(absent[[0, 2]]).any()
+    assert_array_equal(mean_prototypes(means, counts * [1, 0, 1], together)[1], together[1])
+
+
+def test_pull_to_prototypes_is_a_gradient():
+    """Of ``lam`` times the mean squared distance over rows and units, by differences."""
+    model, rng = bound(), np.random.RandomState(1)
+    pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 6)
+    w = 0.5 * rng.normal(size=(6, model.n_params))
+    points = rng.normal(size=(3, 4))
+    points[1] = np.nan  # a class that has none pulls nobody
+
+    def value(w):
+        pulls = []
+        for i in range(6):
+            mine = i == CODES
+            away = hidden(w[i], CLASSES.X[mine]) - points[CLASSES.y[mine]]
+            pulls.append(np.nan_to_num(away**2).mean())
+        return pool.objectives(w) + 0.7 * np.array(pulls)
+
+    everything = np.ones(model.n_params, dtype=bool)
+    stage = [(1, everything)]
+    step = pool.partial_update(w, everything, stage, 1.0, prototypes=points, strength=0.7)[0]
+    e = 1e-6 * np.eye(model.n_params)
+    wanted = np.column_stack([(value(w + d) - value(w - d)) / 2e-6 for d in e])
+    assert_allclose(w - step, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_heads_say_which_prototype_is_nearest(n_classes):
+    rng = np.random.RandomState(0)
+    points, rows = rng.normal(size=(n_classes, 4)), rng.normal(size=(50, 4))
+    weights, biases = nearest_prototype_heads(points, 1 if n_classes == 2 else n_classes)
+    scores = rows @ weights + biases
+    found = (scores[:, 0] > 0).astype(int) if n_classes == 2 else scores.argmax(axis=1)
+    distances = ((rows[:, None] - points) ** 2).sum(axis=2)
+    assert_array_equal(found, distances.argmin(axis=1))
+    if n_classes == 3:
+        points[2] = np.nan
+        weights, biases = nearest_prototype_heads(points, 3)
+        assert_array_equal((rows @ weights + biases).argmax(axis=1), distances[:, :2].argmin(1))
+
+
+def test_fedproto_predicts_the_nearest_prototype():
+    model = fit(FedProtoClassifier(**NETWORK))
+    found = model.predict(CLASSES.X, groups=CLASSES.groups)
+    for i in range(6):
+        mine = i == CODES
+        parts = list(model.model_.weights(model.params_[i]).values())
+        A = CLASSES.X[mine]
+        for W, b in parts[:-1]:
+            A = np.maximum(A @ W + b, 0.0)
+        away = ((A[:, None] - model.prototypes_) ** 2).sum(axis=2)
+        assert_array_equal(found[mine], away.argmin(axis=1))
+    assert model.labels_.tolist() == list(range(6))
+    # Only means and their weights come up, and an objective.
+    C, q = model.prototypes_.shape
+    assert model.history_["floats_up"][1] == 6 * (C * q + C + 1)
+    assert model.history_["floats_down"].tolist() == [0, 6 * C * q, 6 * C * q]
+
+
+def test_without_a_pull_clients_train_alone():
+    model = fit(FedProtoClassifier(lam=0.0, **NETWORK))
+    local = fit(LocalModelsClassifier(**NETWORK))
+    body = slice(0, model.model_.layer_slices()["output"].start)
+    assert_array_equal(model.params_[:, body], local.params_[:, body])
+    pulled = fit(FedProtoClassifier(lam=1.0, **NETWORK))
+    assert np.abs(pulled.params_ - model.params_)[:, body].max() > 1e-3
+
+
+def test_classes_that_a_client_lacks_have_prototypes_of_the_others():
+    keep = (CODES > 0) | (CLASSES.y != 2)
+    rows = CLASSES.X[keep], CLASSES.y[keep], CLASSES.groups[keep]
+    model = fit(FedProtoClassifier(**NETWORK), *rows)
+    assert not np.isnan(model.prototypes_).any()
+    assert (
+        model.predict_proba(CLASSES.X[CODES == 0], groups=CLASSES.groups[CODES == 0]).shape[1] == 3
+    )
+
+
+def programme(h, v, i):
+    """The quadratic programme of client i by a general solver."""
+    away = h[i] - h
+    P = np.diag(v) + away @ away.T
+    n = len(v)
+    found = minimize(
+        lambda a: a @ P @ a,
+        np.full(n, 1 / n),
+        jac=lambda a: 2 * P @ a,
+        bounds=[(0, 1)] * n,
+        constraints={"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(n)},
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    return found.x, P
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0])
+def test_mixing_weights_solve_their_programmes(spread):
+    rng = np.random.RandomState(0)
+    h = spread * rng.normal(size=(7, 5)) + (np.arange(7) % 2)[:, None]
+    v = rng.uniform(0.05, 0.5, 7)
+    weights = mixing_weights(h, v)
+    assert (weights >= 0).all()
+    assert_allclose(weights.sum(axis=1), 1.0)
+    for i in range(7):
+        wanted, P = programme(h, v, i)
+        assert weights[i] @ P @ weights[i] <= wanted @ P @ wanted * (1 + 1e-4)
+        assert_allclose(weights[i], wanted, atol=3e-3)
+
+
+def test_alike_clients_share_heads_and_others_do_not():
+    h = np.repeat([[0.0, 1.0], [50.0, -50.0]], 3, axis=0)
+    weights = mixing_weights(h, np.full(6, 0.1))
+    wanted = np.kron(np.eye(2), np.full((3, 3), 1 / 3))
+    assert_allclose(weights, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(), (5, 4)])
+def test_fedpac_mixes_heads(sizes):
+    options = {**NETWORK, "hidden_layer_sizes": sizes}
+    model = fit(FedPACClassifier(**options))
+    weights = model.mixing_weights_
+    assert_allclose(weights.sum(axis=1), 1.0)
+    body = ~model.model_.head_mask()
+    assert (model.params_[:, body] == model.cluster_params_[:, body]).all()
+    assert len(np.unique(model.params_, axis=0)) > 1
+    again = fit(FedPACClassifier(n_jobs=2, **options))
+    assert_array_equal(again.params_, model.params_)
+    # Heads in the next round begin where they were mixed.
+    few = fit(FedPACClassifier(**options, participation=0.5))
+    assert np.isfinite(few.params_).all()
+
+
+def test_fedpac_of_clients_alike_is_one_model():
+    """Equal rows: equal statistics, equal weights, one head."""
+    X, y = np.tile(CLASSES.X[CODES == 0], (3, 1)), np.tile(CLASSES.y[CODES == 0], 3)
+    groups = np.repeat(np.arange(3), (CODES == 0).sum())
+    model = fit(FedPACClassifier((4,), random_state=0, max_iter=3, tol=0), X, y, groups)
+    assert_allclose(model.mixing_weights_, 1 / 3, rtol=1e-6)
+    assert_allclose(model.params_, model.cluster_params_.repeat(3, axis=0), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [FedProtoClassifier, FedPACClassifier])
+def test_lost_and_new_clients(cls):
+    for faults in (Faults(dropout=0.3, random_state=0), Faults(dead=[IDS[1]], random_state=0)):
+        federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
+        model = cls(**NETWORK).fit_federation(federation)
+        assert np.isfinite(model.params_).all()
+    assert model.missing_clients_.tolist() == [IDS[1]]
+    some = CODES == 3
+    options = {**NETWORK, "max_iter": 15}
+    model = fit(cls(**options), CLASSES.X[~some], CLASSES.y[~some], CLASSES.groups[~some])
+    adapted = model.adapt(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some])
+    assert adapted.score(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some]) > 0.5
+
+
+def test_fedproto_needs_a_hidden_layer():
+    with pytest.raises(ValueError, match="hidden_layer_sizes must name a hidden layer"):
+        fit(FedProtoClassifier(()))

@@ -1,0 +1,182 @@
+"""FedRep, FedPer and FedALA: all layers shared or none, fixed effects, blends."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl import (
+    FedALA,
+    FedALAClassifier,
+    FedAvg,
+    FedAvgClassifier,
+    FedRep,
+    FedRepClassifier,
+    FedRepRegressor,
+    LocalModelsClassifier,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import MLP, LinearModel
+
+DATA = make_clustered_regression(8, 2, 3, n_samples=(8, 20), random_state=0)
+CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
+IDS, CODES = np.unique(CLASSES.groups, return_inverse=True)
+NETWORK = {"hidden_layer_sizes": (5, 4), "random_state": 0, "max_iter": 3, "tol": 0}
+
+
+def fit(model, data=CLASSES):
+    return model.fit(data.X, data.y, groups=data.groups)
+
+
+@pytest.mark.parametrize("batch_size", [None, 6])
+@pytest.mark.parametrize("alternate", [True, False])
+@pytest.mark.parametrize("layers", [3, ["output", "hidden2", "hidden1"]])
+def test_all_layers_shared_is_federated_averaging(batch_size, alternate, layers):
+    options = {"batch_size": batch_size, **NETWORK}
+    model = fit(FedRepClassifier(shared_layers=layers, alternate=alternate, **options))
+    wanted = fit(FedAvgClassifier(**options))
+    assert_array_equal(model.cluster_params_, wanted.cluster_params_)
+    assert_array_equal(model.params_, wanted.params_)
+
+
+@pytest.mark.parametrize("alternate", [True, False])
+def test_no_layer_shared_is_local(alternate):
+    model = fit(FedRepClassifier(shared_layers=0, alternate=alternate, **NETWORK))
+    assert_array_equal(model.params_, fit(LocalModelsClassifier(**NETWORK)).params_)
+    assert len(model.history_["objective"]) == 3
+
+
+def test_first_layers_are_shared_and_sent_alone():
+    model = fit(FedRepClassifier(**NETWORK))
+    head = model.model_.layer_slices()["output"]
+    p, s = model.params_.shape[1], head.start
+    assert (model.params_[:, :s] == model.cluster_params_[:, :s]).all()
+    assert len(np.unique(model.params_[:, s:], axis=0)) == 8
+    assert_allclose(model.cluster_params_[0, s:], model.params_[:, s:].mean(axis=0), rtol=1e-5)
+    assert model.history_["floats_down"][1] == 8 * s
+    assert model.history_["floats_up"][1] == 8 * (s + 1)
+    # The common start, once, and at the end all of a model.
+    assert model.floats_down_ == 8 * (p + 3 * s + p)
+
+
+def test_frozen_layers_stay():
+    """Only the head is trained while the body is frozen, and the other way round."""
+    model = MLP((5, 4), precision="double").bind(3, 2)
+    pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 8)
+    w = np.tile(model.start(0), (8, 1))
+    everything, head = np.ones(model.n_params, dtype=bool), model.head_mask()
+    for trained in (head, ~head):
+        new, values = pool.partial_update(w, everything, [(4, trained)], 0.1, "adam")
+        assert_array_equal(new[:, ~trained], w[:, ~trained])
+        assert (new[:, trained] != w[:, trained]).mean() > 0.5
+        assert_allclose(values, pool.objectives(w), rtol=1e-12)
+        # One step is that of the gradient, the frozen part left out.
+        step = pool.partial_update(w, everything, [(1, trained)], 0.1)[0]
+        assert_allclose(step, w - 0.1 * trained * pool.gradients(w), rtol=1e-12)
+
+
+def test_linear_models_have_fixed_effects():
+    model = fit(FedRepRegressor(alpha=0.0, tol=1e-12, max_iter=3000, weights="n_samples"), DATA)
+    Z = np.column_stack([DATA.X, DATA.groups[:, None] == np.unique(DATA.groups)])
+    wanted = np.linalg.lstsq(Z, DATA.y, rcond=None)[0]
+    assert_allclose(model.coef_, np.tile(wanted[:3], (8, 1)), rtol=1e-6)
+    assert_allclose(model.intercept_, wanted[3:], rtol=1e-6, atol=1e-8)
+
+
+def test_new_clients_train_their_own_layers():
+    some = CODES == 2
+    model = FedRepClassifier(**{**NETWORK, "max_iter": 15})
+    model.fit(CLASSES.X[~some], CLASSES.y[~some], groups=CLASSES.groups[~some])
+    adapted = model.adapt(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some])
+    s = model.model_.layer_slices()["output"].start
+    assert_array_equal(adapted.params_[2, :s], model.cluster_params_[0, :s])
+    rows = CLASSES.X[some], CLASSES.y[some]
+    shared = (model.predict_cluster(rows[0], 0) == rows[1]).mean()
+    assert adapted.score(*rows, groups=CLASSES.groups[some]) >= shared
+
+
+@pytest.mark.parametrize("cls", [FedRepClassifier, FedALAClassifier])
+def test_placement_and_lost_clients(cls):
+    faults = Faults(dropout=0.3, random_state=0)
+    federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
+    model = cls(**NETWORK).fit_federation(federation)
+    assert np.isfinite(model.params_).all()
+    dead = Faults(dead=[IDS[1]], random_state=0)
+    federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=dead)
+    model = cls(**NETWORK).fit_federation(federation)
+    assert model.missing_clients_.tolist() == [IDS[1]]
+    assert_array_equal(fit(cls(n_jobs=2, **NETWORK)).params_, fit(cls(**NETWORK)).params_)
+
+
+@pytest.mark.parametrize("layers", ["hidden7", 4, ["linear"]])
+def test_layers_that_are_not_there(layers):
+    with pytest.raises(ValueError, match="shared_layers"):
+        fit(FedRepClassifier(shared_layers=layers, **NETWORK))
+
+
+# ---------------------------------------------------------------------------------- FedALA
+
+
+def test_one_client_blends_nothing():
+    """The mean model is the client's own: there is nothing between them."""
+    mine = CODES == 0
+    net = MLP(4, precision="double")
+    options = {"max_iter": 4, "tol": 0, "random_state": 0}
+    model = FedALA(net, **options).fit(CLASSES.X[mine], CLASSES.y[mine], CLASSES.groups[mine])
+    wanted = FedAvg(net, **options).fit(CLASSES.X[mine], CLASSES.y[mine], CLASSES.groups[mine])
+    assert_allclose(model.params_, wanted.params_, rtol=1e-12)
+
+
+def test_no_layer_blended_is_federated_averaging():
+    model = fit(FedALAClassifier(blended_layers=0, **NETWORK))
+    wanted = fit(FedAvgClassifier(**NETWORK))
+    assert_array_equal(model.cluster_params_, wanted.cluster_params_)
+
+
+def test_weights_are_learned_by_clipped_gradient_steps():
+    """The public code's steps, one client and all rows, written out."""
+    bound = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2)
+    pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
+    rng = np.random.RandomState(0)
+    old, w = 0.5 * rng.normal(size=(2, 8, 4))
+    pool.keep(old)
+    blended = np.array([False, True, True, True])
+    first, values = pool.blended_update(w, blended, 0, 0.1, 1.0, 1.0, 0.01)
+    u, x, losses = np.ones((8, 4)), w.copy(), []
+    active = np.ones(8, dtype=bool)
+    for t in range(60):
+        x[active] = np.where(blended, old + (w - old) * u, w)[active]
+        f, g = pool.objectives_gradients(x)
+        u[active] = np.clip(u - g * (w - old), 0, 1)[active]
+        losses.append(f)
+        if t >= 10:
+            active &= np.std(losses[-10:], axis=0) >= 0.01
+    wanted = np.where(blended, old + (w - old) * u, w)
+    assert_allclose(first, wanted, rtol=1e-9)
+    assert_allclose(values, pool.objectives(wanted), rtol=1e-9)
+    assert (pool.objectives(wanted) < pool.objectives(w)).all()
+    # The next time one step from there.
+    again, _ = pool.blended_update(w, blended, 0, 0.1, 1.0, 1.0, 0.01)
+    x = np.where(blended, wanted + (w - wanted) * u, w)
+    u = np.clip(u - pool.gradients(x) * (w - wanted), 0, 1)
+    assert_allclose(again, np.where(blended, wanted + (w - wanted) * u, w), rtol=1e-9)
+
+
+def test_some_rows_learn_the_weights():
+    """Which rows depends on the client and the call, not on where clients are."""
+    bound = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2)
+    pools = [open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0) for _ in range(2)]
+    old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, 4))
+    blended = np.ones(4, dtype=bool)
+    for pool in pools:
+        pool.keep(old)
+    whole = pools[0].blended_update(w, blended, 0, 0.1, share=0.5)[0]
+    part = pools[1].subset([5, 2]).blended_update(w[[5, 2]], blended, 0, 0.1, share=0.5)[0]
+    assert_allclose(part, whole[[5, 2]], rtol=1e-9)
+
+
+def test_generic_classes():
+    for cls in (FedRep, FedALA):
+        model = fit(cls(MLP(4, loss="squared_error"), max_iter=3, tol=0, random_state=0), DATA)
+        assert model.predict(DATA.X, groups=DATA.groups).shape == DATA.y.shape
