@@ -1,0 +1,147 @@
+"""The methods that the papers compare with, on the CLoVE paper's federations.
+
+    python benchmarks/rivals.py [--mnist PATH] [--shifts ...] [--methods ...] [--paper]
+
+Label skews 1 to 4, concept shift (swapped labels) and feature skew (rotations) as in
+``clove_mnist.py``: five clusters of five clients (four for rotations), a network with one hidden
+layer.  Printed are the accuracy on rows of the clients that were not trained on, the adjusted Rand
+index (ARI) of the clusters, the first round in which it is .9 ("-": never; 0: clusters known before
+the first round), megabytes sent (four bytes a number) and CPU seconds, means over the seeds; beside
+them accuracy and ARI of the CLoVE paper's Tables 1, 2 and 4, of a convolutional network.
+
+With MNIST (an .npz file with X_train, y_train) clients have ``--rows`` training rows and each round
+is one epoch of Adam with batches of 100; ``--paper`` is 100 rounds and three seeds.  Without it
+the images are scikit-learn's 8 x 8 digits.
+
+A method is a row of ``METHODS``: a function of the number of clusters and of the parameters of local
+training.
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+from clove_mnist import dash, deal, load, run, split
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+
+import skcfl
+
+# Accuracy and ARI of the CLoVE paper's tables, in the order of SHIFTS.
+SHIFTS = ("label skew 1", "concept shift", "label skew 2", "feature skew")
+MORE_SHIFTS = ("label skew 3", "label skew 4")
+PAPER = {
+    "FedAvg": ((87.4, 52.4, 76.4, 90.0), None),
+    "local": ((99.5, 94.8, 94.2, 93.0), None),
+    "Per-FedAvg": ((97.8, 80.2, 94.9, 87.8), None),
+    "FedProto": ((99.2, 95.0, 94.4, 92.3), None),
+    "FedALA": ((98.9, 96.7, 95.1, 90.2), None),
+    "FedPAC": ((94.4, 90.7, 91.9, 87.6), None),
+    "CFL": ((82.5, 97.5, 97.3, 95.1), (0.71, 1, 0, 0.48)),
+    "FeSEM": ((73.2, 46.2, 89.1, 79.5), (0.18, 0, 0.18, 0)),
+    "FlexCFL": ((99.4, 97.4, 95.6, 96.7), (1, 1, 1, 1)),
+    "PACFL": ((99.1, 93.3, 92.0, 89.3), (0.39, 0, 0.35, 0)),
+    "IFCA": ((99.1, 80.0, 96.8, 95.9), (0.83, 0.68, 0.83, 0.67)),
+    "CLoVE": ((99.8, 97.6, 97.1, 97.7), (1, 1, 1, 1)),
+}
+
+
+def known(method):
+    """A method that is told the number of clusters."""
+    return lambda n_clusters, own, **more: method(n_clusters=n_clusters, **own, **more)
+
+
+def plain(method):
+    """A method that has no number of clusters."""
+    return lambda n_clusters, own, **more: method(**own, **more)
+
+
+def sgd(method, **options):
+    """A method that compares the lengths of updates, which Adam keeps alike."""
+    return lambda n_clusters, own: method(**own | {"optimizer": "sgd", "step_size": 0.1} | options)
+
+
+METHODS = {
+    "FedAvg": plain(skcfl.FedAvgClassifier),
+    "local": plain(skcfl.LocalModelsClassifier),
+    "oracle": plain(skcfl.OracleClustersClassifier),
+    "CFL": sgd(skcfl.CFLClassifier, eps1=0.2, eps2=0.4),
+    "FeSEM": known(skcfl.FeSEMClassifier),
+    "FeSEM, published": lambda n_clusters, own: skcfl.FeSEMClassifier(
+        n_clusters, init="random", empty_cluster="keep", **own
+    ),
+    "FlexCFL": known(skcfl.FlexCFLClassifier),
+    "FL+HC": lambda n_clusters, own: skcfl.FlexCFLClassifier(n_clusters, embedding="flhc", **own),
+    "one-shot": lambda n_clusters, own: skcfl.OneShotClassifier(
+        n_clusters, rounds=own["max_iter"], **{k: v for k, v in own.items() if k != "max_iter"}
+    ),
+    "IFCA": known(skcfl.IFCAClassifier),
+    "CLoVE": known(skcfl.CLoVEClassifier),
+}
+
+
+def study(name, n_clusters, own, data, train, test, seed):
+    """Accuracy, ARI, first round of ARI .9, megabytes and seconds of one method on one draw."""
+    start = time.process_time()
+    model = METHODS[name](n_clusters, own)
+    model, ari, first = run(model, data, train, seed, data.y)
+    seconds = time.process_time() - start
+    accuracy = 100 * model.score(data.X[test], data.y[test], groups=data.groups[test])
+    if np.isnan(ari) and 1 < model.n_clusters_ < len(model.groups_) and name != "oracle":
+        # Clusters found once, before the rounds.
+        ari = adjusted_rand_score(data.labels, model.labels_)
+        first = 0.0 if ari >= 0.9 else np.nan
+    megabytes = 4e-6 * (model.floats_up_ + model.floats_down_)
+    return accuracy, ari, first, megabytes, seconds
+
+
+def main():
+    """Print one line for each kind of shift and method."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mnist", metavar="PATH", help="an .npz file with X_train, y_train")
+    parser.add_argument("--shifts", nargs="+", choices=SHIFTS + MORE_SHIFTS, default=SHIFTS)
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--dirichlet", choices=["none", "cluster", "client"], default="none")
+    parser.add_argument("--rows", type=int, default=500, help="training rows of a client of MNIST")
+    parser.add_argument("--hidden", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--paper", action="store_true", help="100 rounds, three seeds")
+    args = parser.parse_args()
+    if args.paper:
+        args.rounds, args.seeds = 100, 3
+    # Studies run a fixed number of rounds.
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    X, y = load(args.mnist)
+    rows = args.rows * 5 // 4 if args.mnist else None
+    own = {"hidden_layer_sizes": (args.hidden,), "max_iter": args.rounds, "tol": 0}
+    own |= {"step_size": 0.001, "batch_size": 100, "local_steps": 5} if args.mnist else {}
+    print(f"{'':34}{'here':^38}{'the paper':^18}")
+    print(
+        f"{'shift':15}{'method':19}{'accuracy':>14}{'ARI':>6}{'round':>6}{'MB':>7}{'CPU s':>7}"
+        f"{'accuracy':>10}{'ARI':>6}"
+    )
+    for shift in args.shifts:
+        results = {name: [] for name in args.methods}
+        for seed in range(args.seeds):
+            data = deal(X, y, shift, rows, args.dirichlet, seed)
+            train, test = split(data, seed)
+            n_clusters = len(np.unique(data.labels))
+            for name in args.methods:
+                results[name].append(study(name, n_clusters, own, data, train, test, seed))
+        for name, values in results.items():
+            accuracy, ari, first, megabytes, seconds = np.mean(values, axis=0)
+            figures = PAPER.get(name.partition(",")[0], (None, None))
+            place = SHIFTS.index(shift) if shift in SHIFTS and args.mnist else None
+            paper = [np.nan if f is None or place is None else f[place] for f in figures]
+            print(
+                f"{shift:15}{name:19}{accuracy:8.1f} +-{np.std(values, axis=0)[0]:4.1f}"
+                f"{dash(ari, '.2f'):>6}{dash(first, '.1f'):>6}{megabytes:7.1f}{seconds:7.1f}"
+                f"{dash(paper[0], '.1f'):>9}{dash(paper[1], '.2f'):>7}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
