@@ -4,17 +4,18 @@
 
 Label skews 1 to 4, concept shift (swapped labels) and feature skew (rotations) as in
 ``clove_mnist.py``: five clusters of five clients (four for rotations), a network with one hidden
-layer.  Printed are the accuracy on rows of the clients that were not trained on, the adjusted Rand
-index (ARI) of the clusters, the first round in which it is .9 ("-": never; 0: clusters known before
-the first round), megabytes sent (four bytes a number) and CPU seconds, means over the seeds; beside
-them accuracy and ARI of the CLoVE paper's Tables 1, 2 and 4, of a convolutional network.
+layer.  Printed are the accuracy on rows of the clients that were not trained on, the adjusted
+Rand index (ARI) of the clusters, the first round in which it is .9 ("-": never; 0: clusters known
+before the first round), megabytes sent (four bytes a number) and CPU seconds, means over the
+seeds; beside them accuracy and ARI of the CLoVE paper's Tables 1, 2 and 4, of a convolutional
+network.
 
-With MNIST (an .npz file with X_train, y_train) clients have ``--rows`` training rows and each round
-is one epoch of Adam with batches of 100; ``--paper`` is 100 rounds and three seeds.  Without it
-the images are scikit-learn's 8 x 8 digits.
+With MNIST (an .npz file with X_train, y_train) clients have ``--rows`` training rows and each
+round is one epoch of Adam with batches of 100; ``--paper`` is 100 rounds and three seeds.
+Without it the images are scikit-learn's 8 x 8 digits.
 
-A method is a row of ``METHODS``: a function of the number of clusters and of the parameters of local
-training.
+A method is a row of ``METHODS``: a function of the number of clusters and of the parameters of
+local training.
 """
 
 import argparse

@@ -5,6 +5,7 @@ from .estimators import (
     FPFC,
     GTV,
     IFCA,
+    PACFL,
     CFLClassifier,
     CFLRegressor,
     CLoVE,
@@ -55,6 +56,8 @@ from .estimators import (
     OracleClusters,
     OracleClustersClassifier,
     OracleClustersRegressor,
+    PACFLClassifier,
+    PACFLRegressor,
     PartialPooling,
     PartialPoolingClassifier,
     PartialPoolingRegressor,
@@ -70,6 +73,9 @@ from .exceptions import SingleClientWarning
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "PACFL",
+    "PACFLClassifier",
+    "PACFLRegressor",
     "CFL",
     "CFLClassifier",
     "CFLRegressor",

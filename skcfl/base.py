@@ -600,8 +600,13 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
             If y is needed and missing, or holds a class not seen in fit.
         """
         check_is_fitted(self)
+        if y is None and self._assigns_by_features:
+            return self._clusters_by_features(self._new_clients(X, y, groups, False)[0])
         pool, _ = self._new_clients(X, y, groups)
         return self._clusters_of(pool)
+
+    #: Whether new clients can be assigned without targets, by `_clusters_by_features`.
+    _assigns_by_features = False
 
     def _clusters_of(self, pool):
         """Clusters of new clients, whose pool has the units of fit: those of least loss."""
@@ -636,14 +641,21 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
         pool, _ = self._new_clients(X, y, groups)
         return pool.losses(pool.from_user(self.cluster_params_))
 
-    def _new_clients(self, X, y, groups):
-        """Pool of clients that need not be those of fit, in the units of fit, and their ids."""
+    def _new_clients(self, X, y, groups, with_targets=True):
+        """Pool of clients that need not be those of fit, in the units of fit, and their ids.
+
+        Without targets nothing but the features may be asked of it.
+        """
         X, ids = self._take_ids(X, groups)
-        X, y = self._check_rows(X, y, dtype=self.model_.dtype)
-        if _is_classifier(self):
-            y = self._known_classes(y)
-        if y is not None:
-            self.model_.check_target(y)
+        if with_targets:
+            X, y = self._check_rows(X, y, dtype=self.model_.dtype)
+            if _is_classifier(self):
+                y = self._known_classes(y)
+            if y is not None:
+                self.model_.check_target(y)
+        else:
+            X = self._check_features(X, dtype=self.model_.dtype)
+            y = np.zeros(X.shape[0], dtype=int if _is_classifier(self) else float)
         clients, codes, n_clients = None, np.zeros(X.shape[0], dtype=np.intp), 1
         if ids is not None:
             clients, codes = encode(check_ids(ids, X.shape[0], self._ids_name()))

@@ -25,6 +25,7 @@ from ._ifca import IFCA, IFCAClassifier, IFCARegressor
 from ._local_models import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from ._one_shot import OneShot, OneShotClassifier, OneShotRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
+from ._pacfl import PACFL, PACFLClassifier, PACFLRegressor
 from ._partial_pooling import (
     PartialPooling,
     PartialPoolingClassifier,
@@ -34,6 +35,9 @@ from ._per_fedavg import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
 from ._pfedme import PFedMe, PFedMeClassifier, PFedMeRegressor
 
 __all__ = [
+    "PACFL",
+    "PACFLClassifier",
+    "PACFLRegressor",
     "CFL",
     "CFLClassifier",
     "CFLRegressor",

@@ -29,6 +29,8 @@ from .training import descend, train
 PARALLEL_WORK = 2e8
 # Slopes of conjugates that are rounding next to the largest one.
 ROUNDING = 1e-12
+# Singular values below this part of the largest are rounding.
+RANK = 1e-9
 # Bytes of matrices of posteriors that are held at once for a part of a block.
 POSTERIOR_BYTES = 2**26
 
@@ -407,6 +409,27 @@ class InProcessSite(PersonalKernels, Site):
             X = design[rows][:, : self.model.n_features]
             digests[i] = digest(X, target[rows], weights[rows])
         return {"digests": digests}
+
+    def _subspaces(self, n_vectors, n_columns, by_class):
+        design, target, weights, _ = self._rows()
+        first = np.concatenate([[0], np.cumsum(self.client_sizes)])
+        bases = self._zeros(self.model.n_features, n_columns)
+        # One decomposition a client and class: their matrices have unlike shapes.
+        for i, (start, stop) in enumerate(zip(first[:-1], first[1:], strict=True)):
+            X = design[start:stop][:, : self.model.n_features]
+            X = X.toarray() if sparse.issparse(X) else X
+            X = X * np.sqrt(weights[start:stop])[:, None]
+            codes = np.zeros(len(X), dtype=np.intp)
+            if by_class and self.model.estimator_type == "classifier" and len(X):
+                codes = np.unique(target[start:stop], axis=0, return_inverse=True)[1].ravel()
+            place = 0
+            for code in np.unique(codes):
+                _, size, vectors = np.linalg.svd(X[codes == code], full_matrices=False)
+                real = size > RANK * size.max(initial=0.0)
+                vectors = vectors[real][:n_vectors].T
+                bases[i, :, place : place + vectors.shape[1]] = vectors
+                place += vectors.shape[1]
+        return {"bases": bases}
 
     def _spectrum(self):
         out = self._zeros(3)

@@ -6,11 +6,11 @@ says what goes down and what comes up: arguments are split between sites by it, 
 and their shapes checked, and the ledger is booked, here and nowhere else.
 
 Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
-parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``q`` that of the
-numbers of a row's representation, and ``H`` the symmetric matrix or the three numbers that
-clients may send in its place.  What begins with ``n`` has an entry for each client, which that
-client alone is sent or sends; other arguments are sent to all, and other answers are sums over
-the clients.
+parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``f`` of features,
+``v`` of vectors, ``q`` that of the numbers of a row's representation, and ``H`` the symmetric
+matrix or the three numbers that clients may send in its place.  What begins with ``n`` has an
+entry for each client, which that client alone is sent or sends; other arguments are sent to all,
+and other answers are sums over the clients.
 
 What a client has answered last it keeps, and is not sent again: ``own`` says who goes on from
 that model, and the argument with the starts is None where all do.
@@ -278,6 +278,11 @@ CALLS = {
     "class_statistics": Message(
         {"w": "n p"}, {"means": "n C q", "counts": "n C", "squares": "n"}, whole=False
     ),
+    "subspaces": Message(
+        {"n_vectors": "", "n_columns": "", "by_class": ""},
+        {"bases": "n f v"},
+        _named("n_vectors", "n_columns", "by_class"),
+    ),
     "fingerprints": Message(
         {"key": ""}, {"digests": "n 2"}, _named("key"), unbounded=_named("digests")
     ),
@@ -295,6 +300,8 @@ def sizes_of(pool, arguments, shared=0):
         "K": 0 if models is None else len(models),
         "C": pool.model.n_classes or 0,
         "q": pool.model.n_representation,
+        "f": pool.model.n_features,
+        "v": arguments.get("n_columns", 0),
         "shared": shared,
     }
 

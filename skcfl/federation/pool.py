@@ -1008,6 +1008,28 @@ class ClientPool(PersonalCalls):
         """
         return self._ask("fingerprints", {"key": int(key)})[0]
 
+    def subspaces(self, n_vectors, n_columns, by_class):
+        """First directions of the clients' rows: left singular vectors of (features x rows).
+
+        Rows count with the root of their weight, and are not centred.
+
+        Parameters
+        ----------
+        n_vectors : int
+            Vectors of each matrix.
+        n_columns : int
+            Vectors of each client, zero where it has fewer.
+        by_class : bool
+            Whether each of a client's classes is a matrix, of classifiers, or all of its rows.
+
+        Returns
+        -------
+        bases : ndarray of shape (n_clients, n_features, n_columns)
+            Orthonormal within a class; zero of clients without rows or answer.
+        """
+        arguments = {"n_vectors": n_vectors, "n_columns": n_columns, "by_class": by_class}
+        return self._ask("subspaces", arguments)[0]
+
     def spectrum(self):
         """Curvature of the clients' objectives, for automatic steps.
 

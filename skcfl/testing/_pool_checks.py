@@ -140,6 +140,11 @@ def _calls(pool, rng):
             f"local_update by batches, {optimizer}",
             lambda pool, optimizer=optimizer: pool.local_update(w, 4, 0.05, optimizer, 4),
         )
+    for n_vectors, n_columns, by_class in ((2, 4, True), (3, 3, False)):
+        yield (
+            "subspaces",  # whose vectors have no sign
+            lambda pool, ask=(n_vectors, n_columns, by_class): np.abs(pool.subspaces(*ask)),
+        )
     yield "fingerprints", lambda pool: pool.fingerprints(11)
     yield "local_update from the clients' last answers", _go_on
     yield from _personal_calls(pool, w, v, rho)
