@@ -56,6 +56,9 @@ TIE = 1e-9
 ONE_MODEL, STABLE, SIMPLER, HOPELESS = 1.25, 2.0, 0.5, 2.5
 # Signed-rank statistic beyond which nothing is nearly as good (five clients, all of one mind).
 RANKS = 2.0
+# Standard errors within which a mean loss may be the work of one unit, and what it then has to
+# outweigh: that share of all differences.
+WILD, OUTWEIGHS = 1.5, 0.5
 # Refitted clusters compete where all rows have at least that share of the number of the folds, and
 # the folds of that of all rows.
 WITHIN = 0.75
@@ -585,12 +588,18 @@ class ModelSearch:
         best = self._best_of(members)
         if not self.simpler or not np.isfinite(best.value):
             return best
+        robust = self._best_but_for_one(members, best)
+        best = best if robust is None else robust
         near = [best]
         for member in members:
             change, error = self.difference(member, best)
             fused = member.lam >= self.families[member.family].fused
             margin = ONE_MODEL if fused else STABLE if member.stable else SIMPLER
-            if change <= margin * error and self._ranks(member, best) <= RANKS:
+            if robust is not None:
+                is_near = np.isfinite(change) and self._ranks(member, best) <= margin
+            else:
+                is_near = change <= margin * error and self._ranks(member, best) <= RANKS
+            if is_near:
                 near.append(member)
         fewest = min(m.n_models for m in near)
         near = [m for m in near if m.n_models == fewest]
@@ -601,6 +610,24 @@ class ModelSearch:
         like = sorted((m for m in near if m.refit and m.family == best.family), key=_lam)
         inner = [m for m in like if 0.0 < m.lam < self.families[best.family].fused]
         return inner[len(inner) // 2]
+
+    def _best_but_for_one(self, members, best):
+        """The best member by ranks where one unit alone makes another one the best by the mean.
+
+        Counts that a model of few rows extrapolates can be wrong by orders of magnitude.  None
+        where no unit is so wild.
+        """
+        found, least = None, -RANKS
+        for member in members:
+            change, error = self.difference(member, best)
+            if not 0.0 < change <= WILD * error:
+                continue
+            size = np.abs(member.losses - best.losses)
+            if size.max() > OUTWEIGHS * size.sum():
+                ranks = self._ranks(member, best)
+                if ranks < least:
+                    found, least = member, ranks
+        return found
 
     def difference(self, member, other):
         """Mean loss of a member less that of another one, and its standard error."""

@@ -122,6 +122,32 @@ def test_few_rows_and_a_wild_client():
     assert mine > local - 0.05
 
 
+@pytest.mark.parametrize(("better", "lam"), [(25, 0.1), (16, 10.0)])
+def test_one_wild_client_does_not_outweigh_all_others(better, lam):
+    """Extrapolated counts may be wrong by orders of magnitude: then ranks of the losses decide."""
+    losses = 3.0 + np.linspace(0.0, 0.1, 30)
+    others = losses - np.where(np.arange(30) < better, 1.0, -1.0)
+    others[-1] += 400.0
+    tried = {0.1: others, 10.0: losses}
+
+    def solve(problem, lam, state):
+        W = tried[lam][:, None]
+        return Result(cluster_params=W, labels=np.arange(30), params=W), None
+
+    family = Family(
+        name={},
+        problem=lambda pool: pool,
+        solve=solve,
+        refit=None,
+        refits=(False,),
+        lams=np.array([0.1, 10.0]),
+        grows=False,
+    )
+    judge = _Distance(30)
+    assert others.mean() > losses.mean()
+    assert ModelSearch([family], judge).run(judge.pools[0].ledger).lam == lam
+
+
 def test_each_end_has_a_prior_once_a_model():
     X, y, groups = continuum(rows=5, n_clients=9)
     model = GTVRegressor().fit(X, y, groups=groups)
@@ -284,23 +310,27 @@ def test_the_grid_holds_both_ends_and_grows():
             refits=(False,),
             lams=np.geomspace(1.0, 100.0, 5),
         )
-        search = ModelSearch([family], _Distance())
-        best = search.run(_Distance.pools[0].ledger)
+        judge = _Distance()
+        search = ModelSearch([family], judge)
+        best = search.run(judge.pools[0].ledger)
         assert 0.0 in tried
         assert 0.3 < best.lam / best_at < 3.0
         assert search.warning is None
         given = Family(**{**vars(family), "grows": False})
-        search = ModelSearch([given], _Distance())
+        search = ModelSearch([given], judge)
         edge = 1.0 if best_at < 1 else 100.0
-        assert search.run(_Distance.pools[0].ledger).lam == pytest.approx(edge)
+        assert search.run(judge.pools[0].ledger).lam == pytest.approx(edge)
         assert "of those tried" in search.warning
 
 
 class _Distance:
     """Judges models by their size."""
 
-    pools = [open_rows(Location().bind(1), np.zeros((3, 1)), None, np.arange(3), 3)]
-    weights, corrects = np.ones(3), False
+    corrects = False
+
+    def __init__(self, n=3):
+        self.pools = [open_rows(Location().bind(1), np.zeros((n, 1)), None, np.arange(n), n)]
+        self.weights = np.ones(n)
 
     def losses(self, k, W):
         return W[:, 0]
