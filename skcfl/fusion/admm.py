@@ -32,13 +32,13 @@ classes can be separated and its curvature at the minimum is far below its bound
 are balanced, so that the primal and the dual residual of each split are of one size.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..graphs.edges import require_edges
 from ..numerics.conjugate_gradients import conjugate_gradients
-from .certified import CHECK_EVERY, FIRST_CHECK, MAX_SPLITS, SETTLED, CertifiedLoop
+from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
 from .options import solver
 
 __all__ = ["admm"]
@@ -61,11 +61,15 @@ class FusionState:
     W: np.ndarray
     V: np.ndarray
     A: np.ndarray
-    T: list
+    T: list | None
     rho: float
     r: float
     lam: float
     labels: np.ndarray | None = None  # the partition, where it was exact
+
+    def without_edges(self):
+        """The same for another graph."""
+        return replace(self, T=None)
 
 
 @solver({"contraction": ["boolean"]}, told={"certify": ["boolean"]})
@@ -155,7 +159,9 @@ class _ADMM(CertifiedLoop):
         factor = (lam / old.lam) * (old.rho / rho)
         VT = np.ascontiguousarray(old.V.T)
         T = []
-        for block, t in zip(problem.blocks, old.T, strict=True):
+        if old.T is None:
+            T = [block.difference(VT) for block in problem.blocks]
+        for block, t in zip(problem.blocks if old.T else (), old.T or (), strict=True):
             DV = block.difference(VT)
             T.append(DV + factor * (t - DV))
         A = factor * (old.r / r) * old.A
@@ -200,15 +206,10 @@ class _ADMM(CertifiedLoop):
 
     def _try_last_partition(self):
         """Whether the partition of the solution started from leads to this one."""
-        state, problem, labels = self.state, self.problem, self.state.labels
-        if labels is None or not self.contraction:
-            return False
-        if not self._try_partition(labels, state.W, MAX_SPLITS):
+        state, problem = self.state, self.problem
+        if not self._is_solved_by(state.labels, state.W):
             return False
         best = self.best
-        if best["gap"] > problem.tolerance(best["primal"], self.tol):
-            return False
-        self._record(0, best["primal"], best["gap"], int(best["labels"].max()) + 1, 0)
         # The state goes on from the solution; edges keep their duals.
         move = np.ascontiguousarray((best["W"] - state.V).T)
         for block, t in zip(problem.blocks, state.T, strict=True):

@@ -22,6 +22,11 @@ from .reduced import MAX_UNKNOWNS, contract, contract_apart
 FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
 # Iterations after which partitions that change are tried too, and splits of their clusters.
 PATIENCE, MAX_SPLITS = 25, 10
+# Relative gap from which on a solution is a rough one, and how many times more patient it is:
+# its iterations cost less than partitions that have yet to settle.
+ROUGH, CALM = 1e-4, 4
+# Unknowns up to which a rough solution begins with the partition of the one before.
+SIMPLE = 200
 # Share of the tolerance from which on rounding is looked at more closely.
 FINE = 0.1
 # What one attempt may spend on reduced problems.
@@ -150,7 +155,8 @@ class CertifiedLoop:
                     self._try_patiently(labels, X)
             return
         self.wait -= 1
-        slow = k >= PATIENCE and K * problem.d <= MAX_UNKNOWNS
+        patience = PATIENCE if self.tol < ROUGH else CALM * PATIENCE
+        slow = k >= patience and K * problem.d <= MAX_UNKNOWNS
         if self.wait > 0 or not (settled and K < problem.n or slow) or self._nearly_there():
             return
         if not self._try_partition(labels, X, MAX_SPLITS if slow else 0):
@@ -167,6 +173,18 @@ class CertifiedLoop:
             return True
         self.apart_at = 4 * k
         return False
+
+    def _is_solved_by(self, labels, X):
+        """Whether a known partition, with models near X, leads to a solution at once."""
+        if labels is None or not self.contraction:
+            return False
+        if self.tol >= ROUGH and (int(labels.max()) + 1) * self.problem.d > SIMPLE:
+            return False
+        if not self._try_partition(labels, X, MAX_SPLITS) or not self._reached():
+            return False
+        best = self.best
+        self._record(0, best["primal"], best["gap"], int(best["labels"].max()) + 1, 0)
+        return True
 
     def _try_partition(self, labels, X, max_splits):
         """Whether the partition, or one that it leads to, is a solution's; then it is kept."""

@@ -60,7 +60,7 @@ to its neighbours, and nothing else: ``2 E`` messages of d floats an iteration (
 vector each way (``floats_down``, ``floats_up``, which also have the checks' messages).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
@@ -87,9 +87,14 @@ class PrimalDualState:
     """Where the solver stands: enough to go on, at this lam or another."""
 
     W: np.ndarray
-    U: list
+    U: list | None
     ratio: float
     lam: float
+    labels: np.ndarray | None = None  # the partition, where it was exact
+
+    def without_edges(self):
+        """The same for another graph."""
+        return replace(self, U=None)
 
 
 def _is_large(problem):
@@ -135,7 +140,8 @@ def primal_dual(
     relaxation : float
         Factor by which proposals are overshot, in (0, 2); 1 is as printed.
     state : PrimalDualState, default=None
-        Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew.
+        Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew, and
+        its partition, or one that follows from it, is tried before anything is iterated.
     contraction : bool
         Whether to try the exact partition: solve the reduced problem of the clusters seen,
         and prove it by a flow.
@@ -182,14 +188,16 @@ class _PrimalDual(CertifiedLoop):
         require_edges(problem.graph, problem.d, 2)
         if ratio is None:
             ratio = old.ratio if old is not None and old.lam == self.lam else self._first_ratio()
+        U = [np.zeros((problem.d, *block.shape)) for block in problem.blocks]
         if old is None:
             W = self._first_models()
-            U = [np.zeros((problem.d, *block.shape)) for block in problem.blocks]
+        elif old.U is None:
+            W = np.array(old.W, dtype=float)
         else:
             # Flows grow with lam; they are stored in units of sigma = 1 / (2 ratio).
             factor = (self.lam / old.lam) * (ratio / old.ratio)
             W, U = np.array(old.W, dtype=float), [factor * u for u in old.U]
-        return PrimalDualState(W, U, ratio, self.lam)
+        return PrimalDualState(W, U, ratio, self.lam, None if old is None else old.labels)
 
     def _first_models(self):
         """The clients' own minimisers."""
@@ -208,6 +216,8 @@ class _PrimalDual(CertifiedLoop):
     def run(self):
         """Iterate until the gap is small enough."""
         problem, state = self.problem, self.state
+        if self._try_last_partition():
+            return self._result(0)
         outflow = self._divergence(state.U)
         check_at = CHECK_EVERY
         for k in range(1, self.max_iter + 1):
@@ -225,7 +235,19 @@ class _PrimalDual(CertifiedLoop):
                     break
                 outflow = self._balance(move, flows["move2"], outflow)
                 check_at = k + (CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY)
+        state.labels = self.best["labels"]
         return self._result(k)
+
+    def _try_last_partition(self):
+        """Whether the partition of the solution started from leads to this one."""
+        state = self.state
+        if not self._is_solved_by(state.labels, state.W):
+            return False
+        for name in ("messages", "message_floats"):
+            self.extras[name].append(0)
+        # The state goes on from the solution; edges keep their flows.
+        state.W, state.labels = self.best["W"].copy(), self.best["labels"]
+        return True
 
     def _node_pass(self, k, centres):
         """Proposals of all models (32) in iteration k."""

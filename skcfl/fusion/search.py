@@ -40,7 +40,7 @@ __all__ = ["Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"]
 
 # Folds of the rows, where clients are few, else; and numbers of clients from which two of these
 # or one judges: the more clients, the less chance there is in a fold.
-FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 1500
+FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 800
 # Networks are trained once, on four fifths of the rows.
 NETWORK_FOLDS = 5
 # Accuracy of the fits that are judged, and iterations of each.
@@ -296,6 +296,7 @@ class ModelSearch:
         self.problems = [{} for _ in judge.pools]
         self.refitted = [{} for _ in judge.pools]
         self.ends = [{} for _ in judge.pools]
+        self.states = [{} for _ in judge.pools]
         self.warning = None
 
     def run(self, ledger):
@@ -373,7 +374,11 @@ class ModelSearch:
                 if lam == 0.0 or lam >= family.fused:
                     result = self._end(k, f, alpha, problem, lam)
                 else:
-                    result, state = family.solve(problem, lam, state)
+                    start = self.states[k].get((f, lam)) if state is None else state
+                    result, state = family.solve(problem, lam, start)
+                    # Under another local penalty partitions are mostly the same.
+                    if getattr(state, "labels", None) is not None:
+                        self.states[k][f, lam] = state.without_edges()
                 labels = numbered(result.labels)
                 for refit in family.refits:
                     W = self._refit(k, f, alpha, problem, labels, result) if refit else None

@@ -230,6 +230,28 @@ def test_warm_start():
     assert near.objective == pytest.approx(fresh.objective, rel=2e-8)
 
 
+@pytest.mark.parametrize("solve", [primal_dual, admm])
+def test_a_partition_is_a_start_on_any_graph(solve):
+    """That of another lam, graph or local penalty is proved before anything is iterated."""
+    ring = [(i, (i + 2) % 12) for i in range(12)]
+    graph = Graph(12, *np.sort(ring, axis=1).T, np.full(12, 3.0))
+    more = Graph(12, *np.sort([*ring, (0, 1)], axis=1).T, np.append(np.full(12, 3.0), 0.01))
+    problem, _ = make("squared_error", graph, L2(), rows=20)
+    cold, state = solve(problem, 3.0)
+    assert cold.extra["partition_certified"] and cold.labels.max() == 1 and cold.n_iter > 0
+    warm, _ = solve(problem, 4.0, state=state)
+    assert warm.n_iter == 0 and warm.extra["partition_certified"]
+    assert len({len(column) for column in warm.history.values()}) == 1
+    other, _ = make("squared_error", more, L2(), rows=20, alpha=2 * ALPHA)
+    warm, after = solve(other, 3.0, state=state.without_edges())
+    fresh, _ = solve(other, 3.0)
+    assert warm.n_iter == 0 < fresh.n_iter
+    assert warm.objective == pytest.approx(fresh.objective, rel=1e-8)
+    # What follows begins with edges of its own.
+    on, _ = solve(other, 2.9, state=after, contraction=False)
+    assert on.converged and on.n_iter > 0
+
+
 def test_inexact_updates_are_tolerated(monkeypatch):
     """Errors of (32) that are summable do no harm, and the gap stays a bound."""
     graph = random_graph(10, np.random.RandomState(11))
