@@ -27,9 +27,10 @@ class LamChoiceMixin:
             inside the clients, five folds (fewer of many clients): the models that are returned
             are the ones that were judged; to squared losses what the models gain by being fitted
             to all rows is added, as in Burman's corrected cross-validation. Of those within half a
-            standard error of the best the one with fewest models is taken. Folds are dealt by the
-            places of rows: the same rows in another order are other folds, and may give another
-            ``lam``. "bic" is a Bayesian information criterion of the partitions, refitted (the
+            standard error of the best the one with fewest models is taken; where one client's loss
+            outweighs all other differences, signed ranks of the losses take the place of means.
+            Folds are dealt by the places of rows: the same rows in another order are other folds,
+            and may give another ``lam``. "bic" is a Bayesian information criterion of the partitions, refitted (the
             notes of :class:`ConvexClusteredFL` have the formula), and the refitted models are
             returned: for crisp clusters, whose number is what one wants to know. Not used with a
             number for ``lam``.""",
