@@ -30,10 +30,10 @@ class LamChoiceMixin:
             standard error of the best the one with fewest models is taken; where one client's loss
             outweighs all other differences, signed ranks of the losses take the place of means.
             Folds are dealt by the places of rows: the same rows in another order are other folds,
-            and may give another ``lam``. "bic" is a Bayesian information criterion of the partitions, refitted (the
-            notes of :class:`ConvexClusteredFL` have the formula), and the refitted models are
-            returned: for crisp clusters, whose number is what one wants to know. Not used with a
-            number for ``lam``.""",
+            and may give another ``lam``. "bic" is a Bayesian information criterion of the
+            partitions, refitted (the notes of :class:`ConvexClusteredFL` have the formula), and
+            the refitted models are returned: for crisp clusters, whose number is what one wants to
+            know. Not used with a number for ``lam``.""",
         "alphas": """\
             array-like or None
             Local penalties to try with ``lam="auto"``, under ``criterion="held_out"``: at the best
