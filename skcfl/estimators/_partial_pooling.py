@@ -36,15 +36,17 @@ class _PartialPooling(PosteriorPredictions):
     _doc_parameters = {
         "n_clusters": """\
             "auto" or int
-            Number of clusters. "auto" fits 1, 2, ... clusters until BIC has risen twice in a row
-            and keeps the number of least BIC; one cluster is a continuum of clients. Clusters
-            that are no client's most probable one are dropped. More clusters than clients is an
-            error.""",
+            Number of clusters. "auto" fits 1, 2, ... clusters until ICL, the integrated
+            classification likelihood, has risen twice in a row and keeps the number where it is
+            least; one cluster is a continuum of clients, and more must bring very strong evidence,
+            a fall of 10. Clusters of one client are outliers and not chosen; clusters that are no
+            client's most probable one are dropped. More clusters than clients is an error.""",
         "covariance": """\
             {"diag", "full", "spherical"}
             Covariance of the clients' parameters about their cluster's mean, which all clusters
             have in common. "diag" has a variance for each parameter (of standardised features),
-            "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.""",
+            "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.
+            Where BIC prefers that, several clusters have none at all.""",
         "random": """\
             {"all", "intercept"} or list of str or int
             What differs between clients: all coefficients, the intercept alone, or the intercept
@@ -115,7 +117,9 @@ class _PartialPooling(PosteriorPredictions):
             Bayesian information criterion, the clients being the sample.""",
         "bic_path_": """\
             dict of str to ndarray
-            "n_clusters", "loglik", "bic" and "n_iter" of each number of clusters tried.""",
+            "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number of clusters tried. ICL
+            is BIC with the rows as the sample of the clusters' means, plus twice the entropy of
+            the responsibilities; infinite with clusters of one client.""",
         "standard_errors_": """\
             ndarray of shape (n_clusters_, n_params)
             Standard errors of ``cluster_params_``, given the covariance.""",
@@ -304,13 +308,14 @@ class PartialPooling(GenericMixin, _PartialPooling):
     covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is the
     mixed model with all coefficients random, fitted by maximum likelihood (lme4's
     ``y ~ x + (x | client)`` with ``covariance="full"``), exactly for squared error and by
-    Laplace's approximation for log loss and counts. Without variance it is one model for all, or
-    one for each cluster; with much of it, a model for each client. A client's prediction is by
+    Laplace's approximation for log loss, counts and amounts. Without variance it is one model for
+    all, or one for each cluster; with much of it, a model for each client. A client's prediction is by
     its posterior mean, which takes from the others what its own rows do not tell.
 
     The clients send sums of what they know: number, shifts, curvatures and scatter of their
     posteriors. The clusters' means are found by generalised least squares, variances by
-    parameter-expanded and extrapolated EM, the number of clusters by BIC.
+    parameter-expanded and extrapolated EM and, for squared error, quasi-Newton steps; the number
+    of clusters by ICL [2]_.
 
     {parameters}
 
@@ -326,6 +331,9 @@ class PartialPooling(GenericMixin, _PartialPooling):
     ----------
     .. [1] G. Verbeke, E. Lesaffre. "A Linear Mixed-Effects Model with Heterogeneity in the
        Random-Effects Population". Journal of the American Statistical Association, 1996.
+    .. [2] C. Biernacki, G. Celeux, G. Govaert. "Assessing a Mixture Model for Clustering with the
+       Integrated Completed Likelihood". IEEE Transactions on Pattern Analysis and Machine
+       Intelligence, 2000.
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""How many clusters, by BIC, and where each number of them starts."""
+"""How many clusters, by ICL, and where each number of them starts."""
 
 import warnings
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import xlogy
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
@@ -15,10 +16,15 @@ TRIAL = 8
 MOST_SPLITS = 2
 # Variance about new cluster means, at least, as a part of that of all.
 LEAST_SHARE = 1e-2
-# Numbers of clusters in a row that do not lower BIC before the search ends.
+# Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
-# A fit whose further clusters were dropped again has the same BIC but for its last digits.
+# A fit whose further clusters were dropped again has the same criterion but for its last digits.
 LEAST_FALL = 1e-2
+# Fall of the criterion that clusters instead of one population must bring, very strong evidence in
+# the words of Kass and Raftery (1995).
+STRONG = 10.0
+# Clients that make a cluster. Benchmark: benchmarks/real.py with five rows.
+LEAST_CLIENTS = 2
 
 
 def fit_population(pool, kind, n_clusters, n_init, options):
@@ -42,7 +48,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     fit : Fit
         The chosen one, clusters without a client left out.
     path : dict of str to ndarray
-        "n_clusters", "loglik", "bic" and "n_iter" of each number that was tried.
+        "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number that was tried.
     """
     start, n_iter = pooled(pool, options, kind)
     n = int((~pool.without_rows).sum())
@@ -56,7 +62,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         fit = maximise(pool, start, options)
         fit = replace(fit, n_iter=n_iter + fit.n_iter)
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
-    path, best, rises = [], None, 0
+    path, best, least, rises = [], None, np.inf, 0
     first = coordinates = None
     for K in range(1, most + 1):
         if K > 1:
@@ -65,36 +71,69 @@ def fit_population(pool, kind, n_clusters, n_init, options):
             fit = _grown(pool, fit, first, coordinates, K, n_init, options)
         if n_clusters == "auto" or most == K:
             fit = _pruned(pool, fit, options)
-        criterion = bic(fit, pool, options)
-        path.append((K, fit.loglik, criterion, fit.n_iter))
+        criterion = icl(fit, pool, options)
+        path.append((K, fit.loglik, bic(fit, pool, options), criterion, fit.n_iter))
         if options.verbose:
-            print(f"{K} clusters: log-likelihood {fit.loglik:.3f}, BIC {criterion:.3f}")
+            print(f"{K} clusters: log-likelihood {fit.loglik:.3f}, ICL {criterion:.3f}")
         if n_clusters != "auto":
             best = fit
-        elif best is None or criterion < bic(best, pool, options) - LEAST_FALL:
+        elif criterion < least:
             best, rises = fit, 0
+            least = criterion - (STRONG if K == 1 else LEAST_FALL)
         else:
             rises += 1
             if rises == RISES:
                 break
-    names = "n_clusters", "loglik", "bic", "n_iter"
+    if best.population.n_clusters > 1:
+        best = _crisp_if_better(pool, best, options)
+    names = "n_clusters", "loglik", "bic", "icl", "n_iter"
     path = dict(zip(names, np.array(path).T, strict=True))
     for name in ("n_clusters", "n_iter"):
         path[name] = path[name].astype(int)
     return best, path
 
 
+def _crisp_if_better(pool, fit, options):
+    """The clusters without variance, where BIC prefers them: noise looks like some."""
+    crisp = maximise(pool, fit.population.crisp(), options)
+    if bic(crisp, pool, options) >= bic(fit, pool, options):
+        return fit
+    kept = crisp.n_iter + fit.n_iter
+    return _pruned(pool, replace(crisp, n_iter=kept), options)
+
+
 def bic(fit, pool, options):
     """Bayesian information criterion, the clients being the sample."""
-    population, K = fit.population, fit.population.n_clusters
     n = max(float(fit.sums["counts"].sum()), 1.0)
+    return -2.0 * fit.loglik + sum(_sizes(fit.population, pool, options)) * np.log(n)
+
+
+def icl(fit, pool, options):
+    """Criterion of the number of clusters: integrated classification likelihood.
+
+    BIC with the rows as the sample of the clusters' means, which crisp clusters are, plus twice
+    the entropy of who belongs where (Biernacki, Celeux and Govaert 2000): a population that is
+    not normal is no clusters yet.  Infinite where a cluster has one client, which is an outlier.
+    """
+    n, rows = (max(float(fit.sums[name].sum()), 1.0) for name in ("counts", "weight"))
+    means, others = _sizes(fit.population, pool, options)
+    criterion = -2.0 * fit.loglik + means * np.log(max(rows, n)) + others * np.log(n)
+    if fit.population.n_clusters == 1:
+        return criterion
+    r = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
+    if np.bincount(r.argmax(axis=1), minlength=r.shape[1]).min() < LEAST_CLIENTS:
+        return np.inf
+    return criterion - 2.0 * xlogy(r, r).sum()
+
+
+def _sizes(population, pool, options):
+    """Number of parameters: means, and variances, shares and dispersion."""
+    K, p = population.means.shape
     varying = np.count_nonzero(population.varying)
-    variances = {"diag": varying, "full": varying * (varying + 1) // 2, "spherical": 1}
+    variances = {"diag": varying, "full": varying * (varying + 1) // 2, "spherical": 1, "none": 0}
     # Of softmax one class is determined.
-    outputs = pool.model.n_free / pool.n_params
-    means = round(outputs * (len(population.varying) + (K - 1) * varying))
-    count = means + variances[population.kind] + K - 1 + (options.dispersion_of is not None)
-    return -2.0 * fit.loglik + count * np.log(n)
+    means = round(pool.model.n_free / p * (p + (K - 1) * varying))
+    return means, variances[population.kind] + K - 1 + (options.dispersion_of is not None)
 
 
 def _coordinates(pool, fit):
@@ -116,22 +155,19 @@ def _grown(pool, fit, first, coordinates, K, n_init, options):
     if len(np.unique(u, axis=0)) >= K:
         for _ in range(n_init):
             labels = _k_means(u, K, pool.random_state)
-            starts.append((_of_partition(first.population, means, labels, K), labels))
-    if 1 < K and fit.population.n_clusters == K - 1:
-        responsibilities = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
-        labels = responsibilities.argmax(axis=1)
+            starts.append((_of_partition(first.population, means, labels, K, options), labels))
+    responsibilities = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
+    labels = responsibilities.argmax(axis=1)
+    if len(np.unique(labels)) == K - 1:
         scatter = [
-            ((u[labels == k] - u[labels == k].mean(axis=0)) ** 2).sum()
-            if (labels == k).sum() > 1
-            else -1.0
-            for k in range(K - 1)
+            ((u[labels == k] - u[labels == k].mean(axis=0)) ** 2).sum() for k in range(K - 1)
         ]
         for k in np.argsort(scatter)[::-1][:MOST_SPLITS]:
             mine = np.flatnonzero(labels == k)
             if len(np.unique(u[mine], axis=0)) >= 2:
                 split = labels.copy()
                 split[mine[_k_means(u[mine], 2, pool.random_state) == 1]] = K - 1
-                starts.append((_of_partition(first.population, means, split, K), split))
+                starts.append((_of_partition(first.population, means, split, K, options), split))
     trials = []
     for start, labels in starts:
         code = _canonical(labels)
@@ -159,7 +195,7 @@ def _k_means(points, K, random_state):
         return KMeans(K, n_init=1, random_state=seed).fit_predict(points)
 
 
-def _of_partition(population, means, labels, K):
+def _of_partition(population, means, labels, K, options):
     """Population with the means and the scatter of a partition of the clients' models."""
     centres = np.array([means[labels == k].mean(axis=0) for k in range(K)])
     away = means - centres[labels]
@@ -170,12 +206,17 @@ def _of_partition(population, means, labels, K):
     # Posterior means scatter less than the clients' models do.
     least = LEAST_SHARE * population.covariance * len(means)
     squares = squares + least
+    prior = np.full(K, population.prior.max())
+    slopes = ~population.free
+    if options.prior == "auto" and slopes.any():
+        # The mean of all clusters may be near zero: its prior would draw theirs together.
+        prior = prior + (centres[:, slopes] ** 2).mean(axis=1)
     return replace(
         population,
         means=centres,
         covariance=population.shaped(squares, len(means)),
         weights=np.bincount(labels, minlength=K) / len(means),
-        prior=np.full(K, population.prior.max()),
+        prior=prior,
     )
 
 

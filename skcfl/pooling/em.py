@@ -216,7 +216,7 @@ def step(population, sums, options, newton=True):
     root, squares, scatter = population.root, sums["squares"][0], float(sums["scatter"])
     if newton:
         means = _newton_means(population, sums)
-        if root.ndim == 1 or _is_round(population):
+        if population.kind != "none" and (root.ndim == 1 or _is_round(population)):
             stretch, gain = _stretch(sums)
             scatter = max(scatter - population.dispersion * gain, 0.0)
             squares = squares * (stretch**2 if root.ndim == 1 else stretch[:, None] * stretch)
@@ -436,6 +436,6 @@ def _candidates(current, points, options):
             yield ahead.at(last + np.clip(far - last, -FARTHEST, FARTHEST))
     yield ahead
     yield step(population, sums, options, newton=False)
-    if not population.varying.all():
-        # Steps of EM do not move parameters that all clients share.
+    if population.kind == "none" or not population.varying.all():
+        # Steps of EM do not move parameters without variance.
         yield replace(population, means=_newton_means(population, sums))

@@ -19,8 +19,8 @@ class Population:
 
     Attributes
     ----------
-    kind : {"diag", "full", "spherical"}
-        What Sigma may be.
+    kind : {"diag", "full", "spherical", "none"}
+        What Sigma may be; "none" is zero.
     means : ndarray of shape (K, p)
         theta_k.
     covariance : ndarray of shape (p,) or (p, p)
@@ -104,6 +104,10 @@ class Population:
         """What the clients are told."""
         return self.means, self.root, self.weights, self.dispersion
 
+    def crisp(self):
+        """The same clusters without variance."""
+        return replace(self, kind="none", covariance=np.zeros_like(self.unit))
+
     def full_covariance(self):
         """Sigma as a matrix."""
         return self.covariance if self.kind == "full" else np.diag(self.covariance)
@@ -115,6 +119,8 @@ class Population:
 
     def shaped(self, squares, n):
         """Covariance of the kind, of sums of squares over `n` clients, no less than the floor."""
+        if self.kind == "none":
+            return self.covariance
         covariance = squares / max(n, 1e-300)
         floor = FLOOR * self.unit
         if self.kind == "diag":
@@ -133,6 +139,8 @@ class Population:
             values, vectors = np.linalg.eigh(self.scaled)
             log = vectors * np.log(np.maximum(values, FLOOR)) @ vectors.T
             own = log[np.tril_indices(len(log))]
+        elif self.kind == "none":
+            own = np.zeros(0)
         else:
             variances = self.covariance[self.varying] / self.unit[self.varying]
             own = np.log(np.maximum(variances, FLOOR))
@@ -151,6 +159,8 @@ class Population:
             values, vectors = np.linalg.eigh(log + np.tril(log, -1).T)
             scaled = vectors * np.exp(np.clip(values, least, -2 * least)) @ vectors.T
             covariance = self.of_scaled(scaled)
+        elif self.kind == "none":
+            covariance = self.covariance
         else:
             covariance = np.zeros_like(self.unit)
             variances = np.exp(np.clip(own, least, -2 * least))

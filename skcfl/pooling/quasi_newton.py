@@ -44,6 +44,8 @@ class Chart:
             factor = np.linalg.qr(root, mode="r").T
             self.lower = np.tril_indices(len(factor))
             factor = factor[self.lower]
+        elif population.kind == "none":
+            factor = np.zeros(0)
         else:
             scaled = population.covariance[varying]
             if population.kind == "spherical":
@@ -63,6 +65,8 @@ class Chart:
         moves, factor, weights, phi = np.split(z / self.scale, self.sizes)
         if population.kind == "full":
             covariance = population.of_scaled(self._square(factor))
+        elif population.kind == "none":
+            covariance = population.covariance
         else:
             covariance = np.zeros_like(population.unit)
             covariance[population.varying] = self.unit * (factor**2 + FLOOR)
@@ -97,6 +101,8 @@ class Chart:
             excess = sums["squares"][0][np.ix_(varying, varying)] - self.n * np.eye(len(values))
             back = vectors / np.sqrt(np.maximum(values, FLOOR))
             own = (back @ excess @ back.T @ self._triangle(factor))[self.lower]
+        elif population.kind == "none":
+            own = factor
         else:
             excess = (sums["squares"][0][varying] - self.n) / (factor**2 + FLOOR)
             own = factor * (excess if population.kind == "diag" else excess.sum(keepdims=True))

