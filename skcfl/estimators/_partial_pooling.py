@@ -309,8 +309,8 @@ class PartialPooling(GenericMixin, _PartialPooling):
     mixed model with all coefficients random, fitted by maximum likelihood (lme4's
     ``y ~ x + (x | client)`` with ``covariance="full"``), exactly for squared error and by
     Laplace's approximation for log loss, counts and amounts. Without variance it is one model for
-    all, or one for each cluster; with much of it, a model for each client. A client's prediction is by
-    its posterior mean, which takes from the others what its own rows do not tell.
+    all, or one for each cluster; with much of it, a model for each client. A client's prediction
+    is by its posterior mean, which takes from the others what its own rows do not tell.
 
     The clients send sums of what they know: number, shifts, curvatures and scatter of their
     posteriors. The clusters' means are found by generalised least squares, variances by
