@@ -290,7 +290,8 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
         model = self._local_model().bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
         options = self._solve_options(groups)
         random_state = check_random_state(self.random_state)
-        pool, folds = federation.open_with_folds(model, random_state, hello)
+        robust = getattr(self, "aggregation", "mean") != "mean"
+        pool, folds = federation.open_with_folds(model, random_state, hello, robust)
         if pool.automatic_alpha:
             pool = pool.penalised(self._n_priors(pool, options) * pool.alpha_unit)
             folds = folds.penalised(pool.model)

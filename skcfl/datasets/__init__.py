@@ -5,6 +5,7 @@ each row, ``groups``; generators and partitions also with the true cluster of ea
 ``labels``, aligned with ``np.unique(groups)``.
 """
 
+from skcfl.datasets._corrupt import corrupt
 from skcfl.datasets._digits import make_rotated_digits
 from skcfl.datasets._grunfeld import load_grunfeld
 from skcfl.datasets._label_skew import (
@@ -29,6 +30,7 @@ from skcfl.datasets._synthetic import (
 
 __all__ = [
     "load_grunfeld",
+    "corrupt",
     "make_clustered_classification",
     "make_clustered_regression",
     "make_ellipses",

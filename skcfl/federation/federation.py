@@ -121,13 +121,16 @@ class Federation(ABC):
         """
         return self.open_with_folds(model, random_state, hello)[0]
 
-    def open_with_folds(self, model, random_state=None, hello=None):
+    def open_with_folds(self, model, random_state=None, hello=None, robust=False):
         """The pool of clients, and the same rows to be dealt to folds.
 
         Parameters
         ----------
         model, random_state, hello : object
             As for :meth:`open`.
+        robust : bool, default=False
+            Whether units are those of most clients, by medians over them, and not of all rows: a
+            client in other units must not set everybody's scale.
 
         Returns
         -------
@@ -151,10 +154,10 @@ class Federation(ABC):
             parts = [part.weighed(factors) for part in parts]
         scaling = None
         if model.standardize:
-            scaling = _measured(parts, "features", model.fit_intercept)
+            scaling = _measured(parts, "features", model.fit_intercept, robust)
             parts = [part.scaled(scaling) for part in parts]
         if model.has_units:
-            model = model.in_units(float(_measured(parts, "target", True).scale[0]))
+            model = model.in_units(float(_measured(parts, "target", True, robust).scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
         presence = Presence(hello.ids, self.min_clients, self.retries)
         pool = ClientPool(site, model, random_state, scaling, presence)
@@ -415,13 +418,13 @@ def _kind_of(classes):
     return "number" if classes.dtype.kind in "biuf" else classes.dtype.kind
 
 
-def _measured(parts, of, centred):
+def _measured(parts, of, centred, robust):
     """Scaling of the features, or the target, of rows in several places."""
 
     def ask(step, *means):
         return ask_each(parts, "moments", [(of, step, *means)] * len(parts))
 
-    return Scaling.of_parts(ask, centred)
+    return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred)
 
 
 def _check_counts(min_clients, retries):

@@ -8,7 +8,7 @@ from scipy import sparse
 from .draws import mixed
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
-from .scaling import Moments
+from .scaling import Moments, own_means, own_spreads
 from .sites import Place
 
 
@@ -57,10 +57,14 @@ class Rows(Place):
     def moments(self, of, step, *means):
         """What is told of the "features" or the "target" to scale them.
 
-        See :class:`~skcfl.federation.scaling.Moments` for the steps "sums" and "squares".
+        See :class:`~skcfl.federation.scaling.Moments` for the steps "sums" and "squares"; "means"
+        and "spreads" are each client's own.
         """
+        rows = self.X if of == "features" else self.y[:, None]
+        if step in {"means", "spreads"}:
+            tell = own_means if step == "means" else own_spreads
+            return tell(rows, self.sample_weight, self.codes, len(self.places), *means)
         if step == "sums":
-            rows = self.X if of == "features" else self.y[:, None]
             self._moments[of] = Moments(rows, self.sample_weight)
             return self._moments[of].sums()
         if of not in self._moments:

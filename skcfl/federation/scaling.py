@@ -3,6 +3,9 @@
 A server cannot run a scaler on rows it does not have.  Every client sends the number and the sums
 of its rows, is told the means, sends the sums of squared differences from them, and is told the
 scales: two exchanges of sums, whose accuracy does not depend on where the features lie.
+
+Where clients may be false, or in other units, medians over the clients take the place of sums: of
+their own means, and of the spreads of their rows about these medians.
 """
 
 from dataclasses import dataclass
@@ -12,9 +15,12 @@ from scipy import sparse
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from .._checks import LEAST
+from ..numerics.by_cluster import sum_by_cluster
 
 # Part of a variance that is no rounding, however many rows are summed up.
 LEAST_SHARE = 1e-3
+# Spread, relative to the mean, that is rounding.
+CONSTANT = 1e-13
 # Rows are scaled in chunks of about so many bytes.
 CHUNK_BYTES = 2**23
 
@@ -97,6 +103,37 @@ class Scaling:
         scale = np.where(constant, size, np.sqrt(variance))
         return cls(mean if centred else np.zeros_like(mean), scale)
 
+    @classmethod
+    def of_clients(cls, ask, centred=True):
+        """Scaling by medians over the clients, which no minority of them can move far.
+
+        Parameters
+        ----------
+        ask : callable
+            ``ask("means")`` and then ``ask("spreads", means)`` give lists of what the rows in each
+            place answer, see :func:`own_means` and :func:`own_spreads`.
+        centred : bool, default=True
+            Whether to take the medians of the means away; sparse features never are.
+
+        Returns
+        -------
+        scaling : Scaling
+            The scale is the median of the spreads, of those that are not zero if it is.
+        """
+        are_sparse, weights, means = zip(*ask("means"), strict=True)
+        here = np.concatenate(weights) > 0
+        mean = np.median(np.concatenate(means)[here], axis=0)
+        spreads = np.concatenate(ask("spreads", mean))[here]
+        rounding = CONSTANT * np.abs(mean)
+        spreads = np.where(spreads > rounding, spreads, 0.0)
+        scale = np.median(spreads, axis=0)
+        size = np.where(np.abs(mean) > LEAST, np.abs(mean), 1.0)
+        for k in np.flatnonzero(scale == 0.0):
+            some = spreads[:, k][spreads[:, k] > 0]
+            scale[k] = np.median(some) if len(some) else size[k]
+        centred = centred and not any(are_sparse)
+        return cls(mean if centred else np.zeros_like(mean), scale)
+
     def transform(self, X):
         """Scaled features, in the type of `X`."""
         if sparse.issparse(X):
@@ -105,6 +142,71 @@ class Scaling:
         for rows in _chunks(X):
             out[rows] = (X[rows] - self.mean) / self.scale
         return out
+
+
+def own_means(X, weights, codes, n_clients):
+    """Each client's mean of the features.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR matrix} of shape (n_rows, n_features)
+        Features of some clients.
+    weights : ndarray of shape (n_rows,) or None
+        Weights of the rows.
+    codes : ndarray of shape (n_rows,)
+        Each row's client.
+    n_clients : int
+        Number of clients.
+
+    Returns
+    -------
+    is_sparse : bool
+        Whether the rows are sparse.
+    totals : ndarray of shape (n_clients,)
+        Total weight of each client.
+    means : ndarray of shape (n_clients, n_features)
+    """
+    totals = np.bincount(codes, weights, n_clients).astype(float)
+    sums = _own_sums(X, weights, codes, n_clients, lambda rows: rows)
+    return sparse.issparse(X), totals, sums / np.where(totals > 0, totals, 1.0)[:, None]
+
+
+def own_spreads(X, weights, codes, n_clients, mean):
+    """Root mean squares of each client's differences from a point, (n_clients, n_features).
+
+    Parameters
+    ----------
+    X, weights, codes, n_clients : object
+        As of :func:`own_means`.
+    mean : ndarray of shape (n_features,)
+        The point.
+    """
+    totals = np.bincount(codes, weights, n_clients).astype(float)
+    totals = np.where(totals > 0, totals, 1.0)[:, None]
+    if sparse.issparse(X):
+        means = own_means(X, weights, codes, n_clients)[2]
+        squares = _own_sums(X.multiply(X).tocsr(), weights, codes, n_clients, lambda rows: rows)
+        return np.sqrt(np.maximum(squares / totals - 2 * means * mean + mean**2, 0.0))
+    squares = _own_sums(X, weights, codes, n_clients, lambda rows: (rows - mean) ** 2)
+    return np.sqrt(squares / totals)
+
+
+def _own_sums(X, weights, codes, n_clients, function):
+    """Sums over the rows of each client, (n_clients, n_features)."""
+    weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
+    if sparse.issparse(X):
+        to_client = sparse.csr_array(
+            (weights, (codes, np.arange(len(codes)))), shape=(n_clients, len(codes))
+        )
+        return np.asarray((to_client @ X).todense(), dtype=float)
+    out = np.zeros((n_clients, X.shape[1]))
+    order = np.argsort(codes, kind="stable")
+    for some in _chunks(X):
+        rows = order[some]
+        here, own = np.unique(codes[rows], return_inverse=True)
+        values = function(np.asarray(X[rows], dtype=float))
+        out[here] += sum_by_cluster(values, own, len(here), weights[rows])
+    return out
 
 
 def _chunks(X):

@@ -1,4 +1,4 @@
-"""Pictures of fits: the path of a fusion method, its graph, the convergence, losses and rounds.
+"""Pictures of fits: paths of a fusion method, graphs, convergence, losses, rounds, suspicions.
 
 Displays in the style of scikit-learn: a ``from_...`` method computes what is drawn and draws
 it, ``plot`` draws it again.  They need matplotlib (the extra ``plot``).
@@ -8,6 +8,7 @@ from ._cluster_path import ClusterPathDisplay
 from ._convergence import ConvergenceDisplay
 from ._empirical_graph import EmpiricalGraphDisplay
 from ._loss_matrix import LossMatrixDisplay, RoundsDisplay
+from ._suspicion import SuspicionDisplay
 
 __all__ = [
     "ClusterPathDisplay",
@@ -15,4 +16,5 @@ __all__ = [
     "EmpiricalGraphDisplay",
     "LossMatrixDisplay",
     "RoundsDisplay",
+    "SuspicionDisplay",
 ]

@@ -6,7 +6,8 @@ honest client.  Distances shrink with the root of a client's rows where rows are
 where clients differ; so both are computed, and the milder counts.
 
 False clients choose their cluster, and may gather in one until they are most of it.  But a client
-that no model suits has a higher loss than others, in whatever cluster.
+that no model suits has a higher loss than others, in whatever cluster; where most of a cluster
+have, its model is to blame.
 
 Either number is compared with a limit, the median over all clients plus some deviations (by the
 median absolute deviation, which half of the clients cannot inflate).  The *suspicion* of a client
@@ -66,7 +67,10 @@ class Suspects:
             *(self.aggregator, gradients[some], labels[some], len(theta)),
             *(self.weights[some], np.maximum(pool.client_sizes[some], 1)),
         )
-        out[some] = np.maximum(away / limit(away, SIGMAS, LEAST), excess(values[some]))
+        out[some] = np.maximum(
+            away / limit(away, SIGMAS, LEAST),
+            excess(values[some], labels[some], len(theta), self.weights[some]),
+        )
         return out
 
     def __call__(self, pool, state):
@@ -115,12 +119,32 @@ def distances(aggregator, messages, labels, n_clusters, weights, sizes):
     return np.where(few[labels], 1.0, np.minimum(*ratios))
 
 
-def excess(losses):
-    """Losses as parts of the largest that an honest client has, (n,), above the least of them."""
+def excess(losses, labels, n_clusters, weights):
+    """Losses, above the least of all, as parts of the largest that is expected.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n,)
+        Losses of the clients under their models.
+    labels : ndarray of shape (n,)
+        Their clusters.
+    n_clusters : int
+        Number of clusters.
+    weights : ndarray of shape (n,)
+        Their weights.
+
+    Returns
+    -------
+    excess : ndarray of shape (n,)
+        Zero in clusters where it is more than 1 of more than half of the weight.
+    """
     if len(losses) < 3:
         return np.zeros(len(losses))
     above = np.nan_to_num(losses - losses.min(), nan=np.inf)
-    return above / limit(above, LOSS_SIGMAS, LEAST_LOSS)
+    out = above / limit(above, LOSS_SIGMAS, LEAST_LOSS)
+    total = np.bincount(labels, weights, minlength=n_clusters)
+    over = np.bincount(labels, np.where(out > 1.0, weights, 0.0), minlength=n_clusters)
+    return np.where((over > 0.5 * total)[labels], 0.0, out)
 
 
 def limit(numbers, sigmas, least):

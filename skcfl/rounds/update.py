@@ -240,8 +240,9 @@ class Average:
     def _robust(self, step, total):
         """New models by an operator that bears false clients."""
         # Who is served by no model does not drag along the one that serves it best.
-        weights = np.where(excess(step.values) > 1.0, 0.0, step.who.weights)
-        K = len(step.theta)
+        weights, K = step.who.weights, len(step.theta)
+        unserved = excess(step.values, step.choice, K, weights) > 1.0
+        weights = np.where(unserved, 0.0, weights)
         centres = aggregate_by_cluster(self.aggregator, step.moves, step.choice, K, weights)
         share = total > 0
         if self.division == "all":

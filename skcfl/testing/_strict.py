@@ -100,9 +100,9 @@ class StrictFederation(Federation):
         """Entries of all rows, in the order of the federation behind the wall."""
         return self.federation.collected(answers)
 
-    def open_with_folds(self, model, random_state=None, hello=None):
+    def open_with_folds(self, model, random_state=None, hello=None, robust=False):
         """The pool behind the wall, and folds behind another."""
-        pool, folds = super().open_with_folds(model, random_state, hello)
+        pool, folds = super().open_with_folds(model, random_state, hello, robust)
         return _wall(pool), _StrictFolds(folds)
 
 

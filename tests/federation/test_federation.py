@@ -201,3 +201,32 @@ def test_a_federation_can_be_fitted_again():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make("LocalModelsClassifier").fit_federation(federation)
+
+
+@pytest.mark.parametrize("sparse_rows", [False, True])
+def test_units_by_medians_over_clients(sparse_rows):
+    """Of equal clients those of all rows; one in other units has no say; places do not matter."""
+    rng = np.random.RandomState(0)
+    X, groups = 3.0 + 2.0 * rng.normal(size=(2000, 2)), np.repeat(np.arange(10), 200)
+    X[:, 1] = 0.0
+    X[:20, 1] = 5.0  # constant for all clients but one
+    y, wrap = X[:, 0], sparse.csr_array if sparse_rows else np.asarray
+    model = LinearModel(standardize=True).bind(2)
+
+    def units(X):
+        here = groups < 5
+        parts = [
+            InProcessFederation(wrap(X[some]), y[some], groups[some]) for some in (here, ~here)
+        ]
+        whole = InProcessFederation(wrap(X), y, groups).open_with_folds(model, 0, robust=True)[0]
+        apart = FanOutFederation(parts).open_with_folds(model, 0, robust=True)[0]
+        np.testing.assert_allclose(whole.scaling.scale, apart.scaling.scale)
+        return whole.scaling
+
+    found = units(X)
+    np.testing.assert_allclose(found.scale[0], X[:, 0].std(), rtol=0.03)
+    np.testing.assert_allclose(found.mean[0], 0.0 if sparse_rows else X[:, 0].mean(), atol=0.1)
+    np.testing.assert_allclose(found.scale[1], np.sqrt(0.1) * 5.0)
+    X[groups == 3] *= 1e6
+    other = units(X)
+    np.testing.assert_allclose(other.scale[0], found.scale[0], rtol=0.05)

@@ -1,0 +1,107 @@
+"""Data of false clients."""
+
+from numbers import Real
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import Bunch, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils.validation import check_array, check_consistent_length
+
+from .._groups import check_ids, encode
+
+__all__ = ["corrupt"]
+
+# How strong the attacks are unless said.
+STRENGTH = {"noise": 3.0, "scale_y": 1e6, "scale_X": 1e6}
+
+
+@validate_params(
+    {
+        "X": ["array-like", "sparse matrix"],
+        "y": ["array-like"],
+        "groups": ["array-like"],
+        "attack": [StrOptions({"label_flip", "sign_flip", "noise", "scale_y", "scale_X"})],
+        "fraction": [Interval(Real, 0, 1, closed="both")],
+        "strength": [Interval(Real, 0, None, closed="neither"), None],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def corrupt(X, y, groups, *, attack="label_flip", fraction=0.2, strength=None, random_state=None):
+    """Falsify the rows of some clients.
+
+    For attacks on messages in place of rows see :class:`skcfl.federation.Faults`.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Rows of all clients.
+    y : array-like of shape (n_samples,)
+        Their targets.
+    groups : array-like of shape (n_samples,)
+        Id of each row's client.
+    attack : {"label_flip", "sign_flip", "noise", "scale_y", "scale_X"}, default="label_flip"
+        What happens to the false clients' rows:
+
+        * "label_flip": the classes in reverse order take the places of the classes;
+        * "sign_flip": targets change their sign;
+        * "noise": normal noise is added to the features, `strength` times the standard deviation
+          of each;
+        * "scale_y", "scale_X": targets, or features, are multiplied by `strength`.
+    fraction : float, default=0.2
+        Share of the clients that are false, rounded.
+    strength : float or None, default=None
+        Of the last three; None is 3 for noise, 1e6 for factors.
+    random_state : int, RandomState instance or None, default=None
+        Source of who is false, and of the noise.
+
+    Returns
+    -------
+    data : Bunch
+        With the falsified ``X``, ``y``, ``groups`` as they were, ``false``, the ids of the false
+        clients, and ``is_false``, ndarray of shape (n_clients,) of bool aligned with
+        ``np.unique(groups)``.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, ids are missing, or targets are no numbers where numbers are needed.
+
+    Examples
+    --------
+    >>> from skcfl.datasets import corrupt, make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=10, n_clusters=2, random_state=0)
+    >>> false = corrupt(data.X, data.y, data.groups, attack="sign_flip", random_state=0)
+    >>> false.false
+    array(['client02', 'client08'], dtype='<U8')
+    """
+    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], copy=True)
+    numeric = attack in {"sign_flip", "scale_y"}
+    y = check_array(y, ensure_2d=False, dtype=np.float64 if numeric else None, copy=True)
+    check_consistent_length(X, y, groups)
+    ids, codes = encode(check_ids(groups, X.shape[0], "groups"))
+    rng = check_random_state(random_state)
+    is_false = np.zeros(len(ids), dtype=bool)
+    is_false[rng.permutation(len(ids))[: int(round(fraction * len(ids)))]] = True
+    rows = np.flatnonzero(is_false[codes])
+    strength = STRENGTH.get(attack) if strength is None else float(strength)
+    if attack == "label_flip":
+        classes, number = np.unique(y, return_inverse=True)
+        y[rows] = classes[::-1][number[rows]]
+    elif attack == "sign_flip":
+        y[rows] = -y[rows]
+    elif attack == "scale_y":
+        y[rows] *= strength
+    elif attack == "scale_X":
+        factors = np.ones(X.shape[0], dtype=X.dtype)
+        factors[rows] = strength
+        X = sparse.csr_array(sparse.diags_array(factors) @ X) if sparse.issparse(X) else X
+        if not sparse.issparse(X):
+            X[rows] *= X.dtype.type(strength)
+    else:
+        dense = X.toarray() if sparse.issparse(X) else X
+        noise = strength * dense.std(axis=0) * rng.normal(size=(len(rows), X.shape[1]))
+        dense[rows] += noise.astype(dense.dtype)
+        X = sparse.csr_array(dense) if sparse.issparse(X) else dense
+    return Bunch(X=X, y=y, groups=groups, false=ids[is_false], is_false=is_false)

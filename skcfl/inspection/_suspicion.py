@@ -1,0 +1,133 @@
+"""Who was set aside by a robust aggregation."""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._checks import about
+from ._axes import axes_or_new
+
+__all__ = ["SuspicionDisplay"]
+
+
+class SuspicionDisplay:
+    """Suspicions of the clients, by cluster, and the limit beyond which they were set aside.
+
+    Create it with :meth:`from_estimator`; all parameters are stored as attributes.
+
+    Parameters
+    ----------
+    suspicion : ndarray of shape (n_clients,)
+        As ``suspicion_`` of an estimator with an ``aggregation`` other than "mean".
+    labels : ndarray of shape (n_clients,)
+        Clusters of the clients.
+    groups : ndarray of shape (n_clients,)
+        Ids of the clients.
+
+    Attributes
+    ----------
+    order_ : ndarray of shape (n_clients,)
+        Clients from left to right: by cluster, and by suspicion in it.
+    points_ : matplotlib PathCollection
+        The clients.
+    limit_ : matplotlib Line2D
+        The limit, 1.
+    ax_ : matplotlib Axes
+        Axes with the points.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    See Also
+    --------
+    ConvergenceDisplay : How a fit converged.
+
+    Examples
+    --------
+    >>> from skcfl import IFCARegressor
+    >>> from skcfl.datasets import corrupt, make_clustered_regression
+    >>> from skcfl.inspection import SuspicionDisplay
+    >>> data = make_clustered_regression(n_clients=20, n_clusters=2, random_state=0)
+    >>> false = corrupt(data.X, data.y, data.groups, attack="sign_flip", random_state=0)
+    >>> ifca = IFCARegressor(n_clusters=2, aggregation="geometric_median", random_state=0)
+    >>> ifca = ifca.fit(false.X, false.y, groups=false.groups)
+    >>> display = SuspicionDisplay.from_estimator(ifca)
+    >>> bool((ifca.groups_[ifca.suspicion_ > 1] == false.false).all())
+    True
+    """
+
+    def __init__(self, *, suspicion, labels, groups):
+        self.suspicion, self.labels, self.groups = suspicion, labels, groups
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None, **scatter_kw):
+        """Draw the suspicions of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted under a robust ``aggregation``.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        **scatter_kw : dict
+            Passed to matplotlib's ``scatter``.
+
+        Returns
+        -------
+        display : SuspicionDisplay
+            With the points drawn.
+
+        Raises
+        ------
+        ValueError
+            If the estimator has no suspicions.
+        """
+        with about("estimator"):
+            check_is_fitted(estimator, "labels_")
+        if not hasattr(estimator, "suspicion_"):
+            raise ValueError(
+                "estimator has no suspicion_: fit it with an aggregation other than 'mean', such "
+                "as 'geometric_median'."
+            )
+        display = cls(
+            suspicion=estimator.suspicion_, labels=estimator.labels_, groups=estimator.groups_
+        )
+        return display.plot(ax, **scatter_kw)
+
+    def plot(self, ax=None, **scatter_kw):
+        """Draw the suspicions on a logarithmic axis.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        **scatter_kw : dict
+            Passed to matplotlib's ``scatter``.
+
+        Returns
+        -------
+        display : SuspicionDisplay
+            This display.
+        """
+        suspicion, labels = np.asarray(self.suspicion, dtype=float), np.asarray(self.labels)
+        self.order_ = order = np.lexsort((suspicion, labels))
+        self.ax_ = ax = axes_or_new(ax, "SuspicionDisplay.plot")
+        self.figure_ = ax.figure
+        finite = suspicion[np.isfinite(suspicion)]
+        low, top = finite.min(initial=1.0), finite.max(initial=1.0)
+        # Clients that did not answer are at the upper edge, those who agree wholly at the lower.
+        shown = np.clip(suspicion, max(low, 1e-3), 3.0 * top)
+        options = {"c": labels[order], "cmap": "tab10", **scatter_kw}
+        self.points_ = ax.scatter(np.arange(len(order)), shown[order], **options)
+        self.limit_ = ax.axhline(1.0, color="0.4", linestyle="--", linewidth=1.0)
+        ax.set_yscale("log")
+        ax.set_xlabel("clients by cluster")
+        ax.set_ylabel("suspicion")
+        for place in np.flatnonzero(suspicion[order] > 1.0):
+            client = order[place]
+            ax.annotate(
+                str(np.asarray(self.groups)[client]),
+                (place, shown[client]),
+                textcoords="offset points",
+                xytext=(3, 3),
+                fontsize="x-small",
+            )
+        return self

@@ -1,0 +1,50 @@
+"""The picture of suspicions shows those of the fit."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from skcfl.inspection import SuspicionDisplay
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+FIT = SimpleNamespace(
+    suspicion_=np.array([0.5, 40.0, 0.3, np.inf, 0.0]),
+    labels_=np.array([1, 0, 0, 1, 1]),
+    groups_=np.array(list("abcde")),
+    fit=None,
+)
+
+
+def test_points_and_limit():
+    display = SuspicionDisplay(
+        suspicion=FIT.suspicion_, labels=FIT.labels_, groups=FIT.groups_
+    ).plot()
+    assert display.order_.tolist() == [2, 1, 4, 0, 3]
+    shown = display.points_.get_offsets()[:, 1]
+    np.testing.assert_allclose(shown, [0.3, 40.0, 1e-3, 0.5, 120.0])
+    assert set(display.limit_.get_ydata()) == {1.0}
+    assert display.ax_.get_yscale() == "log"
+    assert [text.get_text() for text in display.ax_.texts] == ["b", "d"]
+
+
+def test_without_suspicions():
+    class Plain:
+        labels_ = FIT.labels_
+
+        def fit(self):
+            return self
+
+        def __sklearn_is_fitted__(self):
+            return True
+
+    with pytest.raises(ValueError, match="aggregation"):
+        SuspicionDisplay.from_estimator(Plain())
