@@ -5,12 +5,13 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
 import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor, LocalModels
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation
-from skcfl.models import Location
+from skcfl.models import LinearModel, Location
 from skcfl.testing import StrictFederation
 
 REGRESSION = make_clustered_regression(9, 3, 4, n_samples=12, random_state=0)

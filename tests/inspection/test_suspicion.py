@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from skcfl import FedAvgRegressor
 from skcfl.inspection import SuspicionDisplay
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -20,7 +21,6 @@ FIT = SimpleNamespace(
     suspicion_=np.array([0.5, 40.0, 0.3, np.inf, 0.0]),
     labels_=np.array([1, 0, 0, 1, 1]),
     groups_=np.array(list("abcde")),
-    fit=None,
 )
 
 
@@ -37,14 +37,7 @@ def test_points_and_limit():
 
 
 def test_without_suspicions():
-    class Plain:
-        labels_ = FIT.labels_
-
-        def fit(self):
-            return self
-
-        def __sklearn_is_fitted__(self):
-            return True
-
+    X = np.random.RandomState(0).normal(size=(12, 2))
+    model = FedAvgRegressor().fit(X, X[:, 0], groups=np.arange(12) % 3)
     with pytest.raises(ValueError, match="aggregation"):
-        SuspicionDisplay.from_estimator(Plain())
+        SuspicionDisplay.from_estimator(model)
