@@ -8,7 +8,7 @@ from ._cluster_path import ClusterPathDisplay
 from ._convergence import ConvergenceDisplay
 from ._empirical_graph import EmpiricalGraphDisplay
 from ._loss_matrix import LossMatrixDisplay, RoundsDisplay
-from ._suspicion import SuspicionDisplay
+from ._suspicion_display import SuspicionDisplay
 
 __all__ = [
     "ClusterPathDisplay",
