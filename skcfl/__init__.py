@@ -67,6 +67,9 @@ from .estimators import (
     PFedMe,
     PFedMeClassifier,
     PFedMeRegressor,
+    RobustClusteredFL,
+    RobustClusteredFLClassifier,
+    RobustClusteredFLRegressor,
 )
 from .exceptions import SingleClientWarning
 
@@ -76,6 +79,9 @@ __all__ = [
     "PACFL",
     "PACFLClassifier",
     "PACFLRegressor",
+    "RobustClusteredFL",
+    "RobustClusteredFLClassifier",
+    "RobustClusteredFLRegressor",
     "CFL",
     "CFLClassifier",
     "CFLRegressor",

@@ -21,7 +21,7 @@ ESTIMATORS = [
 ]
 NEURAL = [cls for cls in ESTIMATORS if "hidden_layer_sizes" in inspect.signature(cls).parameters]
 # With one client, as the checks are, these are FedAvg, whose networks are checked.
-RIVALS = {"FeSEM", "OneShot", "FlexCFL", "PACFL", "CFL"}
+RIVALS = {"RobustClusteredFL", "FeSEM", "OneShot", "FlexCFL", "PACFL", "CFL"}
 
 
 def networks():

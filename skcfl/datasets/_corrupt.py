@@ -8,8 +8,6 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 from sklearn.utils.validation import check_array, check_consistent_length
 
-from .._groups import check_ids, encode
-
 __all__ = ["corrupt"]
 
 # How strong the attacks are unless said.
@@ -66,7 +64,7 @@ def corrupt(X, y, groups, *, attack="label_flip", fraction=0.2, strength=None, r
     Raises
     ------
     ValueError
-        If lengths differ, ids are missing, or targets are no numbers where numbers are needed.
+        If lengths differ, or targets are no numbers where numbers are needed.
 
     Examples
     --------
@@ -80,7 +78,7 @@ def corrupt(X, y, groups, *, attack="label_flip", fraction=0.2, strength=None, r
     numeric = attack in {"sign_flip", "scale_y"}
     y = check_array(y, ensure_2d=False, dtype=np.float64 if numeric else None, copy=True)
     check_consistent_length(X, y, groups)
-    ids, codes = encode(check_ids(groups, X.shape[0], "groups"))
+    ids, codes = np.unique(groups, return_inverse=True)
     rng = check_random_state(random_state)
     is_false = np.zeros(len(ids), dtype=bool)
     is_false[rng.permutation(len(ids))[: int(round(fraction * len(ids)))]] = True

@@ -33,11 +33,19 @@ from ._partial_pooling import (
 )
 from ._per_fedavg import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
 from ._pfedme import PFedMe, PFedMeClassifier, PFedMeRegressor
+from ._robust_clustered_fl import (
+    RobustClusteredFL,
+    RobustClusteredFLClassifier,
+    RobustClusteredFLRegressor,
+)
 
 __all__ = [
     "PACFL",
     "PACFLClassifier",
     "PACFLRegressor",
+    "RobustClusteredFL",
+    "RobustClusteredFLClassifier",
+    "RobustClusteredFLRegressor",
     "CFL",
     "CFLClassifier",
     "CFLRegressor",

@@ -90,6 +90,7 @@ class ClustersOnce(BaseFederated):
             pool.random_state,
             local=lambda part: solve_local(part, options),
             verbose=self.verbose,
+            robust=options.aggregator is not None,
         )
 
     def _more(self, found):

@@ -133,6 +133,7 @@ class AlternatingClustering(BaseFederated):
             local=None if shared is not None else local,
             grow=pool.second_order and self.init == "loss++",
             verbose=self.verbose,
+            robust=options.aggregator is not None,
         )
 
     def _fit(self, pool, n_clusters, options, start=None, candidates=None, drawn=True):

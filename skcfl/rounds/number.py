@@ -37,6 +37,7 @@ import numpy as np
 from ..numerics.by_cluster import numbered
 from .polish import solve_pooled
 from .starts import Candidates, sample
+from .suspicion import MOST_LOSS
 
 __all__ = ["find_n_clusters"]
 
@@ -54,7 +55,7 @@ STEP, LONG_STEP = 0.25, 0.5
 MAX_CANDIDATES = 256
 
 
-def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0):
+def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=False):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters
@@ -74,6 +75,9 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0):
         Whether K clusters start from the models of fewer; needs `local`.
     verbose : int, default=0
         Whether to print what was found.
+    robust : bool, default=False
+        Whether some clients may be false: no client's loss then counts for more than some times
+        the median of the least losses so far, and no correction is made.
 
     Returns
     -------
@@ -84,7 +88,7 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0):
         empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
         best number before), "accepted", "floats_up" and "floats_down".
     """
-    search = _Search(pool, fit, rng, local, grow, verbose)
+    search = _Search(pool, fit, rng, local, grow, verbose, robust)
     best = search.run()
     pool.ledger.since_mark()
     result = search.final(best)
@@ -100,8 +104,8 @@ class _Search:
 
     COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
 
-    def __init__(self, pool, fit, rng, local, grow, verbose):
-        self.pool, self.fit, self.local = pool, fit, local
+    def __init__(self, pool, fit, rng, local, grow, verbose, robust):
+        self.pool, self.fit, self.local, self.robust = pool, fit, local, robust
         self.grow, self.rng, self.verbose = grow, rng, verbose
         self.unit = pool.alpha_unit if pool.automatic_alpha else None
         part = sample(pool, rng)
@@ -115,6 +119,7 @@ class _Search:
         #: Whether models are minimisers, of which the loss with more rows can be told: not of
         #: losses that explode, where single rows decide.
         self.corrects = pool.second_order and model.grounded and model.bounded_curvature
+        self.corrects &= not robust
         # Of one client there is nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         self.folds = [_Fold(self, train, held) for train, held in dealt]
@@ -180,7 +185,7 @@ class _Search:
         accepted, gain, error = (True, np.nan, np.nan) if best is None else self._better(K, best)
         if best is not None and self.local is not None and K == self.n:
             accepted = self._one_each(best)
-        loss = self.share @ self.losses[K]
+        loss = self.share @ self._counted(K)
         row = (
             K,
             np.mean(found) if found else K,
@@ -215,24 +220,33 @@ class _Search:
     def _better(self, K, before):
         """Whether K clusters gain enough over others; the mean gain and its standard error."""
         gain, error = self._gain(K, before)
-        least = self.min_gain * abs(self.share @ self.losses[before])
+        least = self.min_gain * abs(self.share @ self._counted(before))
         return gain == np.inf or gain > max(error, least), gain, error
 
     def _one_each(self, best):
         """Whether one model a client is to be preferred to the best of fewer."""
         gain, error = self._gain(self.n, best)
         if best == 1:
-            least = self.min_gain * abs(self.share @ self.losses[1])
+            least = self.min_gain * abs(self.share @ self._counted(1))
             return gain == np.inf or gain > max(ONE_EACH * error, least)
         if sum(self._gain(self.n, 1)) < 0.0:
             return False
         # What it may gain is something next to the loss, and next to what the clusters brought.
-        loss, brought = abs(self.share @ self.losses[best]), max(self._gain(best, 1)[0], 0.0)
+        loss, brought = abs(self.share @ self._counted(best)), max(self._gain(best, 1)[0], 0.0)
         return gain + error > MIN_GAIN * np.nan_to_num(min(loss, brought), posinf=0.0)
+
+    def _counted(self, K):
+        """Held-out losses as they count."""
+        losses = self.losses[K]
+        if not self.robust:
+            return losses
+        least = np.min(np.nan_to_num(list(self.losses.values()), nan=np.inf), axis=0)
+        most = MOST_LOSS * np.median(least[self.share > 0])
+        return np.minimum(np.nan_to_num(losses, nan=np.inf), most) if most > 0 else losses
 
     def _gain(self, K, before):
         """Mean gain of K clusters over others, and its standard error."""
-        before, losses = self.losses[before], self.losses[K]
+        before, losses = self._counted(before), self._counted(K)
         judges = self.share > 0
         with np.errstate(invalid="ignore"):
             gain = np.where(judges, before - losses, 0.0)
@@ -260,9 +274,10 @@ class _Search:
         some = [fold.models[K] for fold in self.folds if K in fold.models]
         if not some:
             return None
-        losses = [
-            pool.client_weights @ pool.losses(theta, whole=True).min(axis=1) for theta in some
-        ]
+        losses = [pool.losses(theta, whole=True).min(axis=1) for theta in some]
+        if self.robust:
+            losses = [np.minimum(own, MOST_LOSS * np.median(own)) for own in losses]
+        losses = [pool.client_weights @ own for own in losses]
         return some[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
 
 
@@ -309,6 +324,8 @@ class _Fold:
         theta = self.models[max(k for k in self.models if k < K)]
         best = train.losses(theta, whole=True).min(axis=1)
         best = np.nan_to_num(best, nan=np.inf, posinf=1e300)
+        if self.search.robust:
+            best = np.minimum(best, MOST_LOSS * np.median(best))
         weights = train.client_weights
         while len(theta) < K:
             gain = weights @ np.maximum(best[:, None] - losses, 0.0)

@@ -21,7 +21,7 @@ class GeometricMedian(Aggregator):
     max_iter : int, default=50
         Most iterations.
     tol : float, default=1e-4
-        They end when no point moves by more than this part of its median distance.
+        They end when no point moves by more than this part of the median distance at first.
     smoothing : float, default=1e-6
         Distances count as at least this part of their median [1]_.
 
@@ -47,9 +47,11 @@ class GeometricMedian(Aggregator):
     def aggregate(self, messages, weights):
         """Geometric medians."""
         z = coordinate_median(messages, weights)
+        scale = None
         for _ in range(self.max_iter):
             away = lengths(messages - z[..., None, :])
-            scale = coordinate_median(away[..., None], weights)
+            if scale is None:
+                scale = coordinate_median(away[..., None], weights)
             pull = weights / np.maximum(away, np.maximum(self.smoothing * scale, 1e-300))
             pull /= pull.sum(axis=-1, keepdims=True)
             new = np.einsum("...m,...mp->...p", pull, messages)

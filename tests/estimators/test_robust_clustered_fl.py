@@ -1,0 +1,70 @@
+"""Three stages that bear false clients."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import OneShotRegressor, RobustClusteredFLRegressor
+from skcfl.datasets import corrupt, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+
+DATA = make_clustered_regression(24, 3, 5, n_samples=40, random_state=0)
+
+
+def honest(model, lies):
+    rows = ~np.isin(lies.groups, lies.false)
+    score = model.score(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
+    ari = adjusted_rand_score(DATA.labels[~lies.is_false], model.labels_[~lies.is_false])
+    return score, ari
+
+
+CLEAN = RobustClusteredFLRegressor(n_clusters=3, random_state=0)
+CLEAN = CLEAN.fit(DATA.X, DATA.y, groups=DATA.groups).score(DATA.X, DATA.y, groups=DATA.groups)
+
+
+@pytest.mark.parametrize(
+    "attack, clusterer",
+    [
+        ("sign_flip", "trimmed"),
+        ("sign_flip", "median"),
+        ("noise", "median"),
+        ("scale_y", "trimmed"),
+        ("scale_X", "trimmed"),
+    ],
+)
+def test_false_rows(attack, clusterer):
+    # Features in other units make models near zero, which agree: fewer than a cluster.
+    fraction = 0.1 if attack == "scale_X" else 0.2
+    options = {"attack": attack, "fraction": fraction, "random_state": 2}
+    lies = corrupt(DATA.X, DATA.y, DATA.groups, **options)
+    model = RobustClusteredFLRegressor(n_clusters=3, clusterer=clusterer, random_state=0)
+    score, ari = honest(model.fit(lies.X, lies.y, groups=lies.groups), lies)
+    assert ari == 1.0
+    assert score > CLEAN - 0.01
+    assert (model.suspicion_[lies.is_false] > 1).all()
+
+
+@pytest.mark.parametrize("attack", ["sign_flip", "scale", "alie", "inner_product"])
+def test_false_messages(attack):
+    """One of eight clients of each cluster."""
+    ids = np.unique(DATA.groups)
+    false = np.concatenate([ids[DATA.labels == k][:1] for k in range(3)])
+    federation = InProcessFederation(
+        DATA.X, DATA.y, DATA.groups, faults=Faults(attack=attack, false=false)
+    )
+    model = RobustClusteredFLRegressor(n_clusters=3, polish=False, tol=1e-3, random_state=0)
+    model.fit_federation(federation)
+    rows = ~np.isin(DATA.groups, false)
+    true = ~np.isin(ids, false)
+    assert adjusted_rand_score(DATA.labels[true], model.labels_[true]) == 1.0
+    score = model.score(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
+    assert score > CLEAN - 0.01
+
+
+def test_it_is_one_shot_clustering_with_other_defaults():
+    same = {"clusterer": "trimmed", "trim": 0.25, "n_clusters": 3}
+    same["aggregation"] = "geometric_median"
+    one = OneShotRegressor(**same, random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
+    other = RobustClusteredFLRegressor(n_clusters=3, random_state=0)
+    other.fit(DATA.X, DATA.y, groups=DATA.groups)
+    np.testing.assert_array_equal(one.params_, other.params_)
