@@ -38,7 +38,9 @@ METHODS = [
     ("CLoVE", "CLoVE", {"n_clusters": N_CLUSTERS}, "clusters"),
     ("FeSEM", "FeSEM", {"n_clusters": N_CLUSTERS}, "clusters"),
     ("FlexCFL", "FlexCFL", {"n_clusters": N_CLUSTERS}, "clusters"),
-    ("CFL", "CFL", {}, "clusters"),
+    ("PACFL", "PACFL", {"n_clusters": N_CLUSTERS}, "clusters"),
+    # It compares the lengths of updates, which Adam keeps alike.
+    ("CFL", "CFL", {"optimizer": "sgd", "step_size": 0.3, "eps1": 0.2, "eps2": 0.4}, "clusters"),
     ("Ditto", "Ditto", {}, "personal"),
     ("pFedMe", "PFedMe", {}, "personal"),
     ("Per-FedAvg", "PerFedAvg", {}, "personal"),
@@ -48,7 +50,8 @@ METHODS = [
     ("FedProto", "FedProto", {}, "personal"),
     ("FedPAC", "FedPAC", {}, "personal"),
 ]
-COLORS = {"one model": "0.45", "clusters": "tab:blue", "personal": "tab:red"}
+PANELS = {"clusters": "clusters of clients", "personal": "a model for each client"}
+GREY = "0.45"
 
 
 def main():
@@ -106,19 +109,17 @@ def draw(curves, path):
     kinds = {title: kind for title, _, _, kind in METHODS}
     for ax, kind in zip(axes, ("clusters", "personal"), strict=True):
         names = [title for title in curves if kinds[title] == kind]
-        shades = plt.get_cmap("viridis")(np.linspace(0, 0.9, len(names)))
+        shades = plt.get_cmap("tab10").colors
         for title, curve in curves.items():
             accuracy, megabytes = curve.T
             if kinds[title] == "one model":
-                ax.plot(megabytes, accuracy, "--", color=COLORS["one model"], lw=1)
-                ax.annotate(
-                    f" {title}", curve[-1][::-1], color=COLORS["one model"], va="center", size=8
-                )
+                ax.plot(megabytes, accuracy, "--", color=GREY, lw=1)
+                ax.annotate(f" {title}", curve[-1][::-1], color=GREY, va="center", size=8)
             elif kinds[title] == kind:
                 color = shades[names.index(title)]
                 ax.plot(megabytes, accuracy, "o-", color=color, ms=3, label=title)
-        ax.set(xscale="log", xlabel="megabytes sent", title=f"{kind} methods")
-        ax.legend(frameon=False, fontsize=8)
+        ax.set(xscale="log", xlabel="megabytes sent", title=PANELS[kind])
+        ax.legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
         ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("accuracy on held-out rows")
     figure.suptitle("24 clients, four ways to name the digits: 1 to 32 rounds", size=11)

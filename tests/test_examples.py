@@ -53,6 +53,15 @@ def test_fusion_path(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_rivals(monkeypatch, tmp_path, capsys):
+    module = load("plot_rivals")
+    monkeypatch.setattr(module, "ROUNDS", (1, 2))
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert all(f"\n{title} " in printed for title, *_ in module.METHODS)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_clove(monkeypatch, tmp_path, capsys):
     module = load("plot_clove")
     monkeypatch.setattr(module, "ROUNDS", 5)

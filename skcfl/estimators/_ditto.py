@@ -21,7 +21,7 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 __all__ = ["Ditto", "DittoClassifier", "DittoRegressor"]
 
 # Pull of networks where nobody says, found by trial on digits.
-NETWORK_LAM = 0.1
+NETWORK_LAM = 0.01
 
 
 class _Ditto(PersonalMethod):
@@ -37,7 +37,7 @@ class _Ditto(PersonalMethod):
             Strength of the pull of the clients' own models to the shared one, in [0, inf]: 0 is
             :class:`LocalModels`, ``numpy.inf`` :class:`FedAvg`. "auto" judges both and eleven
             strengths between on rows held out inside the clients (four folds), for linear models;
-            of networks it is 0.1.""",
+            of networks it is 0.01.""",
         "within": """\
             estimator or None
             A method that finds clusters by rounds, such as ``IFCA(n_clusters=3)`` or
