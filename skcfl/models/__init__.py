@@ -5,5 +5,6 @@ from ._linear import LinearModel
 from ._local_model import LocalModel
 from ._location import Location
 from ._mlp import MLP
+from ._spec import ModelSpec
 
-__all__ = ["MLP", "Autoencoder", "LinearModel", "LocalModel", "Location"]
+__all__ = ["MLP", "Autoencoder", "LinearModel", "LocalModel", "Location", "ModelSpec"]

@@ -1,10 +1,19 @@
 """A federation whose messages are pickled, and whose rows nobody gets at."""
 
+import copy
+import inspect
 import pickle
+from functools import cache
 
 from ..federation.federation import Federation
 from ..federation.pool import ClientPool
 from ..federation.sites import Site
+
+# Arguments that are rows, and the rooms that have none.
+ROWS = frozenset({"block", "X", "y"})
+SERVER = tuple(
+    f"skcfl.{room}" for room in ("rounds", "fusion", "personal", "pooling", "estimators")
+)
 
 
 class StrictSite(Site):
@@ -51,6 +60,37 @@ class StrictSite(Site):
         )
 
 
+@cache
+def kernels(kind):
+    """Names of a local model's methods that take rows or blocks of them: what servers lack."""
+    found = inspect.getmembers(kind, inspect.isfunction)
+    return frozenset(
+        name for name, method in found if ROWS & inspect.signature(method).parameters.keys()
+    )
+
+
+class _SpecOnly:
+    """A local model whose kernels are refused to servers; mixed into the model's own class."""
+
+    def __getattribute__(self, name):
+        kind = type(self)
+        if name in kernels(kind) and (caller := _caller()).startswith(SERVER):
+            raise AttributeError(
+                f"{caller} asked a model for {name!r}, which takes rows: a server has what is in "
+                "skcfl.models.ModelSpec"
+            )
+        return super().__getattribute__(name)
+
+
+def spec_only(model):
+    """The same model, of which server code gets the spec only."""
+    strict = copy.copy(model)
+    kind = type(model)
+    if not issubclass(kind, _SpecOnly):
+        strict.__class__ = type(kind.__name__, (_SpecOnly, kind), {"__module__": kind.__module__})
+    return strict
+
+
 class StrictPool(ClientPool):
     """Pool that shows servers its public names only."""
 
@@ -65,8 +105,9 @@ class StrictPool(ClientPool):
 class StrictFederation(Federation):
     """Federation that keeps a server to the rules: for tests of methods and of pools.
 
-    Servers see public names of the pool only; arguments and answers go through pickle, so that
-    nothing is shared; and a site answers the calls of the table and no others.
+    Servers see public names of the pool only, and of its model no method that takes rows;
+    arguments and answers go through pickle, so that nothing is shared; and a site answers the
+    calls of the table and no others.
 
     Parameters
     ----------
@@ -136,6 +177,7 @@ def _wall(pool):
     strict = object.__new__(StrictPool)
     vars(strict).update(vars(pool))
     vars(strict)["_site"] = StrictSite(pool._site)
+    vars(strict)["model"] = spec_only(pool.model)
     return strict
 
 

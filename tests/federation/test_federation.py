@@ -11,8 +11,9 @@ import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor, LocalModels
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation
-from skcfl.models import LinearModel, Location
+from skcfl.models import MLP, Autoencoder, LinearModel, Location, ModelSpec
 from skcfl.testing import StrictFederation
+from skcfl.testing._strict import kernels
 
 REGRESSION = make_clustered_regression(9, 3, 4, n_samples=12, random_state=0)
 CLASSES = make_clustered_classification(9, 3, 4, n_samples=16, random_state=0)
@@ -231,3 +232,25 @@ def test_units_by_medians_over_clients(sparse_rows):
     X[groups == 3] *= 1e6
     other = units(X)
     np.testing.assert_allclose(other.scale[0], found.scale[0], rtol=0.05)
+
+
+def test_server_code_has_the_spec_of_a_model_only():
+    """What takes rows is refused to the rooms of servers, whatever the class of the model."""
+    for kind in (LinearModel, MLP, Location, Autoencoder):
+        refused = kernels(kind)
+        assert {"value_gradient", "losses", "best_response", "design", "encode"} <= refused
+        # Nothing that takes rows is in the spec, and what is abstract there takes none.
+        assert not refused & {name for name in dir(ModelSpec) if not name.startswith("__")}
+    pool = StrictFederation(parts_of(REGRESSION, 2)).open(LinearModel().bind(4), 0)
+    model = pool.model
+    assert isinstance(model, LinearModel) and type(model).__name__ == "LinearModel"
+    asked = "from operator import attrgetter\nask = lambda model: model.{}"
+    for name, place in (("value_gradient", "skcfl.fusion.made_up"), ("prox", "skcfl.rounds.x")):
+        rooms = {"__name__": place}
+        exec(asked.format(name), rooms)
+        with pytest.raises(AttributeError, match=f"{place} asked a model for '{name}'"):
+            rooms["ask"](model)
+        with pytest.raises(AttributeError, match=f"asked a model for '{name}'"):
+            rooms["ask"](pool.penalised(0.5).model)
+        rooms["__name__"] = "skcfl.base"  # predictions are made where rows are
+        assert callable(rooms["ask"](model))

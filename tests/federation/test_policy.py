@@ -64,10 +64,11 @@ def test_sums_are_of_those_who_answer():
         "labels": np.zeros(4, dtype=int),
         "weights": np.ones(4),
         "damping": np.zeros(1),
+        "members": np.array([4]),
     }
     site = site_of(SitePolicy(min_rows=5))
     found = site.answer("hessians", arguments)
-    some = {k: v if k in ("theta", "damping") else v[1:] for k, v in arguments.items()}
+    some = {k: v if k in ("theta", "damping", "members") else v[1:] for k, v in arguments.items()}
     wanted = site_of().subset(np.array([1, 2, 3])).answer("hessians", some)["H"]
     assert_allclose(found["H"], wanted)
     assert found["answered"].tolist() == [False, True, True, True]

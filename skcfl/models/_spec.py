@@ -1,0 +1,142 @@
+"""What a server knows of a local model: shapes, the penalty, starts and units, and no row."""
+
+from abc import ABCMeta, abstractmethod
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from .._checks import Count
+
+
+class ModelSpec(BaseEstimator, metaclass=ABCMeta):
+    """The part of a local model that server code may use.
+
+    A local model is a scikit-learn object of parameters.  :meth:`bind` returns a copy that knows
+    the shape of the data; only bound models compute.  Parameters of a model are one vector of
+    ``n_params`` numbers, those of ``m`` models an ``(m, n_params)`` array.  All that takes rows or
+    blocks of them is in :class:`LocalModel`, and only clients and predictions call it:
+    :class:`~skcfl.testing.StrictFederation` refuses it to servers.
+    """
+
+    #: "regressor", "classifier" or None (unsupervised).
+    estimator_type = None
+    #: Whether the model can predict probabilities.
+    has_proba = False
+    #: Whether second-order methods (exact prox, Newton) are available.
+    second_order = False
+    #: Whether clients' objectives are quadratic functions.
+    quadratic = False
+    #: Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
+    unknown_scale = False
+    #: Power of the size of the noise that the loss grows with.
+    loss_degree = 2
+    #: Whether the loss has a parameter in units of the standard deviation of the targets.
+    has_units = False
+    #: Whether 0 is the least loss of any row.
+    grounded = True
+    #: Whether the curvature of the loss is bounded.
+    bounded_curvature = True
+    #: Whether an estimator standardises the features that it trains on.
+    standardize = False
+    #: Factors of the weights of each class's rows: "balanced", a dict or None.
+    class_weight = None
+    #: Numbers of a row's representation, which the last layer sees, of bound models that have one.
+    n_representation = 0
+    #: Whether the Hessian of a client with fewer rows than parameters tells what they are.
+    hessian_shows_rows = True
+    #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
+    isotropic = False
+
+    @property
+    def supervised(self):
+        """Whether the model needs targets."""
+        return self.estimator_type is not None
+
+    @property
+    def n_free(self):
+        """Parameters that predictions depend on, of a bound model: what a criterion counts."""
+        return self.n_params
+
+    def plain(self, params, classes):
+        """Fitted estimator of scikit-learn with the parameters (n_params,) of one model.
+
+        Parameters
+        ----------
+        params : ndarray of shape (n_params,)
+            The model.
+        classes : ndarray or None
+            The classes of a classifier.
+
+        Returns
+        -------
+        estimator : estimator
+        """
+        raise ValueError(f"scikit-learn has no estimator that is a {type(self).__name__}.")
+
+    def prior_unit(self, share, around):
+        """Penalty that is a standard normal prior of the parameters, times the rows.
+
+        Asked of models with ``unknown_scale``: `share` is the ratio of the mean loss of the model
+        of all rows to that of a constant, `around`.
+        """
+        return share
+
+    def bind(self, n_features, n_classes=None, dtype=float):
+        """Copy of the model that knows the shape of the data.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
+        n_classes : int or None
+            Number of classes, for classifiers.
+        dtype : dtype
+            Floating type of parameters and computations.
+
+        Returns
+        -------
+        bound : LocalModel
+            With attributes ``n_features``, ``n_outputs``, ``n_params`` and ``dtype``.
+        """
+        _check_count(n_features, "n_features", 10**8)
+        if n_classes is not None:
+            _check_count(n_classes, "n_classes", 10**6)
+        if hasattr(self, "_parameter_constraints"):
+            self._validate_params()
+        bound = clone(self)
+        bound.n_features = n_features
+        bound.n_classes = n_classes
+        bound.dtype = dtype
+        bound._bind()
+        return bound
+
+    @abstractmethod
+    def _bind(self):
+        """Set ``n_outputs``, ``n_params`` and what else depends on the shapes."""
+
+    @abstractmethod
+    def init_params(self, n_models, random_state):
+        """Random starts, an array (n_models, n_params)."""
+
+    def start(self, random_state=None):
+        """Start of local training, an array (n_params,), the same for all clients."""
+        return self.init_params(1, random_state)[0]
+
+    def head_mask(self):
+        """Parameters of the last layer of a bound model, (n_params,) of bool."""
+        names = list(self.layer_slices())
+        mask = np.zeros(self.n_params, dtype=bool)
+        mask[self.layer_slices()[names[-1]]] = True
+        return mask
+
+    def body_mask(self):
+        """Parameters that clients with a last layer of their own have in common, of bool."""
+        return ~self.head_mask()
+
+
+def _check_count(value, name, most):
+    """Raise a ValueError if a number is no integer from 1 to `most`."""
+    if not Count(1, most).is_satisfied_by(value):
+        raise ValueError(
+            f"{name} must be an integer from 1 to {most}, got {type(value).__name__} {value!r}."
+        )
