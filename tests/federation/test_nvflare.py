@@ -273,6 +273,20 @@ def test_found_rows():
         found_rows("json:loads")
 
 
+def test_the_example(monkeypatch):
+    """Its sites in one process: what the guide says of them."""
+    folder = Path(__file__).resolve().parents[2] / "examples" / "federation_sites"
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "clinic", raising=False)
+    rows = [found_rows("clinic:Clinic")(name).named() for name in ("north", "south", "east")]
+    monkeypatch.delitem(sys.modules, "clinic")
+    model = IFCARegressor(n_clusters=2, random_state=0)
+    model.fit(*(np.concatenate(part) for part in zip(*rows, strict=True)))
+    surgery = [name.endswith("surgery") for name in model.groups_]
+    assert len(surgery) == 7 and model.labels_.tolist() == [int(ward) for ward in surgery]
+    assert (model.calls_, model.floats_up_, model.floats_down_) == (51, 1743, 2065)
+
+
 def test_without_nvflare(monkeypatch):
     monkeypatch.setitem(sys.modules, "nvflare", None)
     monkeypatch.setitem(sys.modules, "nvflare.collab", None)
