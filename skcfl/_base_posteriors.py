@@ -6,12 +6,25 @@ from scipy import sparse
 from ._groups import check_ids, locate
 from .base import BaseFederated
 
-__all__ = ["PosteriorPredictions"]
+__all__ = ["PosteriorPredictions", "posterior_std"]
 
-# Bytes of the clients' covariances up to which they are kept for predict(return_std=True).
+# Bytes of the clients' covariances up to which they are kept for standard deviations.
 MAX_COVARIANCES = 2**28
 # Bytes of covariances that a prediction with standard deviations gathers at once.
 CHUNK_BYTES = 2**23
+
+
+def posterior_std(spread, to_user):
+    """Standard deviations (n, p) in the user's units of covariances (n, p, p) or variances."""
+    back = to_user(np.eye(spread.shape[1])).T
+    if spread.ndim == 2:
+        return np.sqrt(np.maximum(spread, 0.0)) * np.abs(np.diag(back))
+    out = np.empty(spread.shape[:2])
+    step = max(CHUNK_BYTES // (8 * back.size), 1)
+    for start in range(0, len(out), step):
+        some = slice(start, start + step)
+        out[some] = np.einsum("cpq,pq->cp", np.matmul(back, spread[some]), back)
+    return np.sqrt(np.maximum(out, 0.0))
 
 
 class PosteriorPredictions(BaseFederated):
@@ -64,6 +77,9 @@ class PosteriorPredictions(BaseFederated):
         adapted.responsibilities_ = np.vstack([self.responsibilities_, r])[order]
         if dense:
             adapted._covariances = np.concatenate([self._covariances, covariances])[order]
+        fresh = posterior_std(covariances, pool.to_user)
+        fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan
+        adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
         return adapted
 
     def assign(self, X, y=None, groups=None):
@@ -126,7 +142,7 @@ class PosteriorPredictions(BaseFederated):
         predicted = super().predict(X, groups=groups)
         if not return_std:
             return predicted
-        if self._covariances is None:
+        if self._covariances is None or not self.model_.quadratic:
             raise ValueError(
                 "return_std=True needs loss='squared_error', and clients whose covariances take "
                 f"no more than {MAX_COVARIANCES / 2**20:.0f} MB; got loss={self.model_.loss!r} "

@@ -103,6 +103,17 @@ def test_fpfc(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_partial_pooling(monkeypatch, tmp_path, capsys):
+    module = load("plot_partial_pooling")
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert re.search(r"2 kinds of drivers, of 26 and 14", printed)
+    errors = dict(re.findall(r"^(\w[\w ]+?) {2,}(\d+\.\d+)$", printed, re.MULTILINE))
+    pooled = float(errors.pop("partial pooling"))
+    assert len(errors) == 3 and all(pooled < 0.9 * float(error) for error in errors.values())
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_ellipses(monkeypatch, tmp_path, capsys):
     module = load("plot_ellipses")
     monkeypatch.setattr(module, "LAMS", np.array([0.05, 0.075, 0.15]))

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .._base_posteriors import MAX_COVARIANCES, PosteriorPredictions
+from .._base_posteriors import MAX_COVARIANCES, PosteriorPredictions, posterior_std
 from .._checks import NOT_NEGATIVE, Count
 from .._docs import document
 from ..federation.result import Result
@@ -98,6 +98,10 @@ class _PartialPooling(PosteriorPredictions):
             Covariance of the clients' parameters about their cluster's mean, in the units of
             ``params_``: of each output the coefficients, then the intercept. Diagonal for
             standardised features need not be diagonal here.""",
+        "params_std_": """\
+            ndarray of shape (n_clients, n_params)
+            Posterior standard deviations of ``params_``, given the population. NaN for intercepts
+            of centred features where the clients' covariances would take more than 256 MB.""",
         "mixture_weights_": """\
             ndarray of shape (n_clusters_,)
             Probabilities of the clusters.""",
@@ -201,6 +205,7 @@ class _PartialPooling(PosteriorPredictions):
         population, p = fit.population, pool.n_params
         dense = self._keeps_covariances(pool)
         r, means, covariances = pool.posteriors(*population.arguments, dense=dense)
+        spread = covariances if dense else _spread(pool, covariances)
         labels = r.argmax(axis=1)
         # Numbered as published: by size, then by the first client.
         sizes = np.bincount(labels, minlength=population.n_clusters)
@@ -221,6 +226,7 @@ class _PartialPooling(PosteriorPredictions):
             "bic_path": path,
             "standard_errors": np.sqrt(np.maximum(variances, 0.0)),
             "prior_variance": population.prior,
+            "params_std": posterior_std(spread, pool.to_user),
             "state": (population, covariances if dense else None, pool.n_samples),
         }
         shortfall = ""
@@ -243,8 +249,8 @@ class _PartialPooling(PosteriorPredictions):
         )
 
     def _keeps_covariances(self, pool):
-        """Whether each client's covariance is asked for, which predictions of means need."""
-        return pool.quadratic and 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
+        """Whether each client's covariance is asked for, which standard deviations need."""
+        return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
 
     def _publish(self, header, pool, groups, classes, result):
         state = result.extra.pop("state")
@@ -298,6 +304,12 @@ class _PartialPooling(PosteriorPredictions):
                 z = value / error if error > 0 else np.nan
                 lines.append(f"  {name:{width}}  {value:12.5g}  {error:12.5g}  {z:8.2f}")
         return "\n".join(lines)
+
+
+def _spread(pool, variances):
+    """Variances (n, p), with NaN where those in the user's units need covariances."""
+    mixed = np.count_nonzero(pool.to_user(np.eye(pool.n_params)), axis=0) > 1
+    return np.where(mixed, np.nan, variances)
 
 
 @document

@@ -1,4 +1,4 @@
-"""Pictures of fits: paths of a fusion method, graphs, convergence, losses, rounds, suspicions.
+"""Pictures of fits: paths, graphs, convergence, losses, rounds, suspicions, random effects.
 
 Displays in the style of scikit-learn: a ``from_...`` method computes what is drawn and draws
 it, ``plot`` draws it again.  They need matplotlib (the extra ``plot``).
@@ -8,6 +8,7 @@ from ._cluster_path import ClusterPathDisplay
 from ._convergence import ConvergenceDisplay
 from ._empirical_graph import EmpiricalGraphDisplay
 from ._loss_matrix import LossMatrixDisplay, RoundsDisplay
+from ._random_effects import RandomEffectsDisplay
 from ._suspicion_display import SuspicionDisplay
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "ConvergenceDisplay",
     "EmpiricalGraphDisplay",
     "LossMatrixDisplay",
+    "RandomEffectsDisplay",
     "RoundsDisplay",
     "SuspicionDisplay",
 ]

@@ -549,3 +549,17 @@ def test_bad_parameters():
         model.predict(X, groups=groups, return_std=True)
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         PartialPoolingRegressor(max_iter=2).fit(X, y, groups=groups)
+
+
+def test_posterior_standard_deviations_are_in_the_users_units():
+    X, y, groups, _ = population(10, 8)
+    model = PartialPoolingRegressor(1).fit(X * [1, 50] + 3, y, groups=groups)
+    Z = np.column_stack([X * [1, 50] + 3, np.ones(len(X))])
+    for i in range(10):
+        A = Z[groups == i]
+        inner = A @ model.covariance_ @ A.T + model.dispersion_ * np.eye(len(A))
+        gain = model.covariance_ @ A.T @ np.linalg.inv(inner)
+        expected = np.sqrt(np.diag(model.covariance_ - gain @ A @ model.covariance_))
+        assert_allclose(model.params_std_[i], expected, rtol=1e-6)
+    adapted = model.adapt(X * [1, 50] + 3, y, groups=groups + 100)
+    assert_allclose(adapted.params_std_[10:], model.params_std_, rtol=1e-8)

@@ -1,0 +1,210 @@
+"""Each client's coefficient with its interval: the caterpillar plot of a mixed model."""
+
+from numbers import Integral
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
+
+from .._checks import about
+from ._axes import axes_or_new
+
+__all__ = ["RandomEffectsDisplay"]
+
+# Clusters that have a colour of their own, and that of the others.
+COLOURS, GREY = 10, "0.65"
+# Clients up to which each has its name beside it.
+NAMED = 60
+
+
+class RandomEffectsDisplay:
+    """One coefficient of every client with its posterior interval, sorted: a caterpillar plot.
+
+    Create it with :meth:`from_estimator`; all parameters are stored as attributes. Clients have
+    the colour of their cluster, the ten largest clusters one each; dashed lines are the clusters'
+    means, the fixed effects.
+
+    Parameters
+    ----------
+    values : array-like of shape (n_clients,)
+        Posterior means.
+    std : array-like of shape (n_clients,)
+        Posterior standard deviations.
+    groups : array-like of shape (n_clients,) or None, default=None
+        Ids of the clients.
+    labels : array-like of shape (n_clients,) or None, default=None
+        Cluster of each client, numbered from 0; None is one cluster.
+    means : array-like of shape (n_clusters,) or None, default=None
+        Means of the clusters.
+    name : str or None, default=None
+        Name of the coefficient.
+
+    Attributes
+    ----------
+    order_ : ndarray of shape (n_clients,)
+        Clients from the least value to the largest, as they stand from the bottom to the top.
+    lower_, upper_ : ndarray of shape (n_clients,)
+        Ends of the intervals.
+    points_ : matplotlib PathCollection
+        The values, in that order.
+    intervals_ : matplotlib LineCollection
+        The intervals, in that order.
+    lines_ : list of matplotlib Line2D
+        The means of the clusters.
+    ax_ : matplotlib Axes
+        Axes with the plot.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    See Also
+    --------
+    skcfl.PartialPooling : The estimator whose clients have posteriors.
+
+    Notes
+    -----
+    An interval holds the client's coefficient with the probability `level`, given the population
+    that was fitted. The intervals of two clients may overlap although the clients differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import PartialPoolingRegressor
+    >>> from skcfl.inspection import RandomEffectsDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> school = np.repeat(np.arange(20), 8)
+    >>> x = rng.normal(size=160)
+    >>> y = (2 + rng.normal(size=20)[school]) * x + rng.normal(size=160)
+    >>> model = PartialPoolingRegressor().fit(x[:, None], y, groups=school)
+    >>> display = RandomEffectsDisplay.from_estimator(model, "x0")
+    >>> bool(np.all(np.diff(display.values[display.order_]) >= 0))
+    True
+    """
+
+    def __init__(self, *, values, std, groups=None, labels=None, means=None, name=None):
+        self.values = values
+        self.std = std
+        self.groups = groups
+        self.labels = labels
+        self.means = means
+        self.name = name
+
+    @classmethod
+    def from_estimator(cls, estimator, feature="intercept", *, output=None, level=0.95, ax=None):
+        """Draw a coefficient of all clients of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : PartialPooling, PartialPoolingClassifier or PartialPoolingRegressor
+            Fitted.
+        feature : str or int, default="intercept"
+            Name of a feature, its position in ``coef_names_``, or "intercept".
+        output : object, default=None
+            The class whose coefficient it is, of classifiers with more than two.
+        level : float, default=0.95
+            Probability of an interval, in (0, 1).
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+
+        Returns
+        -------
+        display : RandomEffectsDisplay
+            With the plot drawn.
+
+        Raises
+        ------
+        ValueError
+            If there is no such feature or class.
+        """
+        with about("estimator"):
+            check_is_fitted(estimator, "params_std_")
+        at, name = _position(estimator, feature, output)
+        display = cls(
+            values=estimator.params_[:, at],
+            std=estimator.params_std_[:, at],
+            groups=estimator.groups_,
+            labels=estimator.labels_,
+            means=estimator.cluster_params_[:, at],
+            name=name,
+        )
+        return display.plot(ax, level=level)
+
+    def plot(self, ax=None, *, level=0.95):
+        """Draw values and intervals.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        level : float, default=0.95
+            Probability of an interval, in (0, 1).
+
+        Returns
+        -------
+        display : RandomEffectsDisplay
+            This display.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not agree, or `level` is no probability.
+        """
+        values, std = (np.asarray(part, dtype=float) for part in (self.values, self.std))
+        labels = np.zeros(len(values), dtype=int) if self.labels is None else self.labels
+        labels = np.asarray(labels)
+        if values.ndim != 1 or not values.shape == std.shape == labels.shape:
+            raise ValueError(
+                "values, std and labels must have one entry a client; got the shapes "
+                f"{values.shape}, {std.shape} and {labels.shape}."
+            )
+        if not np.isscalar(level) or not 0.0 < level < 1.0:
+            raise ValueError(f"level must be a probability in (0, 1), got {level!r}.")
+        self.ax_ = ax = axes_or_new(ax, "RandomEffectsDisplay.plot")
+        self.figure_ = ax.figure
+        away = norm.ppf(0.5 + 0.5 * level) * std
+        self.lower_, self.upper_ = values - away, values + away
+        self.order_ = order = np.argsort(values, kind="stable")
+        heights = np.arange(len(values))
+        colours = [f"C{k}" if k < COLOURS else GREY for k in labels[order]]
+        self.intervals_ = ax.hlines(
+            heights, self.lower_[order], self.upper_[order], colors=colours, linewidth=1.0
+        )
+        self.points_ = ax.scatter(values[order], heights, s=9, c=colours, zorder=3)
+        self.lines_ = [
+            ax.axvline(mean, color=f"C{k}" if k < COLOURS else GREY, linestyle="--", linewidth=1)
+            for k, mean in enumerate([] if self.means is None else self.means)
+        ]
+        if self.groups is not None and len(values) <= NAMED:
+            ax.set_yticks(heights, [str(self.groups[i]) for i in order], fontsize=7)
+        else:
+            ax.set_yticks([])
+            ax.set_ylabel("clients")
+        if self.name is not None:
+            ax.set_xlabel(self.name)
+        return self
+
+
+def _position(estimator, feature, output):
+    """Position of a coefficient in the parameters of a model, and its name."""
+    model, names = estimator.model_, list(map(str, estimator.coef_names_))
+    if isinstance(feature, str):
+        places = {name: place for place, name in enumerate(names)}
+        if model.fit_intercept:
+            places.setdefault("intercept", len(names))
+        place = places.get(feature)
+    else:
+        whole = isinstance(feature, Integral) and not isinstance(feature, (bool, np.bool_))
+        place = feature % len(names) if whole and -len(names) <= feature < len(names) else None
+    if place is None:
+        known = [*names, *["intercept"] * bool(model.fit_intercept)]
+        raise ValueError(f"feature must be one of {known} or a position, got {feature!r}.")
+    name = [*names, "intercept"][place]
+    if model.n_outputs == 1:
+        if output is not None:
+            raise ValueError(
+                f"output must be None where there is one model of all classes, got {output!r}."
+            )
+        return place, name
+    found = np.flatnonzero(estimator.classes_ == output)
+    if len(found) != 1:
+        raise ValueError(f"output must be one of {estimator.classes_.tolist()}, got {output!r}.")
+    return found[0] * model.n_columns + place, f"{name} | {output}"

@@ -1,0 +1,96 @@
+"""Caterpillar plots: what is drawn are the numbers of the fit."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from skcfl import FedAvgRegressor, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.inspection import RandomEffectsDisplay
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(0)
+    groups, own = np.repeat(np.arange(9), 20), rng.normal(size=(9, 2))
+    own[:, 0] += np.repeat([0.0, 20.0, 40.0], 3)
+    X = rng.normal(size=(180, 2)) * [1, 5] + 2
+    y = (X * own[groups]).sum(axis=1) + 5 * own[groups, 0] + 0.1 * rng.normal(size=180)
+    model = PartialPoolingRegressor(3, random_state=0).fit(X, y, groups=groups)
+    assert model.params_std_.min() > 0
+    return model
+
+
+def test_values_are_sorted_with_their_intervals(fitted):
+    display = RandomEffectsDisplay.from_estimator(fitted, "x1")
+    values, std = fitted.coef_[:, 1], fitted.params_std_[:, 1]
+    order = np.argsort(values, kind="stable")
+    np.testing.assert_array_equal(display.order_, order)
+    np.testing.assert_array_equal(
+        display.points_.get_offsets(), np.column_stack([values[order], np.arange(9)])
+    )
+    z = norm.ppf(0.975)
+    for i, segment in zip(order, display.intervals_.get_segments(), strict=True):
+        np.testing.assert_allclose(segment[:, 0], values[i] + np.array([-z, z]) * std[i])
+    narrow = display.plot(level=0.5)
+    np.testing.assert_allclose(narrow.upper_ - values, norm.ppf(0.75) * std)
+    assert display.ax_.get_xlabel() == "x1"
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names == [str(group) for group in fitted.groups_[order]]
+
+
+def test_clusters_have_colours_and_means(fitted):
+    display = RandomEffectsDisplay.from_estimator(fitted, 0)
+    colours = display.points_.get_facecolors()
+    for k in range(3):
+        mine = colours[fitted.labels_[display.order_] == k]
+        assert (mine == plt.matplotlib.colors.to_rgba(f"C{k}")).all()
+        np.testing.assert_array_equal(
+            display.lines_[k].get_xdata(), [fitted.cluster_coef_[k, 0]] * 2
+        )
+    many = RandomEffectsDisplay(values=np.arange(12.0), std=np.ones(12), labels=np.arange(12))
+    last = many.plot().points_.get_facecolors()[10:]
+    assert (last == plt.matplotlib.colors.to_rgba("0.65")).all()
+
+
+def test_intercept_and_axes(fitted):
+    _, ax = plt.subplots()
+    display = RandomEffectsDisplay.from_estimator(fitted, ax=ax)
+    assert display.ax_ is ax and display.figure_ is ax.figure
+    np.testing.assert_array_equal(display.values, fitted.intercept_)
+    big = RandomEffectsDisplay(values=np.zeros(100), std=np.ones(100), groups=np.arange(100))
+    assert len(big.plot().ax_.get_yticks()) == 0
+
+
+def test_one_class_of_several():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(120, 2)), np.repeat(np.arange(6), 20)
+    y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] + rng.logistic(size=120), [-1, 1])]
+    model = PartialPoolingClassifier(1).fit(X, y, groups=groups)
+    display = RandomEffectsDisplay.from_estimator(model, "x0", output="c")
+    np.testing.assert_array_equal(display.values, model.coef_[:, 2, 0])
+    assert display.ax_.get_xlabel() == "x0 | c"
+    with pytest.raises(ValueError, match="output must be one of.*got None"):
+        RandomEffectsDisplay.from_estimator(model, "x0")
+
+
+def test_bad_arguments(fitted):
+    for feature in ("x2", 2, True, 0.5):
+        with pytest.raises(ValueError, match="feature must be one of"):
+            RandomEffectsDisplay.from_estimator(fitted, feature)
+    with pytest.raises(ValueError, match="output must be None"):
+        RandomEffectsDisplay.from_estimator(fitted, "x0", output=1)
+    for level in (0, 1, 95):
+        with pytest.raises(ValueError, match="level must be a probability"):
+            RandomEffectsDisplay.from_estimator(fitted, "x0", level=level)
+    with pytest.raises(ValueError, match="shapes"):
+        RandomEffectsDisplay(values=[1, 2], std=[1]).plot()
+    with pytest.raises(ValueError, match="estimator"):
+        RandomEffectsDisplay.from_estimator(FedAvgRegressor())
