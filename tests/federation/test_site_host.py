@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from scipy import sparse
 
 import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegressor
@@ -18,7 +19,7 @@ from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation, RemoteRows
 from skcfl.federation.rows import Rows
 from skcfl.federation.wire import WireTransport, dumps, is_plain, loads
-from skcfl.models import Autoencoder, LinearModel
+from skcfl.models import Autoencoder, LinearModel, Location
 from skcfl.models.losses import make_loss
 from skcfl.testing import check_pool
 
@@ -149,6 +150,27 @@ def test_clients_have_the_name_of_their_site():
     double = [Wire(Table(name, change=lambda X, y, g: (X, y, ["a"] * len(y)))) for name in SITES]
     model = LocalModelsRegressor().fit_federation(RemoteFederation(double))
     assert model.groups_.tolist() == ["north/a", "south/a"]
+
+
+def test_tables_of_any_kind():
+    """Names of columns come by hello; ids are numbers here, features sparse, targets none."""
+    pd = pytest.importorskip("pandas")
+
+    def frame(X, y, g):
+        return pd.DataFrame(X, columns=["age", "dose", "stage"]), y, g
+
+    both = [Wire(Table(name, change=frame)) for name in SITES]
+    model = FedAvgRegressor().fit_federation(RemoteFederation(both))
+    assert model.feature_names_in_.tolist() == ["age", "dose", "stage"]
+
+    def sparse_rows(X, y, g):
+        return sparse.csr_array(X), None, np.unique(g, return_inverse=True)[1]
+
+    both = [Wire(Table(name, change=sparse_rows)) for name in SITES]
+    model = LocalModels(Location()).fit_federation(RemoteFederation(both))
+    wanted = LocalModels(Location()).fit(REGRESSION.X, groups=named())
+    np.testing.assert_allclose(model.params_, wanted.params_, rtol=1e-10)
+    assert model.groups_[[0, 5]].tolist() == ["north/0", "south/3"]
 
 
 def test_a_site_is_sent_its_own_clients_only():
