@@ -26,6 +26,12 @@ class Guide:
     prototypes: np.ndarray | None = None
     strength: float = 0.0
 
+    def __post_init__(self):
+        if self.prototypes is not None:
+            self.known = ~np.isnan(self.prototypes).any(axis=1)
+            self.points = np.where(self.known[:, None], self.prototypes, 0.0)
+            self.points = self.points.astype(self.prototypes.dtype)
+
 
 def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds, guide=None):
     """Steps of an optimiser on the models (c, p) of a block, in place."""
@@ -75,25 +81,44 @@ def meta_train(model, block, w, steps, rates, inner, optimizer, batch_size, seed
     The two gradients of a step are of two batches; the outer one passes through the inner step
     where `exact`, and ignores its derivative elsewhere (first order).
     """
-    optimizer = make_optimizer(optimizer, w.shape, w.dtype)
-    rates, inner = rates[:, None], inner[:, None]
-    batches = None if seeds is None else Batches(block, batch_size, seeds)
-    for t in range(int(steps.max(initial=0))):
-        first = _next_batch(block, batches)
-        # Copies: models may answer in a buffer.
-        ahead = w - inner * model.gradient(first, w)
-        g = np.array(model.gradient(_next_batch(block, batches), ahead))
-        if exact:
-            g -= inner * model.hessian_product(first, w, g)
-        optimizer.step(w, g, np.where((t < steps)[:, None], rates, 0))
+    size = model.clients_at_once(block)
+    for first in range(0, len(w), size):
+        some = slice(first, min(first + size, len(w)))
+        part = block if size >= len(w) else block.take(some)
+        batches = None if seeds is None else Batches(part, batch_size, seeds[some])
+        job = steps[some], rates[some, None], inner[some, None]
+        _meta_train_together(
+            model,
+            part,
+            w[some],
+            *job,
+            make_optimizer(optimizer, w[some].shape, w.dtype),
+            batches,
+            exact,
+        )
     return w
 
 
-def _next_batch(block, batches):
+def _meta_train_together(model, block, w, steps, rates, inner, optimizer, batches, exact):
+    """Train some clients at the same time, their models `w` in place."""
+    work = model.workspace(block, None if batches is None else batches.n_rows)
+    for t in range(int(steps.max(initial=0))):
+        batch = _next_batch(block, batches, exact)
+        ahead = w - inner * model.gradient(batch, w, work)
+        g = model.gradient(_next_batch(block, batches, False), ahead, work)
+        if exact:
+            g = g - inner * model.hessian_product(batch, w, g)
+        optimizer.step(w, g, np.where((t < steps)[:, None], rates, 0))
+
+
+def _next_batch(block, batches, stays):
+    """All rows, or a batch, which the next one overwrites unless it `stays`."""
     if batches is None:
         return block
-    batches.room = None  # a batch stays as it is while the next is drawn
-    return batches.next()
+    batch = batches.next()
+    if stays:
+        batches.room = None
+    return batch
 
 
 def descend(model, block, w, steps, rates, center, rho):

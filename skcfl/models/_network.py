@@ -313,9 +313,12 @@ class Network(LocalModel):
         """Add the slope of the distance of representations `A` to their classes' prototypes."""
         if guide.prototypes is None or guide.strength == 0:
             return
-        away = A - guide.prototypes[self.classes_of(block)]
-        np.nan_to_num(away, copy=False)  # of classes that have none
-        slope += (2.0 * guide.strength / A.shape[2]) * block.weights[:, :, None] * away
+        codes = self.classes_of(block)
+        strength = (2.0 * guide.strength / A.shape[2]) * guide.known[codes] * block.weights
+        away = np.take(guide.points, codes, axis=0)
+        np.subtract(A, away, out=away)
+        away *= strength.astype(A.dtype)[:, :, None]
+        slope += away
 
     def representation(self, block, w):
         """Last hidden states of every row: (c, p) -> (c, n, n_representation)."""
