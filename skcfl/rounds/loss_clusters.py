@@ -25,6 +25,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from .choice import ChoiceRule
+from .suspicion import excess
 
 __all__ = ["LossClusters"]
 
@@ -138,6 +139,9 @@ class LossClusters(ChoiceRule):
     matching : {"loss", "overlap", "none"}, default="loss"
         Which group gets which model: least sum of losses, most clients in common with the
         round before, or group k model k in the order of their first clients.
+    robust : bool, default=False
+        Whether clients that no model suits, who may be false, are left out of the clusters: they
+        take the model of least loss.
 
     Attributes
     ----------
@@ -147,8 +151,17 @@ class LossClusters(ChoiceRule):
         Rounds since then; -1 for clients that were never heard.
     """
 
-    def __init__(self, n_clients, n_models, rng, embedding="log", clusterer=None, matching="loss"):
-        self.rng, self.K = rng, n_models
+    def __init__(
+        self,
+        n_clients,
+        n_models,
+        rng,
+        embedding="log",
+        clusterer=None,
+        matching="loss",
+        robust=False,
+    ):
+        self.rng, self.K, self.robust = rng, n_models, robust
         self.embedding, self.clusterer, self.matching = embedding, clusterer, matching
         self.losses = np.full((n_clients, n_models), np.nan)
         self.age = np.full(n_clients, -1)
@@ -198,7 +211,12 @@ class LossClusters(ChoiceRule):
         # Centring leaves the rounding of what was there before.
         size = np.abs(finite).max()
         size = {"log": 1.0, "sqrt": np.sqrt(size)}.get(self.embedding, size)
-        groups = self._group(vectors, size, old[heard])
+        served = np.ones(len(heard), dtype=bool)
+        if self.robust:
+            together = np.zeros(len(heard), dtype=np.intp)
+            served = excess(finite.min(axis=1), together, 1, np.ones(len(heard))) <= 1.0
+        groups = np.full(len(heard), -1)
+        groups[served] = self._group(vectors[served], size, old[heard][served])
         new = self._match(groups, finite, old[heard])
         self.calm = self.calm + 1 if np.array_equal(new, self.labels[heard]) else 0
         self.labels[heard] = new

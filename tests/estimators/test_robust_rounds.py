@@ -86,3 +86,12 @@ def test_networks_and_objects():
 def test_bad_arguments(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         FedAvgRegressor(**wrong).fit(DATA.X, DATA.y, groups=DATA.groups)
+
+
+def test_an_unknown_number_of_clusters_and_one_client_in_other_units():
+    data = make_clustered_regression(12, 2, 3, n_samples=30, random_state=0)
+    ids = np.unique(data.groups)
+    y = np.where(data.groups == ids[3], 1e6, 1.0) * data.y
+    model = IFCARegressor(aggregation="median", random_state=0).fit(data.X, y, groups=data.groups)
+    true = ids != ids[3]
+    assert adjusted_rand_score(data.labels[true], model.labels_[true]) == 1.0
