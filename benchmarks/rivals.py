@@ -81,6 +81,8 @@ METHODS = {
     "one-shot": lambda n_clusters, own: skcfl.OneShotClassifier(
         n_clusters, rounds=own["max_iter"], **{k: v for k, v in own.items() if k != "max_iter"}
     ),
+    "PACFL": known(skcfl.PACFLClassifier),
+    "FedEM": known(skcfl.FedEMClassifier),
     "IFCA": known(skcfl.IFCAClassifier),
     "CLoVE": known(skcfl.CLoVEClassifier),
     "Ditto": plain(skcfl.DittoClassifier),

@@ -26,6 +26,9 @@ from .estimators import (
     FedAvg,
     FedAvgClassifier,
     FedAvgRegressor,
+    FedEM,
+    FedEMClassifier,
+    FedEMRegressor,
     FedPACClassifier,
     FedProtoClassifier,
     FedRep,
@@ -76,6 +79,9 @@ from .exceptions import SingleClientWarning
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "FedEM",
+    "FedEMClassifier",
+    "FedEMRegressor",
     "PACFL",
     "PACFLClassifier",
     "PACFLRegressor",

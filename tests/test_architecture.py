@@ -20,7 +20,14 @@ PACKAGE = ROOT / "skcfl"
 # is a folder or a module of skcfl. Rooms of one floor may use each other, but never in a circle.
 LAYERS = (
     {"estimators"},
-    {"base", "_base_federations", "_base_points", "_base_posteriors", "certificates"},
+    {
+        "base",
+        "_base_federations",
+        "_base_points",
+        "_base_posteriors",
+        "_base_mixtures",
+        "certificates",
+    },
     {"fusion", "personal"},
     {"rounds", "pooling"},
     {"models"},

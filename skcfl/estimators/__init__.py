@@ -12,6 +12,7 @@ from ._convex_clustering import ConvexClustering
 from ._ditto import Ditto, DittoClassifier, DittoRegressor
 from ._fedala import FedALA, FedALAClassifier, FedALARegressor
 from ._fedavg import FedAvg, FedAvgClassifier, FedAvgRegressor
+from ._fedem import FedEM, FedEMClassifier, FedEMRegressor
 from ._fedpac import FedPACClassifier
 from ._fedproto import FedProtoClassifier
 from ._fedrep import FedRep, FedRepClassifier, FedRepRegressor
@@ -40,6 +41,9 @@ from ._robust_clustered_fl import (
 )
 
 __all__ = [
+    "FedEM",
+    "FedEMClassifier",
+    "FedEMRegressor",
     "PACFL",
     "PACFLClassifier",
     "PACFLRegressor",

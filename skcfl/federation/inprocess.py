@@ -410,6 +410,72 @@ class InProcessSite(PersonalKernels, Site):
             digests[i] = digest(X, target[rows], weights[rows])
         return {"digests": digests}
 
+    def _mixture(self, theta, shares, dispersion, each=None):
+        """Responsibilities; ``each(block, slots, q, mass)`` is called with those of a block."""
+        values, scatter = self._zeros(), self._zeros()
+        out = np.array(shares)
+
+        def work(block, slots):
+            V = self.model.losses_of_rows(block, theta).astype(float)
+            with np.errstate(divide="ignore"):
+                joint = np.log(shares[slots])[:, :, None] - V / dispersion
+            total = logsumexp(joint, axis=1)
+            q = np.exp(joint - total[:, None]) * block.exact[1][:, None]
+            q[~np.isfinite(q)] = 0.0
+            out[slots] = q.sum(axis=2)
+            values[slots] = -np.einsum("cn,cn->c", total, block.exact[1])
+            scatter[slots] = np.einsum("ckn,ckn->c", q, V)
+            if each is not None:
+                each(block, slots, q, out[slots])
+
+        self._each(work, len(theta))
+        return {"shares": out, "values": values, "scatter": scatter}
+
+    def _mixture_sums(self, theta, shares, dispersion):
+        (K, p), parts = theta.shape, {}
+
+        def each(block, slots, q, mass):
+            gradients, hessians = np.zeros((K, p)), np.zeros((K, p, p))
+            n, exact = self.client_weights[slots], block.astype(np.float64)
+            for k in range(K):
+                part, w = exact.reweighted(q[:, k]), np.tile(theta[k].astype(float), (len(n), 1))
+                g = self.model.value_gradient(part, w)[1] - self.model.decay * w
+                H = self.model.hessian(part, w, np.ones(len(n)))
+                gradients[k] = n @ g
+                hessians[k] = np.einsum("c,cij->ij", n, H) - n.sum() * np.diag(self.model.decay)
+            parts[int(slots[0])] = gradients, hessians
+
+        answers = self._mixture(theta, shares, dispersion, each)
+        sums = [np.zeros((K, p)), np.zeros((K, p, p))]
+        for key in sorted(parts):
+            sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
+        return answers | {"gradients": sums[0], "hessians": sums[1]}
+
+    def _mixture_update(self, theta, shares, dispersion, steps, rate, optimizer, batch_size, draw):
+        (K, p), parts = theta.shape, {}
+        seeds = None if draw is None else mixed(*draw, self.places)
+
+        def each(block, slots, q, mass):
+            moves, masses = np.zeros((K, p)), self.client_weights[slots] @ mass
+            many, rates = np.full(len(slots), steps), np.full(len(slots), rate, dtype=theta.dtype)
+            own_seeds = None if seeds is None else seeds[slots]
+            for k in range(K):
+                # Steps are as long whatever the share of a model: rows weigh 1 together.
+                unit = np.where(mass[:, k] > 0, mass[:, k], 1.0)[:, None]
+                part = block.reweighted((q[:, k] / unit).astype(block.weights.dtype))
+                w = np.tile(theta[k], (len(slots), 1))
+                rho = np.zeros(len(slots), dtype=theta.dtype)
+                job = many, rates, None, rho, optimizer, batch_size, own_seeds
+                away = train(self.model, part, w, *job) - theta[k]
+                moves[k] = (self.client_weights[slots] * mass[:, k]) @ away.astype(float)
+            parts[int(slots[0])] = moves, masses
+
+        answers = self._mixture(theta, shares, dispersion, each)
+        sums = [np.zeros((K, p)), np.zeros(K)]
+        for key in sorted(parts):
+            sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
+        return answers | {"moves": sums[0], "masses": sums[1]}
+
     def _subspaces(self, n_vectors, n_columns, by_class):
         design, target, weights, _ = self._rows()
         first = np.concatenate([[0], np.cumsum(self.client_sizes)])

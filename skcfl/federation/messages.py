@@ -106,6 +106,25 @@ def _two_vectors(sizes, arguments):
     return 2 * sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
 
 
+def _mixture(sizes, arguments):
+    """Floats of models and a dispersion down; shares, a value, the scatter and sums up.
+
+    A client keeps its shares.
+    """
+    n, K, p = sizes["n"], sizes["K"], sizes["p"]
+    up = n * (K + 2)
+    if "steps" in arguments:
+        return n * (K * p + 1), up + n * K * (p + 1)
+    return n * (K * p + 1), up
+
+
+def _mixture_sums(sizes, arguments):
+    """The same with gradients and Hessians up."""
+    n, K, p = sizes["n"], sizes["K"], sizes["p"]
+    down, up = _mixture(sizes, arguments)
+    return down, up + n * K * (p + p * (p + 1) // 2)
+
+
 def _posterior_sums(sizes, arguments):
     """Floats of priors down and, by component, sums of posteriors up."""
     n, K, p = sizes["n"], sizes["K"], sizes["p"]
@@ -277,6 +296,30 @@ CALLS = {
     ),
     "class_statistics": Message(
         {"w": "n p"}, {"means": "n C q", "counts": "n C", "squares": "n"}, whole=False
+    ),
+    "mixture": Message(
+        {"theta": "K p", "shares": "n K", "dispersion": ""},
+        {"shares": "n K", "values": "n", "scatter": "n"},
+        _named("shares", "dispersion"),
+        count=_mixture,
+    ),
+    "mixture_sums": Message(
+        {"theta": "K p", "shares": "n K", "dispersion": ""},
+        {
+            **{"shares": "n K", "values": "n", "scatter": "n"},
+            **{"gradients": "K p", "hessians": "K p p"},
+        },
+        count=_mixture_sums,
+        whole=False,
+    ),
+    "mixture_update": Message(
+        {
+            **{"theta": "K p", "shares": "n K", "dispersion": "", "steps": "", "rate": ""},
+            **{"optimizer": "", "batch_size": "", "draw": ""},
+        },
+        {"shares": "n K", "values": "n", "scatter": "n", "moves": "K p", "masses": "K"},
+        count=_mixture,
+        whole=False,
     ),
     "subspaces": Message(
         {"n_vectors": "", "n_columns": "", "by_class": ""},

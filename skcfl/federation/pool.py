@@ -354,6 +354,8 @@ class ClientPool(PersonalCalls):
                 answers["x"][lost] = start[lost]
             heard = self._presence.heard[self._places[lost]] & (start is not None)
             answers["x"][lost[~heard]] = arguments["v"][lost[~heard]]
+        elif call.startswith("mixture"):
+            answers["shares"][lost] = arguments["shares"][lost]
         elif call == "posteriors":
             # Nothing is known of them but the prior.
             theta, weights = arguments["theta"], arguments["weights"]
@@ -1007,6 +1009,77 @@ class ClientPool(PersonalCalls):
         digests : ndarray of shape (n_clients, 2)
         """
         return self._ask("fingerprints", {"key": int(key)})[0]
+
+    def mixture(self, theta, shares, dispersion):
+        """Responsibilities of models for the clients' rows, under shares of their own.
+
+        The density of a row of client i is proportional to
+        ``sum_k shares_ik exp(-loss_k / dispersion)``.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Models.
+        shares : ndarray of shape (n_clients, K)
+            Shares of the models, which each client keeps for itself.
+        dispersion : float
+            Of the losses.
+
+        Returns
+        -------
+        shares : ndarray of shape (n_clients, K)
+            Means of the rows' responsibilities.
+        values : ndarray of shape (n_clients,)
+            Minus the mean log-density of the rows.
+        scatter : ndarray of shape (n_clients,)
+            Mean loss of the rows, weighted by the responsibilities.
+        """
+        return self._ask("mixture", self._mixed(theta, shares, dispersion))
+
+    def mixture_sums(self, theta, shares, dispersion):
+        """The same, and sums over the clients of derivatives weighted by the responsibilities.
+
+        Returns
+        -------
+        shares, values, scatter
+            As from :meth:`mixture`.
+        gradients : ndarray of shape (K, n_params)
+            Of the rows' losses, without the local penalty.
+        hessians : ndarray of shape (K, n_params, n_params)
+            Likewise, with a curvature with which Newton steps do not overshoot.
+        """
+        self._need_second_order("mixture_sums")
+        return self._ask("mixture_sums", self._mixed(theta, shares, dispersion))
+
+    def mixture_update(
+        self, theta, shares, dispersion, steps, rate, optimizer="sgd", batch_size=None
+    ):
+        """Let every client train all models for some steps, its rows weighted by responsibility.
+
+        Returns
+        -------
+        shares, values, scatter
+            As from :meth:`mixture`.
+        moves : ndarray of shape (K, n_params)
+            Sums of what the models moved, weighted by the responsibilities' sums.
+        masses : ndarray of shape (K,)
+            Sums of the responsibilities.
+        """
+        arguments = self._mixed(theta, shares, dispersion) | {
+            "steps": steps,
+            "rate": rate,
+            "optimizer": optimizer,
+            "batch_size": batch_size,
+            "draw": None if batch_size is None else self._seeds.next(),
+        }
+        return self._ask("mixture_update", arguments)
+
+    def _mixed(self, theta, shares, dispersion):
+        return {
+            "theta": np.ascontiguousarray(theta, dtype=self.dtype),
+            "shares": np.asarray(shares, dtype=float),
+            "dispersion": float(dispersion),
+        }
 
     def subspaces(self, n_vectors, n_columns, by_class):
         """First directions of the clients' rows: left singular vectors of (features x rows).

@@ -264,6 +264,14 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
         V = self.kernel.value(Z, block.y[:, None])
         return Z, np.matmul(V, block.weights[:, :, None])[..., 0]
 
+    mixes = True
+
+    def losses_of_rows(self, block, theta):
+        """Loss of every row under every model: (K, p) -> (c, K, n)."""
+        c, n, _ = block.shape
+        Z = block.forward_all(theta.reshape(len(theta) * self.n_outputs, self.n_columns))
+        return self.kernel.value(Z.reshape(c, len(theta), self.n_outputs, n), block.y[:, None])
+
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
         return self._all_losses(block, theta)[1]

@@ -32,6 +32,10 @@ class LocalModel(ModelSpec):
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
 
+    def losses_of_rows(self, block, theta):
+        """Loss of every row under every model: (K, p) -> (c, K, n)."""
+        raise ValueError(f"{type(self).__name__} has no losses of single rows to mix models by.")
+
     @abstractmethod
     def best_response(self, block, theta, fixed=None):
         """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""

@@ -335,8 +335,14 @@ class Network(LocalModel):
 
     # ------------------------------------------------------------------ first order
 
+    mixes = True
+
     def losses(self, block, theta):
-        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K).
+        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
+        return np.einsum("ckn,cn->ck", self.losses_of_rows(block, theta), block.weights)
+
+    def losses_of_rows(self, block, theta):
+        """Loss of every row under every model: (K, p) -> (c, K, n).
 
         A layer is one product of a model with the rows of all clients.
         """
@@ -348,7 +354,7 @@ class Network(LocalModel):
             for k in range(len(theta)):
                 Z = self._forward(part, theta[k : k + 1], states)
                 values[k, rows] = self.kernel.value(Z, target)[0]
-        return np.einsum("kcn,cn->ck", values.reshape(-1, c, n), block.weights)
+        return values.reshape(-1, c, n).transpose(1, 0, 2)
 
     def _rows_at_once(self):
         """Rows whose states stay in cache."""

@@ -36,6 +36,8 @@ class ModelSpec(BaseEstimator, metaclass=ABCMeta):
     grounded = True
     #: Whether the curvature of the loss is bounded.
     bounded_curvature = True
+    #: Whether losses of single rows are known, so that rows can be mixtures of models.
+    mixes = False
     #: Whether an estimator standardises the features that it trains on.
     standardize = False
     #: Factors of the weights of each class's rows: "balanced", a dict or None.

@@ -55,7 +55,9 @@ STEP, LONG_STEP = 0.25, 0.5
 MAX_CANDIDATES = 256
 
 
-def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=False):
+def find_n_clusters(
+    pool, fit, rng, local=None, grow=False, verbose=0, robust=False, judge=None
+):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters
@@ -78,6 +80,9 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=Fa
     robust : bool, default=False
         Whether some clients may be false: no client's loss then counts for more than some times
         the median of the least losses so far, and no correction is made.
+    judge : callable, default=None
+        ``judge(held, result)`` returns the loss of each client's rows that were held out, for
+        methods that do not predict by the model of the client's cluster.
 
     Returns
     -------
@@ -88,7 +93,7 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=Fa
         empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
         best number before), "accepted", "floats_up" and "floats_down".
     """
-    search = _Search(pool, fit, rng, local, grow, verbose, robust)
+    search = _Search(pool, fit, rng, local, grow, verbose, robust, judge)
     best = search.run()
     pool.ledger.since_mark()
     result = search.final(best)
@@ -104,8 +109,9 @@ class _Search:
 
     COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
 
-    def __init__(self, pool, fit, rng, local, grow, verbose, robust):
-        self.pool, self.fit, self.local, self.robust = pool, fit, local, robust
+    def __init__(self, pool, fit, rng, local, grow, verbose, robust, judge=None):
+        self.pool, self.fit, self.local = pool, fit, local
+        self.robust, self.judge = robust, judge
         self.grow, self.rng, self.verbose = grow, rng, verbose
         self.unit = pool.alpha_unit if pool.automatic_alpha else None
         part = sample(pool, rng)
@@ -177,7 +183,10 @@ class _Search:
         for fold in self.folds:
             result = fold.fit(K)
             held = fold.held.client_weights
-            losses += held * (_held_losses(fold.held, result) + self._change(K, result))
+            if self.judge is None:
+                losses += held * (_held_losses(fold.held, result) + self._change(K, result))
+            else:
+                losses += held * self.judge(fold.held, result)
             found.append(len(np.unique(result.labels)))
             self.histories.append((K, result.history))
         with np.errstate(invalid="ignore"):

@@ -148,8 +148,16 @@ def _calls(pool, rng):
     yield "fingerprints", lambda pool: pool.fingerprints(11)
     yield "local_update from the clients' last answers", _go_on
     yield from _personal_calls(pool, w, v, rho)
+    if pool.model.mixes:
+        shares = rng.dirichlet(np.ones(3), n)
+        yield "mixture", lambda pool: pool.mixture(theta, shares, 0.7)
+        how = shares, 0.7, 3, 0.1, "adam"
+        yield "mixture_update", lambda pool: pool.mixture_update(theta, *how)
+        yield "mixture_update", lambda pool: pool.mixture_update(theta, *how, 4)
     if not pool.second_order:
         return
+    if pool.model.mixes:
+        yield "mixture_sums", lambda pool: pool.mixture_sums(theta, shares, 0.7)
     together = np.zeros(n, dtype=np.intp)
     yield "hessians", lambda pool: pool.hessians(theta[:1], together)
     yield "hessians", lambda pool: pool.hessians(theta[:1], together, damping=0.5)

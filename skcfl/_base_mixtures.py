@@ -1,0 +1,139 @@
+"""Prediction of the methods whose clients mix shared models."""
+
+import numpy as np
+from scipy.special import logit
+
+from ._groups import locate
+from .base import BaseFederated
+from .rounds.mixture import fit_shares
+
+__all__ = ["MixturePredictions"]
+
+
+class MixturePredictions(BaseFederated):
+    """Base of the estimators whose clients have shares of several models.
+
+    A fit publishes ``mixture_params_`` (K, n_params), all models, and ``mixture_weights_``
+    (n_clients, K), and sets ``_dispersion``.
+    """
+
+    # ----------------------------------------------------------------------------- new clients
+
+    def _shares_of(self, pool):
+        """Shares of new clients in the models of the fit."""
+        theta = pool.from_user(self.mixture_params_)
+        return fit_shares(pool, theta, self._dispersion, self._mean_shares())
+
+    def _mean_shares(self):
+        return self._client_weights @ self.mixture_weights_ / self._client_weights.sum()
+
+    def _clusters_of(self, pool):
+        return self._shares_of(pool).argmax(axis=1)
+
+    def _models_of(self, pool):
+        shares = self._shares_of(pool)
+        theta = pool.from_user(self.mixture_params_)
+        return shares.argmax(axis=1), own_models(self.model_, theta, shares)
+
+    def adapt(self, X, y=None, groups=None):
+        """Copy of this estimator that also knows some new clients.
+
+        Each new client gets shares of the models that are there, by maximum likelihood. Nothing
+        else changes, and this estimator stays as it is.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client; not with ``group_col``.
+
+        Returns
+        -------
+        adapted : estimator
+            With the new clients in ``groups_``, ``labels_``, ``mixture_weights_``, ``params_``,
+            ``coef_`` and ``cluster_sizes_``.
+
+        Raises
+        ------
+        ValueError
+            If there are no ids, an id was seen in fit, or y is missing or holds a class not seen
+            in fit.
+        """
+        adapted = super().adapt(X, y, groups=groups)
+        pool, clients = self._new_clients(X, y, groups)
+        old, _ = locate(adapted.groups_, self.groups_)
+        new, _ = locate(adapted.groups_, clients)
+        order = np.argsort(np.concatenate([old, new]))
+        shares = np.vstack([self.mixture_weights_, self._shares_of(pool)])
+        adapted.mixture_weights_ = shares[order]
+        weights = np.concatenate([self._client_weights, pool.client_weights])
+        adapted._client_weights = weights[order]
+        return adapted
+
+    # -------------------------------------------------------------------------------- predict
+
+    def client_model(self, group=None):
+        """Model of one client as a fitted estimator of plain scikit-learn.
+
+        Parameters
+        ----------
+        group : object, default=None
+            Id of the client; one not seen in fit is treated as ``unseen`` says. None only after a
+            fit without ids.
+
+        Returns
+        -------
+        estimator : estimator
+            A mixture of linear regressions has the mean of their coefficients.
+
+        Raises
+        ------
+        ValueError
+            If the client's mixture is no such estimator: of classifiers, losses with a log link
+            and networks, unless there is one model.
+        """
+        if len(self.mixture_params_) > 1 and not _is_linear(self.model_):
+            raise ValueError(
+                f"A mixture of {len(self.mixture_params_)} models is no estimator of scikit-learn "
+                "unless they are linear regressions without a link. Predict with this estimator."
+            )
+        return super().client_model(group)
+
+    def _decide(self, X, groups):
+        """Raw predictions whose outputs are those of the mixture."""
+        X, table, index = self._rows_and_models(X, groups)
+        shares = self.mixture_weights_
+        other = self._mean_shares() if self.unseen == "average" else np.eye(shares.shape[1])[0]
+        shares = np.vstack([shares, other])[np.minimum(index, len(shares))]
+        model, mixed, n = self.model_, 0.0, X.shape[0]
+        link = getattr(getattr(model, "kernel", None), "link", "identity")
+        for k, own in enumerate(self.mixture_params_):
+            raw = model.decision(X, own[None], np.zeros(n, dtype=np.intp)).astype(float)
+            if getattr(model, "has_proba", False):
+                raw = model.proba(raw)
+            elif link == "log":
+                raw = np.exp(raw)
+            mixed = mixed + shares[:, k : k + 1] * raw
+        with np.errstate(divide="ignore"):
+            if getattr(model, "has_proba", False):
+                mixed = logit(mixed[:, 1:]) if model.n_outputs == 1 else np.log(mixed)
+            elif link == "log":
+                mixed = np.log(mixed)
+        return mixed
+
+
+def _is_linear(model):
+    """Whether a mixture of such models is one of them."""
+    return bool(model.coefficients(np.zeros((1, model.n_params)))) and (
+        model.estimator_type == "regressor" and model.kernel.link == "identity"
+    )
+
+
+def own_models(model, theta, shares):
+    """A model for each client: the mean of linear ones, the network of the largest share."""
+    if model.coefficients(np.zeros((1, model.n_params))):
+        return shares @ theta
+    return theta[shares.argmax(axis=1)]

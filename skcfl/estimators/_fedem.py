@@ -1,0 +1,322 @@
+"""FedEM: clients whose rows are mixtures of shared models."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from .._base_mixtures import MixturePredictions, own_models
+from .._docs import document
+from ..base import _canonical
+from ..rounds.mixture import fit_mixture
+from ..rounds.number import find_n_clusters
+from ..rounds.starts import STARTS, Candidates
+from ._base_rounds import (
+    CHOICE_CONSTRAINTS,
+    ROUND_CONSTRAINTS,
+    _check_init,
+    labels_of,
+    make_options,
+)
+from ._constructors import everyday_constructor
+from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+__all__ = ["FedEM", "FedEMClassifier", "FedEMRegressor"]
+
+# Rounds, and the change that ends them, of fits that only look for the number of models.
+BRIEF, BRIEF_TOL = 30, 1e-2
+
+
+class _FedEM(MixturePredictions):
+    _parameter_constraints = {
+        **ROUND_CONSTRAINTS,
+        **{name: CHOICE_CONSTRAINTS[name] for name in ("n_clusters", "init", "n_init")},
+        "true_labels": CHOICE_CONSTRAINTS["true_labels"],
+    }
+
+    #: Steps are exact or local, and end where the likelihood does.
+    averaging, polish, weights = "model", False, "n_samples"
+
+    _doc_parameters = {
+        "n_clusters": """\
+            int or "auto"
+            Number of shared models. "auto" tries 1, 2, ... on three quarters of every client's
+            rows, four times over, for as long as the log-likelihood of the others under the
+            client's mixture rises by more than its standard error.""",
+        "max_iter": """\
+            "auto" or int
+            Largest number of communication rounds; "auto" is 300 for linear models, 50 for
+            networks.""",
+        "tol": """\
+            float
+            The fit stops when no client's largest share changed its model and no model moved by
+            more than ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.""",
+        "n_init": """\
+            "auto" or int
+            Number of starts; the one of the largest likelihood is kept. "auto" is 3 for linear
+            models with ``init="loss++"``, 10 with random ones, 1 for networks.""",
+        "local_steps": """\
+            int
+            Steps of each model that a client trains in a round; of networks, and of linear models
+            of more than 256 parameters. Others take one Newton step on sums over the clients.""",
+    }
+
+    _doc_attributes = {
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            Model of each client's largest share, in the order of ``groups_``. Clusters are
+            numbered from 0 by decreasing number of clients, equal ones by their first client.""",
+        "mixture_weights_": """\
+            ndarray of shape (n_clients, n_models)
+            Shares of the models in each client's rows. The first ``n_clusters_`` models are the
+            clusters', the others are no client's largest.""",
+        "mixture_params_": """\
+            ndarray of shape (n_models, n_params)
+            Parameter vectors of all models.""",
+        "dispersion_": """\
+            float
+            Dispersion of the losses, of which the noise variance is that of "squared_error"; 1 for
+            losses that are likelihoods themselves.""",
+        "coef_": """\
+            ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+            Mean of the models' coefficients by each client's shares (linear models only):
+            regressions without a link predict by it, classifiers mix probabilities.""",
+        "objective_": """\
+            float
+            Minus the mean log-density of a row, up to a constant, and the penalty.""",
+        "search_": """\
+            dict of str to ndarray
+            With ``n_clusters="auto"``, one entry for each number tried: "n_clusters", "found"
+            (those with clients), "held_out_loss", "gain" and "standard_error" against the best
+            number before, "accepted", "floats_up" and "floats_down".""",
+    }
+
+    def _n_priors(self, pool, options):
+        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_clients)
+
+    def _solve_options(self, groups):
+        given = self.true_labels is not None
+        return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
+
+    def _solve(self, pool, truth):
+        options = make_options(self, pool)
+        if self.n_clusters != "auto":
+            options.truth = truth
+            return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
+        if not isinstance(self.init, str):
+            raise ValueError(
+                "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
+                "an array. Give n_clusters, or the name of an init."
+            )
+
+        brief = replace(
+            options, max_iter=min(options.max_iter, BRIEF), tol=max(options.tol, BRIEF_TOL)
+        )
+
+        def fit(part, n_clusters, start, candidates, drawn):
+            how = options if candidates is None else brief
+            return self._fit(part, n_clusters, how, candidates)
+
+        def judge(held, result):
+            shares, phi = result.extra["mixture_weights"], result.extra["dispersion"]
+            values = held.mixture(result.extra["mixture_params"], shares, phi)[1]
+            model = held.model
+            scale = np.log(phi) / model.loss_degree if model.unknown_scale else 0.0
+            return np.where(held.client_weights > 0, values + scale, 0.0)
+
+        return find_n_clusters(pool, fit, pool.random_state, judge=judge, verbose=self.verbose)
+
+    def _fit(self, pool, n_clusters, options, candidates=None):
+        """The best of some starts."""
+        pool.ledger.since_mark()
+        rng, n_init = pool.random_state, self.n_init
+        if not isinstance(self.init, str):
+            theta = _check_init(self.init, n_clusters, pool.n_params, STARTS)
+            results = [fit_mixture(pool, pool.from_user(theta), options)]
+        elif n_clusters == 1:
+            results = [fit_mixture(pool, pool.start()[None], options)]
+        else:
+            if n_init == "auto" and candidates is not None:
+                n_init = 1
+            elif n_init == "auto":
+                n_init = (3 if self.init == "loss++" else 10) if pool.second_order else 1
+            candidates = Candidates(pool) if candidates is None else candidates
+            results = []
+            for restart in range(n_init):
+                theta = STARTS[self.init](pool, n_clusters, rng, restart, candidates)
+                results.append(fit_mixture(pool, theta, options))
+        result = min(results, key=lambda one: np.nan_to_num(one.objective, nan=np.inf))
+        shares, theta = result.extra.pop("shares"), result.cluster_params
+        order, result.labels = _canonical(result.labels, len(theta))
+        order = np.append(order, np.setdiff1d(np.arange(len(theta)), order))
+        shares, theta = shares[:, order], theta[order]
+        result.cluster_params = theta
+        result.params = own_models(pool.model, theta, shares)
+        result.extra |= {"mixture_weights": shares, "mixture_params": theta}
+        return result
+
+    def _publish(self, header, pool, groups, classes, result):
+        theta = result.extra["mixture_params"]
+        dtype = (pool.model if result.model is None else result.model).dtype
+        result.extra["mixture_params"] = np.asarray(pool.to_user(theta), dtype=dtype)
+        super()._publish(header, pool, groups, classes, result)
+        self._dispersion, self._client_weights = self.dispersion_, pool.client_weights
+
+
+@document
+class FedEM(GenericMixin, _FedEM):
+    """Federated expectation maximisation (FedEM): clients mix shared models of any kind.
+
+    A client's rows are a mixture of K models that all clients share, with weights of its own: soft
+    clusters of rows, and of clients. Every round the clients compute how responsible each model is
+    for each of their rows, and the models are fitted to the rows so weighted [1]_.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedEMClassifier : The same with a linear classifier or a network.
+    FedEMRegressor : The same with a linear regressor or a network.
+    IFCA : Each client takes one model.
+    PartialPooling : Each client's coefficients are drawn about those of a cluster.
+
+    Notes
+    -----
+    The responsibilities go by ``exp(-loss / dispersion)``. The paper takes the dispersion to be 1,
+    so that a regression depends on the unit of its target; here it is estimated where the loss
+    leaves it open. Linear models take one Newton step on sums over the clients a round, and the
+    penalised likelihood never falls; networks train ``local_steps`` steps on weighted rows, as in
+    the paper, which is K times the work of a round of IFCA.
+
+    Predictions are means of the models' by the client's shares. A new client (``assign``,
+    ``adapt``) fits its shares only. One that does not answer keeps those it had.
+
+    References
+    ----------
+    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
+       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
+
+    Examples
+    --------
+    >>> from skcfl import FedEM
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> fedem = FedEM(n_clusters=3, random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> fedem.cluster_sizes_
+    array([4, 4, 4])
+    >>> fedem.mixture_weights_.max(axis=1).min().round(1)
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self,
+        model=None,
+        n_clusters="auto",
+        *,
+        max_iter="auto",
+        local_steps=10,
+        optimizer="auto",
+        step_size="auto",
+        batch_size=None,
+        participation=1.0,
+        init="loss++",
+        n_init="auto",
+        tol=1e-4,
+        true_labels=None,
+        group_col=None,
+        unseen="error",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.self = self
+        self.model = model
+        self.n_clusters = n_clusters
+        self.max_iter = max_iter
+        self.local_steps = local_steps
+        self.optimizer = optimizer
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.participation = participation
+        self.init = init
+        self.n_init = n_init
+        self.tol = tol
+        self.true_labels = true_labels
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+@document
+class FedEMClassifier(NeuralMixin, ClassifierMixin, _FedEM):
+    """Federated expectation maximisation (FedEM): clients mix shared classifiers.
+
+    A client's rows are a mixture of K classifiers that all clients share, with weights of its own
+    [1]_ (see :class:`FedEM`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedEM : The same with any local model, and notes on the method.
+    IFCAClassifier : Each client takes one model.
+
+    References
+    ----------
+    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
+       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
+
+    Examples
+    --------
+    >>> from skcfl import FedEMClassifier
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
+    >>> fedem = FedEMClassifier(n_clusters=2, random_state=0)
+    >>> fedem.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    >>> fedem.mixture_weights_.shape
+    (12, 2)
+    """
+
+    __init__ = everyday_constructor(FedEM, ClassifierMixin, NeuralMixin)
+
+
+@document
+class FedEMRegressor(NeuralMixin, RegressorMixin, _FedEM):
+    """Federated expectation maximisation (FedEM): clients mix shared regressors.
+
+    A client's rows are a mixture of K regressors that all clients share, with weights of its own
+    [1]_ (see :class:`FedEM`).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedEM : The same with any local model, and notes on the method.
+    IFCARegressor : Each client takes one model.
+
+    References
+    ----------
+    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
+       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
+
+    Examples
+    --------
+    >>> from skcfl import FedEMRegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
+    >>> fedem = FedEMRegressor(n_clusters=2, random_state=0)
+    >>> fedem.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    >>> fedem.mixture_weights_.shape
+    (12, 2)
+    """
+
+    __init__ = everyday_constructor(FedEM, RegressorMixin, NeuralMixin)

@@ -1,0 +1,225 @@
+r"""Clients whose rows are mixtures of shared models: FedEM (Marfoq et al., 2021).
+
+    J = - sum_i sum_r log sum_k pi_ik exp(-loss_k(r) / phi) + (n / d) log phi
+        + (n / K) sum_k alpha / 2 |theta_k|^2 / phi
+
+over all rows r of the clients i, with d the degree of the loss and phi = 1 where the dispersion is
+known.  A round:
+
+    q_k(r)   ~ pi_ik exp(-loss_k(r) / phi)                      at the clients
+    pi_ik    = mean of q_k over i's rows                        kept there
+    theta_k <- less  sum_i sum_r q_k(r) loss_k(r)  + penalty    by sums, or by local steps
+    phi      = d (sum_i sum_r sum_k q_k loss_k + penalty) / n
+
+============  ======================================  ==========================
+paper         here                                    parameter
+============  ======================================  ==========================
+M             ``len(theta)``                          ``n_clusters``
+pi_t          ``shares[i]``
+q             at the clients
+theta_m       ``state.theta[k]``                      ``init``
+============  ======================================  ==========================
+
+J never rises: each line lowers it or a bound that touches it. Linear models of few parameters take
+a Newton step on sums of gradients and Hessians, with a curvature that never overshoots, halved
+where the loss has none; others train local steps on rows weighted by q, which may raise it.
+"""
+
+import numpy as np
+
+from ..federation.result import Result
+from ..numerics.newton import MAX_DENSE, solve_scaled
+from .choice import ChoiceRule
+from .exchange import Answers, Draw, State, weighted_mean
+from .loop import run_rounds
+from .record import RoundRecord
+from .safeguards import Safeguard
+from .stop import StopRule
+from .update import UpdateRule
+
+__all__ = ["Responsibilities", "fit_mixture", "fit_shares"]
+
+# Least dispersion, relative to that of the start.
+LEAST = 1e-10
+# Iterations in which the shares of new clients are found, and the change that ends them.
+SHARE_STEPS, SHARE_TOL = 200, 1e-6
+
+
+class Responsibilities(ChoiceRule):
+    """The clients' shares of the models; a client counts to the model of its largest share.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    theta : ndarray of shape (K, n_params)
+        Starts.
+    dispersion : float
+        Of the losses at the start.
+    train : dict or None
+        Parameters of ``ClientPool.mixture_update``; None is a Newton step on sums.
+
+    Attributes
+    ----------
+    shares : ndarray of shape (n_clients, K)
+    dispersion : float
+    """
+
+    def __init__(self, pool, theta, dispersion, train=None):
+        model = pool.model
+        self.K, self.model, self.train = len(theta), model, train
+        self.shares = np.full((pool.n_clients, self.K), 1.0 / self.K)
+        self.dispersion, self.least = dispersion, LEAST * dispersion
+        self.degree = model.loss_degree if model.unknown_scale else None
+
+    def ask(self, who, state, gradients=False):
+        """Responsibilities, and what the update needs of them."""
+        pool, mine = who.pool, self.shares[who.index]
+        if self.train is None:
+            answer = pool.mixture_sums(state.theta, mine, self.dispersion)
+        else:
+            answer = pool.mixture_update(state.theta, mine, self.dispersion, **self.train)
+        shares, values, scatter, *self.sums = answer
+        answers = Answers(who).heard(pool, values=values)
+        here = slice(None) if pool.answered is None else pool.answered
+        who, self.heard, scatter = answers.who, shares[here], scatter[here]
+        self.weight = float(who.weights.sum())
+        self.penalty = 0.5 * float(((state.theta**2) @ self.model.decay).sum()) / self.K
+        answers.values = answers.values + self.constant()
+        self.scatter = weighted_mean(scatter, who.weights)
+        return answers
+
+    def constant(self):
+        """What all clients' objectives have in common."""
+        scale = np.log(self.dispersion) / self.degree if self.degree else 0.0
+        return scale + self.penalty / self.dispersion
+
+    def choose(self, answers, state, final=False):
+        """Models of the largest shares, which are new, as is the dispersion."""
+        self.shares[answers.who.index] = self.heard
+        if self.degree:
+            new = self.degree * (self.scatter + self.penalty)
+            self.dispersion = max(float(new), self.least)
+        return self.heard.argmax(axis=1)
+
+
+class MixtureStep(UpdateRule):
+    """New models from the sums of a round."""
+
+    def __init__(self, rule):
+        self.rule = rule
+
+    def ask(self, answers, state):
+        """Nothing more."""
+        return answers
+
+    def __call__(self, answers, state):
+        """New models; one that nobody takes part in stays."""
+        rule, theta = self.rule, state.theta
+        if rule.train is not None:
+            moves, masses = rule.sums
+            unit = np.where(masses > 0, masses, 1.0)[:, None]
+            return theta + (moves / unit).astype(theta.dtype)
+        gradients, hessians = (part.copy() for part in rule.sums)
+        decay = rule.weight / rule.K * rule.model.decay
+        gradients += decay * theta
+        np.einsum("kpp->kp", hessians)[:] += decay
+        return theta - solve_scaled(rule.model.pin(hessians), gradients)
+
+
+class HalvedMixtureSteps(Safeguard):
+    """Models whose step raised the objective of the same clients go half of it back."""
+
+    def __init__(self):
+        self.last = None
+
+    def instead(self, answers, state):
+        """Half of the last step, where the objective rose."""
+        now = weighted_mean(answers.values, answers.who.weights)
+        last = self.last
+        if last is not None and last[0] is answers.who:
+            before, theta = last[1:]
+            if not now <= before + 64 * np.finfo(float).eps * abs(before):
+                return 0.5 * (theta + state.theta)
+        self.last = answers.who, now, state.theta
+        return None
+
+
+def start_dispersion(pool, theta):
+    """Dispersion under which each client's best model explains its rows, 1 where it is known."""
+    if not pool.model.unknown_scale:
+        return 1.0
+    best = pool.losses(theta, whole=True).min(axis=1)
+    best = np.nan_to_num(best, nan=0.0, posinf=0.0)
+    found = pool.model.loss_degree * weighted_mean(best, pool.client_weights)
+    return found if found > 0 else 1.0
+
+
+def fit_mixture(pool, theta, options):
+    """Fit shared models and the clients' shares of them.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    theta : ndarray of shape (K, n_params)
+        Starts.
+    options : Options
+        How to run.
+
+    Returns
+    -------
+    result : Result
+        ``extra`` has "shares" (n_clients, K) and "dispersion".
+    """
+    exact = pool.second_order and pool.n_params <= MAX_DENSE
+    train = None
+    if not exact:
+        rate = options.step_size
+        if rate is None:
+            rate = 1.0 / np.maximum(pool.spectrum()[0], 1e-12).max()
+        names = "optimizer", "batch_size"
+        train = {"steps": options.local_steps, "rate": rate}
+        train |= {name: getattr(options, name) for name in names}
+    rule = Responsibilities(pool, theta, start_dispersion(pool, theta), train)
+    weights = pool.client_weights
+    draw = Draw(pool, options.participation, pool.random_state, weights)
+    dtype = float if exact else pool.dtype
+    state = State(np.array(theta, dtype=dtype), np.full(pool.n_clients, -1))
+    record = RoundRecord(pool.ledger, rule, options.truth, False, options.verbose)
+    stop = StopRule(options.tol, options.window)
+    guards = [HalvedMixtureSteps()] if exact else []
+    state = run_rounds(
+        state, draw, rule, MixtureStep(rule), record, stop, options.max_iter, guards
+    )
+    shares, values, _ = pool.mixture(state.theta, rule.shares, rule.dispersion)
+    rule.penalty = 0.5 * float(((state.theta**2) @ pool.model.decay).sum()) / len(theta)
+    here = slice(None) if pool.answered is None else pool.answered
+    objective = weighted_mean(values[here] + rule.constant(), weights[here])
+    done = options.tol == 0 or stop(state)
+    done = done or (options.budget and state.stable >= options.window)
+    history = record.history.arrays()
+    return Result(
+        cluster_params=state.theta,
+        labels=shares.argmax(axis=1),
+        objective=objective,
+        n_iter=len(history["objective"]),
+        history=history,
+        converged=bool(done),
+        shortfall=""
+        if done
+        else f"After max_iter={options.max_iter} rounds the models still change by "
+        f"{state.change:.2g} (relative; tol={options.tol:g}). Increase max_iter or tol.",
+        extra={"shares": shares, "dispersion": rule.dispersion},
+    )
+
+
+def fit_shares(pool, theta, dispersion, start):
+    """Shares of clients in models that stay, (n_clients, K): maximum likelihood, by EM."""
+    shares = np.tile(start, (pool.n_clients, 1))
+    for _ in range(SHARE_STEPS):
+        new = pool.mixture(theta, shares, dispersion)[0]
+        moved, shares = np.abs(new - shares).max(), new
+        if moved < SHARE_TOL:
+            break
+    return shares

@@ -1,0 +1,170 @@
+"""FedEM: clients whose rows are mixtures of shared models."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import FedEM, FedEMClassifier, FedEMRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.models import LinearModel, Location
+
+DATA = make_clustered_regression(12, 3, 4, n_samples=(15, 30), noise=0.7, random_state=0)
+CLASSES = make_clustered_classification(12, 3, 4, n_samples=60, random_state=0)
+IDS = np.unique(DATA.groups)
+
+
+def mixed_rows(seed=0, n=60):
+    """Six clients, whose rows come from two lines in shares of their own."""
+    rng = np.random.RandomState(seed)
+    shares = np.linspace(0.1, 0.9, 6)
+    groups = np.repeat(np.arange(6), n)
+    X = rng.standard_normal((6 * n, 1))
+    first = rng.uniform(size=6 * n) < shares[groups]
+    y = np.where(first, 2 * X[:, 0] + 3, -X[:, 0] - 2) + 0.3 * rng.standard_normal(6 * n)
+    return X, y, groups, shares
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (FedEMRegressor(3, random_state=0), DATA),
+        (FedEMRegressor(3, alpha=5.0, standardize=False, random_state=1), DATA),
+        (FedEMRegressor(3, loss="huber", random_state=0), DATA),
+        (FedEMClassifier(3, random_state=0), CLASSES),
+        (FedEMClassifier(2, init="random", n_init=1, random_state=3), CLASSES),
+    ],
+    ids=["squares", "penalty", "huber", "classes", "random"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_likelihood_never_falls(model, data):
+    model = clone(model).set_params(max_iter=60).fit(data.X, data.y, groups=data.groups)
+    objective = np.append(model.history_["objective"], model.objective_)
+    assert (np.diff(objective) <= 1e-10 * np.abs(objective[:-1])).all()
+    assert objective[-1] < objective[0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_likelihood_of_counts_never_falls_for_long():
+    """Their curvature has no bound: a step that was too long is halved until it is not."""
+    rng = np.random.RandomState(0)
+    X, groups = rng.standard_normal((240, 2)), np.repeat(np.arange(8), 30)
+    y = rng.poisson(np.exp(np.where(groups % 2, 1.5, -1.5) * X[:, 0] + 1))
+    model = FedEMRegressor(2, loss="poisson", random_state=0, max_iter=60)
+    model.fit(X, y, groups=groups)
+    assert adjusted_rand_score(np.arange(8) % 2, model.labels_) == 1.0
+    objective = model.history_["objective"]
+    assert objective[-1] <= objective.min() + 1e-12
+
+
+def test_a_round_is_the_papers():
+    """Responsibilities, shares and models in plain code; least squares is solved exactly."""
+    X = np.column_stack([DATA.X, np.ones(len(DATA.X))])
+    codes = np.unique(DATA.groups, return_inverse=True)[1]
+    theta = np.random.RandomState(1).standard_normal((2, 5))
+    loss = 0.5 * (X @ theta.T - DATA.y[:, None]) ** 2
+    sizes = np.bincount(codes)
+    best = np.array([loss[codes == i].mean(axis=0).min() for i in range(12)])
+    phi = 2 * np.average(best, weights=sizes)
+    q = np.exp(-loss / phi)
+    q /= q.sum(axis=1, keepdims=True)
+    shares = np.array([q[codes == i].mean(axis=0) for i in range(12)])
+    alpha, n = 0.1, len(X)
+    model = FedEM(
+        LinearModel(alpha=alpha, standardize=False), 2, init=theta, max_iter=1, tol=0
+    ).fit(DATA.X, DATA.y, groups=DATA.groups)
+    wanted = []
+    for k in range(2):
+        ridge = Ridge(alpha=alpha * n / 2).fit(DATA.X, DATA.y, sample_weight=q[:, k])
+        wanted.append(np.append(ridge.coef_, ridge.intercept_))
+    found = model.mixture_params_
+    swapped = np.abs(found[0] - wanted[0]).max() > 1e-6
+    np.testing.assert_allclose(found[::-1] if swapped else found, wanted, rtol=1e-7)
+    penalty = 0.5 * alpha * (theta[:, :4] ** 2).sum() / 2
+    scatter = (q * loss).sum() / n
+    assert model.dispersion_ == pytest.approx(2 * (scatter + penalty))
+    # The shares published are those of one more look.
+    loss = 0.5 * (X @ np.array(wanted).T - DATA.y[:, None]) ** 2
+    q = shares[codes] * np.exp(-loss / model.dispersion_)
+    q /= q.sum(axis=1, keepdims=True)
+    last = np.array([q[codes == i].mean(axis=0) for i in range(12)])
+    got = model.mixture_weights_
+    np.testing.assert_allclose(got[:, ::-1] if swapped else got, last, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3])
+def test_shares_and_lines_of_mixed_clients(unit):
+    """Clients are no clusters here: their shares are what is found, whatever the unit."""
+    X, y, groups, shares = mixed_rows()
+    model = FedEMRegressor(2, random_state=0).fit(X, unit * y, groups=groups)
+    first = int(model.mixture_params_[0, 0] < 0)
+    np.testing.assert_allclose(model.mixture_weights_[:, first], shares, atol=0.15)
+    lines = unit * np.array([[2, 3], [-1, -2]])
+    found = model.mixture_params_[[first, 1 - first]]
+    np.testing.assert_allclose(found, lines, atol=0.15 * unit)
+    assert np.sqrt(model.dispersion_) == pytest.approx(0.3 * unit, rel=0.1)
+    # A regression predicts by the mean of its models, which is a plain one.
+    table = model.mixture_weights_ @ model.mixture_params_
+    wanted = np.einsum("rp,rp->r", np.column_stack([X, np.ones(len(X))]), table[groups])
+    np.testing.assert_allclose(model.predict(X, groups), wanted, rtol=1e-9)
+    plain = model.client_model(2)
+    np.testing.assert_allclose(plain.predict(X[:3]), model.predict(X[:3], [2, 2, 2]), rtol=1e-9)
+    # New clients fit their shares only.
+    known = groups < 4
+    some = FedEMRegressor(2, random_state=0).fit(X[known], unit * y[known], groups=groups[known])
+    new = some.adapt(X[~known], unit * y[~known], groups[~known])
+    first = int(new.mixture_params_[0, 0] < 0)
+    np.testing.assert_allclose(new.mixture_weights_[:, first], shares, atol=0.15)
+    np.testing.assert_array_equal(
+        some.assign(X[~known], unit * y[~known], groups[~known]), new.labels_[4:]
+    )
+
+
+def test_classifiers_mix_probabilities():
+    model = FedEMClassifier(3, random_state=0).fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
+    assert adjusted_rand_score(CLASSES.labels, model.labels_) == 1.0
+    codes = np.unique(CLASSES.groups, return_inverse=True)[1]
+    each = np.stack(
+        [
+            model.model_.proba(model.model_.decision(CLASSES.X, theta[None], 0 * codes))
+            for theta in model.mixture_params_
+        ],
+        axis=1,
+    )
+    wanted = np.einsum("rk,rkc->rc", model.mixture_weights_[codes], each)
+    found = model.predict_proba(CLASSES.X, groups=CLASSES.groups)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    assert model.score(CLASSES.X, CLASSES.y, groups=CLASSES.groups) > 0.8
+    with pytest.raises(ValueError, match="A mixture of 3 models is no estimator of scikit-learn"):
+        model.client_model(model.groups_[0])
+    model.set_params(unseen="average")
+    proba = model.predict_proba(CLASSES.X[:4], groups=["new"] * 4)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 10}])
+def test_networks(options):
+    model = FedEMClassifier(
+        3, hidden_layer_sizes=(8,), max_iter=20, tol=0, random_state=0, **options
+    ).fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
+    assert adjusted_rand_score(CLASSES.labels, model.labels_) == 1.0
+
+
+# Who takes part changes from round to round: the models keep moving a little.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("faults", [{"dropout": 0.3}, {"dead": IDS[[4]]}])
+def test_lost_clients(faults):
+    faults = Faults(**faults, random_state=0)
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
+    model = FedEMRegressor(3, random_state=0).fit_federation(federation)
+    here = ~np.isin(IDS, faults.dead)
+    assert adjusted_rand_score(DATA.labels[here], model.labels_[here]) == 1.0
+
+
+def test_number_of_models_and_models_without_rows_losses():
+    model = FedEMRegressor(random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert model.n_clusters_ == 3 and len(model.search_["n_clusters"]) > 3
+    with pytest.raises(ValueError, match="Location has no losses of single rows"):
+        FedEM(Location(), 2).fit(DATA.X, groups=DATA.groups)
