@@ -5,6 +5,7 @@ from .estimators import (
     FPFC,
     GTV,
     IFCA,
+    KFED,
     PACFL,
     CFLClassifier,
     CFLRegressor,
@@ -79,6 +80,7 @@ from .exceptions import SingleClientWarning
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "KFED",
     "FedEM",
     "FedEMClassifier",
     "FedEMRegressor",

@@ -26,6 +26,7 @@ LAYERS = (
         "_base_points",
         "_base_posteriors",
         "_base_mixtures",
+        "_base_rows",
         "certificates",
     },
     {"fusion", "personal"},

@@ -23,6 +23,7 @@ from ._fpfc_cv import FPFCClassifierCV, FPFCRegressorCV
 from ._gtv import GTV, GTVClassifier, GTVRegressor
 from ._gtv_cv import GTVClassifierCV, GTVRegressorCV
 from ._ifca import IFCA, IFCAClassifier, IFCARegressor
+from ._kfed import KFED
 from ._local_models import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from ._one_shot import OneShot, OneShotClassifier, OneShotRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
@@ -41,6 +42,7 @@ from ._robust_clustered_fl import (
 )
 
 __all__ = [
+    "KFED",
     "FedEM",
     "FedEMClassifier",
     "FedEMRegressor",

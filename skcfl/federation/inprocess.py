@@ -19,6 +19,7 @@ from ..numerics.by_cluster import sum_by_cluster
 from .blocks import make_blocks
 from .draws import mixed
 from .last_answers import Forgotten, LastAnswers
+from .local_clusters import local_kmeans
 from .messages import CALLS
 from .personal_site import PersonalKernels, PersonalState
 from .pool import ClientPool, least_curvature, prior_covariance
@@ -475,6 +476,20 @@ class InProcessSite(PersonalKernels, Site):
         for key in sorted(parts):
             sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
         return answers | {"moves": sums[0], "masses": sums[1]}
+
+    def _local_centres(self, n_centres, draw):
+        design = self._rows()[0]
+        first = np.concatenate([[0], np.cumsum(self.client_sizes)])
+        centres = self._zeros(n_centres, self.model.n_features)
+        counts = self._zeros(n_centres)
+        seeds = mixed(*draw, self.places) % np.uint64(2**31)
+        for i, (start, stop) in enumerate(zip(first[:-1], first[1:], strict=True)):
+            rows = design[start:stop][:, : self.model.n_features]
+            rows = rows.toarray() if sparse.issparse(rows) else rows
+            if len(rows):
+                found, size = local_kmeans(rows.astype(float), n_centres, int(seeds[i]))
+                centres[i, : len(found)], counts[i, : len(found)] = found, size
+        return {"centres": centres, "counts": counts}
 
     def _subspaces(self, n_vectors, n_columns, by_class):
         design, target, weights, _ = self._rows()

@@ -7,10 +7,10 @@ and their shapes checked, and the ledger is booked, here and nowhere else.
 
 Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
 parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``f`` of features,
-``v`` of vectors, ``q`` that of the numbers of a row's representation, and ``H`` the symmetric
-matrix or the three numbers that clients may send in its place.  What begins with ``n`` has an
-entry for each client, which that client alone is sent or sends; other arguments are sent to all,
-and other answers are sums over the clients.
+``v`` of vectors, ``h`` of centres, ``q`` that of the numbers of a row's representation, and ``H``
+the symmetric matrix or the three numbers that clients may send in its place.  What begins with
+``n`` has an entry for each client, which that client alone is sent or sends; other arguments are
+sent to all, and other answers are sums over the clients.
 
 What a client has answered last it keeps, and is not sent again: ``own`` says who goes on from
 that model, and the argument with the starts is None where all do.
@@ -321,6 +321,11 @@ CALLS = {
         count=_mixture,
         whole=False,
     ),
+    "local_centres": Message(
+        {"n_centres": "", "draw": ""},
+        {"centres": "n h f", "counts": "n h"},
+        _named("n_centres", "draw"),
+    ),
     "subspaces": Message(
         {"n_vectors": "", "n_columns": "", "by_class": ""},
         {"bases": "n f v"},
@@ -345,6 +350,7 @@ def sizes_of(pool, arguments, shared=0):
         "q": pool.model.n_representation,
         "f": pool.model.n_features,
         "v": arguments.get("n_columns", 0),
+        "h": arguments.get("n_centres", 0),
         "shared": shared,
     }
 

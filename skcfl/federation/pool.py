@@ -1081,6 +1081,23 @@ class ClientPool(PersonalCalls):
             "dispersion": float(dispersion),
         }
 
+    def local_centres(self, n_centres):
+        """Centres of k-means on each client's own rows, by Awasthi and Sheffet's method.
+
+        Parameters
+        ----------
+        n_centres : int
+            Most centres of a client, which has no more than different rows.
+
+        Returns
+        -------
+        centres : ndarray of shape (n_clients, n_centres, n_features)
+        counts : ndarray of shape (n_clients, n_centres)
+            Rows of each centre; zero where there is none.
+        """
+        arguments = {"n_centres": int(n_centres), "draw": self._seeds.next()}
+        return self._ask("local_centres", arguments)
+
     def subspaces(self, n_vectors, n_columns, by_class):
         """First directions of the clients' rows: left singular vectors of (features x rows).
 

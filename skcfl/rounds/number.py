@@ -55,9 +55,7 @@ STEP, LONG_STEP = 0.25, 0.5
 MAX_CANDIDATES = 256
 
 
-def find_n_clusters(
-    pool, fit, rng, local=None, grow=False, verbose=0, robust=False, judge=None
-):
+def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=False, judge=None):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters

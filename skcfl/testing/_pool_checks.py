@@ -140,6 +140,7 @@ def _calls(pool, rng):
             f"local_update by batches, {optimizer}",
             lambda pool, optimizer=optimizer: pool.local_update(w, 4, 0.05, optimizer, 4),
         )
+    yield "local_centres", lambda pool: pool.local_centres(2)
     for n_vectors, n_columns, by_class in ((2, 4, True), (3, 3, False)):
         yield (
             "subspaces",  # whose vectors have no sign

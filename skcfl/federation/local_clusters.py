@@ -1,0 +1,48 @@
+"""K-means on the rows of one client: the method of Awasthi and Sheffet (2012)."""
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+# Starts of k-means in the subspace, and how much nearer the nearest centre has to be.
+N_INIT, NEARER = 10, 3.0
+
+
+def local_kmeans(X, n_clusters, seed):
+    """Centres of well-separated clusters of rows.
+
+    Rows are projected on their first singular directions and clustered there; rows that are three
+    times nearer to their centre than to the second nearest make new centres, from which Lloyd's
+    iteration starts on the rows themselves.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    n_clusters : int
+        Number of centres, of which there are no more than different rows.
+    seed : int
+        Of the starts.
+
+    Returns
+    -------
+    centres : ndarray of shape (k, d)
+    counts : ndarray of shape (k,)
+        Rows of each centre.
+    """
+    n_clusters = min(n_clusters, len(np.unique(X, axis=0)))
+    shift = X.mean(axis=0)
+    if n_clusters == 1:
+        return shift[None], np.array([len(X)])
+    X = X - shift
+    directions = np.linalg.svd(X, full_matrices=False)[2][:n_clusters]
+    projected = X @ directions.T
+    first = KMeans(n_clusters, n_init=N_INIT, random_state=seed).fit(projected)
+    away = np.sort(first.transform(projected), axis=1)
+    sure = NEARER * away[:, 0] <= away[:, 1]
+    starts = np.empty((n_clusters, X.shape[1]))
+    for k in range(n_clusters):
+        mine = first.labels_ == k
+        starts[k] = X[mine & sure if (mine & sure).any() else mine].mean(axis=0)
+    last = KMeans(n_clusters, init=starts, n_init=1).fit(X)
+    counts = np.bincount(last.labels_, minlength=n_clusters)
+    return last.cluster_centers_[counts > 0] + shift, counts[counts > 0]
