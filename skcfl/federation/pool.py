@@ -1,6 +1,7 @@
 """The federation as the server sees it: calls, and what the server keeps of their answers."""
 
 import copy
+from math import isfinite
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -80,8 +81,9 @@ class Presence:
         """What a call has shown of some clients; `answered` is None if all did."""
         self.calls += 1
         if answered is None:
-            self.missed[places] = 0
-            self.heard[places] = True
+            if self.faulty:
+                self.missed[places] = 0
+                self.heard[places] = True
             return
         if not self.faulty:
             self.faulty, self.heard[:] = True, self.calls > 1
@@ -204,7 +206,7 @@ class ClientPool(PersonalCalls):
         answered = answers.pop("answered", None)
         sizes = sizes_of(self, arguments, shared)
         check_answers(call, answers, sizes)
-        if not all(map(_is_finite, answers.values())):
+        if not _are_finite(answers.values()):
             answered = self._reject(call, arguments, answers, answered, start, searching)
         elif call in SEARCHED:
             self._presence.strange[self._places] = 0
@@ -293,7 +295,7 @@ class ClientPool(PersonalCalls):
         if searching:
             bad = self._presence.patient(self._places, bad)
         sums = [name for name in message.up if not message.is_of_clients(name)]
-        if not all(_is_finite(answers[name]) for name in sums):
+        if not _are_finite(answers[name] for name in sums):
             culprits = self._culprits(call, arguments, np.flatnonzero(asked))
             # One more than are looked for, or most of few: the models diverged.
             if len(culprits) <= min(MOST_CULPRITS, asked.sum() // 2):
@@ -317,7 +319,7 @@ class ClientPool(PersonalCalls):
             own = {name: message.own(name, value, some) for name, value in arguments.items()}
             answers = self._site.subset(some).answer(call, own)
             self.ledger.book(down=len(some) * self.n_params, up=len(some), clients=len(some))
-            if all(_is_finite(answers[name]) for name in message.up):
+            if _are_finite(answers[name] for name in message.up):
                 continue
             if len(some) == 1:
                 found.append(int(some[0]))
@@ -328,7 +330,7 @@ class ClientPool(PersonalCalls):
     @property
     def rejected(self):
         """Clients that have sent what is not finite, (n_clients,) of bool."""
-        return self._presence.rejected[self._places]
+        return self._presence.rejected[self._at]
 
     def _fill(self, call, arguments, answers, lost, whole, start):
         """What the server takes for the answers of clients that gave none, in place.
@@ -1298,10 +1300,10 @@ class ClientPool(PersonalCalls):
         return self.model.layer_slices()
 
 
-def _is_finite(array):
-    """Whether all numbers of an array are finite, for sure: their sum may overflow."""
+def _are_finite(arrays):
+    """Whether all numbers of some arrays are finite, for sure: their squares may overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.isfinite(np.sum(array))
+        return isfinite(sum(float(np.vdot(array, array)) for array in arrays))
 
 
 def _not_finite(name, answer, fixed, asked):

@@ -116,6 +116,7 @@ def test_every_call():
         "local_update": lambda pool: pool.local_update(w, 2, 0.1),
         "hessians": lambda pool: pool.hessians(theta, labels),
         "hessian_products": lambda pool: pool.hessian_products(theta, theta, labels),
+        "hessian_solves": lambda pool: pool.hessian_solves(theta, theta, labels, 1.0),
         "solve": lambda pool: pool.solve(),
         "prox": lambda pool: pool.prox(w, 1.0, x0=w),
         "spectrum": lambda pool: pool.spectrum(),
