@@ -50,6 +50,17 @@ def test_a_start_saves_work_and_a_budget_is_kept():
     assert (np.diff(cold.history["objective"]) <= 0).all()
 
 
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+def test_rough_solutions_take_few_evaluations(loss):
+    """The gap is looked at where the gradient says that it will do, not after a fixed number."""
+    given = problem(loss)
+    for lam in (1e-3, 0.02, 3.0):
+        fine, _ = mean_regularised(given, lam, tol=1e-10)
+        rough, _ = mean_regularised(given, lam, tol=1e-2)
+        assert rough.converged and rough.n_iter <= min(8, fine.n_iter)
+        assert rough.objective - fine.objective <= rough.extra["dual_gap"]
+
+
 def test_what_is_sent_does_not_grow_with_the_pairs():
     given = problem("squared_error")
     given.local_models()
