@@ -1,0 +1,239 @@
+"""Calls a second of federations, what they cost beside the computation, and time by workers.
+
+Three parts, each with its option::
+
+    python benchmarks/federation.py --calls            # overhead of a call, by its size
+    python benchmarks/federation.py --workers 1 2      # IFCA on many clients, by workers
+    python benchmarks/federation.py --costs            # estimate_cost beside runs on dask
+
+*Calls*: losses, gradients and local steps of few and of many clients, asked of a federation of
+this process, of two in it, and of two workers of a local cluster. The overhead is the median time
+of a call less that of half of the clients alone in this process, so that on a machine with as many
+free cores as workers nothing is left but the way there and back.
+
+*Workers*: every worker generates its own rows (``--clients`` x ``--rows`` x ``--features``), so
+that they never are in the server, whose greatest memory is told. Fits are IFCA, three clusters.
+Where other work runs on the machine, CPU times are what to look at: those of the busiest worker
+and of the server together are the time that a fit takes where every process has a core.
+"""
+
+import argparse
+import resource
+import time
+from functools import partial
+
+import numpy as np
+
+from skcfl import ConvexClusteredFLRegressor, IFCARegressor
+from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederation, estimate_cost
+from skcfl.models import LinearModel
+
+# Clients, rows a client, features.
+SIZES = {"small": (20, 50, 10), "many clients": (5000, 20, 20), "many rows": (100, 2000, 50)}
+N_CLUSTERS = 3
+
+
+def make_rows(first, n_clients, n_rows, n_features):
+    """Rows of some clients, in clusters by turns; a client's do not depend on the others."""
+    rng = np.random.default_rng(first)
+    models = np.random.default_rng(0).standard_normal((N_CLUSTERS, n_features))
+    ids = np.repeat(np.arange(first, first + n_clients), n_rows)
+    X = rng.standard_normal((len(ids), n_features))
+    y = np.einsum("nd,nd->n", X, models[ids % N_CLUSTERS]) + rng.standard_normal(len(ids))
+    return X, y, ids
+
+
+def dealt(n_clients, n_parts, n_rows, n_features):
+    """Functions that make the rows of equal parts."""
+    firsts = np.linspace(0, n_clients, n_parts + 1).astype(int)
+    return [
+        partial(make_rows, int(a), int(b - a), n_rows, n_features)
+        for a, b in zip(firsts[:-1], firsts[1:], strict=True)
+    ]
+
+
+def cluster_of(n_workers):
+    from distributed import Client, LocalCluster
+
+    cluster = LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", memory_limit=None
+    )
+    return cluster, Client(cluster)
+
+
+# ------------------------------------------------------------------------------- calls
+
+
+def federations_of(size, client):
+    """Name and federation of each kind; other engines are entered here."""
+    loaders = dealt(SIZES[size][0], 2, *SIZES[size][1:])
+    halves = [InProcessFederation(*load()) for load in loaders]
+    yield "half, in process", halves[0]
+    whole = [np.concatenate(parts) for parts in zip(*(load() for load in loaders), strict=True)]
+    yield "in process", InProcessFederation(*whole)
+    yield "fan-out of two", FanOutFederation(halves)
+    yield "dask, two workers", DaskFederation(client, loaders)
+
+
+def median_time(function, repeats):
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times)), min(times)
+
+
+def measure_calls(repeats):
+    cluster, client = cluster_of(2)
+    print(f"{'size':<14}{'call':<12}{'federation':<20}{'calls/s':>9}{'ms':>8}{'least':>8}", end="")
+    print(f"{'overhead ms':>13}{'least':>8}")
+    for size, (_, _, d) in SIZES.items():
+        pools = {}
+        for name, federation in federations_of(size, client):
+            model = LinearModel(alpha=0.1, standardize=False).bind(d)
+            pools[name] = federation.open(model, 0)
+        rng = np.random.default_rng(0)
+        theta = rng.standard_normal((N_CLUSTERS, d + 1))
+        for call in ("losses", "gradients", "update"):
+            alone = None
+            for name, pool in pools.items():
+                w = np.zeros((pool.n_clients, d + 1))
+                functions = {
+                    "losses": lambda pool=pool, theta=theta: pool.losses(theta),
+                    "gradients": lambda pool=pool, w=w: pool.gradients(w),
+                    "update": lambda pool=pool, w=w: pool.local_update(w, 5, 1e-3),
+                }
+                median, least = median_time(functions[call], repeats)
+                alone = (median, least) if alone is None else alone
+                over = 1e3 * (median - alone[0]), 1e3 * (least - alone[1])
+                print(f"{size:<14}{call:<12}{name:<20}{1 / median:>9.0f}", end="")
+                print(f"{1e3 * median:>8.2f}{1e3 * least:>8.2f}{over[0]:>13.2f}{over[1]:>8.2f}")
+    client.close()
+    cluster.close()
+
+
+# ----------------------------------------------------------------------------- workers
+
+
+def seconds_of_cpu(client):
+    """CPU time that each worker has used."""
+
+    def used():
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
+
+    return client.run(used)
+
+
+def measure_workers(numbers, n_clients, n_rows, n_features, max_iter):
+    print(f"{n_clients} clients x {n_rows} rows x {n_features} features, IFCA, one start")
+    print("workers  load s   fit s  calls  most CPU s of a worker  server CPU s  server peak MB")
+    found = []
+    for n_workers in numbers:
+        cluster, client = cluster_of(n_workers)
+        start = time.perf_counter()
+        loaders = dealt(n_clients, n_workers, n_rows, n_features)
+        federation = DaskFederation(client, loaders)
+        loaded = time.perf_counter()
+        before, server = seconds_of_cpu(client), time.process_time()
+        model = IFCARegressor(N_CLUSTERS, n_init=1, random_state=0, max_iter=max_iter)
+        model.fit_federation(federation)
+        fitted = time.perf_counter()
+        server = time.process_time() - server
+        used = max(value - before[key] for key, value in seconds_of_cpu(client).items())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(
+            f"{n_workers:>7}{loaded - start:>8.1f}{fitted - loaded:>8.1f}{model.calls_:>7}"
+            f"{used:>24.1f}{server:>14.1f}{peak:>16.0f}",
+            flush=True,
+        )
+        found.append((n_workers, fitted - loaded, used + server))
+        del federation
+        client.close()
+        cluster.close()
+    return np.array(found).T
+
+
+def draw_workers(found, path):
+    """Time by workers, beside what is as fast as it can be."""
+    import matplotlib.pyplot as plt
+
+    workers, seconds, cpu = found
+    figure, ax = plt.subplots(figsize=(4.8, 3.2), layout="constrained")
+    ax.plot(workers, cpu, "o-", label="busiest worker and server, CPU")
+    ax.plot(workers, cpu[0] * workers[0] / workers, "k:", label="in proportion")
+    ax.plot(workers, seconds, "s--", color="0.6", label="wall clock, cores shared with others")
+    ax.set(xlabel="workers", ylabel="seconds of the fit", xticks=workers, ylim=(0, None))
+    ax.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+# ------------------------------------------------------------------------------- costs
+
+
+def measure_costs(n_clients, n_rows, n_features, repeats=3):
+    """What estimate_cost says of fits on two workers, and what they take."""
+    cluster, client = cluster_of(2)
+    loaders = dealt(n_clients, 2, n_rows, n_features)
+    whole = [np.concatenate(parts) for parts in zip(*(load() for load in loaders), strict=True)]
+    federation = DaskFederation(client, loaders)
+    model = LinearModel(alpha=0.1, standardize=False).bind(n_features)
+    pool, w = federation.open(model, 0), np.zeros((n_clients, n_features + 1))
+    half = InProcessFederation(*loaders[0]()).open(model, 0)
+    _, empty = median_time(partial(pool.assign, np.zeros(n_clients)), 50)
+    _, full = median_time(partial(pool.gradients, w), 20)
+    _, alone = median_time(partial(half.gradients, w[: half.n_clients]), 20)
+    link = 64 * w.size / max(full - alone - empty, 1e-4)  # w and as much back, two at a time
+    print(f"latency {1e3 * empty:.2f} ms, {link / 1e9:.2f} Gbit/s; ", end="")
+    print(f"{n_clients} clients x {n_rows} x {n_features}")
+    print("method, estimated s, took s, ratio")
+    for method in (
+        IFCARegressor(N_CLUSTERS, n_init=1, random_state=0),
+        ConvexClusteredFLRegressor(lam=0.05, graph="knn", refit=False),
+    ):
+        here, there = [], []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            method.fit(whole[0], whole[1], groups=whole[2])
+            here.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            method.fit_federation(federation)
+            there.append(time.perf_counter() - start)
+        seconds_per_row = min(here) / (method.calls_ * len(whole[0]))
+        network = {"latency": empty, "uplink": link, "downlink": link, "n_sites": 2}
+        cost = estimate_cost(method, **network, seconds_per_row=seconds_per_row)
+        print(
+            f"{type(method).__name__}, {cost.wall_time:.2f}, {min(there):.2f}, "
+            f"{cost.wall_time / min(there):.2f}"
+        )
+    client.close()
+    cluster.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", action="store_true")
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--workers", type=int, nargs="*")
+    parser.add_argument("--figure", help="where to draw the time by workers")
+    parser.add_argument("--clients", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--features", type=int, default=20)
+    parser.add_argument("--iterations", type=int, default=30, help="rounds at most")
+    parser.add_argument("--costs", action="store_true")
+    options = parser.parse_args()
+    sizes = options.clients, options.rows, options.features
+    if options.calls:
+        measure_calls(options.repeats)
+    if options.workers:
+        found = measure_workers(options.workers, *sizes, options.iterations)
+        if options.figure:
+            draw_workers(found, options.figure)
+    if options.costs:
+        measure_costs(*sizes)
+
+
+if __name__ == "__main__":
+    main()
