@@ -24,8 +24,9 @@ from functools import partial
 
 import numpy as np
 
-from skcfl import ConvexClusteredFLRegressor, IFCARegressor
+from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, IFCARegressor
 from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederation, estimate_cost
+from skcfl.federation.inprocess import InProcessSite
 from skcfl.models import LinearModel
 
 # Clients, rows a client, features.
@@ -173,8 +174,31 @@ def draw_workers(found, path):
 # ------------------------------------------------------------------------------- costs
 
 
-def measure_costs(n_clients, n_rows, n_features, repeats=3):
-    """What estimate_cost says of fits on two workers, and what they take."""
+class Clock:
+    """Time of the clients of this process in the fits inside."""
+
+    def __enter__(self):
+        self.seconds, self.answer = 0.0, InProcessSite.answer
+
+        def timed(site, call, arguments):
+            start = time.process_time()
+            out = self.answer(site, call, arguments)
+            self.seconds += time.process_time() - start
+            return out
+
+        InProcessSite.answer = timed
+        return self
+
+    def __exit__(self, *error):
+        InProcessSite.answer = self.answer
+
+
+def measure_costs(n_clients, n_rows, n_features, repeats=5):
+    """What estimate_cost says of fits on two workers, and what they take.
+
+    The time of the clients and of the server's own work are measured in this process, latency and
+    link on the cluster by calls that compute nothing.
+    """
     cluster, client = cluster_of(2)
     loaders = dealt(n_clients, 2, n_rows, n_features)
     whole = [np.concatenate(parts) for parts in zip(*(load() for load in loaders), strict=True)]
@@ -182,31 +206,43 @@ def measure_costs(n_clients, n_rows, n_features, repeats=3):
     model = LinearModel(alpha=0.1, standardize=False).bind(n_features)
     pool, w = federation.open(model, 0), np.zeros((n_clients, n_features + 1))
     half = InProcessFederation(*loaders[0]()).open(model, 0)
-    _, empty = median_time(partial(pool.assign, np.zeros(n_clients)), 50)
-    _, full = median_time(partial(pool.gradients, w), 20)
-    _, alone = median_time(partial(half.gradients, w[: half.n_clients]), 20)
-    link = 64 * w.size / max(full - alone - empty, 1e-4)  # w and as much back, two at a time
-    print(f"latency {1e3 * empty:.2f} ms, {link / 1e9:.2f} Gbit/s; ", end="")
     print(f"{n_clients} clients x {n_rows} x {n_features}")
-    print("method, estimated s, took s, ratio")
+    print("method, latency ms, estimated s, took s, ratio; clients' CPU s: estimated, took, ratio")
     for method in (
+        FedAvgRegressor(),
         IFCARegressor(N_CLUSTERS, n_init=1, random_state=0),
         ConvexClusteredFLRegressor(lam=0.05, graph="knn", refit=False),
     ):
-        here, there = [], []
+        ratios = []
         for _ in range(repeats):
-            start = time.perf_counter()
-            method.fit(whole[0], whole[1], groups=whole[2])
-            here.append(time.perf_counter() - start)
+            empty, _ = median_time(partial(pool.assign, np.zeros(n_clients)), 30)
+            full, _ = median_time(partial(pool.gradients, w), 10)
+            alone, _ = median_time(partial(half.gradients, w[: half.n_clients]), 10)
+            link = 64 * w.size / max(full - alone - empty, 1e-4)
+            start = time.process_time()
+            with Clock() as clock:
+                method.fit(whole[0], whole[1], groups=whole[2])
+            server = time.process_time() - start - clock.seconds
+            cost = estimate_cost(
+                method,
+                latency=empty,
+                uplink=link,
+                downlink=link,
+                seconds_per_row=clock.seconds / (method.calls_ * len(whole[0])),
+                n_sites=2,
+                server_seconds=server,
+            )
+            before = seconds_of_cpu(client)
             start = time.perf_counter()
             method.fit_federation(federation)
-            there.append(time.perf_counter() - start)
-        seconds_per_row = min(here) / (method.calls_ * len(whole[0]))
-        network = {"latency": empty, "uplink": link, "downlink": link, "n_sites": 2}
-        cost = estimate_cost(method, **network, seconds_per_row=seconds_per_row)
+            took = time.perf_counter() - start
+            used = max(value - before[key] for key, value in seconds_of_cpu(client).items())
+            ratios.append((empty, cost.wall_time, took, cost.client_time, used))
+        empty, estimated, took, computed, used = np.median(ratios, axis=0)
         print(
-            f"{type(method).__name__}, {cost.wall_time:.2f}, {min(there):.2f}, "
-            f"{cost.wall_time / min(there):.2f}"
+            f"{type(method).__name__}, {1e3 * empty:.1f}, {estimated:.2f}, {took:.2f}, "
+            f"{estimated / took:.2f}; {computed:.2f}, {used:.2f}, {computed / used:.2f}",
+            flush=True,
         )
     client.close()
     cluster.close()

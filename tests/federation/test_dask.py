@@ -1,10 +1,13 @@
 """Clients on the workers of a dask cluster: two processes of this machine."""
 
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,3 +224,17 @@ def test_without_dask():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'skcfl[dask]'" in done.stdout
+
+
+def test_the_example(monkeypatch, capsys):
+    """With workers that are threads, which start at once."""
+    path = Path(__file__).resolve().parents[2] / "examples" / "federation_dask.py"
+    spec = importlib.util.spec_from_file_location("federation_dask", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "LocalCluster", partial(module.LocalCluster, processes=False))
+    monkeypatch.setattr(sys, "argv", ["federation_dask", "--clients", "24"])
+    module.main()
+    printed = capsys.readouterr().out
+    assert "24 clients on 2 workers" in printed
+    assert "recovery of the clusters 1.00" in printed

@@ -1,0 +1,270 @@
+"""The server's own work with up to a million clients, who are generated and have no rows.
+
+Client i has the quadratic objective ``|w - c_i|^2 / 2``, its minimiser near that of its cluster,
+and answers calls in closed form: what is timed is the server, its calls included, less the time in
+which answers are made::
+
+    python benchmarks/at_scale.py [--clients 1000 10000 100000] [--features 20] [--seconds 60]
+
+A method is left out at sizes from where it took more than ``--seconds`` before. ``--costs``
+tells what fits would cost hospitals and phones instead, by ``estimate_cost``, as in the guide.
+"""
+
+import argparse
+import resource
+import time
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+import skcfl
+from skcfl.datasets import make_clustered_regression
+from skcfl.federation import Federation, Hello, Site, estimate_cost
+
+N_CLUSTERS = 5
+# Seconds, bits a second, seconds for a row of 20 features in a call, clients asked in a call.
+HOSPITALS = {"latency": 0.02, "uplink": 1e8, "downlink": 1e8, "seconds_per_row": 1e-7}
+PHONES = {"latency": 0.1, "uplink": 1e6, "downlink": 1e6, "seconds_per_row": 1e-6}
+PARTICIPANTS = 1000
+# Bits a second of the server.
+SERVER_LINK = 1e10
+# Methods whose rounds need everybody.
+ALL_AT_ONCE = {"LocalModels", "OneShot"}
+
+
+class GeneratedSite(Site):
+    """Clients whose objectives are paraboloids."""
+
+    def __init__(self, centers, sizes, clock):
+        self.centers, self.client_sizes, self.clock = centers, sizes, clock
+        self.client_weights = sizes.astype(float)
+        self.without_rows = sizes == 0
+        self.last = None
+
+    @property
+    def n_clients(self):
+        return len(self.centers)
+
+    def answer(self, call, arguments):
+        start = time.process_time()
+        out = getattr(self, f"_{call}")(**arguments)
+        self.clock[0] += time.process_time() - start
+        return out
+
+    def _start(self, sent, own):
+        if own is None:
+            return sent
+        return self.last if sent is None else np.where(own[:, None], self.last, sent)
+
+    def _assign(self, labels):
+        return {}
+
+    def _present(self):
+        return {}
+
+    def _squares(self, theta):
+        cross = self.centers @ theta.T
+        squares = np.einsum("np,np->n", self.centers, self.centers)
+        return 0.5 * (squares[:, None] - 2.0 * cross + (theta**2).sum(axis=1))
+
+    def _losses(self, theta):
+        return {"losses": self._squares(theta)}
+
+    def _best_response(self, theta, fixed):
+        losses = self._squares(theta)
+        choice = losses.argmin(axis=1)
+        if fixed is not None:
+            choice = np.where(fixed >= 0, fixed, choice)
+        return {"losses": losses, "choice": choice, "gradients": theta[choice] - self.centers}
+
+    def _objectives(self, w, own):
+        w = self._start(w, own)
+        return {"values": 0.5 * ((w - self.centers) ** 2).sum(axis=1)}
+
+    def _objectives_gradients(self, w, own, dtype):
+        w = self._start(w, own)
+        gradients = w - self.centers
+        return {"values": 0.5 * (gradients**2).sum(axis=1), "gradients": gradients}
+
+    def _local_update(self, w, own, center, steps, rates, rho, keep, **how):
+        w = self._start(w, own)
+        shrink = (1.0 - np.minimum(rates, 1.0)) ** steps
+        out = self.centers + shrink[:, None] * (w - self.centers)
+        if center is not None:
+            out = (out + rho[:, None] * center) / (1.0 + rho[:, None])
+        if keep:
+            self.last = out
+        return {"w": out}
+
+    def _hessians(self, theta, labels, weights, damping, members):
+        total = np.bincount(labels, weights=weights, minlength=len(theta))
+        return {"H": total[:, None, None] * np.eye(theta.shape[1])}
+
+    def _hessian_products(self, theta, u, labels, damping):
+        return {"products": u[labels]}
+
+    def _solve(self):
+        self.last = self.centers
+        return {"w": self.centers.copy(), "converged": np.ones(self.n_clients, dtype=bool)}
+
+    def _prox(self, v, rho, x0, own, max_iter):
+        self.last = (self.centers + rho[:, None] * v) / (1.0 + rho[:, None])
+        return {"x": self.last.copy()}
+
+    def _conjugate(self, s, x0, own, largest):
+        return {"bounds": 0.5 * (s**2).sum(axis=1) + (s * self.centers).sum(axis=1)}
+
+    def _spectrum(self):
+        return {"spectrum": np.ones((self.n_clients, 3))}
+
+    def _rounding(self, w):
+        return {"rounding": np.full(self.n_clients, 1e-12)}
+
+    def _fingerprints(self, key):
+        return {"digests": self.centers[:, :2].copy()}
+
+    def _enclosure(self, theta, box, labels, dense):
+        p = theta.shape[1]
+        total = np.bincount(labels, minlength=len(theta)).astype(float)
+        floor = total[:, None, None] * np.eye(p) if dense else total[:, None] * np.ones(3)
+        rounding = np.full((self.n_clients, p), 1e-12)
+        return {"rounding": rounding, "drift": np.zeros(self.n_clients), "floor": floor}
+
+    def subset(self, clients):
+        site = GeneratedSite(self.centers[clients], self.client_sizes[clients], self.clock)
+        site.last = None if self.last is None else self.last[clients]
+        return site
+
+    def penalised(self, alpha):
+        return self
+
+    def held_out(self, fraction, seed):
+        return self, self
+
+    def folds(self, n_folds, seed):
+        return [(self, self)] * n_folds
+
+
+class GeneratedRows:
+    def __init__(self, site):
+        self.clients, self.places = site, np.arange(site.n_clients)
+
+    def site(self, model):
+        return self.clients
+
+
+class GeneratedFederation(Federation):
+    """A federation without rows."""
+
+    def __init__(self, n_clients, n_features, seed=0):
+        rng = np.random.default_rng(seed)
+        means = 3.0 * rng.standard_normal((N_CLUSTERS, n_features))
+        labels = np.arange(n_clients) % N_CLUSTERS
+        centers = means[labels] + 0.1 * rng.standard_normal((n_clients, n_features))
+        self.clock = [0.0]
+        self.clients = GeneratedSite(centers, np.full(n_clients, 100), self.clock)
+
+    def hello(self, kind=None):
+        n, d = self.clients.centers.shape
+        return Hello(np.arange(n), d, None, np.dtype(float), None, 100 * n)
+
+    def rows(self, model, hello):
+        return [GeneratedRows(self.clients)]
+
+
+def methods():
+    """Name and estimator, told what it would search for."""
+    told = {"n_clusters": N_CLUSTERS, "random_state": 0, "alpha": 1e-8, "n_init": 1}
+    told |= {"standardize": False, "fit_intercept": False}
+    for name in ("FedAvg", "LocalModels", "IFCA", "CLoVE", "FeSEM", "OneShot", "FlexCFL"):
+        yield name, told
+    fusion = {**told, "lam": 1e-3, "refit": False, "max_iter": 200, "tol": 1e-3}
+    yield "ConvexClusteredFL", {**fusion, "graph": "knn"}
+    yield "ConvexClusteredFL", {**fusion, "graph": "complete"}
+    yield "GTV", {**fusion, "graph": "knn"}
+    yield "FPFC", {**fusion, "lam": 0.5}
+
+
+def made(name, told):
+    cls = getattr(skcfl, f"{name}Regressor", None)
+    if cls is None:
+        return None
+    known = cls().get_params()
+    return cls(**{key: value for key, value in told.items() if key in known})
+
+
+def estimated(n_features):
+    """What fits to 1000 clients with rows would cost more clients elsewhere."""
+    data = make_clustered_regression(
+        1000, N_CLUSTERS, n_features, n_samples=100, noise=1.0, random_state=0
+    )
+    print("method                     calls  a client, a call  a client, the fit", end="")
+    print("   hospitals 1e3   phones 1e3  1e5  1e7")
+    for name, told in methods():
+        # The complete graph has too many edges; phones take part in turns where they can.
+        if told.get("graph") == "complete" or getattr(skcfl, f"{name}Regressor", None) is None:
+            continue
+        given = {**told, "standardize": True, "fit_intercept": True, "alpha": "auto"}
+        given.update(lam=0.05, max_iter=500, tol=1e-4)
+        whole = made(name, given).fit(data.X, data.y, groups=data.groups)
+        hospitals = estimate_cost(whole, **HOSPITALS)
+        line = f"{name:<26}{whole.calls_:>6}"
+        floats = whole.floats_up_ + whole.floats_down_
+        line += f"{8 * floats / whole.client_calls_:>14.0f} B{8e-3 * floats / 1000:>13.1f} kB"
+        line += f"{hospitals.wall_time:>16.1f} s"
+        some = whole
+        if "participation" in whole.get_params() and name not in ALL_AT_ONCE:
+            rounds = {**given, "participation": 0.1, "polish": False, "max_iter": 100}
+            some = made(name, rounds).fit(data.X, data.y, groups=data.groups)
+        for n in (10**3, 10**5, 10**7):
+            who = None if some is whole else min(PARTICIPANTS, n)
+            cost = estimate_cost(
+                some, **PHONES, n_clients=n, participants=who, server_link=SERVER_LINK
+            )
+            line += f"{cost.wall_time:>9.0f} s {(cost.bytes_up + cost.bytes_down) / 1e9:.1f} GB"
+        print(line + f" ({some.calls_} calls)", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, nargs="*", default=[1000, 10_000, 100_000])
+    parser.add_argument("--features", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--methods", nargs="*")
+    parser.add_argument("--costs", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    if options.costs:
+        return estimated(options.features)
+    print("method                      clients  calls  server s  answers s  peak MB  kB up, down")
+    for name, told in methods():
+        if options.methods and name not in options.methods:
+            continue
+        title = name if "graph" not in told else f"{name}, {told['graph']}"
+        for n in options.clients:
+            model = made(name, told)
+            if model is None:
+                break
+            federation = GeneratedFederation(n, options.features)
+            start = time.process_time()
+            try:
+                model.fit_federation(federation)
+            except (MemoryError, ValueError) as error:
+                print(f"{title:<26}{n:>9}  {type(error).__name__}: {str(error)[:120]}", flush=True)
+                break
+            answers = federation.clock[0]
+            server = time.process_time() - start - answers
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            up, down = 8e-3 * model.floats_up_ / n, 8e-3 * model.floats_down_ / n
+            print(
+                f"{title:<26}{n:>9}{model.calls_:>7}{server:>10.2f}{answers:>11.2f}{peak:>9.0f}"
+                f"{up:>8.1f}{down:>7.1f}",
+                flush=True,
+            )
+            if server > options.seconds:
+                break
+
+
+if __name__ == "__main__":
+    main()
