@@ -23,6 +23,9 @@ from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Federation, Hello, Site, estimate_cost
 
 N_CLUSTERS = 5
+# Methods that are asked about, besides fusion; and those that the generated clients cannot answer.
+ROUNDS = ("FedAvg", "LocalModels", "IFCA", "CLoVE", "FeSEM", "OneShot", "FlexCFL")
+OTHERS = ("PartialPooling", "CFL", "PACFL", "FedEM", "Ditto", "PFedMe", "PerFedAvg", "FedRep")
 # Seconds, bits a second, seconds for a row of 20 features in a call, clients asked in a call.
 HOSPITALS = {"latency": 0.02, "uplink": 1e8, "downlink": 1e8, "seconds_per_row": 1e-7}
 PHONES = {"latency": 0.1, "uplink": 1e6, "downlink": 1e6, "seconds_per_row": 1e-6}
@@ -177,7 +180,7 @@ def methods():
     """Name and estimator, told what it would search for."""
     told = {"n_clusters": N_CLUSTERS, "random_state": 0, "alpha": 1e-8, "n_init": 1}
     told |= {"standardize": False, "fit_intercept": False}
-    for name in ("FedAvg", "LocalModels", "IFCA", "CLoVE", "FeSEM", "OneShot", "FlexCFL"):
+    for name in ROUNDS:
         yield name, told
     fusion = {**told, "lam": 1e-3, "refit": False, "max_iter": 200, "tol": 1e-3}
     yield "ConvexClusteredFL", {**fusion, "graph": "knn"}
@@ -194,14 +197,17 @@ def made(name, told):
     return cls(**{key: value for key, value in told.items() if key in known})
 
 
-def estimated(n_features):
+def estimated(n_features, chosen):
     """What fits to 1000 clients with rows would cost more clients elsewhere."""
     data = make_clustered_regression(
         1000, N_CLUSTERS, n_features, n_samples=100, noise=1.0, random_state=0
     )
     print("method                     calls  a client, a call  a client, the fit", end="")
     print("   hospitals 1e3   phones 1e3  1e5  1e7")
-    for name, told in methods():
+    others = [(name, next(methods())[1]) for name in OTHERS]
+    for name, told in [*methods(), *others]:
+        if chosen and name not in chosen:
+            continue
         # The complete graph has too many edges; phones take part in turns where they can.
         if told.get("graph") == "complete" or getattr(skcfl, f"{name}Regressor", None) is None:
             continue
@@ -236,7 +242,7 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     if options.costs:
-        return estimated(options.features)
+        return estimated(options.features, options.methods)
     print("method                      clients  calls  server s  answers s  peak MB  kB up, down")
     for name, told in methods():
         if options.methods and name not in options.methods:

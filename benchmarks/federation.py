@@ -161,11 +161,10 @@ def draw_workers(found, path):
     """Time by workers, beside what is as fast as it can be."""
     import matplotlib.pyplot as plt
 
-    workers, seconds, cpu = found
+    workers, _, cpu = found
     figure, ax = plt.subplots(figsize=(4.8, 3.2), layout="constrained")
-    ax.plot(workers, cpu, "o-", label="busiest worker and server, CPU")
-    ax.plot(workers, cpu[0] * workers[0] / workers, "k:", label="in proportion")
-    ax.plot(workers, seconds, "s--", color="0.6", label="wall clock, cores shared with others")
+    ax.plot(workers, cpu, "o-", label="CPU time of the busiest worker and the server")
+    ax.plot(workers, cpu[0] * workers[0] / workers, "k:", label="in proportion to the workers")
     ax.set(xlabel="workers", ylabel="seconds of the fit", xticks=workers, ylim=(0, None))
     ax.legend(frameon=False)
     figure.savefig(path, dpi=120)

@@ -1,13 +1,24 @@
 """Costs of fits on other networks: sums of what a call takes."""
 
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from pickled_hosts import DATA, make
+from pickled_hosts import DATA, PickledHost, make, named, parts_of
 from sklearn.exceptions import NotFittedError
 
-from skcfl import FedAvgRegressor, GTVRegressorCV
+from skcfl import (
+    ConvexClusteredFLRegressor,
+    FedAvgRegressor,
+    GTVRegressor,
+    GTVRegressorCV,
+    IFCARegressor,
+    LocalModelsRegressor,
+)
+from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Ledger, estimate_cost
+from skcfl.federation.remote import RemoteFederation
 
 FREE = {"latency": 0.0, "uplink": np.inf, "downlink": np.inf, "seconds_per_row": 0.0}
 
@@ -101,3 +112,51 @@ def test_bad_arguments(model, name, value, message):
 def test_an_estimator_that_is_not_fitted():
     with pytest.raises(NotFittedError):
         estimate_cost(FedAvgRegressor(), **FREE)
+
+
+class MeasuredHost(PickledHost):
+    """Host whose messages are counted, with their bytes."""
+
+    sent, received = 0, 0
+
+    def start(self, request):
+        self.sent += len(pickle.dumps(request, protocol=5))
+        wait = super().start(request)
+
+        def measured():
+            answer = wait()
+            self.received += len(pickle.dumps(answer, protocol=5))
+            return answer
+
+        return measured
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FedAvgRegressor(),
+        IFCARegressor(n_clusters=3, n_init=1, random_state=0),
+        LocalModelsRegressor(),
+        GTVRegressor(lam=0.1, refit=False),
+        ConvexClusteredFLRegressor(lam=0.05, graph="knn", refit=False),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_estimates_are_what_messages_take(model):
+    """Within a quarter for hospitals, opening included; bytes are bounded from above.
+
+    A model for all clients of a place passes its link once, and is counted for each of them.
+    """
+    data = make_clustered_regression(90, 3, 20, n_samples=30, random_state=0)
+    hosts = [MeasuredHost([part]) for part in named(parts_of(data, 3))]
+    model.fit_federation(RemoteFederation(hosts))
+
+    def compare(latency, link):
+        took = max(
+            latency * host.n_asked + 8.0 * (host.sent + host.received) / link for host in hosts
+        )
+        network = {"latency": latency, "uplink": link, "downlink": link}
+        return estimate_cost(model, **network, seconds_per_row=0.0, n_sites=3).wall_time / took
+
+    assert 0.75 < compare(0.02, 1e8) < 1.25
+    assert 1.0 < compare(0.0, 1e6) < 2.0
