@@ -159,4 +159,4 @@ def test_estimates_are_what_messages_take(model):
         return estimate_cost(model, **network, seconds_per_row=0.0, n_sites=3).wall_time / took
 
     assert 0.75 < compare(0.02, 1e8) < 1.25
-    assert 1.0 < compare(0.0, 1e6) < 2.0
+    assert 1.0 < compare(0.0, 1e6) < 4.0
