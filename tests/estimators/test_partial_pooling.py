@@ -10,16 +10,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import gamma, multivariate_normal
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from statsmodels import datasets
 from statsmodels.regression.mixed_linear_model import MixedLM
 
 import skcfl
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.models import MLP, LinearModel
 
 SD = np.array([1.0, 0.5, 0.2])
@@ -563,3 +566,57 @@ def test_posterior_standard_deviations_are_in_the_users_units():
         assert_allclose(model.params_std_[i], expected, rtol=1e-6)
     adapted = model.adapt(X * [1, 50] + 3, y, groups=groups + 100)
     assert_allclose(adapted.params_std_[10:], model.params_std_, rtol=1e-8)
+
+
+def test_clients_of_one_class_without_rows_and_of_one_row():
+    X, z, groups, rng = logistic_population(12, 8)
+    y = np.where(rng.random(len(z)) < 1 / (1 + np.exp(-z)), "yes", "no")
+    y[groups == 2] = "no"
+    keep = (groups != 5) | (np.cumsum(groups == 5) == 1)
+    weight = np.where(groups == 7, 0.0, 1.0)[keep]
+    model = PartialPoolingClassifier(1).fit(
+        X[keep], y[keep], groups=groups[keep], sample_weight=weight
+    )
+    proba = model.predict_proba(X, groups=groups)
+    assert np.isfinite(proba).all() and proba.shape == (len(X), 2)
+    assert_allclose(model.params_[7], model.cluster_params_[0])
+    assert_allclose(model.params_std_[7], np.sqrt(np.diag(model.covariance_)), rtol=1e-6)
+    own = model.params_std_[[2, 5]]
+    assert (own <= model.params_std_[7] * (1 + 1e-9)).all() and (own > 0).all()
+    # A client of one class is drawn that way, and no further than the others let it.
+    assert model.intercept_[2] < model.cluster_intercept_[0]
+
+
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
+def test_jobs_ids_and_columns_change_nothing(cls):
+    X, y, groups, _ = population(14, 10)
+    y = y if cls is PartialPoolingRegressor else (y > 3).astype(int)
+    fit = cls(1).fit(X, y, groups=groups)
+    threads = cls(1, n_jobs=2).fit(X, y, groups=groups)
+    assert_array_equal(threads.params_, fit.params_)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(school=np.char.add("s", groups.astype(str)))
+    named = cls(1, group_col="school").fit(frame, y)
+    order = np.searchsorted(named.groups_, np.char.add("s", np.arange(14).astype(str)))
+    assert_allclose(named.params_[order], fit.params_, rtol=1e-6, atol=1e-9)
+    assert_allclose(named.predict(frame), fit.predict(X, groups=groups), rtol=1e-6, atol=1e-9)
+
+
+def test_routing_takes_ids_through_a_pipeline():
+    X, y, groups, _ = population(14, 10)
+    with config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), PartialPoolingRegressor(1, standardize=False))
+        pipe.fit(X, y, groups=groups)
+        predicted = pipe.predict(X, groups=groups)
+    scaled = StandardScaler().fit_transform(X)
+    plain = PartialPoolingRegressor(1, standardize=False).fit(scaled, y, groups=groups)
+    assert_allclose(predicted, plain.predict(scaled, groups=groups), rtol=1e-10)
+
+
+def test_several_places_are_as_one():
+    X, y, groups, _ = population(12, 10)
+    parts = [(X[groups % 2 == k], y[groups % 2 == k], groups[groups % 2 == k]) for k in (0, 1)]
+    federation = FanOutFederation([InProcessFederation(*part) for part in parts])
+    model = PartialPoolingRegressor(1).fit_federation(federation)
+    alone = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+    assert_allclose(model.params_, alone.params_, rtol=1e-6, atol=1e-8)
+    assert (model.calls_, model.floats_up_) == (alone.calls_, alone.floats_up_)
