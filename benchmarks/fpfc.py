@@ -36,6 +36,7 @@ from skcfl import (
     IFCAClassifier,
     LocalModelsClassifier,
     OracleClustersClassifier,
+    PerFedAvgClassifier,
 )
 from skcfl.datasets import make_fedprox_classification, partition_label_swaps
 
@@ -60,6 +61,7 @@ def methods(labels, seed, options, search):
     k = labels.max() + 1
     yield "LOCAL", LocalModelsClassifier(**PLAIN), False
     yield "FedAvg", FedAvgClassifier(random_state=seed, **PLAIN), False
+    yield "Per-FedAvg", PerFedAvgClassifier(**PLAIN), False  # 56.3 in the paper
     random = IFCAClassifier(
         n_clusters=k, init="random", n_init=1, polish=False, random_state=seed, **PLAIN
     )

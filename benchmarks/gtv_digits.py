@@ -9,7 +9,8 @@ linear, logistic, or with ``--hidden 32`` networks with a hidden layer, as the p
 number of units it does not say; its log-loss is ours, and so is its lam.
 
 Fig. 5 is a plot of the accuracy over 50 iterations, for values of lam that the text does not give,
-but for the lam = 1 of Figs. 6 and 7: nothing to compare with but the order of the methods.
+but for the lam = 1 of Figs. 6 and 7, which have pFedMe too: nothing to compare with but the order
+of the methods.
 
     python benchmarks/gtv_digits.py [--mnist mnist.npz --components 50] [--embedding tsne]
     python benchmarks/gtv_digits.py --hidden 32
@@ -39,6 +40,7 @@ from skcfl import (
     IFCAClassifier,
     LocalModelsClassifier,
     OracleClustersClassifier,
+    PFedMeClassifier,
 )
 from skcfl.graphs import kl_graph
 
@@ -94,6 +96,7 @@ def methods(n_clusters, truth, graph, hidden, seed):
     yield "GTV, auto, refit", GTVClassifier(graph=graph, refit=True, **same)
     yield "FedAvg (one model)", FedAvgClassifier(**same)
     yield "IFCA", IFCAClassifier(n_clusters, **same)
+    yield "pFedMe", PFedMeClassifier(**same)
     yield "oracle", OracleClustersClassifier(truth, **same)
 
 
