@@ -1,0 +1,45 @@
+"""Clusters of the generators, 24 clients in 4 clusters, found by every clustered rival."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import skcfl
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+
+ADAM = {"hidden_layer_sizes": (16,), "max_iter": 20, "tol": 0}
+SGD = {"hidden_layer_sizes": (16,), "max_iter": 60, "tol": 0, "optimizer": "sgd"}
+# How each method is told the number of clusters, and how networks are trained.
+TOLD = {
+    "FeSEM": ({"n_clusters": 4}, ADAM),
+    "FlexCFL": ({"n_clusters": 4}, ADAM),
+    "OneShot": ({"n_clusters": 4}, ADAM),
+    "FedEM": ({"n_clusters": 4}, ADAM),
+    "CFL": ({}, SGD | {"step_size": 0.1, "eps1": 0.2, "eps2": 0.4}),
+}
+
+
+def recovered(name, kind, seed, options):
+    make = make_clustered_regression if kind == "Regressor" else make_clustered_classification
+    data = make(24, 4, n_samples=200, random_state=seed)
+    y = data.y / np.std(data.y) if kind == "Regressor" else data.y
+    options = {k: v for k, v in options.items() if name != "OneShot" or k != "max_iter"}
+    if name == "OneShot" and "hidden_layer_sizes" in options:
+        options["rounds"] = 0
+    model = getattr(skcfl, name + kind)(random_state=0, **options)
+    model.fit(data.X, y, groups=data.groups)
+    return adjusted_rand_score(data.labels, model.labels_)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+@pytest.mark.parametrize("name", TOLD)
+def test_linear_models(name, kind, seed):
+    assert recovered(name, kind, seed, TOLD[name][0]) >= 0.95
+
+
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+@pytest.mark.parametrize("name", TOLD)
+def test_networks(name, kind):
+    told, training = TOLD[name]
+    assert recovered(name, kind, 0, told | training) >= 0.95
