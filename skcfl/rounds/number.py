@@ -245,7 +245,7 @@ class _Search:
     def _counted(self, K):
         """Held-out losses as they count."""
         losses = self.losses[K]
-        if not self.robust:
+        if not self.robust or not (self.share > 0).any():
             return losses
         least = np.min(np.nan_to_num(list(self.losses.values()), nan=np.inf), axis=0)
         most = MOST_LOSS * np.median(least[self.share > 0])
