@@ -90,7 +90,14 @@ def test_places_do_not_matter(name):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ["IFCAClassifier", "GTVClassifier", "FPFCClassifier"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("IFCAClassifier", "GTVClassifier", "FPFCClassifier"),
+        *("DittoClassifier", "PFedMeClassifier", "PerFedAvgClassifier", "FedRepClassifier"),
+        *("FedALAClassifier", "FedProtoClassifier", "FedPACClassifier"),
+    ],
+)
 def test_networks_and_batches(name):
     options = {"hidden_layer_sizes": (4,), "max_iter": 5, "batch_size": 6, "lam": 0.01}
     wanted = make(name, **options).fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
