@@ -1,4 +1,7 @@
-"""Drivers without sleep: partial pooling of few measurements, and who suffers.
+"""Drivers without sleep
+=====================
+
+Partial pooling of few measurements, and who suffers.
 
 Forty drivers are kept awake for some days, and every day their reaction time is measured. Some
 gave up after three days, some stayed for ten. How much slower does each of them get in a day? A

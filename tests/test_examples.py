@@ -123,6 +123,20 @@ def test_ellipses(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+@pytest.mark.filterwarnings("default::FutureWarning")  # of the encoders of some versions
+def test_firms(monkeypatch, tmp_path, capsys):
+    module = load("plot_firms")
+    monkeypatch.setattr(module, "DRAWS", 3)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    error = {
+        name: float(re.search(rf"{name}.*? (0\.\d\d\d) ", printed)[1])
+        for name in ("FedAvg", "LocalModels", "PartialPooling")
+    }
+    assert error["PartialPooling"] < error["LocalModels"] < error["FedAvg"]
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_heart_disease(monkeypatch, tmp_path, capsys, patients):
     module = load("plot_heart_disease")
     run(module, monkeypatch, patients, "--figure", tmp_path / "a.png")
