@@ -153,7 +153,6 @@ def draw(model, errors, path):
     left.set(xlabel="error of unseen years (root mean square of logarithms)")
     left.set_title("five known years of each firm", fontsize=10)
     RandomEffectsDisplay.from_estimator(model, 1, ax=right)
-    right.axvline(model.cluster_coef_[0, 1], color="black", linestyle=":", linewidth=1)
     right.set(xlabel="elasticity of investment with respect to capital")
     right.set_title("all years; dotted: the mean of the population", fontsize=10)
     for ax in (left, right):
