@@ -59,9 +59,8 @@ def main():
         print(f"{name:42}{np.mean(values):8.3f}{np.std(values, ddof=1) / DRAWS**0.5:7.3f}")
 
     model = PartialPoolingRegressor(**POPULATION).fit(X, y, groups=firm)
-    print(
-        f"\nAll years; x0 is the logarithm of the value, x1 that of the capital.\n\n{model.summary()}\n"
-    )
+    print("\nAll years; x0 is the logarithm of the value, x1 that of the capital.\n")
+    print(f"{model.summary()}\n")
     low, high = model.coef_[:, 1].argmin(), model.coef_[:, 1].argmax()
     print("One per cent more capital goes with this much more investment:")
     for i in (low, high):
