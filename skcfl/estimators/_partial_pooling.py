@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._base_posteriors import MAX_COVARIANCES, PosteriorPredictions, posterior_std
 from .._checks import NOT_NEGATIVE, Count
 from .._docs import document
+from .._memory import require
 from ..federation.result import Result
 from ..models import LinearModel
 from ..pooling.components import bic, fit_population
@@ -20,6 +21,11 @@ from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
 
 __all__ = ["PartialPooling", "PartialPoolingClassifier", "PartialPoolingRegressor"]
+
+
+# Square matrices of all parameters that a fit holds at once, besides three for each cluster: sums
+# over the clients, and those of the client whose turn it is.
+MATRICES = 12
 
 
 class _PartialPooling(PosteriorPredictions):
@@ -187,6 +193,13 @@ class _PartialPooling(PosteriorPredictions):
             raise ValueError(
                 f"alpha must be 'auto' or 0: the prior is estimated; got alpha={model.alpha_:g}."
             )
+        K = 1 if self.n_clusters == "auto" else self.n_clusters
+        require(
+            8 * model.n_params**2 * (3 * K + MATRICES),
+            f"{type(self).__name__}'s curvatures of {model.n_params} parameters",
+            "Use fewer features, or a method that needs no curvature of all parameters, such as "
+            "FedAvg or ConvexClusteredFL.",
+        )
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
         options = Options(

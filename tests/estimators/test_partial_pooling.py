@@ -22,6 +22,7 @@ from statsmodels.regression.mixed_linear_model import MixedLM
 import skcfl
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import NotEnoughMemoryError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.models import MLP, LinearModel
 
@@ -620,3 +621,10 @@ def test_several_places_are_as_one():
     alone = PartialPoolingRegressor(1).fit(X, y, groups=groups)
     assert_allclose(model.params_, alone.params_, rtol=1e-6, atol=1e-8)
     assert (model.calls_, model.floats_up_) == (alone.calls_, alone.floats_up_)
+
+
+def test_what_does_not_fit_in_memory_is_refused_before():
+    X = sparse.random(40, 200_000, density=1e-4, random_state=0, format="csr")
+    y, groups = np.arange(40.0), np.repeat(np.arange(4), 10)
+    with pytest.raises(NotEnoughMemoryError, match="200001 parameters need.*TB of memory"):
+        PartialPoolingRegressor(1).fit(X, y, groups=groups)
