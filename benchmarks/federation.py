@@ -1,10 +1,11 @@
 """Calls a second of federations, what they cost beside the computation, and time by workers.
 
-Three parts, each with its option::
+Four parts, each with its option::
 
     python benchmarks/federation.py --calls            # overhead of a call, by its size
     python benchmarks/federation.py --workers 1 2      # IFCA on many clients, by workers
     python benchmarks/federation.py --costs            # estimate_cost beside runs on dask
+    python benchmarks/federation.py --nvflare          # calls of two sites in NVFlare's simulator
 
 *Calls*: losses, gradients and local steps of few and of many clients, asked of a federation of
 this process, of two in it, and of two workers of a local cluster. The overhead is the median time
@@ -258,6 +259,7 @@ def main():
     parser.add_argument("--features", type=int, default=20)
     parser.add_argument("--iterations", type=int, default=30, help="rounds at most")
     parser.add_argument("--costs", action="store_true")
+    parser.add_argument("--nvflare", action="store_true")
     options = parser.parse_args()
     sizes = options.clients, options.rows, options.features
     if options.calls:
@@ -266,6 +268,10 @@ def main():
         found = measure_workers(options.workers, *sizes, options.iterations)
         if options.figure:
             draw_workers(found, options.figure)
+    if options.nvflare:
+        from nvflare_calls import measure_calls as measure_nvflare_calls
+
+        measure_nvflare_calls(options.repeats)
     if options.costs:
         measure_costs(*sizes)
 

@@ -1,13 +1,12 @@
 """Calls a second of two sites in NVFlare's simulator, and what they cost beside the computation.
 
-    python benchmarks/nvflare_calls.py
+    python benchmarks/federation.py --nvflare
 
 The calls, the rows and the columns are those of ``federation.py --calls``, which needs dask; this
 needs the extra ``nvflare``, and an environment of its own. What stands in for an estimator at the
 server asks the sites, and leaves the times as its fit. The simulator starts in about 20 seconds.
 """
 
-import argparse
 import os
 import sys
 import tempfile
@@ -15,13 +14,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from federation import N_CLUSTERS, SIZES, dealt
 
 from skcfl.federation import InProcessFederation, SiteRows
 from skcfl.models import LinearModel
-
-# Clients, rows a client, features.
-SIZES = {"small": (20, 50, 10), "many clients": (5000, 20, 20), "many rows": (100, 2000, 50)}
-N_CLUSTERS = 3
 
 
 class Half(SiteRows):
@@ -29,10 +25,8 @@ class Half(SiteRows):
 
     def load(self):
         n_clients, n_rows, n_features = SIZES[os.environ["NVFLARE_CALLS_SIZE"]]
-        rng = np.random.default_rng(["first", "second"].index(self.name))
-        ids = np.repeat(np.arange(n_clients // 2), n_rows)
-        X = rng.standard_normal((len(ids), n_features))
-        return X, X @ np.ones(n_features) + rng.standard_normal(len(ids)), ids
+        load = dealt(n_clients, 2, n_rows, n_features)[["first", "second"].index(self.name)]
+        return load()
 
 
 class CallTimes:
@@ -65,13 +59,12 @@ class CallTimes:
 
 def measure(size, repeats, folder):
     """Seconds of each call at two sites, and of one of them in this process, (median, least)."""
-    import nvflare_calls
     from nvflare.recipe import SimEnv
 
     from skcfl.federation.nvflare import fit_recipe, load_fitted
 
     os.environ["NVFLARE_CALLS_SIZE"] = size
-    times = nvflare_calls.CallTimes(SIZES[size][2], repeats)
+    times = CallTimes(SIZES[size][2], repeats)
     recipe = fit_recipe(times, "nvflare_calls:Half", min_sites=2, trusted=["nvflare_calls"])
     env = SimEnv(clients=["first", "second"], workspace_root=folder, log_config="concise")
     found = load_fitted(recipe.run(env).get_result()).seconds
@@ -79,18 +72,15 @@ def measure(size, repeats, folder):
     return found, CallTimes(SIZES[size][2], repeats).fit_federation(half).seconds
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
-    options = parser.parse_args()
+def measure_calls(repeats):
+    """Print a line for each size and call."""
     here = str(Path(__file__).resolve().parent)
     os.environ["PYTHONPATH"] = here
     sys.path.insert(0, here)
     lines = []
-    for size in options.sizes:
+    for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            sites, alone = measure(size, options.repeats, folder)
+            sites, alone = measure(size, repeats, folder)
         for call, (median, least) in sites.items():
             over, under = 1e3 * (median - alone[call][0]), 1e3 * (least - alone[call][1])
             lines.append(
@@ -100,7 +90,3 @@ def main():
     print(f"{'size':<14}{'call':<12}{'federation':<20}{'calls/s':>9}{'ms':>8}{'least':>8}", end="")
     print(f"{'overhead ms':>13}{'least':>8}")
     print("\n".join(lines))
-
-
-if __name__ == "__main__":
-    main()
