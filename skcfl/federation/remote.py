@@ -18,7 +18,7 @@ import numpy as np
 
 from .._groups import locate
 from .federation import Federation, InProcessFederation, _check_counts, joined_hellos
-from .messages import silent_answers
+from .messages import silent_answers, sizes_of
 from .rows import merged
 from .sites import Place, PlaceLost, Refused, Site, ask_each
 
@@ -340,8 +340,7 @@ class RemoteRows(Kept):
 
     def site(self, model):
         """Site of the rows, under a model; the host begins at once to make it."""
-        sizes = len(self.places), model.n_params, model.dtype
-        return RemoteSite(sizes, None, self.line, self, "site", model)
+        return RemoteSite(len(self.places), model, None, self.line, self, "site", model)
 
 
 class RemoteSite(Kept, Site):
@@ -349,23 +348,26 @@ class RemoteSite(Kept, Site):
 
     Parameters
     ----------
-    sizes : (int, int, dtype)
-        Numbers of clients and of parameters, and their type.
+    n_clients : int
+        Number of clients.
+    model : LocalModel
+        Of which the server uses the shapes.
     facts : tuple of ndarray or None
         What is known of the clients; None asks the host.
     line, parent, method, arguments : object
         As of :class:`Kept`.
     """
 
-    def __init__(self, sizes, facts, line, parent, method, *arguments):
+    def __init__(self, n_clients, model, facts, line, parent, method, *arguments):
         super().__init__(line, parent, method, arguments)
-        self._sizes, self._facts = sizes, facts
+        self._n, self._facts = n_clients, facts
+        self.model, self.n_params = model, model.n_params
         self._waiting = None if facts is not None else super().start("facts")
 
     def facts(self):
         """What is known of the clients; of those who did not say it, that they have no rows."""
         if self._facts is None:
-            n = self._sizes[0]
+            n = self._n
             try:
                 self._facts = self._waiting()
             except PlaceLost:
@@ -376,7 +378,7 @@ class RemoteSite(Kept, Site):
     @property
     def n_clients(self):
         """Number of clients."""
-        return self._sizes[0]
+        return self._n
 
     @property
     def client_sizes(self):
@@ -405,9 +407,7 @@ class RemoteSite(Kept, Site):
                 # What comes over a network may be read-only.
                 return {key: np.require(value, requirements="W") for key, value in wait().items()}
             except PlaceLost:
-                n, p, dtype = self._sizes
-                K = 0 if sent.get("theta") is None else len(sent["theta"])
-                return silent_answers(call, sent, {"n": n, "p": p, "K": K}, dtype)
+                return silent_answers(call, sent, sizes_of(self, sent), self.model.dtype)
 
         return answer
 
@@ -416,9 +416,8 @@ class RemoteSite(Kept, Site):
         return self.start("answer", call, arguments)()
 
     def _site(self, facts, parent, method, *arguments):
-        n = self._sizes[0] if facts is None else len(facts[0])
-        sizes = n, *self._sizes[1:]
-        return RemoteSite(sizes, facts, self.line, parent, method, *arguments)
+        n = self._n if facts is None else len(facts[0])
+        return RemoteSite(n, self.model, facts, self.line, parent, method, *arguments)
 
     def subset(self, clients):
         """Site of some of the clients, in the given order."""

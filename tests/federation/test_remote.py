@@ -88,8 +88,9 @@ def make_remote_pool(model, X, y, codes, n_clients, sample_weight):
         transport = PickledHost(named([()]))
         transport.host._kept[0] = Parts()
         line = Line(transport)
-        sizes = len(some), model.n_params, model.dtype
-        sites.append((RemoteSite(sizes, None, line, Kept(line), "site", model, some), some))
+        sites.append(
+            (RemoteSite(len(some), model, None, line, Kept(line), "site", model, some), some)
+        )
     return ClientPool(FanOut(sites), model)
 
 
@@ -240,7 +241,7 @@ def test_silent_answers_have_the_shapes_of_the_table(call):
     for root, dense in ((np.ones(4), False), (np.eye(4), True)):
         arguments = {"theta": theta, "root": root, "dense": dense, "dtype": None}
         arguments = {key: arguments[key] for key in CALLS[call].down if key in arguments}
-        sizes = {"n": 5, "K": 3, "p": 4}
+        sizes = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2}
         answers = silent_answers(call, arguments, sizes, np.float32)
         assert not answers.pop("answered").any()
         check_answers(call, answers, sizes)
