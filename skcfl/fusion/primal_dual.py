@@ -235,7 +235,6 @@ class _PrimalDual(CertifiedLoop):
                     break
                 outflow = self._balance(move, flows["move2"], outflow)
                 check_at = k + (CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY)
-        state.labels = self.best["labels"]
         return self._result(k)
 
     def _try_last_partition(self):
@@ -246,7 +245,7 @@ class _PrimalDual(CertifiedLoop):
         for name in ("messages", "message_floats"):
             self.extras[name].append(0)
         # The state goes on from the solution; edges keep their flows.
-        state.W, state.labels = self.best["W"].copy(), self.best["labels"]
+        state.W = self.best["W"].copy()
         return True
 
     def _node_pass(self, k, centres):
@@ -359,6 +358,7 @@ class _PrimalDual(CertifiedLoop):
         return True
 
     def _result(self, n_iter):
+        self.state.labels = self.best["labels"]
         result = super()._result(n_iter)
         if len(self.extras["ratio"]) < len(self.extras["messages"]):
             self.extras["ratio"].append(self.state.ratio)
