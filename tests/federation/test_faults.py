@@ -129,7 +129,7 @@ def test_every_call_under_loss():
     rng = np.random.RandomState(0)
     theta, w = rng.normal(size=(3, lost.n_params)), rng.normal(size=(12, lost.n_params))
     labels = np.arange(12) % 3
-    first = np.arange(lost.n_params) < 1
+    first, shares = np.arange(lost.n_params) < 1, np.full((12, 3), 1 / 3)
     calls = {
         "losses": lambda p: p.losses(theta),
         "best_response": lambda p: p.best_response(theta)[2],
@@ -150,6 +150,11 @@ def test_every_call_under_loss():
         "recall": lambda p: p.recall(w),
         "partial_update": lambda p: p.partial_update(w[:, :1], first, [(2, ~first)], 0.1)[0],
         "blended_update": lambda p: p.blended_update(w, ~first, 2, 0.1)[0],
+        "mixture": lambda p: p.mixture(theta, shares, 1.0)[0],
+        "mixture_sums": lambda p: p.mixture_sums(theta, shares, 1.0)[0],
+        "mixture_update": lambda p: p.mixture_update(theta, shares, 1.0, 2, 0.1)[0],
+        "local_centres": lambda p: p.local_centres(2)[0],
+        "subspaces": lambda p: p.subspaces(1, 2, False),
     }
     for name, call in calls.items():
         found, wanted = call(lost), call(whole)
@@ -162,6 +167,8 @@ def test_every_call_under_loss():
             assert_array_equal(found[gone], w[gone])
         elif name == "partial_update":
             assert_array_equal(found[gone], w[gone, :1])
+        elif name.startswith("mixture"):
+            assert_array_equal(found[gone], shares[gone])
         elif name != "prox":
             assert not found[gone].any()
     here = np.flatnonzero(~gone)

@@ -108,6 +108,8 @@ def test_every_call():
     whole = pool_of()
     p, labels = whole.n_params, np.arange(12) % 3
     theta, w = rng.normal(size=(3, p)), rng.normal(size=(12, p))
+    first, shares = np.arange(p) < 1, np.full((12, 3), 1 / 3)
+    stages = [(2, ~first)]
     ask = {
         "losses": lambda pool: pool.losses(theta),
         "best_response": lambda pool: pool.best_response(theta),
@@ -122,9 +124,21 @@ def test_every_call():
         "spectrum": lambda pool: pool.spectrum(),
         "posterior_sums": lambda pool: pool.posterior_sums(theta, np.ones(p), np.ones(3) / 3, 1.0),
         "posteriors": lambda pool: pool.posteriors(theta, np.ones(p), np.ones(3) / 3, 1.0),
+        "moreau_update": lambda pool: pool.moreau_update(w, 2, 0.1, 0.5, 1.0),
+        "meta_update": lambda pool: pool.meta_update(w, 2, 0.1, 0.1),
+        "partial_update": lambda pool: pool.partial_update(w[:, :1], first, stages, 0.1),
+        "blended_update": lambda pool: pool.blended_update(w, ~first, 2, 0.1),
+        "recall": lambda pool: pool.recall(w),
+        "mixture": lambda pool: pool.mixture(theta, shares, 1.0),
+        "mixture_sums": lambda pool: pool.mixture_sums(theta, shares, 1.0),
+        "mixture_update": lambda pool: pool.mixture_update(theta, shares, 1.0, 2, 0.1),
+        "local_centres": lambda pool: pool.local_centres(2),
+        "subspaces": lambda pool: pool.subspaces(1, 2, False),
     }
     bounds = {"rounding", "enclosure", "conjugate"}  # need not be finite
-    assert ask.keys() | bounds | {"assign", "present", "fingerprints"} == set(CALLS)
+    silent = {"assign", "present", "fingerprints", "keep", "personal_step"}  # no numbers
+    classes = {"class_statistics", "prototype_update"}  # of networks
+    assert ask.keys() | bounds | silent | classes == set(CALLS)
     for name, call in ask.items():
         pool, dead = pool_of(attack="nan", false=[FALSE]), pool_of(dead=[FALSE])
         dead._presence.retries = 1
