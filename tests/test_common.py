@@ -1,6 +1,7 @@
 """scikit-learn's common checks on every public estimator; with linear models all pass."""
 
 import inspect
+import os
 
 import numpy as np
 import pytest
@@ -36,9 +37,21 @@ def networks():
         yield twin or getattr(skcfl, name + "Classifier")
 
 
+# Generic classes share the code of their twins: one of each family is checked in every run, all
+# with HYPOTHESIS_PROFILE=thorough.
+FAMILIES = {"CLoVE", "FeSEM", "GTV", "FPFC", "LocalModels", "Ditto", "FedEM"}
+
+
+def is_checked(cls):
+    """Whether a class is checked with its defaults in this run."""
+    generic = hasattr(skcfl, cls.__name__ + "Classifier")
+    thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+    return thorough or not generic or cls.__name__ in FAMILIES
+
+
 def instances():
     """Every estimator with its defaults, and some generic ones as classifiers and networks."""
-    yield from (cls() for cls in ESTIMATORS)
+    yield from (cls() for cls in ESTIMATORS if is_checked(cls))
     # One method by rounds, one with proofs, and the one with posteriors.
     for cls in (skcfl.IFCA, skcfl.ConvexClusteredFL, skcfl.PartialPooling):
         yield cls(LinearModel(loss="log_loss"))

@@ -1,6 +1,7 @@
 """Malformed and extreme arguments: an error that names the parameter, or a right result."""
 
 import decimal
+import inspect
 from collections import defaultdict
 from importlib import import_module
 from pkgutil import iter_modules
@@ -220,6 +221,7 @@ def test_networks_have_no_second_order_calls():
 
 #: Calls of each target: fits are what users do, and have most arguments.
 CALLS_OF_A_FIT, CALLS = 16, 7
+# Every second call is tried, in four tests.
 SHARES = 8
 
 
@@ -236,11 +238,11 @@ def drawn_calls():
             yield name, tuple(chosen.values())
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("share", range(0, SHARES, 2))
 def test_malformed_calls(share):
     """An error that names the argument, or numbers that are finite; nothing else."""
     calls = list(drawn_calls())
-    assert len(calls) >= 2000
+    assert len(calls) >= 2 * 2000
     wrong = []
     for name, changes in calls[share::SHARES]:
         said = malformed.verdict(malformed.targets()[name], changes)
@@ -256,6 +258,7 @@ DEVELOPERS = {
     *("HalvedSteps", "History", "Known", "ModelAverage", "Participants", "Reseeding"),
     *("RoundRecord", "Safeguard", "State", "StepSizes", "StopRule", "UpdateRule"),
     *("polish", "rounds_stable", "run_rounds"),
+    *("RandomEffectsDisplay", "SuspicionDisplay"),  # malformed arguments in their own tests
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
     *("Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"),
@@ -324,10 +327,10 @@ REGRESSORS = [
 @pytest.mark.parametrize("of_y", [1.0, 2.0**-60, 2.0**130])
 @pytest.mark.parametrize("of_X", [1.0, 2.0**-200, 2.0**200])
 def test_units_however_large(cls, of_y, of_X):
-    """Units of X change nothing, those of y the predictions, and lam in these units."""
+    """Units of X change nothing, those of y the predictions, and lam of fusion penalties."""
     given = malformed.short_parameters(cls)
     expected = cls(**given).fit(X, Y, groups=GROUPS)
-    if "lam" in given:
+    if "graph" in inspect.signature(cls).parameters:
         given["lam"] *= of_y
     found = cls(**given).fit(of_X * X, of_y * Y, groups=GROUPS)
     np.testing.assert_array_equal(found.labels_, expected.labels_)

@@ -83,7 +83,8 @@ class PersonalMethod(BaseFederated):
     def _settles(self, options):
         """Whether rounds are a map with a fixed point: nothing is drawn, and means are means."""
         drawn = options.participation < 1.0 or options.batch_size is not None
-        return not drawn and self.aggregation == "mean" and options.tol > 0
+        mean = isinstance(self.aggregation, str) and self.aggregation == "mean"
+        return not drawn and mean and options.tol > 0
 
 
 def training_options(estimator, pool):

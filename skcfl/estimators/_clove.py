@@ -36,7 +36,7 @@ class _CLoVE(AlternatingClustering):
             embedding=self.embedding,
             clusterer=self.clusterer,
             matching=self.matching,
-            robust=self.aggregation != "mean",
+            robust=not (isinstance(self.aggregation, str) and self.aggregation == "mean"),
         )
 
 

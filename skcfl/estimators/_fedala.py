@@ -1,5 +1,6 @@
 """FedALA: clients blend the mean model into their own by weights that they learn."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -39,7 +40,8 @@ class _FedALA(PersonalMethod):
             they are sent. One layer is weights and biases, the paper's p = 2 tensors.""",
         "blend_rate": """\
             float
-            Step of the gradient descent on the weights of the blend, the paper's eta.""",
+            Step of the gradient descent on the weights of the blend, the paper's eta. Losses in
+            units of the targets count relative to their first value.""",
         "blend_share": """\
             float
             Part of a client's rows, drawn anew in every round, that the weights are learned
@@ -56,6 +58,9 @@ class _FedALA(PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
+        if self.max_iter == "auto" and self.blend_share < 1.0:
+            # Weights learned from rows that are drawn anew do not come to rest.
+            options = replace(options, budget=True)
         rates = own_rates(pool, options)
         update = BlendedAverage(
             self._blended(pool),

@@ -32,7 +32,7 @@ class _PFedMe(PersonalMethod):
     _parameter_constraints = {
         **{name: value for name, value in TRAINING_CONSTRAINTS.items() if name != "local_steps"},
         "lam": [POSITIVE, StrOptions({"auto"})],
-        "beta": [Interval(Real, 0, None, closed="neither")],
+        "beta": [Interval(Real, 0, 100, closed="right")],
         "outer_step": [POSITIVE, StrOptions({"auto"})],
         "local_rounds": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "prox_steps": [Count(1)],
@@ -92,6 +92,7 @@ class _PFedMe(PersonalMethod):
             self.prox_steps,
             self._average(),
             accelerate=exact
+            and isinstance(self.aggregation, str)
             and self.aggregation == "mean"
             and options.participation == 1.0
             and options.tol > 0,

@@ -214,6 +214,7 @@ class PersonalKernels:
         weights = self.state.recall("weights", self._entries, weights)
         way = w[:, blended] - old
         seeds = mixed(self._seeds(draw), 1)
+        relative = getattr(self.model, "unknown_scale", False)
 
         def work(block, slots):
             if not known[slots].any():
@@ -226,6 +227,9 @@ class PersonalKernels:
             for t in range(int(most.max())):
                 x[:, blended] = start + move * u
                 value, g = self.model.value_gradient(part, x)
+                if relative:  # losses in units of the targets, which are no matter of the rate
+                    first = np.where(value > 0, value, 1.0) if t == 0 else first
+                    value, g = value / first, g / first[:, None]
                 active = (t < most)[:, None]
                 u = np.where(active, np.clip(u - rate * g[:, blended] * move, 0.0, 1.0), u)
                 losses.append(value)

@@ -13,6 +13,9 @@ from .exchange import Silence
 
 __all__ = ["run_rounds"]
 
+# Models whose squared length is less are zero; targets may have any units.
+SHORTEST = 1e-100
+
 
 def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     """Run communication rounds.
@@ -100,4 +103,4 @@ def relative_change(old, new):
     size = np.einsum("kp,kp->k", old, old)
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.einsum("kp,kp->k", moved, moved)
-        return float(np.sqrt(np.max(distance / np.maximum(size, 1e-24))))
+        return float(np.sqrt(np.max(distance / np.maximum(size.astype(float), SHORTEST))))

@@ -211,7 +211,7 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, most):
     """
     several = 0
     for seed in range(4 if most else 2):
-        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=20)
+        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=12)
         for graph in ("knn", "complete"):
             several += fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ > 1
     assert several <= most

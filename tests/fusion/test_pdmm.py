@@ -309,6 +309,7 @@ def floats_of_a_round(problem, k, **options):
     ledger, totals = problem.pool.ledger, []
     problem.local_models(), problem.curvature()
     for max_iter in (k, k + 1):
+        problem.pool.solve()  # so that the starts are what clients have answered last, as in a fit
         up, down = ledger.up, ledger.down
         pdmm(problem, 0.05, tol=0.0, max_iter=max_iter, rng=0, contraction=False, **options)
         totals.append((ledger.up - up, ledger.down - down))

@@ -331,9 +331,10 @@ def fit_target(cls, given):
             raise
         return estimator, arguments
 
-    del base["verbose"]  # which prints
-    defaults.pop("verbose")
-    names.remove("verbose")
+    if "verbose" in names:  # which prints
+        del base["verbose"]
+        defaults.pop("verbose")
+        names.remove("verbose")
     values = dict(DATA_VALUES)
     # More threads and more rounds than there can be are no matter of values.
     values["n_jobs"] = ({k: ANYTHING[k] for k in ("text", "0", "nan")},)

@@ -319,7 +319,7 @@ def test_conjugates_in_closed_form(seed):
         / np.linalg.norm(s, axis=1, keepdims=True)
         * np.array([[0.0], [0.5], [0.999], [1.001]])
     )
-    bound, _ = huber.pool().conjugate(s)
+    bound = huber.pool().conjugate(s)
     wanted = (s * huber.X).sum(axis=1) + 0.5 * (s**2).sum(axis=1)
     assert_allclose(bound[:3], wanted[:3], rtol=1e-9, atol=1e-10)
     assert np.isinf(bound[3])
