@@ -258,6 +258,7 @@ DEVELOPERS = {
     *("HalvedSteps", "History", "Known", "ModelAverage", "Participants", "Reseeding"),
     *("RoundRecord", "Safeguard", "State", "StepSizes", "StopRule", "UpdateRule"),
     *("polish", "rounds_stable", "run_rounds"),
+    "ModelSpec",
     *("RandomEffectsDisplay", "SuspicionDisplay"),  # malformed arguments in their own tests
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),

@@ -29,9 +29,7 @@ def check_features(X, dtype=FLOATS, estimator=None):
         if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
             raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
         dtype = list(dtype) if isinstance(dtype, tuple) else dtype
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # in single precision; what overflows is refused
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
             X = check_array(
                 X, accept_sparse="csr", dtype=dtype, estimator=estimator, input_name="X"
             )

@@ -223,12 +223,13 @@ class PersonalKernels:
             u, move, start, x = weights[slots], way[slots], old[slots], w[slots]
             most = np.where(begun[slots], 1, MOST_EPOCHS)
             most[~known[slots]] = 0
-            losses = []
+            losses, first = [], None
             for t in range(int(most.max())):
                 x[:, blended] = start + move * u
                 value, g = self.model.value_gradient(part, x)
                 if relative:  # losses in units of the targets, which are no matter of the rate
-                    first = np.where(value > 0, value, 1.0) if t == 0 else first
+                    if t == 0:
+                        first = np.where(value > 0, value, 1.0)
                     value, g = value / first, g / first[:, None]
                 active = (t < most)[:, None]
                 u = np.where(active, np.clip(u - rate * g[:, blended] * move, 0.0, 1.0), u)
