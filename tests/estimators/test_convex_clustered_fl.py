@@ -207,11 +207,11 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, most):
     """Also where clients have as many rows as parameters and interpolate them.
 
     With five rows a client chance may better one model by more than the standard errors that it
-    is given: in one of these eight fits.
+    is given: in one of these four fits at most.
     """
     several = 0
-    for seed in range(4 if most else 2):
-        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=12)
+    for seed in range(2):
+        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=20)
         for graph in ("knn", "complete"):
             several += fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ > 1
     assert several <= most

@@ -1,9 +1,11 @@
 """GTV minimisation: nodes, graphs, clients without rows, and solutions against cvxpy."""
 
+import warnings
+
 import numpy as np
 import pytest
 from fusion_problems import make_problem, optimum
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -86,7 +88,10 @@ def test_nodes_without_rows_as_cvxpy_has_them(loss, penalty, seed):
     rows = Z[keep], t[keep], codes[keep]
     part = make_problem(loss, 7, problem.graph, penalty=penalty, rows=rows, alpha=0.05)
     lam, empty = 0.05, np.isin(np.arange(7), [1, 4])
-    best = _optimum_without(part, lam, empty)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        best = _optimum_without(part, lam, empty)
+    assume(not said)  # the reference itself says that it is inaccurate
     cls = GTVClassifier if loss == "log_loss" else GTVRegressor
     for solver in ("admm", "primal_dual"):
         gtv = cls(

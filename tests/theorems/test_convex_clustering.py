@@ -127,7 +127,7 @@ def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, factor):
 
 
 @slow
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, st.floats(0.9, 2.0))
 def test_theorem_1_thoroughly(kind, seed, factor):
     check_theorem_1(kind, seed, factor)
@@ -188,7 +188,7 @@ def test_theorem_2_models_of_different_clusters_differ(kind, seed, factor):
 
 
 @slow
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, st.floats(0.3, 1.0))
 def test_theorem_2_thoroughly(kind, seed, factor):
     check_theorem_2(kind, seed, factor)
@@ -322,7 +322,7 @@ def test_exact_test_of_a_partition(kind, seed, share):
 
 
 @slow
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, shares)
 def test_exact_test_thoroughly(kind, seed, share):
     check_exact_test(kind, seed, share)

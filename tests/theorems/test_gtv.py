@@ -27,7 +27,7 @@ SMOOTH = (*(loss for loss in LOSSES if loss != "poisson"), "points", "points, Hu
 smooth, seeds = st.sampled_from(SMOOTH), st.integers(0, 2**31)
 
 some = settings(max_examples=50, suppress_health_check=list(HealthCheck))
-many = settings(max_examples=400, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 slow = pytest.mark.slow
 
 
@@ -152,7 +152,7 @@ def draw_graph(rng, n):
     return A + A.T, labels, delta, rng.uniform(0.5, 3.0, labels.max() + 1), beta
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(seeds, st.integers(1, 9), st.floats(0.05, 5.0))
 def test_well_connected_agrees_with_brute_force(seed, n, lam):
     A, labels, delta, alpha, beta = draw_graph(np.random.RandomState(seed % 2**32), n)
