@@ -260,6 +260,11 @@ DEVELOPERS = {
     *("polish", "rounds_stable", "run_rounds"),
     "ModelSpec",
     *("AGGREGATORS", "Aggregator", "aggregate_by_cluster", "make_aggregator"),
+    *("Bipartition", "NearestModel", "Node", "Partition", "Responsibilities", "Suspects"),
+    *("angle_clusters", "bipartition", "capped_mean", "cluster_points", "combine_models"),
+    *("cosines", "distances", "excess", "fit_mixture", "fit_shares", "group_updates"),
+    *("local_models", "merge_centres", "nearest_direction", "nearest_to_start", "orthonormal"),
+    *("principal_angles", "publish_once", "trained_means"),
     *("RandomEffectsDisplay", "SuspicionDisplay"),  # malformed arguments in their own tests
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
