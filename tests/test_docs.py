@@ -119,7 +119,10 @@ def test_fitted_attributes_are_documented(cls):
     X, groups = rng.normal(size=(60, 2)), np.arange(60) % 4
     target = X[:, 0] + rng.normal(size=60)  # no classes that can be separated
     y = target > 0 if "Classifier" in cls.__name__ else target
-    estimator = cls().fit(X, y, groups)
+    estimator = cls()
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=0)
+    estimator.fit(X, y, groups)
     published = {name for name in vars(estimator) if name.endswith("_")}
     documented = {p.name for p in NumpyDocString(inspect.getdoc(cls))["Attributes"]}
     assert published <= documented

@@ -86,7 +86,18 @@ class Block:
 
     def gram(self, h):
         """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
-        return np.matmul((self.X * h[:, :, None]).transpose(0, 2, 1), self.X)
+        return self.grams(h[:, None])[:, 0]
+
+    def grams(self, h):
+        """``X' diag(h_k) X`` of each client for several `h`: (c, k, n) -> (c, k, d, d)."""
+        X = self.dense()[:, None]
+        c, _, _, d = X.shape
+        out = np.empty((c, h.shape[1], d, d), dtype=np.result_type(X, h))
+        step = max(BLOCK_BYTES // max(X.nbytes, 1), 1)
+        for first in range(0, h.shape[1], step):
+            part = slice(first, first + step)
+            np.matmul((X * h[:, part, :, None]).transpose(0, 1, 3, 2), X, out=out[:, part])
+        return out
 
     def squares(self):
         """Weighted sums of the squares of each column, (c, d)."""
@@ -241,11 +252,6 @@ class SparseBlock(Block):
         """``X_i' r_i`` of each client, written into `out`: (c, n, h) -> (c, d, h)."""
         c, n, d = self.shape
         out[...] = (self._diagonal().T @ r.reshape(c * n, -1)).reshape(out.shape)
-
-    def gram(self, h):
-        """``X' diag(h) X`` of each client: (c, n) -> (c, d, d)."""
-        X = self.dense()
-        return np.matmul((X * h[:, :, None]).transpose(0, 2, 1), X)
 
     def squares(self):
         """Weighted sums of the squares of each column, (c, d)."""

@@ -665,11 +665,23 @@ class ModelSearch:
         lams = sorted({m.lam for m in self.members.values() if m.family == best.family})
         if len(lams) < 3 or best.lam == 0.0 or best.lam >= family.fused:
             return
-        if best.lam in (lams[0], lams[-1]):
+        if best.lam in (lams[0], lams[-1]) and not self._has_levelled(best):
             end = "least" if best.lam == lams[0] else "largest"
             self.warning = (
                 f"The best lam, {best.lam:.4g}, is the {end} of those tried. Try others beyond it."
             )
+
+    def _has_levelled(self, best):
+        """Whether a grid that grew ends where lam no longer changes the loss.
+
+        Under ``"squared_l2"`` models come ever closer and are never equal: where all clients share
+        a model, each larger lam gains less than the fits are accurate to.
+        """
+        line = [m for m in self.along(best) if m.lam > 0.0]
+        if not self.families[best.family].grows or len(line) < 2:
+            return False
+        beside = line[1] if best is line[0] else line[-2]
+        return abs(beside.value - best.value) <= SEARCH_TOL * abs(best.value)
 
     # ------------------------------------------------------------------------------ record
 

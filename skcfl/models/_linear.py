@@ -309,10 +309,11 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
         D = block.shape[2]
         H = np.zeros((c, C, D, C, D))
         damping = np.reshape(damping, (-1, 1, 1))
-        for a, b, h in self.kernel.curvature_blocks(Z, block.y, damping):
-            H[:, a, :, b] = block.gram(h * block.weights)
-            if a != b:
-                H[:, b, :, a] = H[:, a, :, b].transpose(0, 2, 1)
+        for a, outputs, h in self.kernel.curvature_blocks(Z, block.y, damping):
+            h = h * block.weights[:, None, :]
+            grams = block.grams(h)
+            H[:, outputs, :, a] = grams
+            H[:, a, :, outputs] = grams.transpose(0, 2, 1, 3)
         return H.reshape(c, C * D, C * D)
 
     def _loss_product(self, block, Z, u, damping=0.0):
@@ -338,8 +339,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
         h = self.kernel.own_curvature(Z, block.y, np.reshape(damping, (-1, 1, 1)))
         if wide:
             return self._row_preconditioner(block, h * block.weights[:, None, :], diagonal)
-        H = np.stack([block.gram(h[:, a] * block.weights) for a in range(C)], axis=1)
-        H = H.reshape(c * C, D, D)
+        H = block.grams(h * block.weights[:, None, :]).reshape(c * C, D, D)
         np.einsum("ijj->ij", H)[:] += diagonal.reshape(c * C, D)
         inverse = invert_scaled(H)
 

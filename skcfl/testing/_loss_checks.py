@@ -108,9 +108,11 @@ class _Case:
     def matrices(self, z, damping=0.0):
         """Second derivatives (n, C, C)."""
         H = np.zeros((z.shape[1], self.C, self.C))
-        for a, b, h in self.loss.curvature_blocks(z, self.y, damping):
-            require(b <= a, self.says("curvature_blocks must yield a, b, h with b <= a"))
-            H[:, a, b] = H[:, b, a] = h
+        for a, outputs, h in self.loss.curvature_blocks(z, self.y, damping):
+            ends = isinstance(outputs, slice) and outputs.stop == a + 1
+            text = "curvature_blocks must yield a, outputs, h with a slice that ends with a"
+            require(ends, self.says(text))
+            H[:, a, outputs] = H[:, outputs, a] = h.T
         return H
 
 

@@ -400,6 +400,29 @@ def test_a_value_at_the_edge_of_those_given_is_told():
     assert cv.lam_ == 1e-2 and cv.cv_scores_.shape == (3, 3)
 
 
+@pytest.mark.parametrize("slope", [1e-5, 30.0])
+def test_no_edge_is_told_where_the_loss_has_levelled(slope):
+    """A grid that grows ends somewhere; that is news only where the next value might be better."""
+
+    def solve(problem, lam, state):
+        size = np.full((3, 1), 1.0 + slope / (1.0 + np.log1p(lam)))
+        return Result(cluster_params=size, labels=np.arange(3), params=size), None
+
+    family = Family(
+        name={"penalty": "?"},
+        problem=lambda pool: pool,
+        solve=solve,
+        refit=None,
+        refits=(False,),
+        lams=np.geomspace(1.0, 100.0, 5),
+    )
+    judge = _Distance()
+    search = ModelSearch([family], judge)
+    best = search.run(judge.pools[0].ledger)
+    assert best.lam > 100.0
+    assert (search.warning is None) == (slope < 1e-3)
+
+
 # ---------------------------------------------------------------------------------- FPFC
 
 

@@ -155,7 +155,7 @@ ARRAYS = {
     "integers": lambda a: np.arange(np.size(a)).reshape(np.shape(a)),
     "int8": lambda a: (np.arange(np.size(a)) % 100).astype(np.int8).reshape(np.shape(a)),
     "int64 max": lambda a: np.full(np.shape(a), np.iinfo(np.int64).max),
-    "uint64": lambda a: np.arange(np.size(a), dtype=np.uint64).reshape(np.shape(a)),
+    "uint64": lambda a: (np.arange(np.size(a), dtype=np.uint64) % 5).reshape(np.shape(a)),
     "bool": lambda a: np.arange(np.size(a)).reshape(np.shape(a)) % 2 == 0,
     "float16": lambda a: np.asarray(a, np.float16),
     "longdouble": lambda a: np.asarray(a, np.longdouble),

@@ -67,8 +67,8 @@ def test_max_curvature_bounds_and_is_reached(name, n_classes, seed):
     # Two outputs far above the others: the largest curvature of softmax.
     z[: max(C // 2, 1), : n // 2] += 20.0 if loss.coupled else 0.0
     H = np.zeros((n, C, C))
-    for a, b, h in loss.curvature_blocks(z, y):
-        H[:, a, b] = H[:, b, a] = h
+    for a, outputs, h in loss.curvature_blocks(z, y):
+        H[:, a, outputs] = H[:, outputs, a] = h.T
     top = np.linalg.eigvalsh(H)
     assert top.max() <= bound * (1 + 1e-12)
     assert top.max() >= 0.99 * bound

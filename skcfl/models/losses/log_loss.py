@@ -123,9 +123,10 @@ class Multinomial(ClassLoss):
     def curvature_blocks(self, z, y, damping=0.0):
         p = self.probabilities(z)
         for a in range(z.shape[-2]):
-            for b in range(a):
-                yield a, b, -p[..., a, :] * p[..., b, :]
-            yield a, a, p[..., a, :] * (1.0 - p[..., a, :])
+            outputs = slice(a + 1)
+            h = -p[..., a : a + 1, :] * p[..., outputs, :]
+            h[..., a, :] = p[..., a, :] * (1.0 - p[..., a, :])
+            yield a, outputs, h
 
     def curvature_product(self, z, y, u, damping=0.0):
         p = self.probabilities(z)

@@ -134,13 +134,16 @@ class Loss:
         return self.newton_curvature(z, y, damping) * u
 
     def curvature_blocks(self, z, y, damping=0.0):
-        """Second derivatives (damped as above) by pairs of outputs.
+        """Second derivatives (damped as above) of each output with those up to itself.
 
-        Yields ``a, b, h`` with ``b <= a`` and `h` of the shape of the values.
+        Yields ``a, outputs, h``: `outputs` is a slice that ends with output `a`, and `h` of shape
+        (..., n_outputs_of_the_slice, n_samples) holds the derivatives by `a` and by each of these.
+        Those of outputs before the slice are zero.
         """
         h = self.newton_curvature(z, y, damping)
         for a in range(z.shape[-2]):
-            yield a, a, h[..., a, :]
+            outputs = slice(a, a + 1)
+            yield a, outputs, h[..., outputs, :]
 
     def terms(self, z, y):
         """Size of the terms whose sum `value` is, of which its rounding is a few units."""
