@@ -1,20 +1,23 @@
-"""CPU seconds of whole fits with nothing chosen: many small clients, and a table of schools.
+"""Seconds of CPU of whole fits with nothing chosen: many small clients, and a table of schools.
 
 "knn" are least squares of clients in three clusters, 20 rows of 10 features each, fitted by
 ``ConvexClusteredFL(graph="knn", refit=True)``.  "schools" is a made table in the shape of the
 school data of multi-task learning: 139 clients, 15,362 rows, 27 features of which 24 are binary,
 and coefficients that differ a little from client to client.  "sparse" are 20 clients of 40
-rows with a few of 50,000 columns each.
+rows with a few of 50,000 columns each.  "many" are 100,000 clients of 100 rows of 20 features
+in four clusters, with one thread and with two: its lines tell the time on the clock, as threads
+share the work, and the peak memory, that of the data included (3.5 GB while they are made).
 
-On a busy machine of two cores "knn" takes 2.2 to 2.5 s for 1000 clients and 7.5 s for 3000: a
-search solves about twenty problems (a grid of lam, values around the best, local penalties), each
+On two cores "knn" takes 1.8 s for 1000 clients, 6.6 s for 3000 and 18 s for 10,000: a search
+solves about twenty problems (a grid of lam, values around the best, local penalties), each
 in a tenth of a second or, for 3000, in a third, half of which proves its partition.  One BLAS
 thread::
 
-    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse]
+    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse many]
 """
 
 import argparse
+import resource
 import time
 import warnings
 
@@ -59,23 +62,39 @@ def make_wide(n=20, n_rows=40, d=50_000, seed=0):
     return X, y + 0.1 * rng.standard_normal(len(y)), codes
 
 
-def line(name, estimator, rows):
+def make_many(n=100_000, n_rows=100, d=20, seed=0):
+    """Rows, targets and clients of many clients in four clusters."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(n), n_rows)
+    X, W = rng.standard_normal((len(codes), d)), rng.standard_normal((4, d))
+    y = 0.3 * rng.standard_normal(len(codes))
+    for k in range(4):
+        mine = codes % 4 == k
+        y[mine] += X[mine] @ W[k]
+    return X, y, codes
+
+
+def line(name, estimator, rows, clock=time.process_time):
     """Fit and print."""
     X, y, groups = rows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        start = time.process_time()
+        start = clock()
         estimator.fit(X, y, groups=groups)
-        seconds = time.process_time() - start
-    print(f"{name:34} {seconds:8.2f} s {estimator.n_clusters_:6} clusters", flush=True)
+        seconds = clock() - start
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{name:34} {seconds:8.2f} s {estimator.n_clusters_:6} clusters {memory:6.0f} MB",
+        flush=True,
+    )
 
 
 def main():
     """One line a fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 3000])
-    kinds = ["knn", "schools", "sparse"]
-    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds)
+    kinds = ["knn", "schools", "sparse", "many"]
+    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds[:3])
     args = parser.parse_args()
     with threadpool_limits(1):
         for n in args.clients if "knn" in args.only else ():
@@ -88,6 +107,13 @@ def main():
             line("schools, its CV", ConvexClusteredFLRegressorCV(), rows)
         if "sparse" in args.only:
             line("sparse, ConvexClusteredFL", ConvexClusteredFL(), make_wide())
+        if "many" in args.only:
+            rows = make_many()
+            for method in (IFCA, CLoVE):
+                for n_jobs in (1, 2):
+                    estimator = method(n_clusters=4, random_state=0, n_jobs=n_jobs)
+                    name = f"many, {method.__name__}, n_jobs={n_jobs}"
+                    line(name, estimator, rows, time.perf_counter)
 
 
 if __name__ == "__main__":

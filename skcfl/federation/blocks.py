@@ -441,13 +441,13 @@ def _rounded(exact, dtype):
     return y, weights.astype(dtype, copy=False)
 
 
-def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
+def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design=None):
     """Sort rows by client and store them in blocks.
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n_rows, d)
-        Design matrix.
+    X : ndarray or csr_array of shape (n_rows, n_features)
+        Features.
     y : ndarray of shape (n_rows, q)
         Encoded targets.
     weights : ndarray of shape (n_rows,)
@@ -458,6 +458,9 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
         Number of clients; some may own no row.
     block_bytes : int
         Size of the design matrix of a block.
+    design : callable, default=None
+        Makes design matrices (n, d) of features (n, n_features), row by row: dense ones of each
+        block alone, so that there is no copy of all rows beside the blocks.  None is `X` itself.
 
     Returns
     -------
@@ -470,13 +473,19 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
     first = np.concatenate([[0], np.cumsum(counts)])
     by_length = np.argsort(-counts, kind="stable")
     is_sparse = sparse.issparse(X)
-    n_columns = X.shape[1]
+    if design is None:
+        design = np.asarray
+    elif is_sparse:
+        X = design(X)
+    n_columns, dtype = X.shape[1], X.dtype
+    if not is_sparse:
+        n_columns, dtype = (empty := design(X[:0])).shape[1], empty.dtype
     if is_sparse:
         # Values and indices, or the dense copy that second-order methods would make.
         per_row = 12.0 * X.nnz / max(X.shape[0], 1)
         row_bytes = max(per_row, 8.0 * min(n_columns, MAX_DENSE), 16.0)
     else:
-        row_bytes = max(n_columns, 1) * X.dtype.itemsize
+        row_bytes = max(n_columns, 1) * dtype.itemsize
     share = weights / totals[codes] if len(codes) else weights
     cuts = _cuts(counts[by_length], row_bytes, block_bytes)
     blocks = []
@@ -490,8 +499,8 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
         w[real] = share[source]
         yb = np.zeros((len(clients), y.shape[1], n), dtype=y.dtype)
         yb.transpose(0, 2, 1)[real] = y[source]
-        about = *_rounded((yb, w), X.dtype), clients, lengths
-        about += () if X.dtype == np.float64 else ((yb, w),)
+        about = *_rounded((yb, w), dtype), clients, lengths
+        about += () if dtype == np.float64 else ((yb, w),)
         if is_sparse:
             place = np.flatnonzero(real)
             size = np.zeros(real.size, dtype=np.int64)
@@ -502,7 +511,7 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES):
             Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))
             blocks.append(SparseBlock(Xb, n, *about))
         else:
-            Xb = np.zeros((len(clients), n, n_columns), dtype=X.dtype)
-            Xb[real] = X[source]
+            Xb = np.zeros((len(clients), n, n_columns), dtype=dtype)
+            Xb[real] = design(X[source])
             blocks.append(Block(Xb, *about))
     return blocks

@@ -61,6 +61,8 @@ class InProcessSite(PersonalKernels, Site):
     places : ndarray of shape (n_clients,), default=None
         Positions of the clients in the whole federation, by which they draw; None if these are
         all.
+    scaling : Scaling, default=None
+        Units of the features; None if they are those of `X`.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class InProcessSite(PersonalKernels, Site):
         n_jobs=None,
         block_bytes=None,
         places=None,
+        scaling=None,
     ):
         self.model = model
         self.n_jobs = n_jobs
@@ -91,12 +94,16 @@ class InProcessSite(PersonalKernels, Site):
         self._block_size = {} if block_bytes is None else {"block_bytes": block_bytes}
         if sparse.issparse(X):
             X = sparse.csr_array(X)
-        self._store(model.design(X), target, weights, codes, n_clients)
 
-    def _store(self, design, target, weights, codes, n_clients):
+        def design(rows):
+            return model.design(rows if scaling is None else scaling.transform(rows))
+
+        self._store(X, target, weights, codes, n_clients, design)
+
+    def _store(self, X, target, weights, codes, n_clients, design=None):
         # Copies: a view would keep all rows alive, which are in the blocks from here on.
         self._no_rows = (
-            design[:0].copy(),
+            (X[:0] if design is None else design(X[:0])).copy(),
             target[:0].copy(),
             np.zeros(0),
             np.zeros(0, dtype=np.intp),
@@ -105,7 +112,7 @@ class InProcessSite(PersonalKernels, Site):
         owners = np.flatnonzero(~self.without_rows)
         place = np.cumsum(~self.without_rows) - 1
         blocks = make_blocks(
-            design, target, weights, place[codes], len(owners), **self._block_size
+            X, target, weights, place[codes], len(owners), design=design, **self._block_size
         )
         self._blocks = [(block, None, owners[block.clients]) for block in blocks]
         self._forget()

@@ -1,5 +1,6 @@
 """Rows as one place holds them, before there is a model."""
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -33,17 +34,27 @@ class Rows(Place):
         Threads of a computation.
     wraps : list of callable, default=()
         What becomes of a site, one after the other: some clients of it may not answer.
+    scaling : Scaling, default=None
+        Units of the features; None if they are those of `X`.  Rows are scaled where they are
+        used, so that there is no second copy of all of them.
     """
 
-    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wraps=()):
-        self.X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
+    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wraps=(), scaling=None):
+        self._X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
         self.places, self.n_jobs, self.wraps = np.asarray(places), n_jobs, wraps
+        self.scaling = scaling
         self._moments = {}
 
-    def _with(self, X=None, sample_weight=None):
-        X = self.X if X is None else X
-        weights = self.sample_weight if sample_weight is None else sample_weight
-        return Rows(X, self.y, self.codes, weights, self.places, self.n_jobs, self.wraps)
+    def _with(self, **changes):
+        rows = copy.copy(self)
+        rows._moments = {}
+        vars(rows).update(changes)
+        return rows
+
+    @property
+    def X(self):
+        """Features, scaled."""
+        return self._X if self.scaling is None else self.scaling.transform(self._X)
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
@@ -73,11 +84,13 @@ class Rows(Place):
 
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
-        return self._with(X=scaling.transform(self.X))
+        if sparse.issparse(self._X):
+            return self._with(_X=scaling.transform(self._X))
+        return self._with(scaling=scaling)
 
     def site(self, model, index=slice(None)):
         """Site of the rows at `index`, under a model; all clients are there."""
-        X, y, codes, weights = self.take(index)
+        X, y, codes, weights = self._some(index)
         site = InProcessSite(
             model,
             X,
@@ -87,6 +100,7 @@ class Rows(Place):
             sample_weight=weights,
             n_jobs=self.n_jobs,
             places=self.places,
+            scaling=self.scaling,
         )
         for wrap in self.wraps:
             site = wrap(site)
@@ -94,8 +108,12 @@ class Rows(Place):
 
     def take(self, index):
         """X, y, codes and weights of some rows."""
+        X, *others = self._some(index)
+        return X if self.scaling is None else self.scaling.transform(X), *others
+
+    def _some(self, index):
         some = partial(_some, index=index)
-        return some(self.X), some(self.y), self.codes[index], some(self.sample_weight)
+        return some(self._X), some(self.y), self.codes[index], some(self.sample_weight)
 
     def testable(self):
         """Number of rows that can be held out, and whether the targets are classes or counts.

@@ -140,7 +140,9 @@ class Scaling:
             return sparse.csr_array(X @ sparse.diags_array((1.0 / self.scale).astype(X.dtype)))
         out = np.empty(X.shape, dtype=X.dtype)
         for rows in _chunks(X):
-            out[rows] = (X[rows] - self.mean) / self.scale
+            part = X[rows] - self.mean
+            part /= self.scale
+            out[rows] = part
         return out
 
 
