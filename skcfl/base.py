@@ -766,7 +766,8 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
             ``GammaRegressor``, ``TweedieRegressor``,
             ``LogisticRegression``, ``LinearSVC``, ``MLPClassifier`` or ``MLPRegressor``, with
             the names of the features if fit had some. It needs no groups, knows nothing of other
-            clients, and predicts as this estimator does for the client.
+            clients, and predicts as this estimator does for the client. Of a module of PyTorch the
+            module with the client's weights, in ``eval`` mode.
 
         Raises
         ------
@@ -783,6 +784,8 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
             table, index = self._models_at(self._locate(check_ids(ids.tolist(), 1, "group")))
             params = table[index[0]]
         plain = self.model_.plain(params, getattr(self, "classes_", None))
+        if not isinstance(plain, BaseEstimator):
+            return plain
         plain.n_features_in_ = self.model_.n_features
         if hasattr(self, "feature_names_in_"):
             plain.feature_names_in_ = self.coef_names_.copy()

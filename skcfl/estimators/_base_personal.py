@@ -11,6 +11,7 @@ from ._base_rounds import (
     MAX_ITER,
     ROUND_CONSTRAINTS,
     automatic_step,
+    layers_named,
     robust_aggregator,
     shared_mask,
 )
@@ -135,8 +136,10 @@ def layer_mask(layers, pool):
     if isinstance(layers, str) and layers == "auto":
         return pool.model.body_mask()
     every = [layers] if isinstance(layers, str) else layers
-    if not isinstance(every, Integral) and not {str(name) for name in every} - set(names):
-        every = sorted({str(name) for name in every}, key=names.index)
+    if not isinstance(every, Integral):
+        every = layers_named(every, names)
+    if not isinstance(every, Integral) and not set(every) - set(names):
+        every = sorted(every, key=names.index)
     if every == len(names) or (not isinstance(every, Integral) and len(every) == len(names)):
         return np.ones(pool.n_params, dtype=bool)
     mask = shared_mask(every, pool.layer_slices, pool.n_params)

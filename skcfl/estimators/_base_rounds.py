@@ -236,7 +236,7 @@ def shared_mask(layers, slices, n_params):
         layers = [layers]
     with about("shared_layers"):
         layers = layers if isinstance(layers, Integral) else list(layers)
-    wanted = names[:layers] if isinstance(layers, Integral) else [str(name) for name in layers]
+    wanted = names[:layers] if isinstance(layers, Integral) else layers_named(layers, names)
     unknown = [name for name in wanted if name not in names]
     if unknown or len(set(wanted)) >= len(names):
         raise ValueError(
@@ -247,6 +247,15 @@ def shared_mask(layers, slices, n_params):
     for name in wanted:
         mask[slices[name]] = True
     return mask if mask.any() else None
+
+
+def layers_named(wanted, names):
+    """Layers of these names, or that begin with one and a dot; names of none as they are."""
+    found = {}
+    for name in map(str, wanted):
+        inside = [n for n in names if n == name or n.startswith(f"{name}.")]
+        found.update(dict.fromkeys(inside or [name]))
+    return list(found)
 
 
 def automatic_step(step_size, optimizer, pool):
@@ -295,6 +304,12 @@ def make_options(estimator, pool, shared=None, max_iter=None):
         raise ValueError(
             f"optimizer={optimizer!r} is a rule of local steps and needs averaging='model'; with "
             "averaging='gradient' the server takes plain gradient steps."
+        )
+    if averaging == "gradient" and pool.model.local_steps_only:
+        raise ValueError(
+            "averaging must be 'model' for a module with dropout or buffers, such as running "
+            "statistics, which local steps change and gradients at one point do not: got "
+            f"{estimator.averaging!r}."
         )
     if optimizer == "auto":
         optimizer = "sgd" if exact or averaging == "gradient" else "adam"

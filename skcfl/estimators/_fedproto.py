@@ -183,7 +183,7 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         """Networks whose last layer says which prototype is nearest."""
         params = np.array(params)
         weights, biases = nearest_prototype_heads(prototypes, pool.model.n_outputs)
-        params[:, pool.model.head_mask()] = np.concatenate([weights.ravel(), biases])
+        params[:, pool.model.head_mask()] = pool.model.head_params(weights, biases)
         return params
 
     def _models_of(self, pool):

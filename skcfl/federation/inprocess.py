@@ -94,6 +94,7 @@ class InProcessSite(PersonalKernels, Site):
         self._block_size = {} if block_bytes is None else {"block_bytes": block_bytes}
         if sparse.issparse(X):
             X = sparse.csr_array(X)
+        model.try_rows(X, target)
 
         def design(rows):
             return model.design(rows if scaling is None else scaling.transform(rows))

@@ -21,7 +21,7 @@ class PersonalCalls:
             "rates": self._of_each(step_size),
             "optimizer": optimizer,
             "batch_size": batch_size,
-            "draw": None if batch_size is None else self._seeds.next(),
+            "draw": self._draw(batch_size),
         }
 
     def moreau_update(

@@ -199,7 +199,7 @@ class PersonalKernels:
         """Blend what is sent into the models that are kept by learned weights, and train."""
         model = self._blend(w, blended, blend_rate, share, tol, draw)
         values = self._values(model)
-        seeds = None if batch_size is None else self._seeds(draw)
+        seeds = self._seeds(draw)
         model = self._train_all(model, steps, rates, optimizer, batch_size, seeds)
         self.state.keep("model", self._entries, model)
         return {"w": model, "values": values}

@@ -521,6 +521,11 @@ class ClientPool(PersonalCalls):
             return slopes
         return self.model.slopes_to_user(slopes, self.scaling)
 
+    def _draw(self, batch_size):
+        """What clients draw by in a call, None if they draw nothing."""
+        draws = batch_size is not None or self.model.stochastic
+        return self._seeds.next() if draws else None
+
     def _own(self, w):
         """Parameters of each client, (n_clients, p), in the pool's type."""
         w = np.asarray(w, dtype=self.dtype)
@@ -725,7 +730,7 @@ class ClientPool(PersonalCalls):
             "rho": rho,
             "optimizer": optimizer,
             "batch_size": batch_size,
-            "draw": None if batch_size is None else self._seeds.next(),
+            "draw": self._draw(batch_size),
             "monotone": monotone,
             "keep": kept or later,
         }
@@ -1072,7 +1077,7 @@ class ClientPool(PersonalCalls):
             "rate": rate,
             "optimizer": optimizer,
             "batch_size": batch_size,
-            "draw": None if batch_size is None else self._seeds.next(),
+            "draw": self._draw(batch_size),
         }
         return self._ask("mixture_update", arguments)
 

@@ -39,9 +39,11 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
     for first in range(0, len(w), size):
         some = slice(first, min(first + size, len(w)))
         part = block if size >= len(w) else block.take(some)
-        batches = None if seeds is None else Batches(part, batch_size, seeds[some])
+        batches = None if batch_size is None else Batches(part, batch_size, seeds[some])
         if work is None or some.stop - first < size:
             work = model.workspace(part, None if batches is None else batches.n_rows, guide)
+        if model.stochastic:
+            work.begin(seeds[some])
         _train_together(
             model,
             part,
@@ -53,9 +55,17 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
             make_optimizer(optimizer, w[some].shape, w.dtype),
             batches,
             work,
-            None if guide is None else guide.trained,
+            _moved(model, guide),
         )
     return w
+
+
+def _moved(model, guide):
+    """Parameters that steps move, None for all."""
+    trained = None if guide is None else guide.trained
+    if model.moved is None or trained is None:
+        return trained if model.moved is None else model.moved
+    return trained & model.moved
 
 
 def _train_together(
@@ -85,7 +95,7 @@ def meta_train(model, block, w, steps, rates, inner, optimizer, batch_size, seed
     for first in range(0, len(w), size):
         some = slice(first, min(first + size, len(w)))
         part = block if size >= len(w) else block.take(some)
-        batches = None if seeds is None else Batches(part, batch_size, seeds[some])
+        batches = None if batch_size is None else Batches(part, batch_size, seeds[some])
         job = steps[some], rates[some, None], inner[some, None]
         _meta_train_together(
             model,
@@ -95,13 +105,16 @@ def meta_train(model, block, w, steps, rates, inner, optimizer, batch_size, seed
             make_optimizer(optimizer, w[some].shape, w.dtype),
             batches,
             exact,
+            seeds if seeds is None else seeds[some],
         )
     return w
 
 
-def _meta_train_together(model, block, w, steps, rates, inner, optimizer, batches, exact):
+def _meta_train_together(model, block, w, steps, rates, inner, optimizer, batches, exact, seeds):
     """Train some clients at the same time, their models `w` in place."""
     work = model.workspace(block, None if batches is None else batches.n_rows)
+    if model.stochastic:
+        work.begin(seeds)
     for t in range(int(steps.max(initial=0))):
         batch = _next_batch(block, batches, exact)
         ahead = w - inner * model.gradient(batch, w, work)

@@ -6,5 +6,14 @@ from ._local_model import LocalModel
 from ._location import Location
 from ._mlp import MLP
 from ._spec import ModelSpec
+from ._torch_model import TorchModel
 
-__all__ = ["MLP", "Autoencoder", "LinearModel", "LocalModel", "Location", "ModelSpec"]
+__all__ = [
+    "MLP",
+    "Autoencoder",
+    "LinearModel",
+    "LocalModel",
+    "Location",
+    "ModelSpec",
+    "TorchModel",
+]

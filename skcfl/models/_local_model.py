@@ -28,6 +28,9 @@ class LocalModel(ModelSpec):
     def encode(self, y, n_rows):
         """Targets as an array (n_rows, q) that the blocks store."""
 
+    def try_rows(self, X, y):
+        """Raise a ValueError if the model fails on rows: design (n, d), targets (n, q)."""
+
     @abstractmethod
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""

@@ -46,6 +46,12 @@ class ModelSpec(BaseEstimator, metaclass=ABCMeta):
     n_representation = 0
     #: Whether the Hessian of a client with fewer rows than parameters tells what they are.
     hessian_shows_rows = True
+    #: Whether training draws, besides batches: dropout.
+    stochastic = False
+    #: Whether training changes what gradients at one point do not say, such as running statistics.
+    local_steps_only = False
+    #: Parameters that local steps move, (n_params,) of bool of a bound model; None are all.
+    moved = None
     #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
 
@@ -82,6 +88,24 @@ class ModelSpec(BaseEstimator, metaclass=ABCMeta):
         of all rows to that of a constant, `around`.
         """
         return share
+
+    def for_rows(self, shape):
+        """Model, not bound, of rows that have several axes and are stored flat.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of a row.
+
+        Returns
+        -------
+        model : LocalModel
+        """
+        raise ValueError(
+            f"X must have two axes, (n_samples, n_features), for {type(self).__name__}, got rows "
+            f"of shape {tuple(shape)}. Reshape it to (len(X), -1), or train a module that takes "
+            "such rows (TorchModel)."
+        )
 
     def bind(self, n_features, n_classes=None, dtype=float):
         """Copy of the model that knows the shape of the data.
@@ -130,6 +154,10 @@ class ModelSpec(BaseEstimator, metaclass=ABCMeta):
         mask = np.zeros(self.n_params, dtype=bool)
         mask[self.layer_slices()[names[-1]]] = True
         return mask
+
+    def head_params(self, weights, biases):
+        """Parameters of the last layer, of weights (n_inputs, n_outputs) and biases."""
+        return np.concatenate([weights.ravel(), biases])
 
     def body_mask(self):
         """Parameters that clients with a last layer of their own have in common, of bool."""

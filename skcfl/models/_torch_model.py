@@ -1,0 +1,812 @@
+"""Modules of PyTorch as local models."""
+
+import copy
+import pickle
+from numbers import Integral
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
+
+from .._checks import NOT_NEGATIVE
+from ..federation.draws import mixed
+from ._local_model import LocalModel, check_class_weight, choose
+from ._network import MAX_PARAMS
+from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
+from ._torch_losses import (
+    CallableClassLoss,
+    CallableLoss,
+    CallableReconstruction,
+    ReconstructionLoss,
+)
+from ._torch_runner import Runner, entries_of, need_torch, seeded, vector_of
+from .losses import LOSSES, Loss, make_loss
+from .losses.log_loss import Logistic, Multinomial
+
+# Rows that are predicted together: states of many layers, which no gradient needs.
+ROWS_AT_ONCE = 512
+# Rows on which a module is tried before anything is sent.
+ROWS_TRIED = 32
+# Integers up to here are exact in single precision.
+MOST_WHOLE = 2**24
+
+
+class TorchModel(SupervisedMixin, LocalModel):
+    """Any module of PyTorch as what clients train (the extra ``torch``).
+
+    Client i's objective is the mean loss of its rows plus the penalty
+    ``alpha / 2`` times the squared norm of the weights: of all parameters with two axes or more.
+    All methods that take a local model take it, with the same rounds and messages: the
+    parameters are one vector in the order of ``named_parameters``, a numpy array wherever they
+    are sent.
+
+    Parameters
+    ----------
+    module : type, callable or torch.nn.Module
+        A class, or a function that makes the module, which is called with ``**module_params``; or
+        a module, which is copied, and whose weights are the start of the training. A class lets
+        its parameters be set and searched (``model__hidden=...`` in a grid).
+    loss : str, Loss or callable, default="log_loss"
+        The loss of the module's outputs, which have no activation: "log_loss" (one output a class,
+        or one of two classes) and "squared_hinge" make a classifier; "squared_error", "huber",
+        "quantile", "poisson", "gamma" and "tweedie" a regressor with one output, of whose
+        exponential the last three are. An object such as ``Huber(delta=2.0)`` has other values of
+        a loss's parameters. A function of the tensors ``(output, target)`` returns one number a
+        row: targets are codes of classes (int64), numbers, or the input; it needs ``task``.
+    task : {"auto", "classifier", "regressor", "unsupervised"}, default="auto"
+        What targets are. "auto" goes by the name of the loss. With "unsupervised" the target is
+        the input: "squared_error" is half the mean squared error of the reconstruction.
+    alpha : float, default=1e-4
+        Strength of the penalty, relative to a client's mean loss, as of :class:`MLP`.
+    input_shape : tuple of int, default=None
+        Shape of a row as the module takes it, such as ``(1, 28, 28)``; rows of X that are flat are
+        reshaped. None is the shape of the rows of X.
+    input_dtype : {"float", "int"}, default="float"
+        "int" hands the rows to the module as integers of 64 bits, such as the token ids that
+        embeddings take.
+    head : str, default=None
+        Name of the part of the module that is the last layer, such as "fc" or "classifier": its
+        input is the representation that :class:`~skcfl.FedProtoClassifier` and
+        :class:`~skcfl.FedPACClassifier` speak of, and what is not its own is what
+        :class:`~skcfl.FedRep` shares. None is the last layer that has parameters.
+    precision : {"single", "double"}, default="single"
+        Floating type of parameters and computations, whatever the type of the rows.
+    class_weight : {"balanced"}, dict or None, default=None
+        Factor of the weights of each class's rows, for classifiers, as of :class:`LinearModel`.
+    device : str, default="auto"
+        Where clients compute: "cpu", "cuda" or another that PyTorch knows. "auto" is "cuda" where
+        there is one. What is fitted does not remember it.
+    **module_params : dict
+        Arguments of ``module``, if it is a class or a function.
+
+    Raises
+    ------
+    ImportError
+        When it is bound or fitted and PyTorch is not installed.
+
+    Notes
+    -----
+    Buffers of floats, such as the running statistics of batch normalisation, belong to the vector,
+    behind the parameters of their layer: the server averages them, no optimiser moves them, and
+    predictions use them. A batch of one row is normalised by the running statistics, as it has no
+    variance. Counters and other integers begin anew in every round.
+
+    Dropout and other draws in training are seeded by the client, the round and the step: they do
+    not depend on where or beside whom a client computes, and PyTorch's own generator is left as it
+    was. Modules that draw, or have buffers, are trained by local steps, and need
+    ``averaging="model"`` (the default for networks). Losses that are reported, by which clients
+    choose clusters too, are those of the module in ``eval`` mode.
+
+    Starts are drawn by the module's own initialisation. ``layer_slices()`` of a bound model names
+    the parts that have parameters of their own as PyTorch does, such as ``"conv1"`` or
+    ``"features.0"``; where layers are named, "features" stands for all that begin with it.
+
+    Gradient steps need targets of about unit size: scale the target of a regression.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from skcfl import IFCA
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> from skcfl.models import TorchModel
+    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
+    >>> net = nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.Linear(16, 2))
+    >>> ifca = IFCA(TorchModel(net), n_clusters=2, max_iter=20, tol=0, random_state=0)
+    >>> ifca.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([3, 3])
+    >>> ifca.client_model(data.groups[0])
+    Sequential(
+      (0): Linear(in_features=..., out_features=16, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=16, out_features=2, bias=True)
+    )
+    """
+
+    _parameter_constraints = {
+        "loss": [*LOSS_CONSTRAINTS["loss"], callable],
+        "task": [StrOptions({"auto", "classifier", "regressor", "unsupervised"})],
+        "alpha": [NOT_NEGATIVE],
+        "input_shape": [tuple, list, None],
+        "input_dtype": [StrOptions({"float", "int"})],
+        "head": [str, None],
+        "precision": [StrOptions({"single", "double"})],
+        "class_weight": LOSS_CONSTRAINTS["class_weight"],
+        "device": [str],
+    }
+
+    # Parameters of losses by their defaults; others are those of an object.
+    delta, power, quantile, smoothing = 1.35, 1.5, 0.5, 0.1
+
+    def __init__(
+        self,
+        module,
+        *,
+        loss="log_loss",
+        task="auto",
+        alpha=1e-4,
+        input_shape=None,
+        input_dtype="float",
+        head=None,
+        precision="single",
+        class_weight=None,
+        device="auto",
+        **module_params,
+    ):
+        self.module = module
+        self.loss = loss
+        self.task = task
+        self.alpha = alpha
+        self.input_shape = input_shape
+        self.input_dtype = input_dtype
+        self.head = head
+        self.precision = precision
+        self.class_weight = class_weight
+        self.device = device
+        self.module_params = module_params
+
+    # --------------------------------------------------------------- as an estimator
+
+    def get_params(self, deep=True):
+        """Parameters by name, those of the module's class among them.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            As of scikit-learn.
+
+        Returns
+        -------
+        params : dict
+        """
+        return {**super().get_params(deep), **self.module_params}
+
+    def set_params(self, **params):
+        """Set parameters, also such of the module's class that were not given before.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : object
+        """
+        own = super().get_params(deep=True)
+        others = {name: value for name, value in params.items() if name not in own}
+        super().set_params(**{name: params[name] for name in params.keys() - others.keys()})
+        self.module_params = {**self.module_params, **others}
+        return self
+
+    def __getstate__(self):
+        """State without the module that was made, and none on a device."""
+        state = dict(super().__getstate__())
+        state.pop("_made", None)
+        if any(t.device.type != "cpu" for t in _tensors(state["module"])):
+            state["module"] = copy.deepcopy(state["module"]).to("cpu")
+        return state
+
+    # ----------------------------------------------------------------- what the loss is
+
+    @property
+    def _is_callable(self):
+        return callable(self.loss) and not isinstance(self.loss, Loss)
+
+    def describe_loss(self):
+        """Return the loss, of models that are not bound too."""
+        if "kernel" in vars(self):
+            return self.kernel
+        return self._loss_of(None, (), ())
+
+    def _loss_of(self, n_classes, output_shape, input_shape):
+        unsupervised = self.task == "unsupervised"
+        if self._is_callable:
+            if unsupervised:
+                return CallableReconstruction(self.loss, output_shape, input_shape)
+            kind = CallableClassLoss if self.task == "classifier" else CallableLoss
+            return kind(self.loss, output_shape)
+        if unsupervised:
+            return ReconstructionLoss()
+        if not isinstance(self.loss, Loss) and self.loss not in LOSSES:
+            return Loss()  # not valid, which bind says
+        values = {
+            name: getattr(self, name) for name in ("delta", "power", "quantile", "smoothing")
+        }
+        return make_loss(self.loss, n_classes=n_classes, **values)
+
+    @property
+    def estimator_type(self):
+        """Kind of estimator that the loss makes."""
+        return None if self.task == "unsupervised" else super().estimator_type
+
+    def _check_task(self):
+        if self._is_callable and self.task == "auto":
+            raise ValueError(
+                "task must be 'classifier', 'regressor' or 'unsupervised' where loss is a "
+                f"function, whose targets it says, got 'auto' with loss={self.loss!r}."
+            )
+        if self._is_callable or self.task == "auto":
+            return
+        if self.task == "unsupervised":
+            if self.loss != "squared_error":
+                raise ValueError(
+                    "task='unsupervised' goes with loss='squared_error' or a function of the "
+                    f"output and the input, got loss={self.loss!r}."
+                )
+        elif self.task != super().estimator_type:
+            raise ValueError(
+                f"loss={self.loss!r} makes a {super().estimator_type}, got task={self.task!r}."
+            )
+
+    # ------------------------------------------------------------- the module and its vector
+
+    def _make(self, seed):
+        """A module, drawn by a seed."""
+        torch = need_torch()
+        if isinstance(self.module, torch.nn.Module):
+            return self.module
+        with seeded(seed):
+            made = self.module(**self.module_params)
+        if not isinstance(made, torch.nn.Module):
+            raise TypeError(
+                f"module must make a torch.nn.Module, but {self.module!r} made a "
+                f"{type(made).__name__}."
+            )
+        return made
+
+    def _check_module(self):
+        """Raise an error if nobody can copy or send the module."""
+        torch = need_torch()
+        given = isinstance(self.module, torch.nn.Module)
+        if not given and not callable(self.module):
+            raise TypeError(
+                "module must be a torch.nn.Module, a class of them or a function that makes one, "
+                f"got {type(self.module).__name__} {self.module!r}."
+            )
+        if given and self.module_params:
+            raise ValueError(
+                "module is a module already, and takes no parameters: give its class, or leave "
+                f"out {sorted(self.module_params)}."
+            )
+        for what, value in (("module", self.module), ("loss", self.loss)):
+            try:
+                pickle.dumps(copy.deepcopy(value))
+            except Exception as error:  # whatever its own methods raise
+                raise ValueError(
+                    f"{what} must be something that can be copied and pickled, to be sent to "
+                    f"clients and kept with the estimator; {value!r} is not: {error} Define it "
+                    "at the top of a module."
+                ) from error
+
+    def for_rows(self, shape):
+        """Model of rows of several axes, which are flat where they are stored."""
+        model = clone(self)
+        if model.input_shape is None:
+            model.input_shape = tuple(shape)
+        return model
+
+    def bind(self, n_features, n_classes=None, dtype=float):
+        """Copy of the model that knows the shape of the data; see ModelSpec."""
+        self._validate_params()
+        self._check_module()
+        return super().bind(n_features, n_classes, dtype)
+
+    def _bind(self):
+        check_class_weight(self)
+        self._check_task()
+        self.dtype = np.dtype(np.float32 if self.precision == "single" else np.float64)
+        self.shape_ = self._checked_shape()
+        self._device()
+        made = self._made = copy.deepcopy(self._make(0))
+        output_shape = self._try_out(made)
+        self.entries = entries_of(made)
+        self.n_params = self.entries[-1].stop if self.entries else 0
+        if not any(entry.trained for entry in self.entries):
+            raise ValueError("module must have parameters to train, got none.")
+        if self.n_params > MAX_PARAMS:
+            raise ValueError(
+                f"module must not have more than {MAX_PARAMS} parameters, got {self.n_params}."
+            )
+        #: Parameters that steps move, None for all.
+        self.moved = self._mask(lambda entry: entry.trained)
+        self.moved = None if self.moved.all() else self.moved
+        self.local_steps_only = self.stochastic or any(e.buffer for e in self.entries)
+        self._bind_loss(output_shape)
+        self.alpha_ = float(self.alpha)
+        #: Penalty of each parameter.
+        self.decay = np.where(
+            self._mask(lambda entry: entry.trained and len(entry.shape) > 1), self.alpha_, 0.0
+        )
+
+    def _checked_shape(self):
+        if self.input_shape is None:
+            return (self.n_features,)
+        shape = tuple(self.input_shape)
+        if not all(isinstance(size, Integral) and size > 0 for size in shape):
+            raise ValueError(f"input_shape must hold positive integers, got {self.input_shape!r}.")
+        if int(np.prod(shape, dtype=int)) != self.n_features:
+            raise ValueError(
+                f"input_shape={self.input_shape!r} is {int(np.prod(shape, dtype=int))} numbers, "
+                f"the rows of X have {self.n_features}."
+            )
+        return tuple(int(size) for size in shape)
+
+    def _device(self):
+        """Device of the computations, as PyTorch names it here."""
+        torch = need_torch()
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device={self.device!r} is not there: {error}") from error
+        return self.device
+
+    def _try_out(self, made):
+        """Shape of the module's output for a row; sets what else a call shows."""
+        torch = need_torch()
+        made.to("cpu", torch.float64 if self.dtype == np.float64 else torch.float32)
+        kind = (
+            torch.int64
+            if self.input_dtype == "int"
+            else next((t.dtype for t in _tensors(made) if t.is_floating_point()), torch.float32)
+        )
+        x = torch.zeros(2, *self.shape_, dtype=kind)
+        made.eval()
+        output = self._called(made, x)
+        if not isinstance(output, torch.Tensor) or output.shape[:1] != (2,):
+            got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output)
+            raise ValueError(
+                "module must return a tensor with one entry a row, the first axis, got "
+                f"{got} for 2 rows."
+            )
+        if not output.is_floating_point():
+            raise ValueError(f"module must return floats, got {output.dtype}.")
+        layers = list(dict.fromkeys(e.layer for e in entries_of(made) if not e.buffer))
+        self.head_ = self.head if self.head is not None or not layers else layers[-1]
+        try:
+            last = made.get_submodule(self.head_ or "")
+        except AttributeError:
+            if self.head is not None:
+                raise ValueError(
+                    f"head must be the name of a part of the module, got {self.head!r}; there are "
+                    f"{[name for name, _ in made.named_modules() if name]}."
+                ) from None
+            self.head_, last = "", made  # a parameter of the module itself
+        seen = []
+        hook = last.register_forward_pre_hook(lambda part, inputs: seen.append(inputs))
+        with seeded(0):
+            before = torch.get_rng_state()
+            self._called(copy.deepcopy(made).train(), x)
+            self.stochastic = not torch.equal(before, torch.get_rng_state())
+            self._called(made, x)
+        hook.remove()
+        first = seen[0][0] if seen and seen[0] else None
+        fits = isinstance(first, torch.Tensor) and len(first) == 2
+        self.n_representation = first[0].numel() if fits else 0
+        return tuple(output.shape[1:])
+
+    def _called(self, made, x):
+        """Output of the module, what goes wrong said in terms of its parameters."""
+        try:
+            with need_torch().no_grad():
+                return made(x)
+        except Exception as error:  # whatever the user's code raises
+            raise ValueError(
+                f"module cannot take rows of shape {self.shape_} ({x.dtype}; see input_shape and "
+                f"input_dtype): {type(error).__name__}: {error}"
+            ) from error
+
+    def _bind_loss(self, output_shape):
+        kernel = self._loss_of(self.n_classes, output_shape, self.shape_)
+        outputs = int(np.prod(output_shape, dtype=int))
+        if self.task == "unsupervised":
+            needed = outputs if self._is_callable else self.n_features
+        elif not kernel.classifier:
+            needed = outputs if self._is_callable else 1
+        else:
+            needed = kernel.n_outputs(self.n_classes)
+            if (
+                self.n_classes in (None, 2)
+                and outputs == 2
+                and (isinstance(kernel, Logistic) or self._is_callable)
+            ):
+                needed = 2
+                kernel = kernel if self._is_callable else Multinomial()
+        if outputs != needed or outputs == 0:
+            about = "" if self.n_classes is None else f" and {self.n_classes} classes"
+            raise ValueError(
+                f"module must have {needed} outputs a row for loss={self.loss!r}{about}, got "
+                f"outputs of shape {output_shape}."
+            )
+        self.kernel, self.n_outputs = kernel, outputs
+
+    def _template(self):
+        """The module that runners copy, made anew after pickling."""
+        made = vars(self).get("_made")
+        if made is None:
+            torch = need_torch()
+            made = copy.deepcopy(self._make(0))
+            made.to("cpu", torch.float64 if self.dtype == np.float64 else torch.float32).eval()
+            self._materialise(made)
+            self._made = made
+        return made
+
+    def _materialise(self, made):
+        """Let lazy layers learn their shapes."""
+        torch = need_torch()
+        if any(torch.nn.parameter.is_lazy(t) for t in _tensors(made)):
+            kind = torch.int64 if self.input_dtype == "int" else torch.float32
+            self._called(made.eval(), torch.zeros(2, *self.shape_, dtype=kind))
+
+    def _mask(self, which):
+        mask = np.zeros(self.n_params, dtype=bool)
+        for entry in self.entries:
+            mask[entry.start : entry.stop] = which(entry)
+        return mask
+
+    def _runner(self, dtype=None):
+        return Runner(
+            self._template(),
+            self.entries,
+            self.dtype if dtype is None else dtype,
+            self._device(),
+            self.head_,
+            self.shape_,
+            self.input_dtype == "int",
+        )
+
+    def init_params(self, n_models, random_state):
+        """Random starts by the module's own initialisation, (n_models, n_params)."""
+        rng = check_random_state(random_state)
+        out = np.empty((n_models, self.n_params), self.dtype)
+        for k in range(n_models):
+            out[k] = vector_of(self._drawn(rng.randint(2**31 - 1)), self.entries, self.dtype)
+        return out
+
+    def start(self, random_state=None):
+        """Start of local training: the weights of a module that was given, else drawn."""
+        if isinstance(self.module, need_torch().nn.Module):
+            return vector_of(self._template(), self.entries, self.dtype)
+        return self.init_params(1, random_state)[0]
+
+    def _drawn(self, seed):
+        torch = need_torch()
+        if not isinstance(self.module, torch.nn.Module):
+            with seeded(seed):
+                made = self._make(seed)
+                self._materialise(made)
+            return made
+        made = copy.deepcopy(self._template())
+        lacking = {
+            entry.owner or type(made).__name__
+            for entry in self.entries
+            if not hasattr(made.get_submodule(entry.owner), "reset_parameters")
+        }
+        if lacking:
+            raise ValueError(
+                "module must be a class, or parts that have reset_parameters(), where several "
+                f"starts are drawn; {sorted(lacking)} have none. Give the class."
+            )
+        with seeded(seed):
+            for owner in dict.fromkeys(entry.owner for entry in self.entries):
+                made.get_submodule(owner).reset_parameters()
+        return made
+
+    def layer_slices(self):
+        """Slices of the parameter vector by layer name, in the order of the module."""
+        slices = {}
+        for entry in self.entries:
+            first = slices.get(entry.layer, slice(entry.start, None)).start
+            slices[entry.layer] = slice(first, entry.stop)
+        return slices
+
+    def head_mask(self):
+        """Parameters of the last layer of a bound model, (n_params,) of bool."""
+        inside = self.head_ + "."
+        return self._mask(lambda entry: f"{entry.layer}.".startswith(inside))
+
+    def head_params(self, weights, biases):
+        """Parameters of a linear last layer, as the vector has them."""
+        shapes = [entry.shape for entry in self.entries if entry.layer == self.head_]
+        if shapes != [weights.T.shape, biases.shape]:
+            raise ValueError(
+                f"head must name a linear layer with biases and {self.n_outputs} outputs, got "
+                f"{self.head_!r} with parameters of shapes {shapes}."
+            )
+        return np.concatenate([weights.T.ravel(), biases])
+
+    def coefficients(self, params):
+        """A module has no coefficients."""
+        return {}
+
+    def plain(self, params, classes):
+        """The module with the parameters (n_params,) of one model, in ``eval`` mode."""
+        made = copy.deepcopy(self._template())
+        torch = need_torch()
+        with torch.no_grad():
+            for entry in self.entries:
+                values = np.array(params[entry.start : entry.stop], self.dtype)
+                entry.tensor(made).copy_(torch.from_numpy(values).view(entry.shape))
+        return made.eval()
+
+    # ------------------------------------------------------------------- rows and targets
+
+    def design(self, X):
+        """Features, in the precision of the computations."""
+        if sparse.issparse(X):
+            raise TypeError(
+                "X must be dense for TorchModel, got a sparse matrix: use X.toarray()."
+            )
+        if self.input_dtype == "int" and X.size:
+            if (X != np.floor(X)).any():
+                raise ValueError("X must hold integers with input_dtype='int', got fractions.")
+            if X.min() < 0 or X.max() > MOST_WHOLE:
+                raise ValueError(
+                    f"X must hold integers from 0 to {MOST_WHOLE} with input_dtype='int', got "
+                    f"{X.min():g} to {X.max():g}."
+                )
+        return X.astype(self.dtype, copy=False)
+
+    def encode(self, y, n_rows):
+        """Targets as an array (n_rows, q) that the blocks store."""
+        if self.estimator_type is None:
+            return np.empty((n_rows, 0), dtype=self.dtype)
+        return self.kernel.encode(y, self.n_classes, self.dtype)
+
+    def try_rows(self, X, y):
+        """Raise a ValueError if the module or its loss fails on some of the rows."""
+        some = np.unique(np.linspace(0, len(X) - 1, ROWS_TRIED).astype(int))
+        if not len(X):
+            return
+        if self.input_dtype == "int":
+            some = np.append(some, X.max(axis=1).argmax())
+        runner = self._runner()
+        runner.load(vector_of(self._template(), self.entries, self.dtype))
+        z = runner.outputs(X[some]).T
+        if not np.isfinite(z).all():
+            raise ValueError(
+                "module has outputs that are not finite on rows of X, with the weights that it "
+                "begins with."
+            )
+        values = self.kernel.value(z, self._targets(X[some], y[some].T))
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"loss={self.loss!r} is not finite on rows of X and y, with the weights that the "
+                "module begins with."
+            )
+
+    def _targets(self, X, y):
+        """Targets (q, n) of rows, which are the rows themselves where there are no others."""
+        return X.T if self.estimator_type is None else y
+
+    def classes_of(self, block):
+        """Code of each row's class, (c, n), of classifiers."""
+        return self.kernel.codes(block.y)
+
+    # ------------------------------------------------------------------ first order
+
+    mixes = True
+
+    def clients_at_once(self, block):
+        """One after the other: their parameters stay in cache."""
+        return 1
+
+    def workspace(self, block, n_rows=None, guide=None):
+        """What the steps of local training share."""
+        return Training(self, self._runner(block.dtype), guide)
+
+    def losses(self, block, theta):
+        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
+        return np.einsum("ckn,cn->ck", self.losses_of_rows(block, theta), block.weights)
+
+    def losses_of_rows(self, block, theta):
+        """Loss of every row under every model: (K, p) -> (c, K, n), zero of padding."""
+        c, n, d = block.shape
+        values = np.zeros((len(theta), c * n), block.dtype)
+        X, y = block.X.reshape(c * n, d), block.y.transpose(1, 0, 2).reshape(-1, c * n)
+        rows = np.flatnonzero((np.arange(n) < block.lengths[:, None]).ravel())
+        runner = self._runner(block.dtype)
+        for k in range(len(theta)):
+            runner.load(theta[k])
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                some = rows[start : start + ROWS_AT_ONCE]
+                part = X[some]
+                z = runner.outputs(part).T
+                values[k, some] = self.kernel.value(z, self._targets(part, y[:, some]))
+        return values.reshape(-1, c, n).transpose(1, 0, 2)
+
+    def best_response(self, block, theta, fixed=None):
+        """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
+        losses = self.losses(block, theta)
+        choice = choose(losses, fixed)
+        return losses, choice, self.gradient(block, theta[choice])
+
+    def _penalty(self, w):
+        return 0.5 * (w * w) @ self.decay.astype(w.dtype)
+
+    def value(self, block, w):
+        """``f_i(w_i)``: (c, p) -> (c,)."""
+        value, runner = self._penalty(w), self._runner(block.dtype)
+        for i in range(len(w)):
+            runner.load(w[i])
+            n = block.lengths[i]
+            for start in range(0, n, ROWS_AT_ONCE):
+                some = slice(start, min(start + ROWS_AT_ONCE, n))
+                X = block.X[i, some]
+                rows = self.kernel.value(
+                    runner.outputs(X).T, self._targets(X, block.y[i][:, some])
+                )
+                value[i] += rows @ block.weights[i, some]
+        return value
+
+    def value_gradient(self, block, w):
+        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+        value, work = self._penalty(w), Training(self, self._runner(block.dtype), None, False)
+        gradient = work.gradient(block, w, value)
+        return value, gradient
+
+    def gradient(self, block, w, work=None):
+        """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p).
+
+        With what :meth:`workspace` made it is that of training, with dropout; it is overwritten by
+        the next call.
+        """
+        if work is None:
+            return self.value_gradient(block, w)[1]
+        return work.gradient(block, w)
+
+    def representation(self, block, w):
+        """Input of the last layer of every row: (c, p) -> (c, n, n_representation)."""
+        self._need_representation()
+        out = np.zeros((*block.shape[:2], self.n_representation), block.dtype)
+        runner = self._runner(block.dtype)
+        for i in range(len(w)):
+            runner.load(w[i])
+            n = block.lengths[i]
+            for start in range(0, n, ROWS_AT_ONCE):
+                some = slice(start, min(start + ROWS_AT_ONCE, n))
+                out[i, some] = runner.representations(block.X[i, some])
+        return out
+
+    def _need_representation(self):
+        if not self.n_representation:
+            raise ValueError(
+                f"head must name a part of the module that takes one tensor with an entry a row, "
+                f"the representation; {self.head_!r} does not."
+            )
+
+    # ------------------------------------------------------------------- prediction
+
+    def decision(self, X, params, index):
+        """Raw predictions (n_rows, n_outputs); row r uses the model ``params[index[r]]``."""
+        X, index = self.design(X), np.asarray(index)
+        params = np.asarray(params, dtype=self.dtype)
+        raw = np.empty((len(X), self.n_outputs), dtype=self.dtype)
+        runner = self._runner()
+        for k in np.unique(index):
+            runner.load(params[k])
+            rows = np.flatnonzero(index == k)
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                some = rows[start : start + ROWS_AT_ONCE]
+                raw[some] = runner.outputs(X[some])
+        return raw
+
+    def scores(self, raw):
+        """Confidence scores of raw predictions: (n_rows,) with two classes."""
+        if self.n_classes == 2 and self.n_outputs == 2:
+            return raw[:, 1] - raw[:, 0]
+        return super().scores(raw)
+
+    def row_losses(self, X, y, params, index):
+        """Loss of every row, no penalty."""
+        z = self.decision(X, params, index).T
+        target = self.encode(y, len(X)).T
+        return self.kernel.value(z, self._targets(self.design(X), target))
+
+
+class Training:
+    """Steps of local training on the clients of a block, which share one copy of the module.
+
+    Parameters
+    ----------
+    model : TorchModel
+        Bound model.
+    runner : Runner
+        What computes.
+    guide : Guide or None
+        What else the training keeps to.
+    training : bool, default=True
+        Whether dropout draws, and buffers follow the rows.
+    """
+
+    def __init__(self, model, runner, guide=None, training=True):
+        self.model, self.runner, self.training = model, runner, training
+        #: What draws representations to prototypes, None if nothing does.
+        self.guide = None if guide is None or guide.prototypes is None else guide
+        self.decay = model.decay.astype(runner.dtype) if model.alpha_ else None
+        self.seeds, self.step, self.out = None, 0, None
+        if self.guide is not None:
+            model._need_representation()
+
+    def begin(self, seeds):
+        """Begin the training of clients with these seeds."""
+        self.seeds, self.step = seeds, 0
+
+    def gradient(self, block, w, value=None):
+        """Gradients (c, p) at the models (c, p), and losses added to `value` (c,)."""
+        if self.out is None or self.out.shape != w.shape:
+            self.out = np.zeros(w.shape, w.dtype)
+        seeds = None
+        if self.training and self.seeds is not None:
+            seeds = mixed(self.seeds, self.step)
+        self.step += 1
+        for i, out in enumerate(self.out):
+            n = _real_rows(block.weights[i], block.lengths[i])
+            if n == 0:
+                out[:] = 0.0
+            else:
+                self._client(block, i, n, w[i], None if seeds is None else seeds[i], value)
+            if self.decay is not None:
+                out += self.decay * w[i]
+        return self.out
+
+    def _client(self, block, i, n, w, seed, value):
+        model, runner = self.model, self.runner
+        X, weights = block.X[i, :n], block.weights[i, :n]
+        runner.load(w)
+        outputs, representation = runner.forward(X, self.training, seed)
+        z = outputs.detach().cpu().numpy().T
+        target = model._targets(X, block.y[i][:, :n])
+        if value is not None:
+            value[i] += model.kernel.value(z, target) @ weights
+        slope = model.kernel.gradient(z, target) * weights
+        among, slopes = [outputs], [np.ascontiguousarray(slope.T)]
+        if self.guide is not None and representation.requires_grad:
+            among.append(representation)
+            slopes.append(self._pull(block, i, n, representation.detach().cpu().numpy()))
+        runner.gradient(among, slopes, self.out[i])
+
+    def _pull(self, block, i, n, A):
+        """Slope of the distance of representations to their classes' prototypes."""
+        guide, A = self.guide, A.reshape(n, -1)
+        codes = self.model.kernel.codes(block.y[i][:, :n])
+        strength = (2.0 * guide.strength / A.shape[1]) * guide.known[codes] * block.weights[i, :n]
+        return ((A - guide.points[codes]) * strength[:, None]).astype(A.dtype)
+
+
+def _real_rows(weights, length):
+    """Number of rows before those that fill up a block or a batch, which weigh nothing."""
+    n = min(int(length), len(weights))
+    if n and weights[n - 1] == 0:
+        n = int(np.flatnonzero(weights[:n])[-1:].sum()) + 1 if weights[:n].any() else 0
+    return n
+
+
+def _tensors(module):
+    """Parameters and buffers of a module; none of what is no module."""
+    if not hasattr(module, "named_parameters") or isinstance(module, type):
+        return []
+    return [*module.parameters(), *module.buffers()]

@@ -1,0 +1,256 @@
+"""A module of PyTorch as a function of one vector: where its parameters are, and what runs it."""
+
+import copy
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+# The generator that dropout draws from is one for all threads.
+_DRAWS = threading.RLock()
+
+
+def need_torch():
+    """Import PyTorch, which is an extra.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed, with the command that installs it.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            "TorchModel needs PyTorch: python -m pip install 'skcfl[torch]'. For processors only, "
+            "the smaller package is python -m pip install torch --index-url "
+            "https://download.pytorch.org/whl/cpu"
+        ) from error
+    return torch
+
+
+@contextmanager
+def seeded(seed):
+    """Let PyTorch draw by a seed, in this thread alone, and put its generators back."""
+    torch = need_torch()
+    cuda = torch.cuda.is_initialized()
+    with _DRAWS:
+        before = torch.get_rng_state(), torch.cuda.get_rng_state_all() if cuda else None
+        torch.default_generator.manual_seed(int(seed))
+        if cuda:
+            torch.cuda.manual_seed_all(int(seed))
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before[0])
+            if cuda:
+                torch.cuda.set_rng_state_all(before[1])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Place of a tensor in the vector.
+
+    Attributes
+    ----------
+    owner : str
+        Name of the module that has it, empty of the module itself.
+    name : str
+        Its name there.
+    start : int
+        Where it begins in the vector.
+    shape : tuple of int
+        Its shape.
+    trained : bool
+        Whether steps of an optimiser move it: parameters that need a gradient.
+    buffer : bool
+        Whether it is a buffer.
+    """
+
+    owner: str
+    name: str
+    start: int
+    shape: tuple
+    trained: bool
+    buffer: bool
+
+    @property
+    def stop(self):
+        """End of the tensor."""
+        return self.start + int(np.prod(self.shape, dtype=int))
+
+    @property
+    def layer(self):
+        """Name of the layer that it is part of."""
+        return self.owner or self.name
+
+    def tensor(self, module):
+        """The tensor, of a module with the same structure."""
+        return getattr(module.get_submodule(self.owner), self.name)
+
+
+def entries_of(module):
+    """Places of all parameters and buffers of floats, in the order of ``named_parameters``.
+
+    Buffers follow the parameters of their module; what several modules share is there once.
+    """
+    entries, start, seen = [], 0, set()
+    for owner, part in module.named_modules():
+        constant = part._non_persistent_buffers_set
+        own = [(name, p, False) for name, p in part.named_parameters(recurse=False)]
+        own += [
+            (name, b, True)
+            for name, b in part.named_buffers(recurse=False)
+            if b.is_floating_point() and name not in constant
+        ]
+        for name, tensor, buffer in own:
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            trained = not buffer and tensor.requires_grad
+            entries.append(Entry(owner, name, start, tuple(tensor.shape), trained, buffer))
+            start = entries[-1].stop
+    return entries
+
+
+def vector_of(module, entries, dtype):
+    """Parameters and buffers of a module as one vector."""
+    out = np.empty(entries[-1].stop if entries else 0, dtype)
+    for entry in entries:
+        values = entry.tensor(module).detach().to("cpu").numpy()
+        out[entry.start : entry.stop] = values.ravel()
+    return out
+
+
+class Runner:
+    """A copy of a module that computes with parameters of a vector, for one thread.
+
+    On the processor the parameters are views of the vector: nothing is copied, and what training
+    writes into buffers is written into the vector.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Module to copy.
+    entries : list of Entry
+        Where its parameters are.
+    dtype : dtype
+        Type of the parameters.
+    device : str
+        Where to compute.
+    head : str
+        Name of the module whose input is the representation.
+    input_shape : tuple of int
+        Shape of what the module takes for a row.
+    whole : bool
+        Whether it takes integers.
+    """
+
+    def __init__(self, module, entries, dtype, device, head, input_shape, whole):
+        torch = need_torch()
+        self.torch, self.device, self.dtype = torch, device, np.dtype(dtype)
+        self.module = copy.deepcopy(module)
+        kind = torch.float64 if self.dtype == np.float64 else torch.float32
+        self.module.to(device=device, dtype=kind).eval()
+        self.input_shape, self.whole = input_shape, whole
+        self.places = [(entry.tensor(self.module), entry) for entry in entries]
+        self.trained = [t for t, entry in self.places if entry.trained]
+        self.spans = [slice(e.start, e.stop) for _, e in self.places if e.trained]
+        self.buffers = [(t, e) for t, e in self.places if e.buffer]
+        self.norms = [
+            part
+            for part in self.module.modules()
+            if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        ]
+        self.counts = [(b, b.clone()) for b in self.module.buffers() if not b.is_floating_point()]
+        self.loaded, self.seen = None, None
+        self.module.get_submodule(head).register_forward_pre_hook(self._see)
+
+    def _see(self, part, inputs):
+        self.seen = inputs[0] if inputs else None
+
+    def load(self, w):
+        """Take the parameters from a vector (n_params,)."""
+        at = w.__array_interface__["data"][0]
+        if self.device == "cpu" and self.loaded is not None and self.loaded[0] == at:
+            return
+        if w.dtype != self.dtype or not w.flags.writeable or not w.flags.c_contiguous:
+            w = np.array(w, self.dtype)
+        flat = self.torch.from_numpy(w).to(self.device)
+        for tensor, entry in self.places:
+            tensor.data = flat[entry.start : entry.stop].view(entry.shape)
+        # Kept, so that no other vector comes to lie in the same place.
+        self.loaded = at, w
+
+    def inputs(self, X):
+        """Rows (n, n_features) as the module takes them."""
+        x = self.torch.from_numpy(X if X.flags.writeable else X.copy()).to(self.device)
+        x = x.view(len(X), *self.input_shape)
+        return x.long() if self.whole else x
+
+    def outputs(self, X):
+        """Raw predictions (n, n_outputs) without gradients, dropout at rest."""
+        with self.torch.inference_mode():
+            return self._call(self.inputs(X))[0].cpu().numpy()
+
+    def representations(self, X):
+        """Input of the last layer of rows, (n, n_representation)."""
+        with self.torch.inference_mode():
+            return self._call(self.inputs(X))[1].reshape(len(X), -1).cpu().numpy()
+
+    def forward(self, X, training=False, seed=None):
+        """Predictions (n, n_outputs) and representations, to be differentiated.
+
+        In training buffers follow the rows, and dropout draws by the seed.
+        """
+        if not training:
+            return self._call(self.inputs(X))
+        self.module.train()
+        if len(X) == 1:
+            for part in self.norms:
+                part.eval()
+        for tensor, first in self.counts:
+            tensor.copy_(first)
+        try:
+            if seed is None:
+                out = self._call(self.inputs(X))
+            else:
+                with seeded(seed):
+                    out = self._call(self.inputs(X))
+        finally:
+            self.module.eval()
+        if self.device != "cpu":
+            for tensor, entry in self.buffers:
+                self.loaded[1][entry.start : entry.stop] = tensor.cpu().numpy().ravel()
+        return out
+
+    def _call(self, x):
+        self.seen = None
+        try:
+            out = self.module(x)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"module failed on rows of X of shape {tuple(x.shape[1:])}: {error}"
+            ) from error
+        return out.reshape(len(x), -1), self.seen
+
+    def gradient(self, outputs, slopes, out):
+        """Write the gradient of the trained parameters into a vector, zero elsewhere.
+
+        Parameters
+        ----------
+        outputs : list of Tensor
+            What the objective depends on.
+        slopes : list of ndarray
+            Its derivatives in them.
+        out : ndarray of shape (n_params,)
+        """
+        torch = self.torch
+        slopes = [
+            torch.from_numpy(slope).to(self.device).view(output.shape)
+            for output, slope in zip(outputs, slopes, strict=True)
+        ]
+        parts = torch.autograd.grad(outputs, self.trained, slopes, allow_unused=True)
+        for place, part in zip(self.spans, parts, strict=True):
+            out[place] = 0.0 if part is None else part.reshape(-1).cpu().numpy()
