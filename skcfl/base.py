@@ -30,7 +30,7 @@ from ._groups import check_ids, column_position, describe_unseen, encode, joined
 from .exceptions import RejectedClientWarning, SingleClientWarning
 from .federation.checking import (
     FLOATS,
-    as_table,
+    as_rows,
     check_features,
     check_target,
     check_targets,
@@ -233,6 +233,7 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
             )
         hello = federation.hello(self._kind())
         header = copy.copy(self)
+        header._row_shape = hello.row_shape
         header.n_features_in_ = hello.n_features
         vars(header).pop("feature_names_in_", None)
         if hello.feature_names is not None:
@@ -275,6 +276,7 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
             sample_weight,
             self.n_jobs,
             self._kind(),
+            header._row_shape,
         )
         return self._open(federation, federation.hello(self._kind()), header, groups)
 
@@ -287,7 +289,10 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
                 f"{classes.tolist()[0]!r}."
             )
         n_classes = None if classes is None else len(classes)
-        model = self._local_model().bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
+        model = self._local_model()
+        if hello.row_shape is not None:
+            model = model.for_rows(hello.row_shape)
+        model = model.bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
         options = self._solve_options(groups)
         random_state = check_random_state(self.random_state)
         robust = getattr(self, "aggregation", "mean") != "mean"
@@ -385,6 +390,7 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
             "_average_params": _average(np.where(pool.rejected, 0.0, pool.client_weights), params),
             "_has_groups": groups is not None,
             "_shared_params": shared,
+            "_row_shape": header._row_shape,
         }
         if hasattr(model, "alpha_"):
             fitted["alpha_"] = model.alpha_
@@ -897,7 +903,11 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
     def _take_ids(self, X, groups, header=None, reset=False):
         """Check the columns of X and take the ids out of them: features, ids (None if none)."""
         header = self if header is None else header
-        X = as_table(X)
+        X, shape = as_rows(X)
+        if shape is not None:
+            self._check_row_shape(shape, reset)
+        if reset:
+            header._row_shape = shape
         with about("X"):
             validate_data(header, X, reset=reset, skip_check_array=True)
         if self.group_col is None:
@@ -910,6 +920,21 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
                 f"the ids: group_col, now {self.group_col!r}, was changed after fit. Fit again."
             )
         return X, ids
+
+    def _check_row_shape(self, shape, reset):
+        """Raise a ValueError if rows of several axes are not those of fit, or hold the ids."""
+        if reset:
+            self._local_model().for_rows(shape)
+        elif shape != self._row_shape:
+            raise ValueError(
+                f"X has rows of shape {shape}; fit had rows of shape "
+                f"{self._row_shape or (self.n_features_in_,)}."
+            )
+        if self.group_col is not None:
+            raise ValueError(
+                f"group_col must be None where X has rows of shape {shape}, which have no columns "
+                f"to take ids from, got {self.group_col!r}. Pass groups=."
+            )
 
     def _take_column(self, X, groups, header):
         if groups is not None:
@@ -982,6 +1007,7 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
         tags.classifier_tags = ClassifierTags() if kind == "classifier" else None
         tags.regressor_tags = RegressorTags() if kind == "regressor" else None
         tags.input_tags.sparse = True
+        tags.input_tags.three_d_array = getattr(self._local_model(), "any_rank", False)
         return tags
 
     def get_metadata_routing(self):

@@ -23,6 +23,31 @@ def as_table(X):
     return X
 
 
+def as_rows(X):
+    """X as a table, and the shape of its rows where these have several axes, such as images.
+
+    Rows are flat wherever they are stored; what trains on them knows their shape.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix, DataFrame}
+        Rows along the first axis.
+
+    Returns
+    -------
+    X : {ndarray, CSR matrix, DataFrame} of shape (n_samples, n_features)
+    shape : tuple of int or None
+        Shape of a row, None where it has one axis.
+    """
+    shape = tuple(getattr(X, "shape", ()))
+    if len(shape) < 3:
+        return as_table(X), None
+    refuse_masked(X, "X")
+    with about("X"):
+        X = np.asarray(X)
+    return as_table(X.reshape(len(X), int(np.prod(shape[1:], dtype=int)))), shape[1:]
+
+
 def check_features(X, dtype=FLOATS, estimator=None):
     """Features as an array or a CSR matrix of finite numbers."""
     with about("X"):

@@ -9,7 +9,7 @@ from sklearn.utils.validation import _get_feature_names
 
 from .._checks import Count, about, check_size
 from .._groups import check_ids, encode, family, joined_ids, locate
-from .checking import as_table, check_features, check_targets, check_weights
+from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
 from .folds import Folds
@@ -38,6 +38,8 @@ class Hello:
         The classes that the clients know, sorted, where classes are asked for.
     n_rows : int
         Rows of all of them.
+    row_shape : tuple of int or None
+        Shape of a row, where rows have several axes and are stored flat.
     """
 
     ids: np.ndarray
@@ -46,6 +48,7 @@ class Hello:
     dtype: np.dtype
     classes: np.ndarray | None = None
     n_rows: int = 0
+    row_shape: tuple | None = None
 
 
 class Federation(ABC):
@@ -176,7 +179,7 @@ class InProcessFederation(Federation):
     Parameters
     ----------
     X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-        Rows of all clients, in any order.
+        Rows of all clients, in any order; arrays with more axes for local models that take them.
     y : array-like of shape (n_samples,) or None
         Targets; None for unsupervised local models.
     groups : array-like of shape (n_samples,)
@@ -225,7 +228,7 @@ class InProcessFederation(Federation):
         min_clients=1,
         retries=10,
     ):
-        X = as_table(X)
+        X, self.row_shape = as_rows(X)
         with about("X"):
             self.names = _get_feature_names(X)
         self.X = X = check_features(X)
@@ -243,9 +246,10 @@ class InProcessFederation(Federation):
         self.min_clients, self.retries = _check_counts(min_clients, retries)
 
     @classmethod
-    def of_checked(cls, X, y, codes, ids, sample_weight, n_jobs, kind):
+    def of_checked(cls, X, y, codes, ids, sample_weight, n_jobs, kind, row_shape=None):
         """Federation of rows that an estimator has checked."""
         self = object.__new__(cls)
+        self.row_shape = row_shape
         self.X, self.y, self.codes, self.ids = X, y, codes, ids
         self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
         self.faults = self._guard = None
@@ -263,7 +267,8 @@ class InProcessFederation(Federation):
             with about("y"), np.errstate(invalid="ignore"):
                 classes = np.unique(self.y)
         n_rows, n_features = self.X.shape
-        return Hello(self.ids, n_features, self.names, self.X.dtype, classes, n_rows)
+        about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
+        return Hello(self.ids, *about_rows)
 
     def rows(self, model, hello):
         """The rows, targets as the model takes them."""
@@ -370,6 +375,12 @@ def joined_hellos(said):
                 f"All clients must have the same features: those of {first_name} have "
                 f"{first.n_features}, those of {name} {other.n_features}."
             )
+        if other.row_shape != first.row_shape:
+            raise ValueError(
+                f"All rows must have one shape: those of {first_name} have "
+                f"{first.row_shape or (first.n_features,)}, those of {name} "
+                f"{other.row_shape or (other.n_features,)}."
+            )
         names = first.feature_names, other.feature_names
         if not _equal(*names):
             raise ValueError(
@@ -410,7 +421,8 @@ def joined_hellos(said):
         with about("y"):
             classes = np.unique(np.concatenate([one.classes for _, one in said]))
     n_rows = sum(one.n_rows for _, one in said)
-    return Hello(unique, first.n_features, first.feature_names, first.dtype, classes, n_rows)
+    about_rows = first.n_features, first.feature_names, first.dtype, classes, n_rows
+    return Hello(unique, *about_rows, first.row_shape)
 
 
 def _kind_of(classes):

@@ -46,6 +46,8 @@ class ModelSpec(BaseEstimator, metaclass=ABCMeta):
     n_representation = 0
     #: Whether the Hessian of a client with fewer rows than parameters tells what they are.
     hessian_shows_rows = True
+    #: Whether rows may have several axes.
+    any_rank = False
     #: Whether training draws, besides batches: dropout.
     stochastic = False
     #: Whether training changes what gradients at one point do not say, such as running statistics.

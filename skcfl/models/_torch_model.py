@@ -136,6 +136,8 @@ class TorchModel(SupervisedMixin, LocalModel):
         "device": [str],
     }
 
+    any_rank = True
+
     # Parameters of losses by their defaults; others are those of an object.
     delta, power, quantile, smoothing = 1.35, 1.5, 0.5, 0.1
 
