@@ -29,7 +29,7 @@ class LocalModel(ModelSpec):
         """Targets as an array (n_rows, q) that the blocks store."""
 
     def try_rows(self, X, y):
-        """Raise a ValueError if the model fails on rows: design (n, d), targets (n, q)."""
+        """Raise a ValueError if the model fails on rows X, of encoded targets (n, q)."""
 
     @abstractmethod
     def losses(self, block, theta):

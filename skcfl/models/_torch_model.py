@@ -580,20 +580,21 @@ class TorchModel(SupervisedMixin, LocalModel):
 
     def try_rows(self, X, y):
         """Raise a ValueError if the module or its loss fails on some of the rows."""
-        some = np.unique(np.linspace(0, len(X) - 1, ROWS_TRIED).astype(int))
-        if not len(X):
+        if not X.shape[0]:
             return
+        some = np.unique(np.linspace(0, X.shape[0] - 1, ROWS_TRIED).astype(int))
         if self.input_dtype == "int":
             some = np.append(some, X.max(axis=1).argmax())
+        X, y = self.design(X[some]), y[some]
         runner = self._runner()
         runner.load(vector_of(self._template(), self.entries, self.dtype))
-        z = runner.outputs(X[some]).T
+        z = runner.outputs(X).T
         if not np.isfinite(z).all():
             raise ValueError(
                 "module has outputs that are not finite on rows of X, with the weights that it "
                 "begins with."
             )
-        values = self.kernel.value(z, self._targets(X[some], y[some].T))
+        values = self.kernel.value(z, self._targets(X, y.T))
         if not np.isfinite(values).all():
             raise ValueError(
                 f"loss={self.loss!r} is not finite on rows of X and y, with the weights that the "
