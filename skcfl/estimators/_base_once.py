@@ -9,7 +9,7 @@ from ..base import BaseFederated
 from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
 from ..rounds.number import find_n_clusters
-from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options
+from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options, shortened
 
 
 class ClustersOnce(BaseFederated):
@@ -62,7 +62,7 @@ class ClustersOnce(BaseFederated):
     def _solve(self, pool):
         options = self._options(pool)
 
-        def fit(part, n_clusters, evidence=None):
+        def fit(part, n_clusters, evidence=None, options=options):
             part.ledger.since_mark()
             evidence = self._evidence(part, options) if evidence is None else evidence
             found = self._partition(part, evidence, n_clusters, options)
@@ -74,7 +74,7 @@ class ClustersOnce(BaseFederated):
             return fit(pool, None)
         if self.n_clusters != "auto":
             return fit(pool, min(self.n_clusters, pool.n_clients))
-        sent = {}
+        sent, brief = {}, shortened(options)
 
         def fit_fold(part, n_clusters, start, candidates, drawn):
             # A fold's clients are asked once, for all numbers.
@@ -82,7 +82,7 @@ class ClustersOnce(BaseFederated):
                 return fit(part, n_clusters)
             if id(candidates) not in sent:
                 sent[id(candidates)] = self._evidence(part, options)
-            return fit(part, n_clusters, sent[id(candidates)])
+            return fit(part, n_clusters, sent[id(candidates)], brief)
 
         return find_n_clusters(
             pool,

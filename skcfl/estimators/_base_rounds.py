@@ -12,7 +12,7 @@ from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
 from .._groups import check_ids, encode
 from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
-from ..rounds.aggregation import AGGREGATORS, make_aggregator
+from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options, alternate
 from ..rounds.number import find_n_clusters
@@ -23,6 +23,21 @@ MAX_ITER = (300, 50)
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
 
+
+class Operator(HasMethods):
+    """Constraint: an operator, and no table or its class, whose ``aggregate`` means another."""
+
+    def __init__(self):
+        super().__init__("aggregate")
+
+    def is_satisfied_by(self, val):
+        """Whether the value is such an object."""
+        return is_operator(val)
+
+    def __str__(self):
+        return "an object with a method aggregate(messages, weights)"
+
+
 ROUND_CONSTRAINTS = {
     "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     "averaging": [StrOptions({"auto", "gradient", "model"})],
@@ -32,7 +47,7 @@ ROUND_CONSTRAINTS = {
     "batch_size": [Count(1, MOST_STEPS), None],
     "participation": [Interval(Real, 0, 1, closed="right")],
     "weights": [StrOptions({"n_samples", "uniform"})],
-    "aggregation": [StrOptions(set(AGGREGATORS)), HasMethods("aggregate")],
+    "aggregation": [StrOptions(set(AGGREGATORS)), Operator()],
     "trim": [Interval(Real, 0, 0.5, closed="left")],
     "tol": [Interval(Real, 0, None, closed="left")],
     "polish": ["boolean", StrOptions({"auto"})],
@@ -112,10 +127,7 @@ class AlternatingClustering(BaseFederated):
                 "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
                 "an array. Give n_clusters, or the name of an init."
             )
-        # What a fit that is polished needs before that is a partition to begin with.
-        brief = options
-        if options.polish:
-            brief = replace(options, max_iter=min(options.max_iter, BRIEF), settled=1)
+        brief = shortened(options)
 
         def fit(part, n_clusters, start, candidates, drawn):
             how = options if candidates is None else brief
@@ -277,6 +289,13 @@ def automatic_step(step_size, optimizer, pool):
             "optimizer='adam' with averaging='model'."
         )
     return None
+
+
+def shortened(options):
+    """Options of fits that are only judged: what is polished needs a partition to begin with."""
+    if not options.polish:
+        return options
+    return replace(options, max_iter=min(options.max_iter, BRIEF), settled=1)
 
 
 def robust_aggregator(estimator):

@@ -230,7 +230,6 @@ class FedEM(GenericMixin, _FedEM):
         random_state=None,
         verbose=0,
     ):
-        self.self = self
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter

@@ -201,7 +201,6 @@ class PACFL(GenericMixin, _PACFL):
         random_state=None,
         verbose=0,
     ):
-        self.self = self
         self.model = model
         self.n_clusters = n_clusters
         self.n_vectors = n_vectors

@@ -326,23 +326,29 @@ def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
     some = vectors
     if len(vectors) > MAX_VECTORS:
         some = vectors[rng.choice(len(vectors), MAX_VECTORS, replace=False)]
-    each = np.arange(n_init)
-    centres = some[rng.randint(len(some), size=n_init)][:, None]
-    distances = _squares(some, centres)[:, 0]
-    for _ in range(1, n_clusters):
-        reach = np.cumsum(np.maximum(distances, 0.0), axis=1)
-        # Some draws in proportion to the squared distances, of which the best is taken.
-        level = rng.uniform(size=(n_init, 2 + int(np.log(n_clusters)))) * reach[:, -1:]
-        drawn = np.minimum((reach[:, None] <= level[:, :, None]).sum(axis=2), len(some) - 1)
-        closer = np.minimum(distances[:, None], _squares(some, some[drawn]))
-        winner = closer.sum(axis=2).argmin(axis=1)
-        distances = closer[each, winner]
-        centres = np.concatenate([centres, some[drawn[each, winner]][:, None]], axis=1)
+    centres = spread_centres(some, n_clusters, rng, n_init)
     if some is vectors:
         return lloyd(vectors, centres)
     labels, _ = lloyd(some, centres)
     means = [some[labels == k].mean(axis=0) for k in np.unique(labels)]
     return lloyd(vectors, np.array(means)[None])
+
+
+def spread_centres(vectors, n_clusters, rng, n_init):
+    """Centres of several starts by k-means++, (n_init, n_clusters, q), at the same time."""
+    each = np.arange(n_init)
+    centres = vectors[rng.randint(len(vectors), size=n_init)][:, None]
+    distances = _squares(vectors, centres)[:, 0]
+    for _ in range(1, n_clusters):
+        reach = np.cumsum(np.maximum(distances, 0.0), axis=1)
+        # Some draws in proportion to the squared distances, of which the best is taken.
+        level = rng.uniform(size=(n_init, 2 + int(np.log(n_clusters)))) * reach[:, -1:]
+        drawn = np.minimum((reach[:, None] <= level[:, :, None]).sum(axis=2), len(vectors) - 1)
+        closer = np.minimum(distances[:, None], _squares(vectors, vectors[drawn]))
+        winner = closer.sum(axis=2).argmin(axis=1)
+        distances = closer[each, winner]
+        centres = np.concatenate([centres, vectors[drawn[each, winner]][:, None]], axis=1)
+    return centres
 
 
 def lloyd(vectors, centres, max_iter=300):

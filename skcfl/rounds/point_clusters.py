@@ -14,16 +14,19 @@ import warnings
 import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
-from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from .aggregation import GeometricMedian
+from .aggregation import GeometricMedian, aggregate_by_cluster
+from .loss_clusters import spread_centres
 
 __all__ = ["cluster_points"]
 
 CLUSTERINGS = ("kmeans", "trimmed", "median")
 # Starts by k-means++, and most iterations of each.
 N_INIT, MAX_ITER = 10, 100
+# Distances of points from the centres of some runs that are held at once.
+MAX_DISTANCES = 10_000_000
 
 
 def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
@@ -62,35 +65,60 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
     if clusterer == "trimmed":
         # Every cluster keeps a point.
         n_kept = max(len(points) - int(trim * len(points)), n_clusters)
-    runs = []
-    for _ in range(N_INIT):
-        # k-means++ spreads the centres over the clusters, but also over what is far from all.
-        spread, _ = kmeans_plusplus(points, n_clusters, random_state=rng)
-        drawn = points[rng.choice(len(points), n_clusters, replace=False)]
-        runs += [_robust_lloyd(points, start, clusterer, n_kept) for start in (spread, drawn)]
-    return min(runs, key=lambda run: run[0])[1:]
+    # k-means++ spreads the centres over the clusters, but also over what is far from all.
+    spread = spread_centres(points - points.mean(axis=0), n_clusters, rng, N_INIT)
+    drawn = [rng.choice(len(points), n_clusters, replace=False) for _ in range(N_INIT)]
+    starts = np.concatenate([spread + points.mean(axis=0), points[drawn]])
+    if clusterer == "trimmed":
+        return _trimmed_lloyd(points, starts, n_kept)
+    runs = [_geomedian_lloyd(points, start) for start in starts]
+    return min(runs, key=lambda run: run[0])[1], kept
 
 
-def _robust_lloyd(points, centres, kind, n_kept):
-    """One run from some centres: its cost, labels, and which points count."""
-    n_clusters = len(centres)
-    power, median = (1, GeometricMedian()) if kind == "median" else (2, None)
-    old = None
+def _trimmed_lloyd(points, starts, n_kept):
+    """Labels, and which points count, of the best run of trimmed k-means, all at the same time."""
+    n, n_clusters = len(points), starts.shape[1]
+    best = None
+    size = max(MAX_DISTANCES // (n * n_clusters), 1)
+    for first in range(0, len(starts), size):
+        centres = starts[first : first + size]
+        each = np.arange(len(centres))[:, None]
+        old = None
+        for _ in range(MAX_ITER):
+            away = cdist(points, centres.reshape(-1, points.shape[1]))
+            away = away.reshape(n, -1, n_clusters).transpose(1, 0, 2)
+            labels, reach = away.argmin(axis=2), away.min(axis=2)
+            kept = np.zeros(labels.shape, dtype=bool)
+            kept[each, np.argsort(reach, axis=1, kind="stable")[:, :n_kept]] = True
+            code = np.where(kept, labels, -1)
+            if old is not None and np.array_equal(code, old):
+                break
+            old = code
+            member = (code[:, None] == np.arange(n_clusters)[:, None]).astype(float)
+            count = member.sum(axis=2, keepdims=True)
+            centres = np.where(count > 0, (member @ points) / np.maximum(count, 1.0), centres)
+        cost = np.where(kept, reach**2, 0.0).sum(axis=1)
+        least = int(cost.argmin())
+        if best is None or cost[least] < best[0]:
+            best = cost[least], labels[least], kept[least]
+    return best[1:]
+
+
+def _geomedian_lloyd(points, centres):
+    """Sum of distances and labels of one run of K-geomedians from some centres."""
+    old, median = None, GeometricMedian()
     for _ in range(MAX_ITER):
         away = cdist(points, centres)
-        labels, reach = away.argmin(axis=1), away.min(axis=1)
-        kept = np.zeros(len(points), dtype=bool)
-        kept[np.argsort(reach, kind="stable")[:n_kept]] = True
-        code = np.where(kept, labels, -1)
-        if old is not None and np.array_equal(code, old):
+        labels = away.argmin(axis=1)
+        if old is not None and np.array_equal(labels, old):
             break
-        old = code
-        for k in range(n_clusters):
-            mine = points[code == k]
-            if len(mine):
-                equal = np.ones(len(mine))
-                centres[k] = median.aggregate(mine, equal) if median else mine.mean(axis=0)
-    return (reach[kept] ** power).sum(), labels, kept
+        old = labels
+        centres = np.where(
+            (np.bincount(labels, minlength=len(centres)) > 0)[:, None],
+            aggregate_by_cluster(median, points, labels, len(centres), np.ones(len(points))),
+            centres,
+        )
+    return away.min(axis=1).sum(), labels
 
 
 def _of_clusterer(points, n_clusters, clusterer, rng):

@@ -68,3 +68,15 @@ def test_it_is_one_shot_clustering_with_other_defaults():
     other = RobustClusteredFLRegressor(n_clusters=3, random_state=0)
     other.fit(DATA.X, DATA.y, groups=DATA.groups)
     np.testing.assert_array_equal(one.params_, other.params_)
+
+
+def test_fits_that_are_only_judged_are_short():
+    """Some rounds before polishing, not those of a fit that is published."""
+    few = np.flatnonzero(np.isin(DATA.groups, np.unique(DATA.groups)[:8]))
+    rows = few[np.arange(len(few)) % 4 == 0]
+    model = RobustClusteredFLRegressor(random_state=0)
+    model.fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
+    searched = model.history_["searched"]
+    tried = np.unique(searched[(searched > 0) & (searched < 8)])
+    # Ten folds of so few rows.
+    assert all((searched == K).sum() <= 10 * 15 for K in tried)

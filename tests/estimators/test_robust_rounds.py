@@ -1,12 +1,14 @@
 """Methods by rounds under a robust aggregation: false clients, and what they cost the others."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import CLoVERegressor, FedAvgRegressor, IFCAClassifier, IFCARegressor
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.rounds.aggregation import GeometricMedian
 
 DATA = make_clustered_regression(24, 3, 5, n_samples=40, random_state=0)
 IDS, CODES = np.unique(DATA.groups, return_inverse=True)
@@ -81,7 +83,16 @@ def test_networks_and_objects():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"aggregation": "average"}, {"aggregation": object()}, {"trim": 0.5}, {"trim": -0.1}]
+    "wrong",
+    [
+        {"aggregation": "average"},
+        {"aggregation": object()},
+        {"aggregation": pd.Series(["median"])},
+        {"aggregation": pd.DataFrame({"a": [1]}).groupby("a")},
+        {"aggregation": GeometricMedian},
+        {"trim": 0.5},
+        {"trim": -0.1},
+    ],
 )
 def test_bad_arguments(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -24,12 +24,37 @@ from .mean import Mean
 from .median import Median
 from .trimmed_mean import TrimmedMean
 
-__all__ = ["AGGREGATORS", "Aggregator", "aggregate_by_cluster", "make_aggregator"]
+__all__ = ["AGGREGATORS", "Aggregator", "aggregate_by_cluster", "is_operator", "make_aggregator"]
 
 #: Operators by the name that users know.
 AGGREGATORS = {
     one.name: one for one in (Mean, Median, TrimmedMean, GeometricMedian, Krum, CenteredClipping)
 }
+
+
+def is_operator(value):
+    """Whether an object is an operator: has the method, and is neither a class nor data.
+
+    Tables have a method of this name, too, which does something else.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+
+    Returns
+    -------
+    is_operator : bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.rounds.aggregation import Median, is_operator
+    >>> is_operator(Median()), is_operator(Median), is_operator(np.ones(3))
+    (True, False, False)
+    """
+    data = hasattr(value, "__array__") or type(value).__module__.partition(".")[0] == "pandas"
+    return callable(getattr(value, "aggregate", None)) and not data and not isinstance(value, type)
 
 
 def make_aggregator(aggregation, trim=0.2):
@@ -64,7 +89,7 @@ def make_aggregator(aggregation, trim=0.2):
     geometric_median [1.5]
     """
     if not isinstance(aggregation, str):
-        if not callable(getattr(aggregation, "aggregate", None)):
+        if not is_operator(aggregation):
             raise TypeError(
                 f"aggregation must be one of {sorted(AGGREGATORS)} or an object with a method "
                 f"aggregate(messages, weights), got {type(aggregation).__name__}."

@@ -6,6 +6,9 @@ import numpy as np
 
 __all__ = ["Aggregator", "aggregate_by_cluster"]
 
+# Squares between which neither they nor those of vectors many orders shorter leave the range.
+SAFE = 1e-100, 1e200
+
 
 class Aggregator(ABC):
     """Base of the operators, which take many clusters at once.
@@ -113,6 +116,10 @@ def weighted_quantile(values, weights, level=0.5):
 
 def lengths(vectors):
     """Euclidean norms, (..., p) -> (...,), of numbers whose squares overflow, too."""
+    with np.errstate(over="ignore"):
+        squares = np.einsum("...p,...p->...", vectors, vectors)
+    if SAFE[0] < squares.max(initial=0.0) < SAFE[1]:
+        return np.sqrt(squares)
     size = np.abs(vectors).max(axis=-1, initial=0.0)
     unit = np.where(size > 0, size, 1.0)
     scaled = vectors / unit[..., None]
