@@ -7,6 +7,7 @@ builds the pool, a subclass solves.
 import copy
 import warnings
 from abc import ABCMeta, abstractmethod
+from functools import partial
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
@@ -15,13 +16,17 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._checks import about, check_size, refuse_masked
+from ._docs import DocLinkMixin
+from ._progress import CallbackSupportMixin, follow
 from .base import Task, _canonical
 from .federation.inprocess import open_rows
 
 __all__ = ["BasePoints"]
 
 
-class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
+class BasePoints(
+    CallbackSupportMixin, DocLinkMixin, ClusterMixin, BaseEstimator, metaclass=ABCMeta
+):
     """Base of the clusterers of points; a subclass has ``_local_model`` and ``_solve``.
 
     Points are moved so that their mean is the origin, and centres back: where the origin of the
@@ -59,7 +64,16 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
             If the solver stopped before it reached its tolerance.
         """
         task = self._task(X)
-        header, result = task.header, self._solve(task.pool)
+        given = {"X": X, "y": y, "metadata": None}
+        solve, publish = partial(self._solve, task.pool), partial(self._publish, task)
+        result, stopped = follow(self, solve, publish, given)
+        if not (result.converged or stopped):
+            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _publish(self, task, result):
+        """Replace all fitted attributes at once."""
+        header = task.header
         centres = np.asarray(result.cluster_params, dtype=np.float64) + task.options["shift"]
         order, labels = _canonical(np.asarray(result.labels), len(centres))
         fitted = {
@@ -79,9 +93,6 @@ class BasePoints(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit of another kind may have left
         vars(self).update(fitted)
-        if not result.converged:
-            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
-        return self
 
     def _task(self, X, y=None, groups=None, sample_weight=None):
         """Check the points and make clients of them: what a fit is about."""

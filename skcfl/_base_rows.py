@@ -7,6 +7,7 @@ centres, and gives every row the cluster of its nearest centre, which each clien
 import copy
 import warnings
 from abc import ABCMeta, abstractmethod
+from functools import partial
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
@@ -15,7 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._checks import about, check_size, refuse_masked
+from ._docs import DocLinkMixin
 from ._groups import check_ids, encode
+from ._progress import CallbackSupportMixin, follow
 from .exceptions import SingleClientWarning
 from .federation.inprocess import open_rows
 from .models import Location
@@ -23,7 +26,9 @@ from .models import Location
 __all__ = ["ClusteredRows"]
 
 
-class ClusteredRows(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
+class ClusteredRows(
+    CallbackSupportMixin, DocLinkMixin, ClusterMixin, BaseEstimator, metaclass=ABCMeta
+):
     """Base of the clusterers of clients' rows; a subclass has ``_solve``."""
 
     __metadata_request__fit = {"groups": True}
@@ -84,7 +89,14 @@ class ClusteredRows(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
             n_jobs=self.n_jobs,
             random_state=check_random_state(self.random_state),
         )
-        centres, counts, which, merged = self._solve(pool)
+        given = {"X": X, "y": y, "metadata": None if groups is None else {"groups": groups}}
+        publish = partial(self._publish, header, X, ids, codes, pool)
+        follow(self, partial(self._solve, pool), publish, given)
+        return self
+
+    def _publish(self, header, X, ids, codes, pool, result):
+        """Replace all fitted attributes at once."""
+        centres, counts, which, merged = result
         # Clusters by decreasing number of rows, equal ones by their first row.
         labels = which[codes, self._nearest(X, centres, counts, codes)]
         present, first, sizes = np.unique(labels, return_index=True, return_counts=True)
@@ -112,7 +124,6 @@ class ClusteredRows(ClusterMixin, BaseEstimator, metaclass=ABCMeta):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit may have left
         vars(self).update(fitted)
-        return self
 
     @staticmethod
     def _nearest(X, centres, counts, codes):

@@ -2,6 +2,7 @@
 
 import decimal
 import re
+import sys
 from contextlib import contextmanager
 from numbers import Integral, Real
 
@@ -18,6 +19,7 @@ __all__ = [
     "POSITIVE",
     "Count",
     "about",
+    "caller_level",
     "check_size",
     "is_missing",
     "real_array",
@@ -62,6 +64,19 @@ def about(name):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{name} is not valid: {error}") from error
+
+
+def caller_level():
+    """The ``stacklevel`` of who called this package, whatever is between here and there."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_ours(frame):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_ours(frame):
+    """Whether a frame is of this package, or of scikit-learn's wrappers of methods."""
+    return frame.f_globals.get("__name__", "").split(".")[0] in {"skcfl", "sklearn"}
 
 
 def refuse_masked(values, name):

@@ -12,8 +12,39 @@ changes or adds entries for itself and its subclasses by the attributes ``_doc_p
 
 import inspect
 import textwrap
+from functools import cache
+from importlib import metadata
 
-__all__ = ["document"]
+__all__ = ["DocLinkMixin", "document"]
+
+
+@cache
+def documentation_site():
+    """Address of the documentation: "Documentation" of the project's URLs, None without one."""
+    try:
+        urls = metadata.metadata("skcfl").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:  # the sources, not installed
+        return None
+    named = dict(url.split(", ", 1) for url in urls)
+    return named["Documentation"].rstrip("/") if "Documentation" in named else None
+
+
+class DocLinkMixin:
+    """Links from the HTML representation to the pages of this documentation, left of the bases."""
+
+    _doc_link_module = "skcfl"
+
+    @property
+    def _doc_link_template(self):
+        site = documentation_site()
+        return "" if site is None else f"{site}/generated/{{name}}.html"
+
+    def _doc_link_url_param_generator(self):
+        room = type(self).__module__.split(".")[1]
+        # Estimators are public at the top of the package.
+        module = f"skcfl.{room}" if room in {"models", "penalties"} else "skcfl"
+        return {"name": f"{module}.{type(self).__name__}"}
+
 
 PARAMETERS = {
     "model": """\
@@ -226,7 +257,9 @@ object
         Seed of everything that is drawn. An int makes the fit reproducible.""",
     "verbose": """\
         int
-        Larger than 0 prints the progress.""",
+        1 prints a line at the end of every stage of the fit, and where a stage takes long where it
+        is: k of n, and an estimate of the time that is left. 2 prints the rounds too, or the
+        iterations between which a solver looks where it is. 0 prints nothing.""",
 }
 
 ATTRIBUTES = {

@@ -9,6 +9,7 @@ import copy
 import warnings
 from abc import ABCMeta, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 
 import numpy as np
@@ -26,7 +27,9 @@ from sklearn.utils.validation import (
 
 from ._base_federations import OnFederations, _check_federation
 from ._checks import about, check_size
+from ._docs import DocLinkMixin
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
+from ._progress import CallbackSupportMixin, follow
 from .exceptions import RejectedClientWarning, SingleClientWarning
 from .federation.checking import (
     FLOATS,
@@ -86,7 +89,9 @@ class Task:
     folds: object
 
 
-class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
+class BaseFederated(
+    CallbackSupportMixin, DocLinkMixin, OnFederations, BaseEstimator, metaclass=ABCMeta
+):
     """Base of the federated estimators.
 
     A subclass has the parameters ``group_col``, ``unseen``, ``n_jobs``, ``random_state`` and
@@ -101,6 +106,9 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
+
+    #: Whether models on the way, between rounds, can be published as if the fit ended there.
+    _publishes_rounds = True
 
     # With metadata routing every method asks for groups, no set_*_request call is needed.
     __metadata_request__fit = _REQUEST_GROUPS
@@ -189,7 +197,10 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
         RejectedClientWarning
             If a client sent numbers that are not finite: it took no part from then on.
         """
-        return self._run(self._task(X, y, groups, sample_weight))
+        metadata = {"groups": groups, "sample_weight": sample_weight}
+        metadata = {name: value for name, value in metadata.items() if value is not None}
+        given = {"X": X, "y": y, "metadata": metadata or None}
+        return self._run(self._task(X, y, groups, sample_weight), given)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit_federation(self, federation):
@@ -241,13 +252,18 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
         self._check_number(len(hello.ids))
         return self._open(federation, hello, header, hello.ids)
 
-    def _run(self, task):
+    def _run(self, task, given=None):
+        """Solve and publish; `given` is what scikit-learn's callbacks are handed."""
         # Models that diverge are told of once, where they would be published.
         with np.errstate(over="ignore", invalid="ignore"):
-            result = self._solve(task.pool, **self._task_options(task))
-
-        self._publish(task.header, task.pool, task.groups, task.classes, result)
-        if not result.converged:
+            result, stopped = follow(
+                self,
+                partial(self._solve, task.pool, **self._task_options(task)),
+                partial(self._publish, task.header, task.pool, task.groups, task.classes),
+                given,
+                partial(self._as_if_ended, task) if self._publishes_rounds else None,
+            )
+        if not (result.converged or stopped):
             # four frames up: scikit-learn's context around fit is between
             warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=4)
         if len(self.rejected_clients_):
@@ -260,6 +276,17 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
                 stacklevel=4,
             )
         return self
+
+    def _as_if_ended(self, task, result):
+        """Attributes as if the fit had ended at a result on the way, None of diverging models."""
+        models = [result.cluster_params, *([] if result.params is None else [result.params])]
+        dtype = task.pool.model.dtype
+        finite = all(np.isfinite(_in_user_units(task.pool, w, dtype)).all() for w in models)
+        if not (finite and np.isfinite(result.objective)):
+            return None
+        copied = copy.copy(self)
+        copied._publish(task.header, task.pool, task.groups, task.classes, result)
+        return vars(copied)
 
     def _task(self, X, y, groups, sample_weight):
         """Check the rows and find their clients: what a fit is about, the estimator unchanged."""
@@ -343,13 +370,12 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
         model = pool.model if result.model is None else result.model
         order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
 
-        def published(params):
-            with np.errstate(over="ignore", invalid="ignore"):
-                return np.asarray(pool.to_user(params), dtype=model.dtype)
-
-        cluster_params = published(result.cluster_params)[order]
+        cluster_params = _in_user_units(pool, result.cluster_params, model.dtype)[order]
         shared = result.params is None
-        params = cluster_params[labels] if shared else published(result.params)
+        if shared:
+            params = cluster_params[labels]
+        else:
+            params = _in_user_units(pool, result.params, model.dtype)
         if not (
             np.isfinite(params).all()
             and np.isfinite(cluster_params).all()
@@ -1028,6 +1054,12 @@ class BaseFederated(OnFederations, BaseEstimator, metaclass=ABCMeta):
                 if "groups" in request.requests:  # the local model may offer no probabilities
                     request.add_request(param="groups", alias=False)
         return routing
+
+
+def _in_user_units(pool, params, dtype):
+    """Models as they are published; where numbers overflow they are infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(pool.to_user(params), dtype=dtype)
 
 
 def _average(weights, params):

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ._checks import LEAST, MOST, real_array, real_number
+from ._docs import DocLinkMixin
 
 __all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]
 
@@ -21,7 +22,7 @@ __all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]
 SMOOTHING = 1e-3
 
 
-class Penalty(BaseEstimator, metaclass=ABCMeta):
+class Penalty(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     """Base of the penalties; to add one, implement these methods.
 
     Attributes

@@ -34,7 +34,7 @@ LAYERS = (
     {"models"},
     {"federation", "penalties", "graphs"},
     {"numerics"},
-    {"exceptions", "_checks", "_docs", "_groups", "_memory"},
+    {"exceptions", "_checks", "_docs", "_groups", "_memory", "_progress"},
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from .._checks import NOT_NEGATIVE
+from .._checks import NOT_NEGATIVE, caller_level
 from ..base import BaseFederated
 from ..fusion.admm import admm
 from ..fusion.bic_search import LamSearch
@@ -153,7 +153,7 @@ class FusionMixin:
                 f"{problem.penalty!r} forms none."
             )
         solve, max_iter = self._searcher(problem)
-        search = LamSearch(problem, partial(solve, problem), self.verbose, max_iter)
+        search = LamSearch(problem, partial(solve, problem), max_iter)
         lam, result, state = search.run()
         run = self._solver(problem)
         if lam == 0.0:
@@ -303,14 +303,14 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         families, problems = self._families(pool, groups, N_LAMS)
         judge = self._held_out(problems[0])
         exact = problems[0].exact
-        search = ModelSearch(families, judge, alphas, exact, self.n_jobs, self.verbose)
+        search = ModelSearch(families, judge, alphas, exact, self.n_jobs)
         search.run(pool.ledger)
         return self._fit_best(pool, groups, problems, search)
 
     def _fit_best(self, pool, groups, problems, search):
         """Fit what a search has chosen to all rows."""
         if search.warning:
-            warnings.warn(search.warning, UserWarning, stacklevel=7)
+            warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
         best, lam = search.best, search.best.lam
         family, problem = search.families[best.family], problems[best.family]
         if best.alpha is not None and best.alpha != pool.model.alpha_:
@@ -404,7 +404,6 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         rough = {
             "tol": max(self.tol, SEARCH_TOL),
             "max_iter": min(self.max_iter, SEARCH_ITERATIONS),
-            "verbose": 0,
         }
         # Partitions need no proof before one is chosen, but where clients are many it saves
         # iterations: along a path the next is proved at once.
@@ -462,7 +461,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             )
         told = {"certify": True, "rng": problem.pool.random_state}
         told = {parameter: value for parameter, value in told.items() if parameter in solve.told}
-        told.update(tol=self.tol, max_iter=self.max_iter, verbose=self.verbose)
+        told.update(tol=self.tol, max_iter=self.max_iter)
         return partial(solve, **told, **options)
 
     # ------------------------------------------------------------------------------ graph

@@ -89,7 +89,6 @@ class ClustersOnce(BaseFederated):
             fit_fold,
             pool.random_state,
             local=lambda part: solve_local(part, options),
-            verbose=self.verbose,
             robust=options.aggregator is not None,
         )
 

@@ -50,6 +50,9 @@ TRAINING_DOCS = {
 class PersonalMethod(BaseFederated):
     """Base of the methods with a model a client beside a shared one."""
 
+    # Clients make models of their own when the rounds have ended.
+    _publishes_rounds = False
+
     _doc_parameters = {
         "unseen": """\
             {"error", "average", "largest"}
@@ -107,7 +110,6 @@ def training_options(estimator, pool):
         participation=float(estimator.participation),
         weights=estimator.weights,
         tol=estimator.tol,
-        verbose=estimator.verbose,
     )
 
 

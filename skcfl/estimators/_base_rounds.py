@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
 from .._groups import check_ids, encode
+from .._progress import series
 from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
@@ -144,7 +145,6 @@ class AlternatingClustering(BaseFederated):
             pool.random_state,
             local=None if shared is not None else local,
             grow=pool.second_order and self.init == "loss++",
-            verbose=self.verbose,
             robust=options.aggregator is not None,
         )
 
@@ -183,19 +183,24 @@ class AlternatingClustering(BaseFederated):
         """The fit of least loss from some starts: models, or functions that draw them."""
         rng, n_clients = pool.random_state, pool.n_clients
         best, seen = None, set()
-        for k, theta in enumerate(starts):
-            pool.ledger.since_mark()
-            if self.verbose and len(starts) > 1:
-                print(f"start {k + 1} of {len(starts)}")
-            theta = theta() if callable(theta) else theta
-            theta, first = theta if isinstance(theta, tuple) else (theta, None)
-            rule = self._rule(n_clients, len(theta), rng)
-            result = alternate(pool, theta, options, rng, seen=seen, rule=rule, first=first)
-            if result is None:
-                continue
-            loss = result.extra.pop("loss")
-            if best is None or loss < best[0] or not np.isfinite(best[0]):
-                best = loss, result
+        with series("starts", "start", len(starts)) as told:
+            for theta in starts:
+                with told.item() as tell:
+                    pool.ledger.since_mark()
+                    theta = theta() if callable(theta) else theta
+                    theta, first = theta if isinstance(theta, tuple) else (theta, None)
+                    rule = self._rule(n_clients, len(theta), rng)
+                    more = {"seen": seen, "rule": rule, "first": first}
+                    result = alternate(pool, theta, options, rng, **more)
+                    if result is None:
+                        tell(verdict="clusters of an earlier start")
+                    else:
+                        loss = result.extra.pop("loss")
+                        tell(loss=loss)
+                        if best is None or loss < best[0] or not np.isfinite(best[0]):
+                            best = loss, result
+                if told.stopped:
+                    break
         return best[1]
 
 
@@ -371,7 +376,6 @@ def make_options(estimator, pool, shared=None, max_iter=None):
         weights=estimator.weights,
         tol=estimator.tol,
         polish=bool(polish),
-        verbose=estimator.verbose,
         shared=shared,
         aggregator=robust_aggregator(estimator),
         **more,

@@ -168,9 +168,7 @@ class ConvexClustering(FusionMixin, BasePoints):
         return Location(loss=self.loss, delta=self.delta)
 
     def _solver(self, problem):
-        return partial(
-            self._algorithm(), tol=self.tol, max_iter=self.max_iter, verbose=self.verbose
-        )
+        return partial(self._algorithm(), tol=self.tol, max_iter=self.max_iter)
 
     def _searcher(self, problem):
         if self._algorithm() is admm:

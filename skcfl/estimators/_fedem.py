@@ -6,6 +6,7 @@ import numpy as np
 
 from .._base_mixtures import MixturePredictions, own_models
 from .._docs import document
+from .._progress import series
 from ..base import _canonical
 from ..rounds.mixture import fit_mixture
 from ..rounds.number import find_n_clusters
@@ -33,6 +34,7 @@ class _FedEM(MixturePredictions):
         "true_labels": CHOICE_CONSTRAINTS["true_labels"],
     }
 
+    _publishes_rounds = False
     #: Steps are exact or local, and end where the likelihood does.
     averaging, polish, weights = "model", False, "n_samples"
 
@@ -123,7 +125,7 @@ class _FedEM(MixturePredictions):
             scale = np.log(phi) / model.loss_degree if model.unknown_scale else 0.0
             return np.where(held.client_weights > 0, values + scale, 0.0)
 
-        return find_n_clusters(pool, fit, pool.random_state, judge=judge, verbose=self.verbose)
+        return find_n_clusters(pool, fit, pool.random_state, judge=judge)
 
     def _fit(self, pool, n_clusters, options, candidates=None):
         """The best of some starts."""
@@ -141,9 +143,14 @@ class _FedEM(MixturePredictions):
                 n_init = (3 if self.init == "loss++" else 10) if pool.second_order else 1
             candidates = Candidates(pool) if candidates is None else candidates
             results = []
-            for restart in range(n_init):
-                theta = STARTS[self.init](pool, n_clusters, rng, restart, candidates)
-                results.append(fit_mixture(pool, theta, options))
+            with series("starts", "start", n_init) as told:
+                for restart in range(n_init):
+                    with told.item() as tell:
+                        theta = STARTS[self.init](pool, n_clusters, rng, restart, candidates)
+                        results.append(fit_mixture(pool, theta, options))
+                        tell(objective=results[-1].objective)
+                    if told.stopped:
+                        break
         result = min(results, key=lambda one: np.nan_to_num(one.objective, nan=np.inf))
         shares, theta = result.extra.pop("shares"), result.cluster_params
         order, result.labels = _canonical(result.labels, len(theta))

@@ -109,7 +109,7 @@ class _FlexCFL(ClustersOnce):
             n_rounds = WARM_UP if self.embedding == "flhc" else 0
         if n_rounds:
             together = np.zeros(pool.n_clients, dtype=np.intp)
-            how = replace(options, max_iter=n_rounds, tol=0, polish=False, verbose=0)
+            how = replace(options, max_iter=n_rounds, tol=0, polish=False)
             warm = alternate(pool, start[None], how, pool.random_state, together)
             start = warm.cluster_params[0]
         updates = self._updates(pool, start, options)

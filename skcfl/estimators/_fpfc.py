@@ -9,7 +9,16 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._checks import MOST, MOST_STEPS, NOT_NEGATIVE, POSITIVE, Count, about, real_array
+from .._checks import (
+    MOST,
+    MOST_STEPS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Count,
+    about,
+    caller_level,
+    real_array,
+)
 from .._docs import document
 from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
@@ -221,7 +230,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             problem = self._problem(pool)
             family = self._family(problem, problem.grid(N_LAMS_HELD_OUT), grows=True)
             judge = self._held_out(problem)
-            search = ModelSearch([family], judge, alphas, problem.exact, self.n_jobs, self.verbose)
+            search = ModelSearch([family], judge, alphas, problem.exact, self.n_jobs)
             search.run(pool.ledger)
             return self._fit_best(problem, search)
         if self.criterion == "held_out":
@@ -233,7 +242,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             )
         problem = self._problem(pool)
         run = self._runner(problem)
-        search = FPFCSearch(problem, lambda lam: run(lam)[0], problem.rng, self.verbose)
+        search = FPFCSearch(problem, lambda lam: run(lam)[0], problem.rng)
         lam, result = search.run(problem.grid(N_LAMS))
         result.extra.update(lam=float(lam), lam_search=search.record())
         return self._finish(problem, result)
@@ -266,14 +275,13 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             participation=1.0,
             tol=max(options.tol, SEARCH_TOL),
             n_iter_no_change=wait and min(wait, SEARCH_PATIENCE),
-            verbose=0,
         )
         return fpfc(problem, float(lam), options, check_random_state(seed))[0], None
 
     def _fit_best(self, problem, search):
         """Fit what a search has chosen to all rows."""
         if search.warning:
-            warnings.warn(search.warning, UserWarning, stacklevel=6)
+            warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
         best, pool = search.best, problem.pool
         if best.alpha is not None and best.alpha != pool.model.alpha_:
             pool = pool.penalised(best.alpha)
@@ -351,7 +359,6 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             max_iter=self._rounds(),
             tol=self.tol,
             n_iter_no_change=self.n_iter_no_change,
-            verbose=self.verbose,
         )
 
     def _rounds(self):

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._docs import document
+from .._progress import series
 from ..fusion.concave_path import FPFCRefits
 from ..fusion.search import ModelSearch
 from ._constructors import cv_constructor
@@ -82,14 +83,20 @@ class _FPFCCV(LamCV, _FPFC):
         elif self.criterion == "bic":
             refits, run = FPFCRefits(problem, None), self._runner(problem)
             refits.rng = problem.rng
-            found = [run(lam)[0] for lam in lams]
-            scores = -np.array([[refits.criterion(r.labels) for r in found]])
+            found, scores = [], []
+            with series("lam", "candidate", len(lams)) as told:
+                for lam in lams:
+                    with told.item(f"lam {lam:.4g}", leaf=True) as tell:
+                        found.append(run(lam)[0])
+                        scores.append(-refits.criterion(found[-1].labels))
+                        tell(criterion=-scores[-1])
+            scores = np.array([scores])
             best = _middle_of_best(scores[0])
             result = found[best]
         else:
             family = self._family(problem, lams, grows=values is None)
             judge = self._judge(pool, folds)
-            search = ModelSearch([family], judge, alphas, False, self.n_jobs, self.verbose)
+            search = ModelSearch([family], judge, alphas, False, self.n_jobs)
             search.run(pool.ledger)
             result = self._fit_best(problem, search)
             result.extra.update(self._record(search))

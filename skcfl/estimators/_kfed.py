@@ -30,6 +30,8 @@ class KFED(ClusteredRows):
         Threads over blocks of clients.
     random_state : int, RandomState instance or None, default=None
         Seed of the starts.
+    verbose : int, default=0
+        Larger than 0 prints a line at the end.
 
     Attributes
     ----------
@@ -93,13 +95,15 @@ class KFED(ClusteredRows):
         "n_local": [Count(1), StrOptions({"auto"})],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
-    def __init__(self, n_clusters=8, *, n_local="auto", n_jobs=None, random_state=None):
+    def __init__(self, n_clusters=8, *, n_local="auto", n_jobs=None, random_state=None, verbose=0):
         self.n_clusters = n_clusters
         self.n_local = n_local
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     def _solve(self, pool):
         given = self.n_local != "auto"

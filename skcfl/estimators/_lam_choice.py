@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from .._checks import MOST, real_array
+from .._checks import MOST, caller_level, real_array
 from ..fusion.search import Alphas, Judge
 
 __all__ = ["LamChoiceMixin", "warn_no_rows"]
@@ -99,5 +99,5 @@ def warn_no_rows():
         "lam='auto' holds rows out inside clients, but no client has two: partitions are judged "
         "by criterion='bic' instead.",
         UserWarning,
-        stacklevel=7,
+        stacklevel=caller_level(),
     )

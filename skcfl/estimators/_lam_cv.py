@@ -142,7 +142,7 @@ class FusionCV(LamCV, Fusion):
         alphas, pool = self._alphas(pool)
         families, problems = self._families(pool, groups, self.n_lams, self.lam_min_ratio, values)
         judge = self._judge(pool, folds)
-        search = ModelSearch(families, judge, alphas, False, self.n_jobs, self.verbose)
+        search = ModelSearch(families, judge, alphas, False, self.n_jobs)
         search.run(pool.ledger)
         result = self._fit_best(pool, groups, problems, search)
         result.extra.update(self._record(search))

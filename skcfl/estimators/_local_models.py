@@ -75,7 +75,6 @@ class _LocalModels(BaseFederated):
             step_size=automatic_step(self.step_size, optimizer, pool),
             batch_size=self.batch_size,
             tol=self.tol,
-            verbose=self.verbose,
         )
         return solve_local(pool, options)
 

@@ -209,7 +209,6 @@ class _PartialPooling(PosteriorPredictions):
             free=free.ravel(),
             varying=np.tile(varying[: model.n_columns], model.n_outputs),
             dispersion_of=model.describe_loss().dispersion_of if model.unknown_scale else None,
-            verbose=self.verbose,
         )
         fit, path = fit_population(pool, self.covariance, self.n_clusters, self.n_init, options)
         return self._result(pool, fit, path, options)

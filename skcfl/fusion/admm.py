@@ -36,6 +36,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .._progress import loop
 from ..graphs.edges import require_edges
 from ..numerics.conjugate_gradients import conjugate_gradients
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
@@ -82,7 +83,6 @@ def admm(
     state=None,
     contraction=True,
     certify=False,
-    verbose=0,
 ):
     """Solve a fusion problem.
 
@@ -106,8 +106,6 @@ def admm(
         Whether to look for a proof of the partition at more expense where the gap is small enough
         without: near a lam at which many models meet at once that can take longer than the
         solution, and zeros alone show some of the clusters only.
-    verbose : int
-        Whether to print the gap at every check.
 
     Returns
     -------
@@ -117,7 +115,7 @@ def admm(
     state : FusionState
         The last iterate.
     """
-    loop = _ADMM(problem, lam, tol, max_iter, state, contraction, verbose)
+    loop = _ADMM(problem, lam, tol, max_iter, state, contraction)
     loop.certify, loop.thrifty = certify, not certify
     result = loop.run()
     return result, loop.state
@@ -136,8 +134,8 @@ class _Pass:
 
 
 class _ADMM(CertifiedLoop):
-    def __init__(self, problem, lam, tol, max_iter, state, contraction, verbose):
-        super().__init__(problem, lam, tol, max_iter, contraction, verbose)
+    def __init__(self, problem, lam, tol, max_iter, state, contraction):
+        super().__init__(problem, lam, tol, max_iter, contraction)
         self.state = self._start(state)
         self.average = _Averaging(problem.graph, self.state.r)
         self.raised = np.zeros(2, dtype=bool)
@@ -170,11 +168,15 @@ class _ADMM(CertifiedLoop):
     # ----------------------------------------------------------------------- iteration
 
     def run(self):
+        with loop("iteration", self.max_iter) as self.told:
+            return self._iterate()
+
+    def _iterate(self):
         state = self.state
         if self._try_last_partition():
             return self._result(0)
         check_at = FIRST_CHECK
-        for k in range(1, self.max_iter + 1):
+        for k in self.told:
             check = k >= check_at or k == self.max_iter
             V_old = state.V
             centre, rho = V_old - state.A, state.rho * state.r

@@ -42,6 +42,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from .._progress import loop
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from .options import solver
@@ -97,7 +98,7 @@ class AMAState:
 
 
 @solver({"contraction": ["boolean"]})
-def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True, verbose=0):
+def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True):
     """Solve convex clustering of points on a sparse graph.
 
     Parameters
@@ -116,8 +117,6 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True,
         Where to start; one at another ``lam`` if it had converged.
     contraction : bool
         Whether to prove the partition at the end, which also makes the solution exact.
-    verbose : int
-        Whether to print the gap of the full problem whenever it is known.
 
     Raises
     ------
@@ -133,12 +132,15 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True,
         The last iterate.
     """
     frame, n_iter = _Frame.of(problem, state), 0
-    for stage in _stages(problem, lam, state):
-        reach = tol if stage == lam else max(tol, STAGE_TOL)
-        loop = _AMA(problem, frame, stage, reach, max(max_iter - n_iter, 1), state, verbose)
-        loop.run()
-        state, n_iter = loop.state, min(n_iter + loop.n_iter, max_iter)
-    return loop.result(contraction, n_iter, max_iter), state
+    with loop("iteration", max_iter) as told:
+        for stage in _stages(problem, lam, state):
+            if told.stopped and stage != lam:
+                continue
+            reach = tol if stage == lam else max(tol, STAGE_TOL)
+            solve = _AMA(problem, frame, stage, reach, max(max_iter - n_iter, 1), state)
+            solve.run(told, n_iter)
+            state, n_iter = solve.state, min(n_iter + solve.n_iter, max_iter)
+    return solve.result(contraction, n_iter, max_iter), state
 
 
 def _stages(problem, lam, state):
@@ -339,9 +341,9 @@ class _Network:
 class _AMA:
     """Full problem and its partition."""
 
-    def __init__(self, problem, frame, lam, tol, max_iter, state, verbose):
+    def __init__(self, problem, frame, lam, tol, max_iter, state):
         self.problem, self.frame, self.full = problem, frame, frame.network
-        self.lam, self.tol, self.max_iter, self.verbose = float(lam), tol, max_iter, verbose
+        self.lam, self.tol, self.max_iter = float(lam), tol, max_iter
         self.radius = lam * self.full.weights
         self.state = self._start(state)
         self.failed = np.zeros(problem.n, dtype=np.intp)
@@ -364,19 +366,22 @@ class _AMA:
         factor = np.where(between, ratio, min(ratio, 1.0))
         return AMAState(old.U * factor[:, None], old.labels, lam, self.frame)
 
-    def run(self):
+    def run(self, told, done=0):
         """Alternate between the graph of the clusters and the flows within them."""
         full, state = self.full, self.state
         labels, U, patience, failures = state.labels, state.U, MERGE_FROM, 0
         while True:
+            told.begin()
             labels, U, X, alone = self._ascend(labels, U, patience)
             primal, parted = full.primal(X, self.radius), labels
             gap, limit = self._gap(U, primal), self._limit(primal)
             if gap > limit and self.n_iter < self.max_iter:
                 U, parted = self._flows(U, labels, X, primal)
                 gap = self._gap(U, primal)
-            self._record(labels, gap, primal)
-            if gap <= limit or self.n_iter >= self.max_iter or (alone and parted is labels):
+            values = self._record(labels, gap, primal)
+            told.tell(k=done + self.n_iter, **values)
+            settled = gap <= limit or (alone and parted is labels)
+            if settled or self.n_iter >= self.max_iter or told.stopped:
                 break
             if parted is not labels:
                 labels = parted
@@ -437,8 +442,7 @@ class _AMA:
         row = (self.n_iter, value, gap, K, self.problem.n)
         for column, entry in zip(self.history.values(), row, strict=True):
             column.append(entry)
-        if self.verbose:
-            print(f"iteration {self.n_iter}: objective {value:.9g}, gap {gap:.3g}, {K} clusters")
+        return {"objective": value, "gap": gap, "n_clusters": K}
 
     def _flows(self, U, labels, X, primal):
         """Improve the duals within clusters; the partition, clusters that lack a flow parted."""

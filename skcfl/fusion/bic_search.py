@@ -25,6 +25,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
+from .._progress import series
 from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.polish import solve_pooled
 from .reduced import lam_max_bounds
@@ -150,14 +151,12 @@ class LamSearch:
         With a penalty that fuses.
     solve : callable
         ``solve(lam, state=state, max_iter=max_iter)`` returns a Result and a state to go on from.
-    verbose : int
-        Whether to print a line a lam.
     max_iter : int
         Iterations for a lam.
     """
 
-    def __init__(self, problem, solve, verbose=0, max_iter=300):
-        self.problem, self.solve, self.verbose = problem, solve, verbose
+    def __init__(self, problem, solve, max_iter=300):
+        self.problem, self.solve = problem, solve
         self.max_iter = max_iter
         self.refits = Refits(problem)
         self.fused = numbered(problem.graph.components())
@@ -176,13 +175,17 @@ class LamSearch:
         result, state
             Of the solver there; None at 0.
         """
+        with series("lam", "candidate", None) as self.told:
+            return self._search()
+
+    def _search(self):
         # The first bounds will do: the last lam need not be the least where everything fuses.
         upper = 1.01 * lam_max_bounds(self.problem, tol=1e9)[1]
         if upper == 0.0 and self.problem.graph.n_edges:
             upper = 1.0  # The local models agree, so that any lam fuses them.
         lam, state = path_start(self.problem, upper), None
         usual = step = np.clip((upper / max(lam, 1e-300)) ** (1.0 / N_STEPS), LEAST_STEP, STEP)
-        while upper > 0.0:
+        while upper > 0.0 and not self.told.stopped:
             state = self._try(lam, state, fused=lam >= upper)
             labels = self.labels[-1]
             if lam >= upper or np.array_equal(labels, self.fused):
@@ -193,12 +196,12 @@ class LamSearch:
             lam = min(lam * step, upper)
         for _ in range(MAX_FILLS):
             lam = self._largest_drop()
-            if lam is None:
+            if lam is None or self.told.stopped:
                 break
             self._try(lam, self.best[2])
         for _ in range(MAX_REFINEMENTS // 2):
             between = self._gaps()
-            if not between:
+            if not between or self.told.stopped:
                 break
             for lam in between:
                 self._try(lam, self.best[2])
@@ -206,10 +209,12 @@ class LamSearch:
         return self.lams[best], result, state
 
     def _try(self, lam, state, fused=False):
-        result, state = self.solve(lam, state=state, max_iter=self.max_iter)
-        # At the upper end the partition is known, however far the solver came.
-        labels = self.fused if fused else numbered(result.labels)
-        value = self.refits.criterion(labels)
+        with self.told.item(f"lam {lam:.4g}", leaf=True) as tell:
+            result, state = self.solve(lam, state=state, max_iter=self.max_iter)
+            # At the upper end the partition is known, however far the solver came.
+            labels = self.fused if fused else numbered(result.labels)
+            value = self.refits.criterion(labels)
+            tell(n_clusters=int(labels.max()) + 1, criterion=value)
         best = self.best[0]
         before = (self.criteria[best], self.lams[best])
         self.lams.append(lam)
@@ -217,8 +222,6 @@ class LamSearch:
         self.criteria.append(value)
         if (value, lam) < before:
             self.best = len(self.lams) - 1, result, state
-        if self.verbose:
-            print(f"lam {lam:.4g}: {labels.max() + 1} clusters, criterion {value:.6g}")
         return state
 
     def _largest_drop(self):

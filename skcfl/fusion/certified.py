@@ -9,10 +9,13 @@ of the dual.  An exact partition closes it where a flow is found; proved it is o
 for all that rounding leaves open.
 """
 
+from functools import partial
+
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from .._progress import Stage
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..rounds.record import History
@@ -45,11 +48,12 @@ class CertifiedLoop:
     certify = False
     # Whether partitions mostly of single clients are left at that where the gap is small enough.
     thrifty = False
+    # The stage of the fit that the iterations are.
+    told = Stage()
     COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
 
-    def __init__(self, problem, lam, tol, max_iter, contraction, verbose):
+    def __init__(self, problem, lam, tol, max_iter, contraction):
         self.problem, self.lam, self.tol, self.max_iter = problem, float(lam), tol, max_iter
-        self.verbose = verbose
         self.contraction = contraction and problem.penalty.fuses
         # Norms make models equal, also those whose partitions cannot be proved.
         self.watches = problem.penalty.norm
@@ -99,12 +103,17 @@ class CertifiedLoop:
                 self.labels = labels
         best = self.best
         self._record(k, best["primal"], best["gap"], n_clusters, participants)
-        if self.verbose:
-            print(
-                f"iteration {k}: objective {best['primal']:.9g}, gap {best['gap']:.3g}, "
-                f"{n_clusters} clusters"
-            )
-        return self._reached()
+        values = {"objective": best["primal"], "gap": best["gap"], "n_clusters": n_clusters}
+        stop = self.told.tell(partial(self._so_far, k), k=k, **values)
+        return self._reached() or stop
+
+    def _so_far(self, k):
+        """Result as if the iteration ended here."""
+        best = self.best
+        labels = self.labels if best["labels"] is None else best["labels"]
+        labels = np.arange(self.problem.n) if labels is None else labels
+        W = best["W"]
+        return Result(mean_by_cluster(W, labels), labels, W, best["primal"], k)
 
     def _reached(self):
         """Whether the gap is small enough."""

@@ -50,6 +50,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from .._checks import LARGEST
+from .._progress import loop
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.exchange import Draw
@@ -99,7 +100,6 @@ class FPFCOptions:
     max_iter: int = 500
     tol: float = 1e-5
     n_iter_no_change: int | None = 20
-    verbose: int = 0
 
 
 @dataclass
@@ -219,16 +219,17 @@ class _Rounds:
         every = int(np.ceil(min(CHECK_EVERY / options.participation, options.max_iter)))
         next_check, last = 1, 0
         self.pool.ledger.since_mark()
-        for k in range(1, options.max_iter + 1):
-            members = self._train(self.draw())
-            self._check_size(k)
-            check = k >= next_check or k == options.max_iter
-            self._update_pairs(members, check)
-            if check:
-                self._record(k, k - last)
-                last, next_check = k, (0 if k == 1 else k) + every
-                if self.converged:
-                    return
+        with loop("round", options.max_iter) as self.told:
+            for k in self.told:
+                members = self._train(self.draw())
+                self._check_size(k)
+                check = k >= next_check or k == options.max_iter
+                self._update_pairs(members, check)
+                if check:
+                    self._record(k, k - last)
+                    last, next_check = k, (0 if k == 1 else k) + every
+                    if self.converged:
+                        return
 
     def _train(self, who):
         """Line 3: local updates of all participants at once; those who answered, None for all."""
@@ -337,11 +338,8 @@ class _Rounds:
             participants=self.participants,
         )
         self.participants = 0
-        if options.verbose:
-            print(
-                f"round {k}: objective {check.objective:.6g}, residual {check.residual:.3g}, "
-                f"{check.labels.max() + 1} clusters"
-            )
+        values = {"objective": check.objective, "residual": check.residual}
+        self.told.tell(self.result, k=k, **values, n_clusters=int(check.labels.max()) + 1)
         wait = options.n_iter_no_change
         settled = (
             wait is not None

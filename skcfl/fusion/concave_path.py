@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .._progress import series
 from ..numerics.by_cluster import mean_by_cluster
 from .bic_search import Refits
 
@@ -42,12 +43,10 @@ class FPFCSearch:
         ``solve(lam)`` returns a Result, always from the same start.
     rng : RandomState
         For refits by training.
-    verbose : int
-        Whether to print a line a lam.
     """
 
-    def __init__(self, problem, solve, rng, verbose=0):
-        self.problem, self.solve, self.verbose = problem, solve, verbose
+    def __init__(self, problem, solve, rng):
+        self.problem, self.solve = problem, solve
         self.refits = FPFCRefits(problem, rng)
         apart = np.arange(problem.n)
         self.tried = {0.0: (problem.n, self.refits.criterion(apart))}
@@ -64,12 +63,15 @@ class FPFCSearch:
             fall apart or fuse; 0 where the clients' own models are best.
         result : Result
         """
-        for lam in [*lams, *lams[-1] * BEYOND ** np.arange(1, MAX_BEYOND + 1)]:
-            if lam > 0.0 and self._try(lam) == 1:
-                break
-        for _ in range(REFINEMENTS):
-            for lam in self._beside_best():
-                self._try(lam)
+        lams = [*lams, *lams[-1] * BEYOND ** np.arange(1, MAX_BEYOND + 1)]
+        most = len(lams) + 2 * REFINEMENTS
+        with series("lam", "candidate", most, sure=False) as self.told:
+            for lam in lams:
+                if (lam > 0.0 and self._try(lam) == 1) or self.told.stopped:
+                    break
+            for _ in range(REFINEMENTS):
+                for lam in [] if self.told.stopped else self._beside_best():
+                    self._try(lam)
         lam = self._middle()
         return lam, self.results[lam] if lam > 0.0 else self.solve(0.0)
 
@@ -90,16 +92,16 @@ class FPFCSearch:
                 yield float(np.sqrt(lams[k] * other))
 
     def _try(self, lam):
-        result = self.solve(float(lam))
-        n_clusters = int(result.labels.max()) + 1
-        value = self.refits.criterion(result.labels)
+        with self.told.item(f"lam {lam:.4g}", leaf=True) as tell:
+            result = self.solve(float(lam))
+            n_clusters = int(result.labels.max()) + 1
+            value = self.refits.criterion(result.labels)
+            tell(n_clusters=n_clusters, criterion=value)
         self.tried[float(lam)] = n_clusters, value
         if value < self.best:
             self.best, self.results = value, {}
         if value == self.best:
             self.results[float(lam)] = result
-        if self.verbose:
-            print(f"lam {lam:.4g}: {n_clusters} clusters, criterion {value:.6g}")
         return n_clusters
 
     def record(self):

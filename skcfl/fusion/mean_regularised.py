@@ -20,6 +20,7 @@ For outflows s of sum zero the best edge dual is ``u_ij = (s_i - s_j) / N``, whi
 import numpy as np
 from scipy.optimize import minimize
 
+from .._progress import loop
 from ..federation.result import Result
 from ..penalties import SquaredL2
 from ..rounds.record import History
@@ -42,7 +43,7 @@ def is_mean_regularised(problem):
 
 
 @solver(best_for=is_mean_regularised)
-def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, verbose=0):
+def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None):
     """Solve a fusion problem with a squared penalty on the complete graph.
 
     Parameters
@@ -57,8 +58,6 @@ def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, verbo
         Most evaluations of F, in each of which every client solves a proximal problem.
     state : tuple of ndarray, default=None
         The mean and the models of an earlier solution, to start from.
-    verbose : int
-        Whether to print the gap at every check.
 
     Returns
     -------
@@ -68,15 +67,15 @@ def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, verbo
     state : tuple of ndarray
         To go on from.
     """
-    loop = _MeanRegularised(problem, lam, state, verbose)
+    loop = _MeanRegularised(problem, lam, state)
     return loop.run(tol, max_iter)
 
 
 class _MeanRegularised:
     COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
 
-    def __init__(self, problem, lam, state, verbose):
-        self.problem, self.pool, self.lam, self.verbose = problem, problem.pool, lam, verbose
+    def __init__(self, problem, lam, state):
+        self.problem, self.pool, self.lam = problem, problem.pool, lam
         self.c = lam * problem.graph.weight * problem.n
         self.rows = ~self.pool.without_rows
         if state is None:
@@ -90,10 +89,15 @@ class _MeanRegularised:
 
     def run(self, tol, max_iter):
         """Chunks of L-BFGS with growing accuracy until the gap is small enough."""
+        with loop("evaluation", max_iter) as self.told:
+            return self._iterate(tol, max_iter)
+
+    def _iterate(self, tol, max_iter):
         problem, memory, chunk = self.problem, 20, CHUNK
         aim = np.sqrt(GAIN)
         limit = problem.tolerance(self._value(self.mean)[0], tol)
         while True:
+            self.told.begin()
             gtol = aim * np.sqrt(2.0 * self.c * problem.n * limit)
             budget = min(chunk, max_iter - self.n_evaluations)
             before = self.n_evaluations
@@ -108,7 +112,7 @@ class _MeanRegularised:
             gap = self._check()
             limit = problem.tolerance(self.best["primal"], tol)
             stuck = aim == 0.0 and self.n_evaluations - before <= 2
-            if gap <= limit or self.n_evaluations >= max_iter or stuck:
+            if gap <= limit or self.n_evaluations >= max_iter or stuck or self.told.stopped:
                 break
             if self.n_evaluations - before < budget:
                 aim = FINER * aim if aim > FINEST else 0.0
@@ -154,10 +158,8 @@ class _MeanRegularised:
             n_clusters=n,
             participants=n,
         )
-        if self.verbose:
-            print(
-                f"evaluation {self.n_evaluations}: objective {best['primal']:.9g}, gap {gap:.3g}"
-            )
+        k = self.n_evaluations
+        self.told.tell(lambda: self._result(np.inf, k), k=k, objective=best["primal"], gap=gap)
         return gap
 
     def _result(self, limit, max_iter):

@@ -11,12 +11,11 @@ LOOP = {
     "lam": [Interval(Real, 0, MOST, closed="right")],
     "tol": [Interval(Real, 0, None, closed="left")],
     "max_iter": [Count()],
-    "verbose": ["verbose"],
 }
 
 
 def solver(options=None, *, told=None, best_for=None):
-    """Declare a solver ``solve(problem, lam, *, tol, max_iter, state, verbose, ...)``.
+    """Declare a solver ``solve(problem, lam, *, tol, max_iter, state, ...)``.
 
     Parameters
     ----------

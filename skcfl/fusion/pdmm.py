@@ -67,6 +67,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST, POSITIVE, Count
+from .._progress import loop
 from ..graphs.edges import EdgeList, Tile, require_edges
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
 from .options import solver
@@ -130,7 +131,6 @@ def pdmm(
     state=None,
     contraction=True,
     check_every=None,
-    verbose=0,
 ):
     """Solve a fusion problem by the parallel direction method of multipliers.
 
@@ -174,8 +174,6 @@ def pdmm(
     check_every : int, default=None
         Rounds between checks of the gap, each of which is one entry of the history; None is
         every 10th, after 200 rounds every 50th.  Does not change the iterates.
-    verbose : int
-        Whether to print the gap at every check.
 
     Returns
     -------
@@ -191,7 +189,7 @@ def pdmm(
     ValueError
         If a parameter is out of its range.
     """
-    loop = _PDMM(problem, lam, tol, max_iter, contraction, verbose)
+    loop = _PDMM(problem, lam, tol, max_iter, contraction)
     loop.given_rho, loop.given_eta, loop.tau, loop.nu = rho, eta, tau, nu
     loop.participation, loop.independent = participation, dual_sampling == "independent"
     loop.skip_zeros, loop.check_every = skip_zeros, check_every
@@ -286,11 +284,15 @@ class _PDMM(CertifiedLoop):
 
     def run(self):
         """Iterate until the gap is small enough."""
+        with loop("round", self.max_iter) as self.told:
+            return self._iterate()
+
+    def _iterate(self):
         n = self.problem.n
         count = max(1, int(round(self.participation * n)))
         check_at = min(FIRST_CHECK, self.check_every or FIRST_CHECK)
         balance_at = FIRST_CHECK
-        for k in range(1, self.max_iter + 1):
+        for k in self.told:
             sampled = None
             if count < n:
                 sampled = np.zeros(n, dtype=bool)

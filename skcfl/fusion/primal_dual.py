@@ -67,6 +67,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._checks import POSITIVE
+from .._progress import loop
 from ..graphs.edges import require_edges
 from .certified import CHECK_EVERY, SETTLED, CertifiedLoop
 from .options import solver
@@ -121,7 +122,6 @@ def primal_dual(
     relaxation=RELAXATION,
     state=None,
     contraction=True,
-    verbose=0,
 ):
     """Solve a fusion problem by primal-dual message passing.
 
@@ -145,8 +145,6 @@ def primal_dual(
     contraction : bool
         Whether to try the exact partition: solve the reduced problem of the clusters seen,
         and prove it by a flow.
-    verbose : int
-        Whether to print the gap at every check.
 
     Returns
     -------
@@ -161,16 +159,14 @@ def primal_dual(
     ValueError
         If `ratio` is not positive or `relaxation` not between 0 and 2.
     """
-    loop = _PrimalDual(problem, lam, tol, max_iter, ratio, relaxation, state, contraction, verbose)
+    loop = _PrimalDual(problem, lam, tol, max_iter, ratio, relaxation, state, contraction)
     result = loop.run()
     return result, loop.state
 
 
 class _PrimalDual(CertifiedLoop):
-    def __init__(
-        self, problem, lam, tol, max_iter, ratio, relaxation, state, contraction, verbose
-    ):
-        super().__init__(problem, lam, tol, max_iter, contraction, verbose)
+    def __init__(self, problem, lam, tol, max_iter, ratio, relaxation, state, contraction):
+        super().__init__(problem, lam, tol, max_iter, contraction)
         self.relaxation, self.adaptive, self.changes = relaxation, ratio is None, 0
         degree = problem.graph.degrees(weighted=False)
         self.alone = np.flatnonzero(degree == 0)
@@ -215,12 +211,16 @@ class _PrimalDual(CertifiedLoop):
 
     def run(self):
         """Iterate until the gap is small enough."""
+        with loop("iteration", self.max_iter) as self.told:
+            return self._iterate()
+
+    def _iterate(self):
         problem, state = self.problem, self.state
         if self._try_last_partition():
             return self._result(0)
         outflow = self._divergence(state.U)
         check_at = CHECK_EVERY
-        for k in range(1, self.max_iter + 1):
+        for k in self.told:
             check = k >= check_at or k == self.max_iter
             # tau (D'u) = (s / deg) (1 / (2 s)) D'U
             pull = outflow / (2.0 * self.degree[:, None])
@@ -344,8 +344,7 @@ class _PrimalDual(CertifiedLoop):
         self.residual = max(primal + float(bounds.sum()) + flows["conjugate"], 0.0)
         if self.best["labels"] is None:
             self.best.update(primal=primal, W=V.copy(), divergence=divergence)
-        if self.verbose:
-            print(f"iteration {k}: residual gap {self.residual:.3g}")
+        self.told.remark(f"residual gap {self.residual:.3g}")
         if self.residual > problem.tolerance(primal, self.tol):
             return False
         # The iterates will do; a partition that is proved would even make the gap finite.

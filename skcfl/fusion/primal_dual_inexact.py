@@ -35,6 +35,7 @@ conditions hold; so clusters are the components of the edges whose flow is not c
 exact solver.
 """
 
+from functools import partial
 from numbers import Real
 
 import numpy as np
@@ -181,7 +182,6 @@ def primal_dual_inexact(
     step_size=NETWORK_STEP,
     n_iter_no_change=PATIENCE,
     state=None,
-    verbose=0,
 ):
     """Solve a fusion problem of networks by primal-dual message passing.
 
@@ -209,8 +209,6 @@ def primal_dual_inexact(
         as many: models settle long after clusters. None waits for `tol`.
     state : PrimalDualState, default=None
         Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew.
-    verbose : int
-        Whether to print the residual at every check.
 
     Returns
     -------
@@ -227,9 +225,7 @@ def primal_dual_inexact(
     """
     split = problem if lam > 0.0 else problem.apart()
     training = local_steps, step_size, n_iter_no_change
-    loop = _InexactPrimalDual(
-        split, lam, tol, max_iter, ratio, relaxation, state, training, verbose
-    )
+    loop = _InexactPrimalDual(split, lam, tol, max_iter, ratio, relaxation, state, training)
     result = loop.run()
     if lam == 0.0:
         result.params = problem.extend(result.params)
@@ -238,9 +234,9 @@ def primal_dual_inexact(
 
 
 class _InexactPrimalDual(_PrimalDual):
-    def __init__(self, problem, lam, tol, max_iter, ratio, relaxation, state, training, verbose):
+    def __init__(self, problem, lam, tol, max_iter, ratio, relaxation, state, training):
         self.local_steps, self.step_size, self.patience = training
-        super().__init__(problem, lam, tol, max_iter, ratio, relaxation, state, False, verbose)
+        super().__init__(problem, lam, tol, max_iter, ratio, relaxation, state, False)
         self.extras["residual"] = []
         self.scale = max(_rms(problem.slopes), 1e-300)
         self.labels, self.stable = None, 0
@@ -281,21 +277,19 @@ class _InexactPrimalDual(_PrimalDual):
             self.least, self.least_at = node, k
         self.labels = labels
         self.best = {"W": V, "divergence": divergence, "objective": objective}
+        self.best.update(primal=objective, labels=labels)
         self.extras["residual"].append(self.residual)
         self.extras["messages"].append(self.sent)
         self.extras["message_floats"].append(self.sent * problem.d)
         self.sent = 0
         n_clusters = int(labels.max()) + 1
         self._record(k, objective, np.inf, n_clusters, n)
-        if self.verbose:
-            print(
-                f"iteration {k}: objective {objective:.6g}, residual {self.residual:.3g}, "
-                f"{n_clusters} clusters"
-            )
+        values = {"residual": self.residual, "n_clusters": n_clusters}
+        stop = self.told.tell(partial(self._so_far, k), k=k, objective=objective, **values)
         if self.patience is not None:
             rest = node <= RESIDUAL or k - self.least_at >= self.patience
             self.settled = self.stable >= self.patience and edge <= RESIDUAL and rest
-        return self.residual <= self.tol or self.settled
+        return self.residual <= self.tol or self.settled or stop
 
     def _balance(self, move, move2, outflow):
         """Bring the moves of models and flows to one size, where anything flows."""

@@ -33,6 +33,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.utils.parallel import Parallel, delayed
 
+from .._progress import loop, quiet, series
 from ..federation.ledger import Ledger
 from ..numerics.by_cluster import numbered
 
@@ -284,14 +285,12 @@ class ModelSearch:
         Whether fewer models are preferred within `SIMPLER` standard errors.
     n_jobs : int or None, default=None
         Folds at a time, in threads.
-    verbose : int, default=0
-        Whether to print a line a member.
     """
 
-    def __init__(self, families, judge, alphas=None, simpler=True, n_jobs=None, verbose=0):
+    def __init__(self, families, judge, alphas=None, simpler=True, n_jobs=None):
         self.families, self.judge, self.simpler = families, judge, simpler
         self.alphas = Alphas() if alphas is None else alphas
-        self.n_jobs, self.verbose = n_jobs, verbose
+        self.n_jobs = n_jobs
         self.members = {}
         self.problems = [{} for _ in judge.pools]
         self.refitted = [{} for _ in judge.pools]
@@ -311,9 +310,10 @@ class ModelSearch:
         -------
         best : Member
         """
-        self._try_first({f: family.first() for f, family in enumerate(self.families)})
-        self._look_around()
-        self._try_alphas()
+        with series("lam", "candidate", None) as self.told:
+            self._try_first({f: family.first() for f, family in enumerate(self.families)})
+            self._look_around()
+            self._try_alphas()
         self.best = self._choose()
         self._note_edge()
         for pool in self.judge.pools:
@@ -322,31 +322,41 @@ class ModelSearch:
 
     # ----------------------------------------------------------------------------- trying
 
-    def _try_first(self, lams):
+    def _try_first(self, lams, where="on the grid"):
         """Judge values of lam by family, each with the local penalty that comes first."""
         tasks = {}
         for f, values in lams.items():
             for lam in values:
                 tasks.setdefault((f, self.alphas.at(self.families[f], lam)), []).append(lam)
-        self._try([(*key, values) for key, values in tasks.items()])
+        self._try([(*key, values) for key, values in tasks.items()], where)
 
-    def _try(self, tasks):
+    def _try(self, tasks, where):
         """Judge members: a list of family, alpha and values of lam."""
-        done = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._walk)(k, tasks) for k in range(len(self.judge.pools))
-        )
+        number = sum(len(values) for *_, values in tasks)
+        with self.told.item(f"{number} value{'s' * (number > 1)} of lam {where}", True) as tell:
+            self._judge(tasks)
+            best = min(self.members.values(), key=_value)
+            tell(best_held_out_loss=best.value, at=f"lam {best.lam:.4g}")
+
+    def _judge(self, tasks):
+        """Judge members by all folds."""
+        done, n_folds = [], len(self.judge.pools)
+        walks = (delayed(self._walk)(k, tasks) for k in range(n_folds))
+        with loop("fold", n_folds, sure=True) as folds:
+            for some in Parallel(self.n_jobs, prefer="threads", return_as="generator")(walks):
+                done.append(some)
+                folds.tell()
         for parts in zip(*done, strict=True):
             key = parts[0][0]
             losses = sum(part[1] for part in parts)
             member = Member(*key, losses, *self._partitions(parts, key))
             member.value = float(losses.sum() / self.judge.weights.sum())
             self.members[key] = member
-            if self.verbose:
-                name = ", ".join(f"{k}={v}" for k, v in self.families[key[0]].name.items())
-                print(
-                    f"{name}, lam {member.lam:.4g}{', refitted' if member.refit else ''}: "
-                    f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
-                )
+            name = ", ".join(f"{k}={v}" for k, v in self.families[key[0]].name.items())
+            self.told.remark(
+                f"{name}, lam {member.lam:.4g}{', refitted' if member.refit else ''}: "
+                f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
+            )
 
     def _partitions(self, parts, key):
         """Mean number of models in the folds, whether the clusters are stable, and to be trusted.
@@ -366,6 +376,10 @@ class ModelSearch:
 
     def _walk(self, k, tasks):
         """Members of some families on the rows of fold k, each from the one before."""
+        with quiet():
+            return self._walk_quietly(k, tasks)
+
+    def _walk_quietly(self, k, tasks):
         out = []
         for f, alpha, lams in tasks:
             family, state = self.families[f], None
@@ -448,9 +462,9 @@ class ModelSearch:
                 beyond = self._beyond(member)
                 if beyond is not None:
                     lams.setdefault(member.family, set()).add(beyond)
-            if not lams:
+            if not lams or self.told.stopped:
                 break
-            self._try_first(lams)
+            self._try_first(lams, "beyond the grid")
         for _ in range(ROUNDS):
             lams = {}
             for member in self._leaders():
@@ -458,9 +472,9 @@ class ModelSearch:
                 if member.refit:
                     for f, lam in self._between_partitions(member):
                         lams.setdefault(f, set()).add(lam)
-            if not any(lams.values()):
+            if not any(lams.values()) or self.told.stopped:
                 break
-            self._try_first(lams)
+            self._try_first(lams, "around the best")
 
     def _is_first(self, member):
         """Whether a member has the local penalty that comes first."""
@@ -543,7 +557,9 @@ class ModelSearch:
                 (f, alpha, [lam for lam in values if (f, alpha, lam) not in tried])
                 for f, values in sorted(lams.items())
             ]
-            self._try([task for task in left if task[2]])
+            if self.told.stopped:
+                return
+            self._try([task for task in left if task[2]], f"under alpha {alpha:.4g}")
         # Where another one is better for models that differ, lam is looked for under it too.
         apart = [m for m in self.members.values() if m.lam < self.families[m.family].fused]
         inner = [m for m in apart if m.lam > 0.0]
@@ -553,7 +569,7 @@ class ModelSearch:
             f = min(inner, key=_value).family
             tried = {m.lam for m in self.members.values() if (m.family, m.alpha) == (f, alpha)}
             lams = [lam for lam in self.families[f].first() if lam not in tried]
-            self._try([(f, alpha, lams)])
+            self._try([(f, alpha, lams)], f"under alpha {alpha:.4g}")
 
     # ----------------------------------------------------------------------------- choosing
 

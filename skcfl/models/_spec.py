@@ -6,9 +6,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from .._checks import Count
+from .._docs import DocLinkMixin
 
 
-class ModelSpec(BaseEstimator, metaclass=ABCMeta):
+class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     """The part of a local model that server code may use.
 
     A local model is a scikit-learn object of parameters.  :meth:`bind` returns a copy that knows

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from .._progress import loop, quiet
+
 __all__ = ["choose_pull", "pull_grid"]
 
 # Folds of every client's rows, as for the number of clusters.
@@ -52,9 +54,12 @@ def choose_pull(pool, lams, fit):
         Mean losses of the held-out rows.
     """
     total, weight = np.zeros(len(lams)), 0.0
-    for train, held in pool.deal_folds(FOLDS, pool.random_state):
-        weight += held.client_weights.sum()
-        for k, models in enumerate(fit(train, lams)):
-            total[k] += held.client_weights @ held.own_losses(models)
+    with loop("fold", FOLDS, "search of lam, folds", sure=True) as folds:
+        for train, held in pool.deal_folds(FOLDS, pool.random_state):
+            weight += held.client_weights.sum()
+            with quiet():
+                for k, models in enumerate(fit(train, lams)):
+                    total[k] += held.client_weights @ held.own_losses(models)
+            folds.tell()
     losses = np.where(np.isfinite(total), total, np.inf) / max(weight, 1e-300)
     return float(lams[int(losses.argmin())]), losses

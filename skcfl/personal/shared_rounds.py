@@ -163,7 +163,7 @@ def run_shared(pool, update, options, theta=None):
     theta = pool.start() if theta is None else theta
     labels = np.zeros(pool.n_clients, dtype=np.intp)
     draw = Draw(pool, options.participation, pool.random_state, client_weights(pool, options))
-    rule, record = Known(labels), RoundRecord(pool.ledger, verbose=options.verbose)
+    rule, record = Known(labels), RoundRecord(pool.ledger)
     # Models move by their rounding for ever.
     least = ROUNDING * np.finfo(pool.dtype).eps if options.tol > 0 else 0.0
     stop = StopRule(max(options.tol, least), options.window)

@@ -8,6 +8,7 @@ from scipy.special import xlogy
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from .._progress import series
 from .em import maximise, pooled
 
 # Exchanges of a start before it is compared with others.
@@ -64,25 +65,28 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
     path, best, least, rises = [], None, np.inf, 0
     first = coordinates = None
-    for K in range(1, most + 1):
-        if K > 1:
-            if first is None:
-                first, coordinates = fit, _coordinates(pool, fit)
-            fit = _grown(pool, fit, first, coordinates, K, n_init, options)
-        if n_clusters == "auto" or most == K:
-            fit = _pruned(pool, fit, options)
-        criterion = icl(fit, pool, options)
-        path.append((K, fit.loglik, bic(fit, pool, options), criterion, fit.n_iter))
-        if options.verbose:
-            print(f"{K} clusters: log-likelihood {fit.loglik:.3f}, ICL {criterion:.3f}")
-        if n_clusters != "auto":
-            best = fit
-        elif criterion < least:
-            best, rises = fit, 0
-            least = criterion - (STRONG if K == 1 else LEAST_FALL)
-        else:
-            rises += 1
-            if rises == RISES:
+    with series("n_clusters", "candidate", most, sure=n_clusters != "auto") as told:
+        for K in range(1, most + 1):
+            with told.item(f"{K} cluster{'s' if K > 1 else ''}", leaf=True) as tell:
+                if K > 1:
+                    if first is None:
+                        first, coordinates = fit, _coordinates(pool, fit)
+                    fit = _grown(pool, fit, first, coordinates, K, n_init, options)
+                if n_clusters == "auto" or most == K:
+                    fit = _pruned(pool, fit, options)
+                criterion = icl(fit, pool, options)
+                tell(log_likelihood=fit.loglik, ICL=criterion)
+            path.append((K, fit.loglik, bic(fit, pool, options), criterion, fit.n_iter))
+            if n_clusters != "auto":
+                best = fit
+            elif criterion < least:
+                best, rises = fit, 0
+                least = criterion - (STRONG if K == 1 else LEAST_FALL)
+            else:
+                rises += 1
+                if rises == RISES:
+                    break
+            if n_clusters == "auto" and told.stopped:
                 break
     if best.population.n_clusters > 1:
         best = _crisp_if_better(pool, best, options)

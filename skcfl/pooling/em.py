@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .._progress import loop
 from .population import LEAST_DISPERSION, LEAST_WEIGHT, Population
 from .quasi_newton import climb
 
@@ -71,8 +72,6 @@ class Options:
     dispersion_of : callable or None
         Dispersion of greatest likelihood, of the mean of twice the loss of a row; None where it
         is known to be 1.
-    verbose : int
-        Whether to print progress.
     """
 
     max_iter: int
@@ -81,7 +80,6 @@ class Options:
     free: np.ndarray
     varying: np.ndarray
     dispersion_of: object
-    verbose: int = 0
 
 
 @dataclass
@@ -395,30 +393,31 @@ def _by_em(pool, current, options, max_iter):
     n = max(float(current.sums["counts"].sum()), 1.0)
     least = max(SWITCH, options.tol) if pool.quadratic else options.tol
     n_iter, trail = current.n_iter, current.trail
-    while n_iter < max_iter and not done:
-        slack = ROUNDING * (1.0 + abs(current.value))
-        for candidate in _candidates(current, points, options):
-            trial = evaluate(pool, candidate)
-            n_iter += 1
-            if pool.answered is not None or trial.value >= current.value - slack:
-                break
-        else:
-            return replace(current, n_iter=n_iter, converged=True, trail=trail)
-        gains.append(trial.value - current.value)
-        current = trial
-        trail.append((current.loglik, current.value))
-        if options.verbose:
-            print(f"exchange {n_iter}: log-likelihood {current.loglik:.6f}")
-        at = current.population.coordinates()
-        points = [at] if len(points) == 2 else [*points, at]
-        done = len(gains) >= 3 and sum(gains[-3:]) <= least * n
-        done |= pool.quadratic and len(gains) >= LONG
-        if priors < 2 * MAX_PRIORS and (done or (len(gains) % 3 == 0 and priors < MAX_PRIORS)):
-            priors += 1
-            current, settled = _with_prior(current, options)
-            if not settled:
-                gains, done = [], done and pool.quadratic
-    return replace(current, n_iter=n_iter, converged=done, trail=trail)
+    with loop("exchange", max_iter) as told:
+        while n_iter < max_iter and not (done or told.stopped):
+            told.begin()
+            slack = ROUNDING * (1.0 + abs(current.value))
+            for candidate in _candidates(current, points, options):
+                trial = evaluate(pool, candidate)
+                n_iter += 1
+                if pool.answered is not None or trial.value >= current.value - slack:
+                    break
+            else:
+                return replace(current, n_iter=n_iter, converged=True, trail=trail)
+            gains.append(trial.value - current.value)
+            current = trial
+            trail.append((current.loglik, current.value))
+            told.tell(k=n_iter, log_likelihood=current.loglik)
+            at = current.population.coordinates()
+            points = [at] if len(points) == 2 else [*points, at]
+            done = len(gains) >= 3 and sum(gains[-3:]) <= least * n
+            done |= pool.quadratic and len(gains) >= LONG
+            if priors < 2 * MAX_PRIORS and (done or (len(gains) % 3 == 0 and priors < MAX_PRIORS)):
+                priors += 1
+                current, settled = _with_prior(current, options)
+                if not settled:
+                    gains, done = [], done and pool.quadratic
+    return replace(current, n_iter=n_iter, converged=done and not told.stopped, trail=trail)
 
 
 def _candidates(current, points, options):

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import minimize
 
+from .._progress import loop
 from .population import FLOOR, LEAST_WEIGHT
 
 # Steps that L-BFGS remembers, and its least relative gain, that of rounding.
@@ -148,20 +149,26 @@ def climb(evaluate, fit, whiten, scale_known, max_iter, gain):
 
     def step(z):
         trail.append((best.loglik, best.value))
+        if told.tell(log_likelihood=best.loglik):
+            raise StopIteration
+        told.begin()
 
-    found = minimize(
-        minus,
-        chart.start,
-        jac=True,
-        method="L-BFGS-B",
-        callback=step,
-        options={
-            "maxcor": MEMORY,
-            "maxfun": max_iter,
-            "maxiter": max_iter,
-            "gtol": 0.0,
-            "ftol": max(gain / max(abs(fit.value), 1.0), LEAST_GAIN),
-        },
-    )
+    with loop("step", max_iter, "quasi-Newton steps") as told:
+        told.begin()
+        found = minimize(
+            minus,
+            chart.start,
+            jac=True,
+            method="L-BFGS-B",
+            callback=step,
+            options={
+                "maxcor": MEMORY,
+                "maxfun": max_iter,
+                "maxiter": max_iter,
+                "gtol": 0.0,
+                "ftol": max(gain / max(abs(fit.value), 1.0), LEAST_GAIN),
+            },
+        )
     n_iter = fit.n_iter + found.nfev
-    return replace(best, n_iter=n_iter, converged=found.nfev < max_iter, trail=trail)
+    done = found.nfev < max_iter and not told.stopped
+    return replace(best, n_iter=n_iter, converged=done, trail=trail)

@@ -1,7 +1,10 @@
 """One model a client: no federation at all."""
 
+from functools import partial
+
 import numpy as np
 
+from .._progress import loop
 from ..federation.result import Result
 from .alternate import Options
 from .starts import NETWORK_STEP
@@ -49,27 +52,28 @@ def _train(pool, options):
     """Steps of an optimiser in rounds, as long as the models move."""
     w = np.tile(pool.start(), (pool.n_clients, 1))
     rounds = []
-    for t in range(options.max_iter):
-        new = pool.local_update(
-            w,
-            options.local_steps,
-            options.step_size,
-            options.optimizer,
-            options.batch_size,
-            kept=t > 0,
-            later=True,
-        )
-        moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
-        change, w = float((moved / np.maximum(size, 1e-12)).max()), new
-        objective = _objective(pool, w)
-        done = change < options.tol or t + 1 == options.max_iter
-        if done:
-            pool.collect()
-        rounds.append((objective, change, *pool.ledger.since_mark()))
-        if options.verbose:
-            print(f"round {t + 1}: objective {objective:.6g}, change {change:.3g}")
-        if done:
-            break
+    with loop("round", options.max_iter) as told:
+        for t in told:
+            new = pool.local_update(
+                w,
+                options.local_steps,
+                options.step_size,
+                options.optimizer,
+                options.batch_size,
+                kept=t > 1,
+                later=True,
+            )
+            moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
+            change, w = float((moved / np.maximum(size, 1e-12)).max()), new
+            objective = _objective(pool, w)
+            so_far = partial(_result, pool, w, [(objective, change, 0, 0)], "")
+            stopped = told.tell(so_far, objective=objective, change=change)
+            done = stopped or change < options.tol or t == options.max_iter
+            if done:
+                pool.collect()
+            rounds.append((objective, change, *pool.ledger.since_mark()))
+            if done:
+                break
     short = options.tol > 0 and not options.budget and not change < options.tol
     return _result(
         pool,

@@ -70,7 +70,6 @@ class Options:
     polish: bool = True
     # Rounds with the same partition after which polishing takes over.
     settled: int = 5
-    verbose: int = 0
     # Who chooses in the first round: "loss", or "random" clusters.
     first_assignment: str = "loss"
     # Mask of the parameters that all clusters have in common.
@@ -138,7 +137,7 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, firs
             guards.append(FrozenClients(options.stable_rounds, rule, draw.everyone))
     settled = options.settled * (1 if options.aggregator is None else ROBUST_SETTLED)
     stop = StopRule(options.tol, options.window, settled if options.polish else None)
-    record = RoundRecord(pool.ledger, rule, options.truth, options.keep_rounds, options.verbose)
+    record = RoundRecord(pool.ledger, rule, options.truth, options.keep_rounds)
     state = run_rounds(state, draw, rule, update, record, stop, options.max_iter, guards)
     shortfall = "" if options.polish or stop(state) else _shortfall(state, options)
     state.labels = choose_all(rule, draw.everyone, state)

@@ -6,9 +6,12 @@ Starts, restarts, the number of clusters and polishing call the rounds from outs
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from .._progress import loop
+from ..federation.result import Result
 from .exchange import Silence
 
 __all__ = ["run_rounds"]
@@ -31,7 +34,7 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     update : UpdateRule
         What becomes of the models.
     record : callable
-        ``record(state, answers)`` after every round.
+        ``record(state, answers)`` after every round; it may return numbers by name, to be told.
     stop : callable
         ``stop(state)``: whether the rounds may end.
     max_iter : int
@@ -44,28 +47,41 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     state : State
         Where the rounds ended.
     """
-    for _ in range(max_iter):
-        who = draw()
-        try:
-            answers = rule.ask(who, state, update.gradients)
-            answers.choice = rule.choose(answers, state)
-            answers = update.ask(answers, state)
-        except Silence:
-            continue
-        for guard in guards:
-            if (theta := guard.instead(answers, state)) is not None:
-                new = replace(state, theta=theta, round=state.round + 1, stable=0)
-                break
-        else:
-            new = _advance(state, update(answers, state), answers)
+    with loop("round", max_iter) as rounds:
+        for _ in rounds:
+            who = draw()
+            try:
+                answers = rule.ask(who, state, update.gradients)
+                answers.choice = rule.choose(answers, state)
+                answers = update.ask(answers, state)
+            except Silence:
+                continue
             for guard in guards:
-                guard.mend(new, answers, state)
-        new.change = relative_change(state.theta, new.theta)
-        state = new
-        record(state, answers)
-        if stop(state) and all(guard.confirm(state) for guard in guards):
-            break
+                if (theta := guard.instead(answers, state)) is not None:
+                    new = replace(state, theta=theta, round=state.round + 1, stable=0)
+                    break
+            else:
+                new = _advance(state, update(answers, state), answers)
+                for guard in guards:
+                    guard.mend(new, answers, state)
+            new.change = relative_change(state.theta, new.theta)
+            state = new
+            values = record(state, answers) or {}
+            rounds.tell(partial(so_far, state, values.get("objective", 0.0)), **values)
+            if stop(state) and all(guard.confirm(state) for guard in guards):
+                break
     return state
+
+
+def so_far(state, objective):
+    """Result as if the rounds ended here."""
+    return Result(
+        cluster_params=state.theta,
+        labels=_known_labels(state.labels),
+        objective=objective,
+        n_iter=state.round,
+        history={},
+    )
 
 
 def _advance(state, theta, answers):
@@ -91,10 +107,15 @@ def choose_all(rule, everyone, state):
             continue  # a FederationError, after some times
     labels = state.labels.copy()
     labels[answers.who.index] = rule.choose(answers, state, final=True)
+    return _known_labels(labels)
+
+
+def _known_labels(labels):
+    """Labels with those of clients never heard of, -1, as the model of most clients."""
     unknown = labels < 0
-    if unknown.any():
-        labels[unknown] = np.bincount(labels[~unknown]).argmax()
-    return labels
+    if not unknown.any():
+        return labels
+    return np.where(unknown, np.bincount(labels[~unknown], minlength=1).argmax(), labels)
 
 
 def relative_change(old, new):

@@ -186,7 +186,7 @@ def fit_mixture(pool, theta, options):
     draw = Draw(pool, options.participation, pool.random_state, weights)
     dtype = float if exact else pool.dtype
     state = State(np.array(theta, dtype=dtype), np.full(pool.n_clients, -1))
-    record = RoundRecord(pool.ledger, rule, options.truth, False, options.verbose)
+    record = RoundRecord(pool.ledger, rule, options.truth)
     stop = StopRule(options.tol, options.window)
     guards = [HalvedMixtureSteps()] if exact else []
     state = run_rounds(

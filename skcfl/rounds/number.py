@@ -34,6 +34,7 @@ repeated learning-testing methods". Biometrika 76, 1989.
 
 import numpy as np
 
+from .._progress import loop, quiet, series
 from ..numerics.by_cluster import numbered
 from .polish import solve_pooled
 from .starts import Candidates, sample
@@ -55,7 +56,7 @@ STEP, LONG_STEP = 0.25, 0.5
 MAX_CANDIDATES = 256
 
 
-def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=False, judge=None):
+def find_n_clusters(pool, fit, rng, local=None, grow=False, robust=False, judge=None):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters
@@ -73,8 +74,6 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=Fa
         None leaves that out.
     grow : bool, default=False
         Whether K clusters start from the models of fewer; needs `local`.
-    verbose : int, default=0
-        Whether to print what was found.
     robust : bool, default=False
         Whether some clients may be false: no client's loss then counts for more than some times
         the median of the least losses so far, and no correction is made.
@@ -91,7 +90,7 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, verbose=0, robust=Fa
         empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
         best number before), "accepted", "floats_up" and "floats_down".
     """
-    search = _Search(pool, fit, rng, local, grow, verbose, robust, judge)
+    search = _Search(pool, fit, rng, local, grow, robust, judge)
     best = search.run()
     pool.ledger.since_mark()
     result = search.final(best)
@@ -107,10 +106,10 @@ class _Search:
 
     COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
 
-    def __init__(self, pool, fit, rng, local, grow, verbose, robust, judge=None):
+    def __init__(self, pool, fit, rng, local, grow, robust, judge=None):
         self.pool, self.fit, self.local = pool, fit, local
         self.robust, self.judge = robust, judge
-        self.grow, self.rng, self.verbose = grow, rng, verbose
+        self.grow, self.rng = grow, rng
         self.unit = pool.alpha_unit if pool.automatic_alpha else None
         part = sample(pool, rng)
         self.n, self.part = part.n_clients, part
@@ -140,26 +139,36 @@ class _Search:
     def run(self):
         """The best number; that of all clients is a model each."""
         last = self.n if self.local is None else self.n - 1
-        self._try(1)
-        best = K = 1
-        waiting, step, continuum = 0, STEP, False
+        with series("n_clusters", "candidate", self._most(last), sure=False) as self.told:
+            self._try(1)
+            best = K = 1
+            waiting, step, continuum = 0, STEP, False
+            while K < last and not self.told.stopped:
+                K = min(K + max(int(step * K), 1), last)
+                best, waiting = (K, 0) if self._try(K, best) else (best, waiting + 1)
+                if waiting >= PATIENCE:
+                    if continuum or self.local is None or not self._try(self.n, best):
+                        break
+                    continuum, step, waiting = True, LONG_STEP, 0
+            if self.told.stopped:
+                return best
+            if self.local is not None and self.n > 1:
+                if self.n not in self.losses:
+                    self._try(self.n, best)
+                if self._one_each(best):
+                    return self.n
+            return best if continuum else self._refine(best)
+
+    def _most(self, last):
+        """How many numbers are tried at most, but for those between at the end."""
+        K = most = 1
         while K < last:
-            K = min(K + max(int(step * K), 1), last)
-            best, waiting = (K, 0) if self._try(K, best) else (best, waiting + 1)
-            if waiting >= PATIENCE:
-                if continuum or self.local is None or not self._try(self.n, best):
-                    break
-                continuum, step, waiting = True, LONG_STEP, 0
-        if self.local is not None and self.n > 1:
-            if self.n not in self.losses:
-                self._try(self.n, best)
-            if self._one_each(best):
-                return self.n
-        return best if continuum else self._refine(best)
+            K, most = K + max(int(STEP * K), 1), most + 1
+        return most + (self.local is not None and self.n > 1)
 
     def _refine(self, best):
         """The best of the numbers between the neighbours that were tried."""
-        while True:
+        while not self.told.stopped:
             tried = sorted(self.losses)
             place = tried.index(best)
             if best - tried[max(place - 1, 0)] > 1:
@@ -171,22 +180,37 @@ class _Search:
                 K = (best + tried[place + 1]) // 2
                 best = K if self._try(K, best) else best
             else:
-                return best
+                break
+        return best
 
     def _try(self, K, best=None):
         """Judge a number of clusters: whether it is better than the best so far."""
+        label = f"{K} cluster{'s' if K > 1 else ''}"
+        if self.local is not None and K == self.n > 1:
+            label = "one model a client"
+        with self.told.item(label, leaf=True) as tell:
+            accepted = self._judge(K, best)
+            verdict = {} if best is None else {"verdict": "better" if accepted else "no better"}
+            tell(held_out_loss=self.record["held_out_loss"][-1], **verdict)
+        return accepted
+
+    def _judge(self, K, best):
+        """What the folds say of it."""
         ledger = self.pool.ledger
         up, down = ledger.up, ledger.down
         losses, found = np.zeros(self.n), []
-        for fold in self.folds:
-            result = fold.fit(K)
-            held = fold.held.client_weights
-            if self.judge is None:
-                losses += held * (_held_losses(fold.held, result) + self._change(K, result))
-            else:
-                losses += held * self.judge(fold.held, result)
-            found.append(len(np.unique(result.labels)))
-            self.histories.append((K, result.history))
+        with loop("fold", len(self.folds), sure=True) as folds:
+            for fold in self.folds:
+                with quiet():
+                    result = fold.fit(K)
+                held = fold.held.client_weights
+                if self.judge is None:
+                    losses += held * (_held_losses(fold.held, result) + self._change(K, result))
+                else:
+                    losses += held * self.judge(fold.held, result)
+                found.append(len(np.unique(result.labels)))
+                self.histories.append((K, result.history))
+                folds.tell()
         with np.errstate(invalid="ignore"):
             self.losses[K] = losses / np.maximum(self.rows, 1e-300)
         accepted, gain, error = (True, np.nan, np.nan) if best is None else self._better(K, best)
@@ -205,8 +229,6 @@ class _Search:
         )
         for name, value in zip(self.record, row, strict=True):
             self.record[name].append(value)
-        if self.verbose:
-            print(f"{K} clusters: held-out loss {loss:.6g}{', better' if accepted else ''}")
         return accepted
 
     def _change(self, K, result):

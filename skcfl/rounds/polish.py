@@ -7,13 +7,16 @@ parameters, products of Hessians with a vector), summed by cluster.  A client th
 whose Hessian would show its rows solves the problem of its cluster, which is its own.
 """
 
+from functools import partial
+
 import numpy as np
 
+from .._progress import loop
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MAX_DENSE, newton, solve_scaled
 from .exchange import weighted_mean
-from .loop import choose_all
+from .loop import choose_all, so_far
 
 __all__ = ["polish", "solve_pooled"]
 
@@ -102,34 +105,38 @@ def polish(pool, state, everyone, rule, record, seen, judge=None):
     state.theta = state.theta.astype(float)
     mine = {}
     counted = weights
-    for _ in range(MAX_POLISH):
-        if judge is not None:
-            counted = np.where(judge(train, state), 0.0, weights)
-        labels, n_clusters = state.labels, np.unique(state.labels).size
-        state.theta, solved, decrement = solve_pooled(
-            train,
-            labels,
-            state.theta,
-            counted,
-            record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
-        )
-        seen.add(partition_key(labels))
-        objective = weighted_mean(train.objectives(state.theta[labels]), counted)
-        mine[labels.tobytes()] = objective, labels, state.theta
-        state.labels = choose_all(rule, everyone, state)
-        record.add(state, objective, 0.0, n_clusters, n)
-        settled = judge is None or judge.settled(train, state)
-        if np.array_equal(labels, state.labels) and settled:
-            break
-        if state.labels.tobytes() in mine and settled:
-            # Ties, or the penalty, which is no part of the choice, made a cycle.
-            _, state.labels, state.theta = min(mine.values(), key=lambda item: item[0])
-            break
-    else:
-        return (
-            f"The partition still changed after {MAX_POLISH} rounds of polishing. Set "
-            "polish=False, or try another random_state or n_clusters."
-        )
+    with loop("polishing step", MAX_POLISH, "polishing") as steps:
+        for _ in steps:
+            if judge is not None:
+                counted = np.where(judge(train, state), 0.0, weights)
+            labels, n_clusters = state.labels, np.unique(state.labels).size
+            state.theta, solved, decrement = solve_pooled(
+                train,
+                labels,
+                state.theta,
+                counted,
+                record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
+            )
+            seen.add(partition_key(labels))
+            objective = weighted_mean(train.objectives(state.theta[labels]), counted)
+            mine[labels.tobytes()] = objective, labels, state.theta
+            state.labels = choose_all(rule, everyone, state)
+            record.add(state, objective, 0.0, n_clusters, n)
+            values = {"objective": objective, "n_clusters": n_clusters}
+            steps.tell(partial(so_far, state, objective), **values)
+            settled = judge is None or judge.settled(train, state)
+            if np.array_equal(labels, state.labels) and settled:
+                break
+            if state.labels.tobytes() in mine and settled:
+                # Ties, or the penalty, which is no part of the choice, made a cycle.
+                _, state.labels, state.theta = min(mine.values(), key=lambda item: item[0])
+                break
+        else:
+            if not steps.stopped:
+                return (
+                    f"The partition still changed after {MAX_POLISH} rounds of polishing. Set "
+                    "polish=False, or try another random_state or n_clusters."
+                )
     if train is not pool:
         # The rows held out have served: the final models are fitted to all rows.
         state.theta, solved, decrement = solve_pooled(pool, state.labels, state.theta, counted)

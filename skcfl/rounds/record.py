@@ -63,8 +63,6 @@ class RoundRecord:
         True clusters, for study: a column "ari" has the adjusted Rand index.
     keep_rounds : bool, default=False
         Whether to keep the models and labels of every round, for study.
-    verbose : int, default=0
-        Whether to print the rounds.
 
     Attributes
     ----------
@@ -75,23 +73,19 @@ class RoundRecord:
         Models and labels of every round.
     """
 
-    def __init__(self, ledger, rule=None, truth=None, keep_rounds=False, verbose=0):
-        self.truth, self.keep_rounds, self.verbose = truth, keep_rounds, verbose
+    def __init__(self, ledger, rule=None, truth=None, keep_rounds=False):
+        self.truth, self.keep_rounds = truth, keep_rounds
         self.report = dict if rule is None else rule.report
         more = ([] if truth is None else ["ari"]) + list(self.report())
         names = ("objective", "change", "n_clusters", "participants", *more)
         self.history, self.kept = History(ledger, *names), []
 
     def __call__(self, state, answers):
-        """Record a round, and print it."""
+        """Record a round; return what is told of it."""
         objective = weighted_mean(answers.values, answers.who.weights)
         n_clusters = int(np.count_nonzero(np.bincount(answers.choice)))
         self.add(state, objective, state.change, n_clusters, len(answers.choice))
-        if self.verbose:
-            print(
-                f"round {state.round}: objective {objective:.6g}, change {state.change:.3g}, "
-                f"{n_clusters} clusters"
-            )
+        return {"objective": objective, "change": state.change, "n_clusters": n_clusters}
 
     def add(self, state, objective, change, n_clusters, participants):
         """Record an entry of any kind."""

@@ -230,9 +230,3 @@ def test_clusters_that_lack_flows_are_parted_and_the_gap_is_reached(monkeypatch)
         assert result.converged
         assert -1e-8 <= result.objective / exact.objective - 1.0 <= 1.1e-6
     assert parted and shrunk
-
-
-def test_verbose_prints_the_gap(capsys):
-    points = np.random.RandomState(0).standard_normal((10, 2))
-    ama(make_problem(points, knn_graph(points, 3)), 0.2, verbose=1)
-    assert "gap" in capsys.readouterr().out
