@@ -257,9 +257,8 @@ object
         Seed of everything that is drawn. An int makes the fit reproducible.""",
     "verbose": """\
         int
-        1 prints a line at the end of every stage of the fit, and where a stage takes long where it
-        is: k of n, and an estimate of the time that is left. 2 prints the rounds too, or the
-        iterations between which a solver looks where it is. 0 prints nothing.""",
+        0 prints nothing, 1 one line a stage of the fit, with k of n and an estimate of the time that
+        is left, 2 the rounds or iterations too.""",
 }
 
 ATTRIBUTES = {
@@ -389,7 +388,8 @@ def document(cls):
     Parameters
     ----------
     verbose : int, default=0
-        Larger than 0 prints the progress.
+        0 prints nothing, 1 one line a stage of the fit, with k of n and an estimate of the time that
+    is left, 2 the rounds or iterations too.
     """
     sections = {
         "{parameters}": _section("Parameters", _parameter_entries(cls)),
