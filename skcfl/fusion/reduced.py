@@ -809,7 +809,10 @@ class _ReducedOracle:
         size = float(np.linalg.norm(g))
         self.first = size if self.first is None else self.first
         tol = np.array([np.clip(size / self.first, *CAREFUL)])
-        return -conjugate_gradients(product, scale, g, 200, tol, precondition, split=True)
+        most = min(200, K * d)
+        return -conjugate_gradients(
+            product, scale, g, most, tol, precondition, split=True, memory=True
+        )
 
     def _diagonal_blocks(self, own):
         """Blocks of the Hessian on its diagonal, (K, d, d), safely positive definite."""

@@ -6,7 +6,9 @@ import numpy as np
 FLAT = 1e-18
 
 
-def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=None, split=False):
+def conjugate_gradients(
+    product, diagonal, g, max_iter, tol=None, precondition=None, split=False, memory=False
+):
     """Solve ``H x = g`` for a batch of systems known by their products.
 
     Parameters
@@ -27,6 +29,10 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=N
     split : bool, default=False
         Whether `precondition` is the exact inverse of a part of the matrices, and `product` is
         with the rest only.
+    memory : bool, default=False
+        Whether to keep all directions and make each new one conjugate to all of them.  Where the
+        matrices are ill-conditioned rounding undoes that otherwise, and iterations that cost an
+        exchange each become many times as many as there are unknowns.
 
     Returns
     -------
@@ -44,6 +50,7 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=N
     q, part = z.copy(), r.copy()  # part: what the preconditioner inverts, times q
     rz = np.einsum("ij,ij->i", r, z)
     stop = (tol * size) ** 2
+    kept = []
     for _ in range(max_iter):
         active = np.einsum("ij,ij->i", r, r) > stop
         if not active.any():
@@ -52,16 +59,34 @@ def conjugate_gradients(product, diagonal, g, max_iter, tol=None, precondition=N
         qHq = np.einsum("ij,ij->i", q, Hq)
         # A direction with nothing but rounding for curvature: rounding of g leads there.
         active &= qHq > FLAT * np.einsum("ij,ij->i", q * q, diagonal)
+        if memory:
+            rz = np.einsum("ij,ij->i", r, q)
         a = np.divide(rz, qHq, out=np.zeros_like(rz), where=active)
         x += a[:, None] * q
         r -= a[:, None] * Hq
         z = precondition(r)
+        if memory:
+            kept.append((q, Hq, part, qHq))
+            q, part = _conjugate_to(kept, z, r, active)
+            continue
         new = np.einsum("ij,ij->i", r, z)
         b = np.divide(new, rz, out=np.zeros_like(rz), where=active & (rz > 0))
         q = np.where(active[:, None], z + b[:, None] * q, 0.0)
         part = np.where(active[:, None], r + b[:, None] * part, 0.0)
         rz = new
     return x
+
+
+def _conjugate_to(kept, z, r, active):
+    """`z`, and `r` of which it comes, less what makes it conjugate to the directions before."""
+    q, part = np.where(active[:, None], z, 0.0), np.where(active[:, None], r, 0.0)
+    for _ in range(2):  # once leaves the rounding of what was large
+        for before, H_before, part_before, curvature in kept:
+            along = np.einsum("ij,ij->i", q, H_before)
+            share = np.divide(along, curvature, out=np.zeros_like(along), where=curvature > 0)
+            q -= share[:, None] * before
+            part -= share[:, None] * part_before
+    return q, part
 
 
 def solve_columns(M, B, x0=None, tol=1e-12, max_iter=2000):

@@ -241,6 +241,36 @@ def test_the_inverse_is_the_best_preconditioner(seed, p):
     assert len(calls) <= 6
 
 
+@settings(max_examples=20)
+@given(seed=seeds, m=st.integers(1, 3), p=st.integers(2, 12))
+def test_directions_in_memory_stay_conjugate(seed, m, p):
+    """As many products as unknowns, however ill-conditioned, the sum of two parts or not."""
+    rng = np.random.default_rng(seed)
+    rest = np.stack([positive_definite(rng, p, 1e10) for _ in range(m)])
+    part = 1e-3 + rng.uniform(size=(m, p))
+    H = rest + part[:, :, None] * np.eye(p)
+    x = rng.normal(size=(m, p))
+    g, calls = np.einsum("ijk,ik->ij", H, x), []
+
+    def product(u):
+        calls.append(1)
+        return np.einsum("ijk,ik->ij", rest, u)
+
+    found = conjugate_gradients(
+        product,
+        np.einsum("ijj->ij", H),
+        g,
+        p + 2,
+        tol=np.full(m, 1e-9),
+        precondition=lambda r: r / part,
+        split=True,
+        memory=True,
+    )
+    missing = np.linalg.norm(np.einsum("ijk,ik->ij", H, found) - g, axis=1)
+    assert (missing <= 2e-9 * np.linalg.norm(g, axis=1)).all()
+    assert len(calls) <= p + 2
+
+
 def test_gives_up_where_progress_stalls():
     """Of x^6 every step leaves a quarter of the decrement; a quadratic is solved to the end."""
 
