@@ -134,25 +134,35 @@ def _next_batch(block, batches, stays):
     return batch
 
 
+def _value_gradient(model, block, w):
+    with np.errstate(over="ignore", invalid="ignore"):
+        return model.value_gradient(block, w)
+
+
 def descend(model, block, w, steps, rates, center, rho):
     """Gradient descent that never raises an objective: a bad step is undone and halved."""
     rates = rates.copy()
     best, value, slope = w, None, None
-    for t in range(int(steps.max(initial=0)) + 1):
-        with np.errstate(over="ignore", invalid="ignore"):
-            new, g = model.value_gradient(block, w)
+    # Often all take all steps, and none has to be undone.
+    same, last = len(steps) > 0 and bool((steps == steps[0]).all()), int(steps.max(initial=0))
+    for t in range(last + 1):
+        new, g = _value_gradient(model, block, w)
         if center is not None:
-            new = new + 0.5 * rho * ((w - center) ** 2).sum(axis=1)
-            g = g + rho[:, None] * (w - center)
+            away = w - center
+            new += 0.5 * rho * (away**2).sum(axis=1)
+            g += rho[:, None] * away
         if value is None:
             value, slope = new, g
         else:
-            rounding = 8 * np.finfo(w.dtype).eps * np.abs(value)
-            good = new <= value + rounding
-            rates = np.where(good, rates, rates * 0.5)
-            best = np.where(good[:, None], w, best)
-            value = np.where(good, new, value)
-            slope = np.where(good[:, None], g, slope)
-        rate = np.where(t < steps, rates, 0)[:, None]
-        w = best - rate * slope
+            good = new <= value + 8 * np.finfo(w.dtype).eps * np.abs(value)
+            if good.all():
+                best, value, slope = w, new, g
+            else:
+                rates = np.where(good, rates, rates * 0.5)
+                best = np.where(good[:, None], w, best)
+                value = np.where(good, new, value)
+                slope = np.where(good[:, None], g, slope)
+        if t < last:
+            rate = rates if same else np.where(t < steps, rates, 0)
+            w = best - rate[:, None] * slope
     return best
