@@ -322,7 +322,9 @@ class BaseFederated(
         model = model.bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
         options = self._solve_options(groups)
         random_state = check_random_state(self.random_state)
-        robust = getattr(self, "aggregation", "mean") != "mean"
+        aggregation = getattr(self, "aggregation", "mean")
+        robust = not (isinstance(aggregation, str) and aggregation == "mean")
+        robust |= getattr(self, "client_loss", None) is not None
         pool, folds = federation.open_with_folds(model, random_state, hello, robust)
         if pool.automatic_alpha:
             pool = pool.penalised(self._n_priors(pool, options) * pool.alpha_unit)
@@ -413,7 +415,7 @@ class BaseFederated(
             "coef_names_": self._feature_names(header, model.n_features),
             "_n_rows": pool.n_samples,
             "_scaling": pool.scaling,
-            "_average_params": _average(np.where(pool.rejected, 0.0, pool.client_weights), params),
+            "_average_params": _average(_counted(pool, extra), params),
             "_has_groups": groups is not None,
             "_shared_params": shared,
             "_row_shape": header._row_shape,
@@ -1060,6 +1062,13 @@ def _in_user_units(pool, params, dtype):
     """Models as they are published; where numbers overflow they are infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(pool.to_user(params), dtype=dtype)
+
+
+def _counted(pool, extra):
+    """Weights of the clients in the model of unseen ones: none of those who are set aside."""
+    aside = np.asarray(extra.get("suspicion", np.zeros(pool.n_clients))) > 1.0
+    kept = np.where(pool.rejected | aside, 0.0, pool.client_weights)
+    return kept if kept.any() else np.where(pool.rejected, 0.0, pool.client_weights)
 
 
 def _average(weights, params):

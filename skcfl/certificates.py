@@ -549,6 +549,12 @@ def _fitted_problem(est, X, y, groups, sample_weight):
             f"ConvexClusteredFLRegressor, got {est!r}. Of a Pipeline, pass the last step and "
             "transformed rows."
         )
+    if getattr(est, "client_loss", None) is not None:
+        raise ValueError(
+            "The theorems are about clients' objectives as they are: est must be fitted with "
+            f"client_loss=None, got {est.client_loss!r}. What a bounded fit proves is in "
+            "dual_gap_ and partition_certified_."
+        )
     if hasattr(est, "groups_"):
         pool = _clients_of(est, X, y, groups, sample_weight)
     else:

@@ -19,14 +19,14 @@ from .._checks import NOT_NEGATIVE, caller_level
 from ..base import BaseFederated
 from ..fusion.admm import admm
 from ..fusion.bic_search import LamSearch
+from ..fusion.bounded import BoundedProblem
 from ..fusion.path import fusion_path
 from ..fusion.problem import SOLVERS, FusionProblem
-from ..fusion.reduced import lam_max_bounds
 from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, Family, Judge, ModelSearch
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
 from ..penalties import PENALTIES, Penalty, make_penalty
-from ._lam_choice import LamChoiceMixin, warn_no_rows
+from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
 __all__ = ["Fusion", "FusionMixin"]
 
@@ -317,7 +317,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             pool = pool.penalised(best.alpha)
             problem = family.problem(pool)
             if lam >= family.fused:
-                bound = lam_max_bounds(problem, tol=1e9, max_iter=1)[1]
+                bound = problem.bounds(tol=1e9, max_iter=1)[1]
                 lam = max(lam, BEYOND * bound)
         result = self._minimise(problem, float(lam), groups)
         result.model = pool.model
@@ -326,6 +326,12 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _choose_partition(self, pool, groups):
         """Fit the partition of the least information criterion, refitted."""
+        if self.client_loss is not None:
+            raise ValueError(
+                "The information criterion sums the losses of all clients, which client_loss does "
+                "not bound. Use criterion='held_out' and clients of two rows or more, or "
+                "client_loss=None."
+            )
         if self.refit is False:
             raise ValueError(
                 "criterion='bic' judges refitted models, which is what it returns: refit must be "
@@ -347,7 +353,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             graphs = ["complete", "knn"] if pool.n_clients > NEIGHBOURS + 1 else ["complete"]
         penalties = [self.penalty]
         if self._is("penalty", "auto"):
-            forms = partitions or self.refit is True
+            forms = partitions or self.refit is True or self.client_loss is not None
             penalties = ["l2"] if forms else ["l2", "squared_l2"]
         kinds = [(graph, penalty) for graph in graphs for penalty in penalties]
         if not self._is("graph", "auto"):
@@ -416,8 +422,11 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _problem(self, pool, groups, graph=None, penalty=None):
         """The fusion problem of these clients."""
-        kind, graph = self._problem_class(pool), self._make_graph(pool, groups, graph)
-        return kind(pool, graph, self._make_penalty(penalty))
+        kind = self._problem_class(pool)
+        if self.client_loss is not None:
+            check_bounded(self, pool)
+            kind = partial(BoundedProblem, factor=self._bound())
+        return kind(pool, self._make_graph(pool, groups, graph), self._make_penalty(penalty))
 
     def _problem_class(self, pool):
         """The kind of problem that these local models pose."""
@@ -444,6 +453,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             refit=bool(refit),
             fusion_params=result.params,
         )
+        if problem.trusted is not None:
+            result.extra["suspicion"] = problem.limits.suspicion
         if refit:
             theta = problem.refit(result.labels, result.cluster_params)
             result.cluster_params, result.params = theta, None
@@ -472,7 +483,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         if isinstance(graph, str):
             if graph in ("auto", "complete") or n == 1:
                 return complete_graph(n)
-            points = self._problem_class(pool).neighbourhood(pool)
+            if self.client_loss is None:
+                points = self._problem_class(pool).neighbourhood(pool)
+            else:
+                points = BoundedProblem.neighbourhood(pool, self._bound())
             return knn_graph(points, NEIGHBOURS, connected=True)
         if is_network(graph):
             graph = _aligned(graph, groups)

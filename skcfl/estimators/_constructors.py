@@ -12,7 +12,7 @@ NAMED, PLACED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 # Parameters of the search of lam, with their defaults, and those that they take the place of.
 SEARCHED = {"n_lams": 30, "lams": None, "lam_min_ratio": None, "cv": 5, "scoring": None}
-REPLACED = {"lam", "criterion", "warm_start"}
+REPLACED = {"lam", "criterion", "client_loss", "warm_start"}
 
 
 def everyday_constructor(generic, *flavours, **defaults):

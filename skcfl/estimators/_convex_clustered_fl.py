@@ -100,6 +100,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         refit="auto",
         criterion="held_out",
         alphas=None,
+        client_loss=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -118,6 +119,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         self.refit = refit
         self.criterion = criterion
         self.alphas = alphas
+        self.client_loss = client_loss
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter

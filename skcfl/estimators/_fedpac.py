@@ -62,14 +62,10 @@ class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
     """
 
     _parameter_constraints = {
-        name: constraint
-        for name, constraint in {
-            **TRAINING_CONSTRAINTS,
-            "lam": [NOT_NEGATIVE],
-            "head_steps": [Count(1, MOST_STEPS)],
-            "local_steps": [Count(1, MOST_STEPS), StrOptions({"auto"})],
-        }.items()
-        if name not in {"aggregation", "trim"}
+        **TRAINING_CONSTRAINTS,
+        "lam": [NOT_NEGATIVE],
+        "head_steps": [Count(1, MOST_STEPS)],
+        "local_steps": [Count(1, MOST_STEPS), StrOptions({"auto"})],
     }
 
     _doc_parameters = {
@@ -114,6 +110,8 @@ class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         batch_size=None,
         participation=1.0,
         weights="n_samples",
+        aggregation="mean",
+        trim=0.2,
         tol=1e-4,
         group_col=None,
         unseen="error",
@@ -137,6 +135,8 @@ class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         self.batch_size = batch_size
         self.participation = participation
         self.weights = weights
+        self.aggregation = aggregation
+        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen
@@ -157,6 +157,7 @@ class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
             float(self.lam),
             options.optimizer,
             options.batch_size,
+            self._average(),
         )
         state, record, shortfall = run_shared(pool, update, options, start)
         return publish(

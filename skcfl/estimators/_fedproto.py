@@ -13,6 +13,7 @@ from ._base_personal import (
     PersonalMethod,
     training_options,
 )
+from ._base_rounds import robust_aggregator
 from ._flavours import ClassifierMixin, NeuralMixin
 
 __all__ = ["FedProtoClassifier"]
@@ -67,7 +68,7 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
     _parameter_constraints = {
         name: constraint
         for name, constraint in {**TRAINING_CONSTRAINTS, "lam": [NOT_NEGATIVE]}.items()
-        if name not in {"weights", "aggregation", "trim"}
+        if name != "weights"
     }
 
     _doc_parameters = {
@@ -120,6 +121,8 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         step_size="auto",
         batch_size=None,
         participation=1.0,
+        aggregation="mean",
+        trim=0.2,
         tol=1e-4,
         group_col=None,
         unseen="error",
@@ -138,6 +141,8 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         self.step_size = step_size
         self.batch_size = batch_size
         self.participation = participation
+        self.aggregation = aggregation
+        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen
@@ -163,6 +168,7 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
             options.step_size,
             options.optimizer,
             options.batch_size,
+            robust_aggregator(self),
         )
         points = np.zeros(pool.model.n_classes * pool.model.n_representation, dtype=pool.dtype)
         _, record, shortfall = run_shared(pool, update, options, points)

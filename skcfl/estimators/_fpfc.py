@@ -22,6 +22,7 @@ from .._checks import (
 from .._docs import document
 from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
+from ..fusion.bounded import ClientLimits
 from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
 from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
@@ -31,7 +32,7 @@ from ..penalties import CONCAVE, PENALTIES
 from ..rounds.starts import NETWORK_STEP
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._lam_choice import LamChoiceMixin, warn_no_rows
+from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
 __all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
@@ -213,6 +214,24 @@ class _FPFC(LamChoiceMixin, BaseFederated):
     }
 
     def _solve(self, pool):
+        if self.client_loss is None:
+            return self._fit(pool)
+        check_bounded(self, pool)
+        limits = ClientLimits(pool, self._bound())
+        if limits.trusted.all():
+            result = self._fit(pool)
+        else:
+            for name in ("init", "local_steps"):
+                if not isinstance(getattr(self, name), (str, Integral)):
+                    raise ValueError(
+                        f"{name} must be a name or a number with client_loss, which leaves "
+                        f"{int((~limits.trusted).sum())} clients out of the rounds, got an array."
+                    )
+            result = _with_the_rest(self._fit(pool.subset(limits.trusted)), limits)
+        result.extra["suspicion"] = limits.suspicion
+        return result
+
+    def _fit(self, pool):
         if self.lam == "auto" and pool.n_clients > 1:
             return self._choose(pool)
         problem = self._problem(pool)
@@ -435,6 +454,19 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         )
 
 
+def _with_the_rest(result, limits):
+    """Result of all clients: those who are left out keep their own models, a cluster each."""
+    here, n = limits.trusted, len(limits.trusted)
+    others = limits.models[~here]
+    labels, K = np.empty(n, dtype=np.intp), len(result.cluster_params)
+    labels[here], labels[~here] = result.labels, K + np.arange(len(others))
+    models = np.empty(limits.models.shape)
+    models[here], models[~here] = result.extra["fusion_params"], others
+    result.labels, result.extra["fusion_params"] = labels, models
+    result.cluster_params = np.vstack([result.cluster_params, others])
+    return result
+
+
 @document
 class FPFC(GenericMixin, _FPFC):
     r"""Fusion penalised federated clustering with any local model.
@@ -508,6 +540,7 @@ class FPFC(GenericMixin, _FPFC):
         refit=True,
         criterion="held_out",
         alphas=None,
+        client_loss=None,
         nu="auto",
         rho="auto",
         local_steps="auto",
@@ -536,6 +569,7 @@ class FPFC(GenericMixin, _FPFC):
         self.refit = refit
         self.criterion = criterion
         self.alphas = alphas
+        self.client_loss = client_loss
         self.nu = nu
         self.rho = rho
         self.local_steps = local_steps

@@ -110,7 +110,7 @@ class NodesMixin:
 
     def _finish(self, problem, result, refit):
         result = super()._finish(problem, result, refit)
-        result.extra["without_rows"] = problem.pool.without_rows.copy()
+        result.extra["without_rows"] = problem.clients.without_rows.copy()
         return result
 
 
@@ -215,6 +215,7 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
         refit="auto",
         criterion="held_out",
         alphas=None,
+        client_loss=None,
         solver="auto",
         solver_options=None,
         max_iter=2000,
@@ -234,6 +235,7 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
         self.refit = refit
         self.criterion = criterion
         self.alphas = alphas
+        self.client_loss = client_loss
         self.solver = solver
         self.solver_options = solver_options
         self.max_iter = max_iter

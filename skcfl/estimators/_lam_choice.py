@@ -6,10 +6,13 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from .._checks import MOST, caller_level, real_array
+from .._checks import MOST, POSITIVE, caller_level, real_array
 from ..fusion.search import Alphas, Judge
 
-__all__ = ["LamChoiceMixin", "warn_no_rows"]
+__all__ = ["LamChoiceMixin", "check_bounded", "warn_no_rows"]
+
+# Bound of a client's force, in typical gradients: honest clients of other clusters are within 2.
+HUBER = 4.0
 
 
 class LamChoiceMixin:
@@ -18,6 +21,7 @@ class LamChoiceMixin:
     _parameter_constraints = {
         "criterion": [StrOptions({"held_out", "bic"})],
         "alphas": ["array-like", None],
+        "client_loss": [StrOptions({"huber"}), POSITIVE, None],
     }
 
     _doc_parameters = {
@@ -41,9 +45,22 @@ class LamChoiceMixin:
             standard normal prior once, once a client, and the geometric mean of the two; of these
             one model for all is first judged with the first, one a client with the second, and
             what lies between with the third. Not used with a number for ``lam``.""",
+        "client_loss": """\
+            {"huber"}, float or None
+            Whether a client's objective is bounded in what it does to others, where clients may be
+            false. With "huber" a client pulls with a force of at most 4 times the typical
+            gradient (a number takes the place of the 4), whatever its rows say; features are
+            scaled by medians over the clients; and who is beyond the bound at the middle of all
+            models (``suspicion_``) does not judge ``lam`` and has no part in refits, far beyond it
+            in nothing. Linear models only; see :doc:`/robust`.""",
     }
 
     _doc_attributes = {
+        "suspicion_": """\
+            ndarray of shape (n_clients,)
+            With ``client_loss``: the client's gradient at the geometric median of all clients' own
+            models over the bound. Who is beyond 1 is not trusted, see
+            :class:`~skcfl.inspection.SuspicionDisplay`.""",
         "floats_up_": """\
             int
             Numbers sent by the clients to the server in the whole fit, the search of ``lam``
@@ -62,9 +79,9 @@ class LamChoiceMixin:
 
     def _held_out(self, problem):
         """Rows held out inside the clients: the same in every fit unless seeds are asked for."""
-        pool = problem.pool
+        pool = problem.clients
         rng = check_random_state(0) if self.random_state is None else pool.random_state
-        return Judge(pool, rng, problem.exact)
+        return Judge(pool, rng, problem.exact, problem.trusted)
 
     def _alphas(self, pool):
         """Local penalties that compete, and the pool under that of the search of lam."""
@@ -91,6 +108,20 @@ class LamChoiceMixin:
                 "penalty to choose."
             )
         return Alphas.given(np.unique(values).tolist())
+
+    def _bound(self):
+        """Most force of a client, in typical gradients; None where there is no bound."""
+        return HUBER if self.client_loss == "huber" else self.client_loss
+
+
+def check_bounded(estimator, pool):
+    """Raise an error if clients of such a local model cannot be bounded."""
+    if not pool.second_order:
+        raise ValueError(
+            f"client_loss={estimator.client_loss!r} needs a local model with a convex objective "
+            f"and exact proximal points, got {pool.model_name}. Use a linear model, or a method "
+            "by rounds with aggregation=."
+        )
 
 
 def warn_no_rows():

@@ -63,6 +63,7 @@ class LamCV:
     }
 
     _doc_attributes = {
+        "suspicion_": None,
         "lam_": """\
             float
             The ``lam`` of best mean score, the one in the middle of equal ones.""",
@@ -127,7 +128,7 @@ class LamCV:
 class FusionCV(LamCV, Fusion):
     """Base of the fusion methods that choose lam by cross-validation."""
 
-    criterion = "held_out"
+    criterion, client_loss = "held_out", None
 
     def _solve(self, pool, groups, folds):
         values = self._values()

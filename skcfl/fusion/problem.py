@@ -43,16 +43,29 @@ class FusionProblem:
         Whose models are compared.
     penalty : Penalty
         How.
+    at_zero : float, default=None
+        The clients' objectives at zero; None asks them.
+
+    Attributes
+    ----------
+    clients : ClientPool
+        All clients, where `pool` has some of them only.
+    trusted : ndarray of shape (n_clients,) of bool or None
+        Who judges lam and has a part in refits; None is everybody.
     """
 
     #: Whether clients solve their problems to the end: what has gaps, exact clusters and paths.
     exact = True
+    trusted = None
 
-    def __init__(self, pool, graph, penalty):
+    def __init__(self, pool, graph, penalty, at_zero=None):
+        self.clients = pool
         self.pool, self.graph, self.penalty = pool, graph, penalty
         self.n, self.d = pool.n_clients, pool.n_params
         self.blocks = edge_blocks(graph, self.d)
-        self.at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
+        if at_zero is None:
+            at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
+        self.at_zero = at_zero
         self._local, self._idle = None, None
         self._curvatures = self._mean_curvature = None
 
@@ -65,6 +78,10 @@ class FusionProblem:
         if self._local is None:
             self._local = self.extend(self.pool.solve()[0])
         return self._local
+
+    def start_from(self, models):
+        """Let solvers begin elsewhere than at the clients' own minimisers."""
+        self._local = models
 
     def extend(self, W):
         """Models of clients without rows: the weighted means of their neighbours' models."""
@@ -258,9 +275,9 @@ class FusionProblem:
         """Values of lam for a path, see :func:`skcfl.fusion.path.lam_grid`."""
         return lam_grid(self, n_lams, ratio, rough)
 
-    def bounds(self):
-        """Bounds of the lam where everything fuses."""
-        return lam_max_bounds(self)
+    def bounds(self, **options):
+        """Bounds of the lam where everything fuses, see :func:`lam_max_bounds`."""
+        return lam_max_bounds(self, **options)
 
     def fused_from(self, lams):
         """The value of a grid from which on everything is fused, infinite where nothing is."""
@@ -274,7 +291,7 @@ class FusionProblem:
         solve : callable
             A solver with its options, for those that have no exact solution.
         """
-        result = solve_local(self.pool)
+        result = solve_local(self.clients)
         W = self.extend(result.cluster_params)
         own = compare_own_models(self, W)
         labels, certified = own.labels, bool(own.decided and proved_apart(self, own.labels))

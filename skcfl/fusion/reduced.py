@@ -716,7 +716,7 @@ class _ReducedOracle:
         # Clusters of one client whose Hessian would show its rows: it multiplies by it.
         alone = problem.pool.shows_rows(labels, K)
         self.summed = 1.0 - alone[labels]
-        self.clients = np.flatnonzero(alone[labels])
+        self.clients = np.flatnonzero(alone[labels] & ~problem.pool.without_rows)
         self.alone = labels[self.clients]
         if len(self.alone):
             self.hidden = problem.pool.subset(self.clients)

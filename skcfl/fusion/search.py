@@ -158,6 +158,8 @@ class Judge:
         Source of the deal.
     exact : bool, default=True
         Whether models are solved for; fewer folds judge those that are trained.
+    trusted : ndarray of shape (n_clients,) of bool, default=None
+        Whose rows judge; all by default.
 
     Attributes
     ----------
@@ -173,7 +175,7 @@ class Judge:
     #: The units whose losses vary, for standard errors.
     units = "clients"
 
-    def __init__(self, pool, rng, exact=True):
+    def __init__(self, pool, rng, exact=True, trusted=None):
         n = pool.n_clients
         if not exact:
             n_folds, used = NETWORK_FOLDS, 1
@@ -190,7 +192,8 @@ class Judge:
             self.pools.append(train)
             self.held.append(held)
             self.all_rows.append(pool.with_ledger(ledger))
-        self.weights = sum(held.client_weights for held in self.held)
+        self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
+        self.weights = sum(self._counted(held) for held in self.held)
         # Of quadratic losses only can be told what more rows are worth.
         self.corrects = pool.quadratic and used == n_folds
         if self.corrects:
@@ -203,10 +206,14 @@ class Judge:
         """Whether a client has a row to hold out."""
         return bool((pool.client_sizes > 1).any())
 
+    def _counted(self, held):
+        """Weights of the rows held out, zero of clients that do not judge."""
+        return np.where(self.trusted, held.client_weights, 0.0)
+
     def losses(self, k, W):
         """Total loss of each client's rows in fold k under its model, (n_clients,)."""
         held = self.held[k]
-        return _totals(held, W, held.client_weights)
+        return _totals(held, W, self._counted(held))
 
     def gains(self, k, W):
         """What losses of fold k lose by the correction if its models are W: their part of it.
@@ -214,7 +221,7 @@ class Judge:
         The loss of all rows under the models of the fold, each client weighted by its rows in the
         fold; of the models of all rows, those that the correction adds.
         """
-        weights = self.held[k].client_weights if k < len(self.held) else self.weights
+        weights = self._counted(self.held[k]) if k < len(self.held) else self.weights
         return np.nan_to_num(_totals(self.all_rows[k], W, weights), posinf=0.0)
 
 

@@ -298,6 +298,11 @@ def _problem(est, X, y, groups, sample_weight):
             f"got {est!r}. Of a Pipeline, pass the last step and transformed rows."
         )
     est._validate_params()
+    if getattr(est, "client_loss", None) is not None:
+        raise ValueError(
+            f"Paths are those of unbounded objectives: est must have client_loss=None, got "
+            f"{est.client_loss!r}."
+        )
     task = est._task(X, y, groups, sample_weight)
     return task, est._problem(task.pool, **task.options)
 

@@ -19,6 +19,7 @@ and ``v_i`` is the variance of that estimate: bias and variance of the mixed hea
 import numpy as np
 from scipy.optimize import nnls
 
+from ..rounds.aggregation import aggregate_by_cluster
 from .shared_rounds import SharedUpdate
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 LEAST_WEIGHT = 1e-3
 
 
-def mean_prototypes(means, counts, before=None):
+def mean_prototypes(means, counts, before=None, aggregator=None):
     """Prototypes of the classes: means of the clients' means by the rows of each class.
 
     Parameters
@@ -44,12 +45,21 @@ def mean_prototypes(means, counts, before=None):
         Weight of the rows that they are of.
     before : ndarray of shape (n_classes, n_representation), default=None
         What stays for classes that no client has; NaN if not given.
+    aggregator : object, default=None
+        What takes the place of the weighted means.
 
     Returns
     -------
     prototypes : ndarray of shape (n_classes, n_representation)
     """
     total = counts.sum(axis=0)[:, None]
+    if aggregator is not None:
+        n, n_classes, _ = means.shape
+        classes = np.tile(np.arange(n_classes), n)
+        messages = means.reshape(n * n_classes, -1)
+        found = aggregate_by_cluster(aggregator, messages, classes, n_classes, counts.ravel())
+        otherwise = np.full(found.shape, np.nan) if before is None else before
+        return np.where(total > 0, found, otherwise)
     sums = np.einsum("nc,ncq->cq", counts, means)
     otherwise = np.full(sums.shape, np.nan) if before is None else np.array(before, dtype=float)
     return np.divide(sums, total, out=otherwise, where=total > 0)
@@ -68,6 +78,8 @@ class PrototypeAverage(SharedUpdate):
         Their length.
     optimizer, batch_size
         As for ``ClientPool.local_update``.
+    aggregator : object, default=None
+        What takes the place of the weighted means of the clients.
 
     Attributes
     ----------
@@ -75,8 +87,9 @@ class PrototypeAverage(SharedUpdate):
         NaN of classes that have none.
     """
 
-    def __init__(self, strength, steps, rate, optimizer="adam", batch_size=None):
+    def __init__(self, strength, steps, rate, optimizer="adam", batch_size=None, aggregator=None):
         super().__init__()
+        self.aggregator = aggregator
         self.strength, self.steps, self.rate = strength, steps, rate
         self.optimizer, self.batch_size = optimizer, batch_size
         self.prototypes, self._said = None, None
@@ -99,7 +112,7 @@ class PrototypeAverage(SharedUpdate):
 
     def __call__(self, answers, state):
         """New prototypes, zero of classes that have none."""
-        self.prototypes = mean_prototypes(*self._said, self.prototypes)
+        self.prototypes = mean_prototypes(*self._said, self.prototypes, self.aggregator)
         return np.nan_to_num(self.prototypes).reshape(1, -1).astype(state.theta.dtype)
 
 
@@ -183,6 +196,9 @@ class HeadMixing(SharedUpdate):
         Factor of the mean squared distance to the prototypes.
     optimizer, batch_size
         As for ``ClientPool.local_update``.
+    average : Average, default=None
+        How bodies are averaged; a robust operator of it also takes the place of the means of the
+        prototypes, and mixes heads.
 
     Attributes
     ----------
@@ -192,8 +208,10 @@ class HeadMixing(SharedUpdate):
         Weights of the heads when they were mixed last.
     """
 
-    def __init__(self, head, models, stages, rate, strength, optimizer="sgd", batch_size=None):
-        super().__init__()
+    def __init__(
+        self, head, models, stages, rate, strength, optimizer="sgd", batch_size=None, average=None
+    ):
+        super().__init__(average)
         self.head, self.models, self.stages, self.rate = head, models, stages, rate
         self.strength, self.optimizer, self.batch_size = strength, optimizer, batch_size
         self.prototypes, self.weights = None, np.eye(len(models))
@@ -237,10 +255,19 @@ class HeadMixing(SharedUpdate):
         members = answers.who.members
         self.weights[np.ix_(members, members)] = weights
         theta = self.mean(answers, state, answers.models)
-        self.models[np.ix_(members, np.flatnonzero(self.head))] = (
-            weights @ answers.models[:, self.head]
-        )
+        heads = answers.models[:, self.head]
+        self.models[np.ix_(members, np.flatnonzero(self.head))] = self._mixed(weights, heads)
         self.models[:, ~self.head] = theta[0, ~self.head]
         if self._means is not None:
-            self.prototypes = mean_prototypes(*self._means, self.prototypes)
+            aggregator = self.average.aggregator
+            self.prototypes = mean_prototypes(*self._means, self.prototypes, aggregator)
         return theta
+
+    def _mixed(self, weights, heads):
+        """Each client's head of all clients' heads (m, k), under its weights for them."""
+        if self.average.aggregator is None:
+            return weights @ heads
+        mine, others = np.nonzero(weights)
+        return aggregate_by_cluster(
+            *(self.average.aggregator, heads[others], mine, len(heads), weights[mine, others])
+        )

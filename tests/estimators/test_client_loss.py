@@ -1,0 +1,145 @@
+"""Fusion under a bound of each client's pull: a client in other units costs the others nothing."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import (
+    FPFC,
+    ConvexClusteredFL,
+    ConvexClusteredFLClassifier,
+    ConvexClusteredFLRegressor,
+    ConvexClusteredFLRegressorCV,
+    FPFCRegressor,
+    GTVClassifier,
+    GTVRegressor,
+)
+from skcfl.certificates import certify_partition
+from skcfl.datasets import make_clustered_regression
+from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.model_selection import lam_path
+from skcfl.testing import StrictFederation
+
+DATA = make_clustered_regression(9, 2, 3, n_samples=20, random_state=0)
+IDS, CODES = np.unique(DATA.groups, return_inverse=True)
+LIAR = 3
+HONEST = CODES != LIAR
+OTHERS = np.arange(9) != LIAR
+QUICK = {"alpha": 0.01}
+
+
+def score(model):
+    return model.score(DATA.X[HONEST], DATA.y[HONEST], groups=DATA.groups[HONEST])
+
+
+@pytest.mark.parametrize("units", ["X", "y"])
+@pytest.mark.parametrize("cls", [ConvexClusteredFLRegressor, GTVRegressor, FPFCRegressor])
+def test_one_client_in_other_units(cls, units):
+    """All that is automatic is found without it: lam, graph, penalty, units, refits."""
+    clean = cls(**QUICK).fit(DATA.X[HONEST], DATA.y[HONEST], groups=DATA.groups[HONEST])
+    X = DATA.X * np.where(HONEST | (units == "y"), 1.0, 1e6)[:, None]
+    y = DATA.y * np.where(HONEST | (units == "X"), 1.0, 1e6)
+    model = cls(client_loss="huber", **QUICK).fit(X, y, groups=DATA.groups)
+    assert score(model) > score(clean) - 0.01
+    assert adjusted_rand_score(DATA.labels[OTHERS], model.labels_[OTHERS]) == 1.0
+    assert model.suspicion_[LIAR] > 1.0 > model.suspicion_[OTHERS].max()
+    if cls is not FPFCRegressor:
+        assert np.isfinite(model.dual_gap_)
+
+
+def test_without_false_clients_it_costs_nothing():
+    for cls in (GTVRegressor, FPFCRegressor):
+        models = [cls(client_loss=c, **QUICK) for c in (None, 4)]
+        model, bounded = (m.fit(DATA.X, DATA.y, groups=DATA.groups) for m in models)
+        assert not hasattr(model, "suspicion_")
+        assert bounded.suspicion_.max() < 1.0
+        assert score(bounded) > score(model) - 0.003
+
+
+def test_the_force_of_a_client_is_bounded_and_edges_may_be_strong():
+    """At a lam that fuses everybody the model of all is not carried away."""
+    y = np.where(HONEST, DATA.y, 20.0 * DATA.y)
+    options = {"graph": "complete", "penalty": "l2", "refit": False}
+    model = ConvexClusteredFLRegressor(10.0, **options).fit(DATA.X, y, groups=DATA.groups)
+    bounded = ConvexClusteredFLRegressor(10.0, client_loss=1.0, **options)
+    bounded.fit(DATA.X, y, groups=DATA.groups)
+    clean = ConvexClusteredFLRegressor(10.0, **options)
+    clean.fit(DATA.X[HONEST], DATA.y[HONEST], groups=DATA.groups[HONEST])
+    assert model.n_clusters_ == bounded.n_clusters_ == clean.n_clusters_ == 1
+    away = [np.linalg.norm(m.coef_[0] - clean.coef_[0]) for m in (model, bounded)]
+    assert away[1] < 0.5 * away[0]
+    assert bounded.dual_gap_ <= bounded.tol * bounded.objective_
+    assert bounded.partition_certified_
+
+
+def test_messages_are_those_of_a_fit_without_bound():
+    """The clients are asked for their models and two gradients more; the rest is the server's."""
+    options = {"graph": "complete", "penalty": "l2", "refit": False}
+    sent = []
+    for client_loss in (None, 100.0):
+        model = ConvexClusteredFLRegressor(0.01, client_loss=client_loss, **options)
+        model.set_params(standardize=False, alpha=0.1)
+        sent.append(model.fit(DATA.X, DATA.y, groups=DATA.groups).floats_up_)
+    n, p = 9, 4
+    assert sent[1] - sent[0] == n * 2 * (p + 1)
+
+
+@pytest.mark.parametrize("lam", [0.01, 5.0])
+def test_clients_in_several_places(lam):
+    """Through two places and pickle: the same fit, with copies of the clients and without."""
+    options = {"graph": "complete", "penalty": "l2", "client_loss": 1.0, **QUICK}
+    y = np.where(HONEST, DATA.y, 20.0 * DATA.y)
+    model = ConvexClusteredFLRegressor(lam, **options).fit(DATA.X, y, groups=DATA.groups)
+    halves = [CODES % 2 == k for k in (0, 1)]
+    places = [InProcessFederation(DATA.X[h], y[h], DATA.groups[h]) for h in halves]
+    other = ConvexClusteredFLRegressor(lam, **options)
+    other.fit_federation(StrictFederation(FanOutFederation(places)))
+    np.testing.assert_allclose(other.coef_, model.coef_, atol=1e-7)
+    np.testing.assert_allclose(other.suspicion_, model.suspicion_, rtol=1e-9)
+    assert (other.floats_up_, other.calls_) == (model.floats_up_, model.calls_)
+
+
+@pytest.mark.parametrize(
+    "model, words",
+    [
+        (GTVClassifier(hidden_layer_sizes=(4,), client_loss="huber"), "convex objective"),
+        (ConvexClusteredFLRegressor(0.1, penalty="squared_l2", client_loss="huber"), "bounds"),
+        (ConvexClusteredFLRegressor(criterion="bic", client_loss="huber"), "criterion"),
+        (ConvexClusteredFLRegressor(client_loss="capped"), "client_loss"),
+        (ConvexClusteredFLRegressor(client_loss=-1.0), "client_loss"),
+        (FPFC(init=np.zeros((9, 4)), client_loss=0.1), "init"),
+    ],
+)
+def test_what_cannot_be_bounded_is_refused(model, words):
+    y = (DATA.y > 0).astype(int) if "Classifier" in type(model).__name__ else DATA.y
+    with pytest.raises(ValueError, match=words):
+        model.fit(DATA.X, y, groups=DATA.groups)
+
+
+def test_theorems_and_paths_are_about_unbounded_objectives():
+    model = ConvexClusteredFLRegressor(0.1, client_loss="huber")
+    model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    with pytest.raises(ValueError, match="client_loss=None"):
+        certify_partition(model, DATA.X, DATA.y, groups=DATA.groups)
+    with pytest.raises(ValueError, match="client_loss=None"):
+        lam_path(ConvexClusteredFL(client_loss=2.0), DATA.X, DATA.y, groups=DATA.groups)
+    assert "client_loss" not in ConvexClusteredFLRegressorCV().get_params()
+
+
+def test_classes_and_nodes_without_rows():
+    y = (DATA.y > 0).astype(int)
+    X = DATA.X * np.where(HONEST, 1.0, 1e6)[:, None]
+    options = {"graph": "knn", "penalty": "l2", **QUICK}
+    model = ConvexClusteredFLClassifier(client_loss="huber", **options)
+    model.fit(X, y, groups=DATA.groups)
+    clean = ConvexClusteredFLClassifier(**options)
+    clean.fit(DATA.X[HONEST], y[HONEST], groups=DATA.groups[HONEST])
+    accuracy = [
+        m.score(DATA.X[HONEST], y[HONEST], groups=DATA.groups[HONEST]) for m in (model, clean)
+    ]
+    assert accuracy[0] > accuracy[1] - 0.01
+    nodes = [*IDS, "nobody"]
+    graph = 1.0 - np.eye(10)
+    gtv = GTVRegressor(0.05, graph=graph, nodes=nodes, client_loss="huber")
+    gtv.fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert gtv.without_rows_.sum() == 1 and gtv.suspicion_[gtv.without_rows_] == 0.0
