@@ -5,6 +5,7 @@ from numbers import Integral
 import numpy as np
 
 from ..base import BaseFederated
+from ..rounds.aggregation.aggregator import weighted_quantile
 from ..rounds.alternate import Options
 from ..rounds.update import Average, client_curvatures
 from ._base_rounds import (
@@ -110,6 +111,7 @@ def training_options(estimator, pool):
         participation=float(estimator.participation),
         weights=estimator.weights,
         tol=estimator.tol,
+        aggregator=robust_aggregator(estimator),
     )
 
 
@@ -119,11 +121,16 @@ def own_rates(pool, options):
 
 
 def common_rate(pool, options):
-    """One step for all: that given, or one over the mean of the clients' curvatures."""
+    """One step for all: that given, or one over the mean of the clients' curvatures.
+
+    Where clients may be false, one over the median.
+    """
     if options.step_size is not None:
         return options.step_size
-    weights = pool.client_weights
-    return float(weights.sum() / (weights @ client_curvatures(pool)))
+    weights, curvatures = pool.client_weights, client_curvatures(pool)
+    if options.aggregator is not None:
+        return 1.0 / float(weighted_quantile(curvatures, weights))
+    return float(weights.sum() / (weights @ curvatures))
 
 
 def layer_mask(layers, pool):

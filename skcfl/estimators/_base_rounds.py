@@ -23,6 +23,8 @@ from ..rounds.starts import NETWORK_STEP, STARTS, Candidates, sample
 MAX_ITER = (300, 50)
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
+# Starts that know what to do where some clients may be false.
+ROBUST_STARTS = {"loss++", "kmeans"}
 
 
 class Operator(HasMethods):
@@ -167,7 +169,8 @@ class AlternatingClustering(BaseFederated):
         candidates = Candidates(part) if candidates is None else candidates
 
         def draw(restart):
-            more = {} if options.aggregator is None or self.init != "loss++" else {"robust": True}
+            told = options.aggregator is not None and self.init in ROBUST_STARTS
+            more = {"robust": True} if told else {}
             return self._starts[self.init](
                 part, n_clusters, pool.random_state, restart, candidates, **more
             )

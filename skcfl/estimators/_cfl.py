@@ -82,7 +82,8 @@ class _CFL(BaseFederated):
         weights = pool.client_weights
         if self.weights == "uniform":
             weights = np.ones(pool.n_clients)
-        rule = Bipartition(weights, self.eps1, self.eps2, self.min_round, self.gamma_max)
+        thresholds = self.eps1, self.eps2, self.min_round, self.gamma_max
+        rule = Bipartition(weights, *thresholds, options.aggregator)
         theta = pool.start()[None]
         result = alternate(pool, theta, options, pool.random_state, rule=rule)
         result.extra.pop("loss")

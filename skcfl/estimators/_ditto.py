@@ -106,16 +106,17 @@ class _Ditto(PersonalMethod):
         return result
 
     def _choose(self, pool, options, inner):
+        robust = options.aggregator is not None
         if pool.n_clients - pool.without_rows.sum() <= 1:
-            return float(pull_grid(pool)[-2]), {}  # it is its own shared model
+            return float(pull_grid(pool, robust=robust)[-2]), {}  # it is its own shared model
 
         def fit(part, lams):
             result = self._shared(part, options, inner)
             centers = result.cluster_params[result.labels]
             return (proximal_models(part, centers, lam) for lam in lams)
 
-        lams = pull_grid(pool)
-        lam, losses = choose_pull(pool, lams, fit)
+        lams = pull_grid(pool, robust=robust)
+        lam, losses = choose_pull(pool, lams, fit, robust)
         return lam, {"lam_search": {"lam": lams, "held_out_loss": losses}}
 
     def _train(self, pool, options, inner):

@@ -9,7 +9,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import MOST_STEPS, Count
 from .._docs import document
 from ..personal.layers import PartialAverage, train_part
-from ..personal.shared_rounds import publish, run_shared
+from ..personal.shared_rounds import client_weights, publish, run_shared
+from ..rounds.aggregation import aggregate_by_cluster
 from ._base_personal import (
     TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
@@ -93,6 +94,10 @@ class _FedRep(PersonalMethod):
         params = np.array(pool.recall(state.theta[np.zeros(pool.n_clients, dtype=np.intp)]))
         params[:, shared] = state.theta[0, shared]
         theta = pool.client_weights @ params / max(pool.client_weights.sum(), 1e-300)
+        if options.aggregator is not None:
+            labels = np.zeros(pool.n_clients, dtype=np.intp)
+            weights = client_weights(pool, options)
+            theta = aggregate_by_cluster(options.aggregator, params, labels, 1, weights)[0]
         theta[shared] = state.theta[0, shared]
         return publish(pool, options, theta, params, record, shortfall)
 

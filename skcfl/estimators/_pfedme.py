@@ -118,7 +118,8 @@ class _PFedMe(PersonalMethod):
         """Strength of the pull, and what was tried."""
         if not pool.second_order:
             return NETWORK_LAM, {}
-        lams = pull_grid(pool, 5, (1e-2, 1e2))[1:-1]
+        robust = options.aggregator is not None
+        lams = pull_grid(pool, 5, (1e-2, 1e2), robust)[1:-1]
         if pool.n_clients - pool.without_rows.sum() <= 1:
             return float(lams[-1]), {}  # it is its own shared model
 
@@ -132,7 +133,7 @@ class _PFedMe(PersonalMethod):
                 theta = state.theta[0]
                 yield proximal_models(part, np.tile(theta, (part.n_clients, 1)), lam, kept=False)
 
-        lam, losses = choose_pull(pool, lams, fit)
+        lam, losses = choose_pull(pool, lams, fit, robust)
         return lam, {"lam_search": {"lam": lams, "held_out_loss": losses}}
 
     def _models_of(self, pool):

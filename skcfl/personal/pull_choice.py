@@ -3,6 +3,8 @@
 import numpy as np
 
 from .._progress import loop, quiet
+from ..rounds.aggregation.aggregator import weighted_quantile
+from ..rounds.suspicion import MOST_LOSS
 
 __all__ = ["choose_pull", "pull_grid"]
 
@@ -10,7 +12,7 @@ __all__ = ["choose_pull", "pull_grid"]
 FOLDS = 4
 
 
-def pull_grid(pool, count=11, ends=(1e-3, 1e2)):
+def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
     """Strengths from weak to strong in units of the clients' mean curvature, 0 and inf.
 
     Parameters
@@ -21,6 +23,8 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2)):
         Number of strengths between.
     ends : tuple of float, default=(1e-3, 1e2)
         The weakest and the strongest of these.
+    robust : bool, default=False
+        Whether some clients may be false: the unit is then the median curvature.
 
     Returns
     -------
@@ -30,11 +34,11 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2)):
     _, _, mean = pool.spectrum()
     counted = ~pool.without_rows
     weights = np.where(counted, pool.client_weights, 0.0)
-    unit = float(weights @ mean / weights.sum())
+    unit = float(weighted_quantile(mean, weights) if robust else weights @ mean / weights.sum())
     return np.concatenate([[np.inf], unit * np.geomspace(*ends[::-1], count), [0.0]])
 
 
-def choose_pull(pool, lams, fit):
+def choose_pull(pool, lams, fit, robust=False):
     """Strength of least held-out loss, ties to the strongest.
 
     Parameters
@@ -45,6 +49,9 @@ def choose_pull(pool, lams, fit):
         Strengths, descending.
     fit : callable
         ``fit(pool, lams)`` yields the clients' models (n_clients, n_params) under each.
+    robust : bool, default=False
+        Whether some clients may be false: no client's loss then counts for more than some times
+        the median of the least losses.
 
     Returns
     -------
@@ -53,13 +60,20 @@ def choose_pull(pool, lams, fit):
     losses : ndarray of shape (n_lams,)
         Mean losses of the held-out rows.
     """
-    total, weight = np.zeros(len(lams)), 0.0
+    total, rows = np.zeros((len(lams), pool.n_clients)), np.zeros(pool.n_clients)
     with loop("fold", FOLDS, "search of lam, folds", sure=True) as folds:
         for train, held in pool.deal_folds(FOLDS, pool.random_state):
-            weight += held.client_weights.sum()
+            weights = held.client_weights
+            rows += weights
             with quiet():
                 for k, models in enumerate(fit(train, lams)):
-                    total[k] += held.client_weights @ held.own_losses(models)
+                    total[k] += np.where(weights > 0, weights * held.own_losses(models), 0.0)
             folds.tell()
-    losses = np.where(np.isfinite(total), total, np.inf) / max(weight, 1e-300)
+    if robust and rows.any():
+        with np.errstate(invalid="ignore"):
+            means = np.where(rows > 0, np.nan_to_num(total / rows, nan=np.inf), np.inf)
+        most = MOST_LOSS * np.median(means.min(axis=0)[rows > 0])
+        total = rows * np.where(rows > 0, np.minimum(means, most), 0.0)
+    total = total.sum(axis=1)
+    losses = np.where(np.isfinite(total), total, np.inf) / max(rows.sum(), 1e-300)
     return float(lams[int(losses.argmin())]), losses

@@ -22,8 +22,11 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
+from ..numerics.by_cluster import mean_by_cluster
 from .choice import ChoiceRule, Known
 from .exchange import Answers
+from .point_clusters import cluster_points
+from .safeguards import FALSE_SHARE
 from .starts import LOCAL_STEPS, Candidates, random_starts
 
 __all__ = ["NearestModel", "nearest_to_start", "trained_means"]
@@ -66,8 +69,11 @@ def nearest(models, theta):
     return cdist(models.astype(float), theta.astype(float)).argmin(axis=1)
 
 
-def trained_means(pool, n_clusters, rng, restart=0, candidates=None):
+def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=False):
     """Means of k-means' clusters of models that all clients have trained from one start.
+
+    Where some clients may be false (`robust`) of trimmed k-means: a model that is far from all
+    others would else be a cluster.
 
     Returns
     -------
@@ -78,6 +84,9 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None):
     steps = LOCAL_STEPS[restart % len(LOCAL_STEPS)] if pool.second_order else NETWORK_STEPS
     models = np.nan_to_num(candidates.at(steps)[0].astype(float))
     n_clusters = min(n_clusters, len(np.unique(models, axis=0)))
+    if robust:
+        labels, kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)
+        return mean_by_cluster(models, labels, kept.astype(float)).astype(pool.dtype), labels
     means = KMeans(n_clusters, n_init=N_INIT, random_state=rng).fit(models)
     return means.cluster_centers_.astype(pool.dtype), means.labels_
 

@@ -11,6 +11,8 @@ __all__ = ["FrozenClients", "HalvedSteps", "Reseeding", "Safeguard"]
 
 # Local steps of a client whose model fills an empty cluster.
 RESEED_STEPS = 30
+# Part of the objective of most clients by which a step under a robust aggregation may raise it.
+MOST_RISE = 0.1
 # Share of the clients, served worst, that fill no cluster under a robust aggregation.
 FALSE_SHARE = 0.25
 
@@ -107,10 +109,12 @@ class HalvedSteps(Safeguard):
         with np.errstate(invalid="ignore"):
             rise = np.where(np.isfinite(now), now - values, np.where(sent, np.inf, 0.0))
         if self.update.average.aggregator is not None:
-            # What most of the weight says: the false have no say in the length of steps.
+            # What most of the weight says: the false have no say in the length of steps.  Robust
+            # centres are no descent, least where a cluster has yet to be split: steps are too long
+            # where they diverge.
             both = np.stack([np.minimum(rise, 1e300), np.minimum(np.abs(values), 1e300)], axis=1)
             rise, level = aggregate_by_cluster(Median(), both, choice, len(theta), weights).T
-            bad = rise > 64 * np.finfo(theta.dtype).eps * level
+            bad = rise > MOST_RISE * level
             return bad if bad.any() else None
         level = np.bincount(choice, weights=weights * np.abs(values), minlength=len(theta))
         rise = np.bincount(choice, weights=weights * rise, minlength=len(theta))

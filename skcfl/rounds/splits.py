@@ -26,9 +26,12 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
+from .aggregation import Mean, aggregate_by_cluster
+from .aggregation.aggregator import lengths
 from .choice import ChoiceRule, Known, least_loss
 from .exchange import Answers
 from .safeguards import Safeguard
+from .suspicion import LEAST, SIGMAS, limit
 from .update_groups import cosines
 
 __all__ = ["Bipartition", "Node", "bipartition"]
@@ -102,6 +105,9 @@ class Bipartition(ChoiceRule):
         Rounds before the first split.
     gamma_max : float, default=None
         Of the test of similarity; None makes none.
+    aggregator : object, default=None
+        What takes the place of the mean where clients may be false: those whose updates are far
+        longer than others' then have no say in splits, and stay where they are.
 
     Attributes
     ----------
@@ -109,8 +115,9 @@ class Bipartition(ChoiceRule):
         The root first.
     """
 
-    def __init__(self, weights, eps1, eps2, min_round=0, gamma_max=None):
+    def __init__(self, weights, eps1, eps2, min_round=0, gamma_max=None, aggregator=None):
         self.weights, n_clients = weights, len(weights)
+        self.aggregator = aggregator
         self.eps1, self.eps2, self.min_round, self.gamma_max = eps1, eps2, min_round, gamma_max
         self.tree = [Node(np.arange(n_clients))]
         #: Node of each model, and the updates that clients have sent last.
@@ -154,7 +161,8 @@ class Bipartition(ChoiceRule):
             moves = answers.models - state.theta[choice]
         if self.updates is None:
             self.updates = np.zeros((len(self.known), moves.shape[1]), dtype=moves.dtype)
-            self.scale = max(float(np.linalg.norm(moves, axis=1).max()), 1e-300)
+            norms = lengths(moves.astype(float))
+            self.scale = max(float(norms[self._counts(norms)].max()), 1e-300)
         self.updates[who.members] = moves
         self.known[who.members] = self.fresh[who.members] = True
         labels = state.labels.copy()
@@ -180,22 +188,37 @@ class Bipartition(ChoiceRule):
         """Clients that leave a cluster, None if it is not split."""
         if len(clients) <= 2:
             return None
+        norms = lengths(self.updates[clients].astype(float))
+        everyone, kept = clients, self._counts(norms)
+        clients, norms = clients[kept], norms[kept]
+        if len(clients) <= 2:
+            return None
         updates = self.updates[clients].astype(float)
         weights = self.weights[clients]
         if not weights.sum() > 0:
             weights = np.ones(len(clients))
-        mean = np.linalg.norm(np.average(updates, axis=0, weights=weights)) / self.scale
-        top = np.linalg.norm(updates, axis=1).max() / self.scale
+        together = np.zeros(len(clients), dtype=np.intp)
+        aggregator = Mean() if self.aggregator is None else self.aggregator
+        mean = aggregate_by_cluster(aggregator, updates, together, 1, weights)
+        mean = np.linalg.norm(mean) / self.scale
+        top = norms.max() / self.scale
         if not top > self.eps2:
             return None
         if t < self.min_round or not mean < self.eps1 or not self.fresh[clients].all():
             self.waiting = True
             return None
-        side, similarity = bipartition(updates)
+        side = np.zeros(len(everyone), dtype=np.intp)
+        side[kept], similarity = bipartition(updates)
         if self.gamma_max is not None and np.sqrt((1 - similarity) / 2) <= self.gamma_max:
             return None
-        self._grow(clients, side, k, t, mean, top, similarity)
-        return clients[side == 1]
+        self._grow(everyone, side, k, t, mean, top, similarity)
+        return everyone[side == 1]
+
+    def _counts(self, norms):
+        """Whose updates count, by their lengths."""
+        if self.aggregator is None:
+            return np.ones(len(norms), dtype=bool)
+        return norms <= limit(norms, SIGMAS, LEAST)
 
     def _grow(self, clients, side, k, t, mean, top, similarity):
         """Put a split into the tree; the first side keeps the number of the model."""
