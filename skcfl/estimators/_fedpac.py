@@ -15,13 +15,13 @@ from ._base_personal import (
     own_rates,
     training_options,
 )
-from ._flavours import ClassifierMixin, NeuralMixin
+from ._flavours import ClassifierMixin, GivenNetworkMixin
 
 __all__ = ["FedPACClassifier"]
 
 
 @document
-class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
+class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """FedPAC: a shared body, and for each client the mixture of heads that suits it best.
 
     Clients train the last layer of a network, then the layers below, whose representations are
@@ -96,6 +96,7 @@ class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         hidden_layer_sizes=(),
         lam=1.0,
         *,
+        model=None,
         activation="relu",
         loss="log_loss",
         alpha="auto",
@@ -121,6 +122,7 @@ class FedPACClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
     ):
         self.hidden_layer_sizes = hidden_layer_sizes
         self.lam = lam
+        self.model = model
         self.activation = activation
         self.loss = loss
         self.alpha = alpha

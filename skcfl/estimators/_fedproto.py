@@ -14,13 +14,13 @@ from ._base_personal import (
     training_options,
 )
 from ._base_rounds import robust_aggregator
-from ._flavours import ClassifierMixin, NeuralMixin
+from ._flavours import ClassifierMixin, GivenNetworkMixin
 
 __all__ = ["FedProtoClassifier"]
 
 
 @document
-class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
+class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """FedProto: networks of the clients' own that share prototypes of the classes.
 
     Clients send the mean representation (the last hidden states) of each class that they have, the
@@ -112,6 +112,7 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         hidden_layer_sizes=(100,),
         lam=1.0,
         *,
+        model=None,
         activation="relu",
         loss="log_loss",
         alpha="auto",
@@ -132,6 +133,7 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
     ):
         self.hidden_layer_sizes = hidden_layer_sizes
         self.lam = lam
+        self.model = model
         self.activation = activation
         self.loss = loss
         self.alpha = alpha
@@ -151,7 +153,7 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         self.verbose = verbose
 
     def _solve_options(self, groups):
-        if np.size(self.hidden_layer_sizes) == 0:
+        if self.model is None and np.size(self.hidden_layer_sizes) == 0:
             raise ValueError(
                 "hidden_layer_sizes must name a hidden layer: FedProto is about representations, "
                 f"which linear models have not; got {self.hidden_layer_sizes!r}."
@@ -160,6 +162,7 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
+        self._check_head(pool.model)
         start = pool.start()
         pool.keep(start)
         update = PrototypeAverage(
@@ -183,6 +186,17 @@ class FedProtoClassifier(NeuralMixin, ClassifierMixin, PersonalMethod):
         start = result.extra.pop("training_start")
         super()._publish(header, pool, groups, classes, result)
         self._start = start
+
+    @staticmethod
+    def _check_head(model):
+        """Raise a ValueError if no last layer can say which prototype is nearest."""
+        if model.head_mask().all():
+            raise ValueError(
+                "model must have a layer below the last one: FedProto is about representations, "
+                f"of which {model!r} has none."
+            )
+        size, outputs = model.n_representation, model.n_outputs
+        model.head_params(np.zeros((size, outputs)), np.zeros(outputs))
 
     @staticmethod
     def _with_prototypes(pool, params, prototypes):

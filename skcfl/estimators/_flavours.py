@@ -21,7 +21,13 @@ from ..models.losses import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
 # What alpha="auto" is of networks, as of scikit-learn's.
 NETWORK_ALPHA = 1e-4
 
-__all__ = ["ClassifierMixin", "GenericMixin", "NeuralMixin", "RegressorMixin"]
+__all__ = [
+    "ClassifierMixin",
+    "GenericMixin",
+    "GivenNetworkMixin",
+    "NeuralMixin",
+    "RegressorMixin",
+]
 
 
 class GenericMixin:
@@ -160,6 +166,32 @@ class NeuralMixin:
             raise ValueError(
                 "fit_intercept=False is for linear models; the layers of a network have biases. "
                 f"Got hidden_layer_sizes={self.hidden_layer_sizes!r}."
+            )
+        return super()._solve_options(groups)
+
+
+class GivenNetworkMixin(NeuralMixin):
+    """The local model is the parameter ``model`` where one is given, else as of NeuralMixin."""
+
+    _parameter_constraints = {"model": [LocalModel, None]}
+
+    _doc_parameters = {
+        "model": """\
+            LocalModel or None
+            What every client trains, an object of :mod:`skcfl.models` that is a classifier, in
+            place of the network that ``hidden_layer_sizes``, ``activation``, ``loss`` and
+            ``alpha`` describe. Of a :class:`~skcfl.models.TorchModel` the representation is what
+            its ``head`` takes.""",
+    }
+
+    def _local_model(self):
+        return super()._local_model() if self.model is None else self.model
+
+    def _solve_options(self, groups):
+        if self.model is not None and self.model.estimator_type != "classifier":
+            raise ValueError(
+                f"model must be a classifier for {type(self).__name__}, got {self.model!r}, a "
+                f"{self.model.estimator_type}."
             )
         return super()._solve_options(groups)
 

@@ -396,7 +396,7 @@ class TorchModel(SupervisedMixin, LocalModel):
                     f"head must be the name of a part of the module, got {self.head!r}; there are "
                     f"{[name for name, _ in made.named_modules() if name]}."
                 ) from None
-            self.head_, last = "", made  # a parameter of the module itself
+            self.head_, last = "", made  # which has no parts
         seen = []
         hook = last.register_forward_pre_hook(lambda part, inputs: seen.append(inputs))
         with seeded(0):
@@ -527,7 +527,7 @@ class TorchModel(SupervisedMixin, LocalModel):
 
     def head_mask(self):
         """Parameters of the last layer of a bound model, (n_params,) of bool."""
-        inside = self.head_ + "."
+        inside = f"{self.head_}." if self.head_ else ""
         return self._mask(lambda entry: f"{entry.layer}.".startswith(inside))
 
     def head_params(self, weights, biases):

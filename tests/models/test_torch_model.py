@@ -1,15 +1,34 @@
 """Modules of PyTorch as local models; skipped where PyTorch is not installed."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from scipy import sparse
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.datasets import load_digits
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils import Bunch, check_random_state
 
-from skcfl import IFCA, FedAvg
-from skcfl.datasets import make_clustered_classification
+from skcfl import (
+    IFCA,
+    FedAvg,
+    FedAvgClassifier,
+    FedPACClassifier,
+    FedProtoClassifier,
+    FedRep,
+)
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
+from skcfl.model_selection import ClientKFold
 from skcfl.models import MLP, TorchModel
 from skcfl.models.losses import LOSSES
+from skcfl.models.losses.huber import Huber
+from skcfl.testing import StrictFederation
 
 torch = pytest.importorskip("torch")
 
@@ -141,3 +160,458 @@ class Started(MLP):
 
     def start(self, random_state=None):
         return self.first
+
+
+# ------------------------------------------------------------------ as a parameter
+
+
+def net(**more):
+    """A model of rows with ten features."""
+    return TorchModel(modules.Net, **{"n_features": 10, **more})
+
+
+SHORT = {"max_iter": 3, "local_steps": 3, "tol": 0, "random_state": 0}
+
+
+def fitted(model, method=FedAvg, data=DATA, **more):
+    return method(model, **{**SHORT, **more}).fit(data.X, data.y, groups=data.groups)
+
+
+def test_parameters_of_the_class_are_parameters():
+    model = net(hidden=5, alpha=0.1)
+    assert model.get_params()["hidden"] == 5
+    assert clone(model).get_params() == model.get_params()
+    assert "hidden=5" in repr(model)
+    method = FedAvg(model).set_params(model__hidden=7, model__norm=True, model__alpha=0.2)
+    bound = method.model.bind(10, 2)
+    assert (method.model.module_params["hidden"], bound.alpha_) == (7, 0.2)
+    assert bound.n_params == 7 * 11 + 4 * 7 + 2 * 8
+    assert clone(method).model.get_params() == method.model.get_params()
+    with pytest.raises(ValueError, match="nothing"):
+        FedAvg(model).set_params(nothing__hidden=3)
+
+
+def test_grid_search_over_the_module():
+    X = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
+    method = FedAvg(net(), group_col=10, **SHORT)
+    search = GridSearchCV(method, {"model__hidden": [1, 6]}, cv=ClientKFold(2, group_col=10))
+    search.fit(X, DATA.y)
+    assert (
+        search.best_estimator_.model.module_params["hidden"]
+        == search.best_params_["model__hidden"]
+    )
+
+
+def test_pickle_and_copies():
+    model = fitted(net(norm=True))
+    other = pickle.loads(pickle.dumps(model))
+    expected = model.predict_proba(DATA.X, groups=DATA.groups)
+    assert_array_equal(other.predict_proba(DATA.X, groups=DATA.groups), expected)
+    again = other.fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert_array_equal(again.predict_proba(DATA.X, groups=DATA.groups), expected)
+
+
+def test_a_module_that_is_given_is_copied_and_where_training_starts():
+    given = modules.Net(10)
+    before = copy.deepcopy(given.state_dict())
+    model = fitted(TorchModel(given), max_iter=1, local_steps=1, step_size=1e-30)
+    for name, value in given.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert torch.equal(model.client_model(DATA.groups[0]).state_dict()[name], value)
+    fitted(TorchModel(given), IFCA, n_clusters=2, init="random")  # reset_parameters
+    assert all(torch.equal(v, before[name]) for name, v in given.state_dict().items())
+
+
+def test_starts_are_drawn_by_the_random_state_alone():
+    bound, given = net().bind(10, 2), TorchModel(modules.Net(10)).bind(10, 2)
+    before = torch.get_rng_state()
+    one, two, other = (bound.init_params(3, seed) for seed in (0, 0, 1))
+    assert_array_equal(one, two)
+    assert (one != other).any()
+    assert len(np.unique(one[:, 0])) == 3
+    assert len(np.unique(given.init_params(3, 0)[:, 0])) == 3
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_client_s_model_is_the_module():
+    model = fitted(net(norm=True, dropout=0.5), IFCA, n_clusters=2)
+    for group in np.unique(DATA.groups)[:3]:
+        module = model.client_model(group)
+        assert type(module) is modules.Net
+        assert not module.training
+        rows = DATA.X[DATA.groups == group]
+        with torch.no_grad():
+            proba = module(torch.from_numpy(rows).float()).softmax(1).numpy()
+        own = model.predict_proba(rows, groups=np.repeat(group, len(rows)))
+        assert_allclose(proba, own, atol=1e-6)
+
+
+# ------------------------------------------------------------------ losses and targets
+
+
+def regression(**more):
+    data = make_clustered_regression(n_clients=6, n_clusters=2, n_features=10, random_state=0)
+    return TorchModel(modules.Net, n_features=10, n_outputs=1, **more), data
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber", Huber(delta=2.0)])
+def test_regression(loss):
+    model, data = regression(loss=loss)
+    method = fitted(model, data=data)
+    assert is_regressor(method)
+    predicted = method.predict(data.X, groups=data.groups)
+    assert predicted.shape == data.y.shape
+    assert method.score(data.X, data.y, groups=data.groups) == r2_score(data.y, predicted)
+
+
+def test_functions_as_losses():
+    model, data = regression(loss=modules.smooth_l1_rows, task="regressor")
+    huber = fitted(regression(loss=Huber(delta=1.0))[0], data=data)
+    assert_allclose(fitted(model, data=data).params_, huber.params_, atol=1e-5)
+    own = fitted(net(loss=modules.cross_entropy_rows, task="classifier"))
+    named = fitted(net())
+    assert is_classifier(own)
+    assert not hasattr(own, "predict_proba")
+    assert_allclose(own.params_, named.params_, atol=1e-5)
+    assert_array_equal(
+        own.predict(DATA.X, groups=DATA.groups), named.predict(DATA.X, groups=DATA.groups)
+    )
+
+
+@pytest.mark.parametrize("loss", ["squared_error", modules.squares_rows])
+def test_reconstruction(loss):
+    model = TorchModel(modules.Net, n_features=10, n_outputs=10, loss=loss, task="unsupervised")
+    X, groups = DATA.X, DATA.groups
+    method = IFCA(model, n_clusters=2, **SHORT).fit(X, groups=groups)
+    away = (method.predict(X, groups=groups) - X) ** 2
+    factor = 0.5 if loss == "squared_error" else 1.0
+    assert_allclose(method.score(X, groups=groups), -factor * away.mean(), rtol=1e-5)
+
+
+def test_one_output_of_two_classes_or_two():
+    X, y, groups = DATA.X, DATA.y, DATA.groups
+    for outputs in (1, 2):
+        method = fitted(net(n_outputs=outputs))
+        proba = method.predict_proba(X, groups=groups)
+        assert proba.shape == (len(X), 2)
+        scores = method.decision_function(X, groups=groups)
+        assert_allclose(proba[:, 1], 1 / (1 + np.exp(-scores)), atol=1e-6)
+        assert_array_equal(method.predict(X, groups=groups), method.classes_[(scores > 0) * 1])
+        assert method.score(X, y, groups=groups) > 0.5
+    weighted = fitted(net(class_weight={method.classes_[0]: 100.0}), step_size=0.05)
+    assert (weighted.predict(X, groups=groups) == method.classes_[0]).mean() > 0.8
+
+
+# ------------------------------------------------------------------ rows of any rank
+
+
+def images():
+    """Digits held two ways, as images with one channel."""
+    digits = load_digits()
+    X, y = (digits.images[:360] / 16)[:, None], digits.target[:360] % 2
+    groups = np.arange(360) % 6
+    turned = groups % 2 == 1
+    X[turned] = np.rot90(X[turned], axes=(2, 3))
+    return Bunch(X=X, y=y, groups=groups)
+
+
+def test_images():
+    data = images()
+    method = fitted(TorchModel(modules.ConvNet), IFCA, data, n_clusters=2)
+    flat = data.X.reshape(len(data.X), -1)
+    same = TorchModel(modules.ConvNet, input_shape=(1, 8, 8))
+    same = IFCA(same, n_clusters=2, **SHORT).fit(flat, data.y, groups=data.groups)
+    assert_array_equal(method.params_, same.params_)
+    proba = method.predict_proba(data.X, groups=data.groups)
+    assert_array_equal(proba, same.predict_proba(flat, groups=data.groups))
+    assert_array_equal(proba, method.predict_proba(flat, groups=data.groups))
+    assert method.score(data.X, data.y, groups=data.groups) == same.score(
+        flat, data.y, groups=data.groups
+    )
+    assert method.n_features_in_ == 64
+    federation = StrictFederation(
+        FanOutFederation(
+            [
+                InProcessFederation(data.X[here], data.y[here], data.groups[here])
+                for here in (data.groups < 2, data.groups >= 2)
+            ]
+        )
+    )
+    other = clone(method).fit_federation(federation)
+    assert_allclose(other.params_, method.params_, atol=1e-6)
+    assert other.score_federation(federation) == pytest.approx(
+        method.score(data.X, data.y, groups=data.groups)
+    )
+
+
+def test_rows_of_another_shape_are_refused():
+    data = images()
+    method = fitted(TorchModel(modules.ConvNet), data=data)
+    with pytest.raises(
+        ValueError, match=r"rows of shape \(8, 8\); fit had rows of shape \(1, 8, 8"
+    ):
+        method.predict(data.X[:, 0], groups=data.groups)
+    for other in (FedAvg(), FedAvg(MLP()), FedAvgClassifier()):
+        with pytest.raises(ValueError, match="X must have two axes"):
+            other.fit(data.X, data.y, groups=data.groups)
+        with pytest.raises(ValueError, match="X must have two axes"):
+            other.fit_federation(InProcessFederation(data.X, data.y, data.groups))
+    with pytest.raises(ValueError, match="group_col must be None"):
+        FedAvg(TorchModel(modules.ConvNet), group_col=0).fit(data.X, data.y)
+    with pytest.raises(ValueError, match=r"input_shape=\(1, 7, 7\) is 49 numbers"):
+        fitted(TorchModel(modules.ConvNet, input_shape=(1, 7, 7)), data=data)
+    halves = [
+        InProcessFederation(X, data.y, data.groups) for X in (data.X, data.X.transpose(0, 2, 1, 3))
+    ]
+    halves[1].ids = halves[1].ids + 100
+    with pytest.raises(ValueError, match="All rows must have one shape"):
+        method.fit_federation(FanOutFederation(halves))
+
+
+def tokens():
+    """Rows of token ids; the words of a class are those of its half, which clusters swap."""
+    rng = np.random.default_rng(0)
+    y, groups = rng.integers(2, size=240), np.arange(240) % 6
+    X = rng.integers(10, size=(240, 7)) + 10 * ((y + groups) % 2)[:, None]
+    return Bunch(X=X, y=y, groups=groups)
+
+
+def test_token_ids():
+    data = tokens()
+    model = TorchModel(modules.WordNet, input_dtype="int")
+    method = fitted(model, IFCA, data, n_clusters=2, max_iter=10, step_size=0.05)
+    assert_array_equal(method.labels_, [0, 1, 0, 1, 0, 1])
+    assert method.score(data.X, data.y, groups=data.groups) == 1.0
+    with pytest.raises(ValueError, match="X must hold integers"):
+        method.predict(data.X + 0.5, groups=data.groups)
+    with pytest.raises(ValueError, match="module failed on rows of X"):
+        method.predict(data.X + 1, groups=data.groups)
+    for more in (-1, 1):  # no such word, in one row
+        X = data.X.copy()
+        X[17, 3] = -1 if more < 0 else 20
+        with pytest.raises(ValueError, match="X must hold integers|index out of range"):
+            clone(method).fit(X, data.y, groups=data.groups)
+
+
+# ------------------------------------------------------------------ training
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_dropout_is_drawn_by_client_and_round(batch_size):
+    """The same for any number of threads and wherever clients are; other seeds, other draws."""
+    model = net(dropout=0.5)
+    before = torch.get_rng_state()
+    method = fitted(model, batch_size=batch_size)
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inprocess, "PARALLEL_WORK", 0)
+        assert_array_equal(fitted(model, batch_size=batch_size, n_jobs=2).params_, method.params_)
+    parts = [
+        InProcessFederation(DATA.X[here], DATA.y[here], DATA.groups[here])
+        for here in (DATA.groups > "client04", DATA.groups <= "client04")
+    ]
+    other = clone(method).fit_federation(StrictFederation(FanOutFederation(parts)))
+    assert_allclose(other.params_, method.params_, atol=1e-6)
+    dry = fitted(net(), batch_size=batch_size)
+    assert np.abs(dry.params_ - method.params_).max() > 1e-3
+    pool = open_rows(model.bind(10, 2), *pooled(DATA), random_state=0)
+    w = pool.start()
+    first, second = (pool.local_update(w, 1, 0.1) for _ in range(2))
+    assert (first != second).any()
+
+
+def pooled(data):
+    codes = np.unique(data.groups, return_inverse=True)[1]
+    return data.X, np.unique(data.y, return_inverse=True)[1], codes, codes.max() + 1
+
+
+def test_buffers_are_averaged_and_predicted_with():
+    """Running means after a step of no length are those of PyTorch, averaged by rows."""
+    model = net(norm=True)
+    method = fitted(model, max_iter=1, local_steps=2, step_size=1e-30)
+    bound, start = method.model_, None
+    X, _, codes, n = pooled(DATA)
+    assert set(bound.layer_slices()) == {"body.0", "body.1", "fc"}
+    assert bound.moved.sum() == bound.n_params - 16
+    start = bound.start(check_random_state(0))
+    states = []
+    for i in range(n):
+        module = bound.plain(start, None).train()
+        for _ in range(2):
+            module(torch.from_numpy(X[codes == i]).float())
+        states.append(module.body[1].state_dict())
+    shares = np.bincount(codes) / len(codes)
+    own = method.client_model(DATA.groups[0]).body[1].state_dict()
+    for name in ("running_mean", "running_var", "weight"):
+        expected = sum(w * state[name] for w, state in zip(shares, states, strict=True))
+        assert_allclose(own[name], expected, rtol=1e-4, atol=1e-6)
+    assert own["num_batches_tracked"] == 0
+
+
+def test_buffers_do_not_move_by_steps_or_pulls():
+    model = net(norm=True)
+    pool = open_rows(model.bind(10, 2), *pooled(DATA), random_state=0)
+    w = pool.start()
+    still = w.copy()
+    buffers = ~pool.model.moved
+    # Without training the running statistics stay; a pull to elsewhere moves the others only.
+    centre = np.tile(w + 1, (pool.n_clients, 1))
+    free = pool.local_update(w, 3, 0.01)
+    pulled = pool.local_update(w, 3, 0.01, center=centre, rho=5.0)
+    assert (free[:, ~buffers] != pulled[:, ~buffers]).all()
+    # The first batch sees the same layer below, so that after a step its mean is the same.
+    one, two = (pool.local_update(w, 1, 0.01, center=c, rho=5.0) for c in (None, centre))
+    assert_array_equal(one[:, buffers], two[:, buffers])
+    assert (one[:, buffers] != still[buffers]).any()
+
+
+def test_batches_of_one_row_are_normalised_by_what_is_known():
+    rows = np.arange(9)
+    codes = np.zeros(9, dtype=int)
+    bound = net(norm=True).bind(10, 2)
+    pool = open_rows(bound, DATA.X[:9], rows % 2, codes, 1, random_state=0)
+    assert np.isfinite(pool.local_update(pool.start(), 5, 0.01, "adam", batch_size=4)).all()
+
+
+def test_gradient_averaging_is_refused_where_steps_tell_more():
+    for more in ({"norm": True}, {"dropout": 0.5}):
+        with pytest.raises(ValueError, match="averaging must be 'model'"):
+            fitted(net(**more), averaging="gradient", step_size=0.1)
+    fitted(net(), averaging="gradient", step_size=0.1)
+
+
+def test_what_needs_no_gradient_stays():
+    given = modules.Net(10)
+    given.body[0].requires_grad_(False)
+    model = fitted(TorchModel(given))
+    weight = model.client_model(DATA.groups[0]).body[0].weight
+    assert torch.equal(weight, given.body[0].weight)
+    assert model.alpha_ == 1e-4
+
+
+def test_lost_and_false_clients():
+    faults = Faults(dropout=0.3, dead=["client02"], random_state=0)
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
+    method = FedAvg(net(dropout=0.2), **SHORT).fit_federation(federation)
+    assert "client02" in method.missing_clients_
+
+
+# ------------------------------------------------------------------ layers
+
+
+def test_shared_layers_by_name_and_prefix():
+    method = fitted(net(norm=True), IFCA, n_clusters=2, shared_layers="body")
+    apart = np.ptp(method.cluster_params_, axis=0) > 0
+    shared = np.zeros(len(apart), dtype=bool)
+    for name, place in method.model_.layer_slices().items():
+        shared[place] = name.startswith("body.")
+    assert not apart[shared].any()
+    assert apart[~shared].any()
+    with pytest.raises(ValueError, match=r"the layers of the local model are \['body.0'"):
+        fitted(net(), IFCA, n_clusters=2, shared_layers="bod")
+
+
+def test_the_last_layer_is_that_named():
+    for more, first in (({}, "fc"), ({"head": "fc"}, "fc"), ({"head": "body"}, "body.0")):
+        bound = net(**more).bind(10, 2)
+        mask = np.zeros(bound.n_params, dtype=bool)
+        mask[bound.layer_slices()[first]] = True
+        assert_array_equal(bound.head_mask(), mask)
+        assert bound.n_representation == (8 if first == "fc" else 10)
+    with pytest.raises(ValueError, match="head must be the name of a part"):
+        net(head="nothing").bind(10, 2)
+    method = fitted(net(), FedRep)
+    apart = np.ptp(method.params_, axis=0) > 0
+    assert not apart[~method.model_.head_mask()].any()
+    assert apart[method.model_.head_mask()].any()
+
+
+@pytest.mark.parametrize("method", [FedProtoClassifier, FedPACClassifier])
+def test_methods_of_representations_equal_those_with_an_mlp(method):
+    X, y, groups = DATA.X, DATA.y, DATA.groups
+    bound = MLP((12,)).bind(X.shape[1], 2)
+    start = bound.start(3)
+    ours = method(model=Started((12,), first=start), **SHORT).fit(X, y, groups=groups)
+    module = TorchModel(modules.as_module(bound, start))
+    theirs = method(model=module, **SHORT).fit(X, y, groups=groups)
+    own = np.array([modules.as_vector(bound, w) for w in ours.params_])
+    assert_allclose(theirs.params_, own, atol=1e-4)
+    new = np.full(20, "new")
+    assert_array_equal(
+        theirs.adapt(X[:20], y[:20], new).predict(X, np.repeat("new", len(X))),
+        ours.adapt(X[:20], y[:20], new).predict(X, np.repeat("new", len(X))),
+    )
+
+
+def test_representations_need_a_layer_that_has_one():
+    X, y, groups = DATA.X, DATA.y, DATA.groups
+    with pytest.raises(ValueError, match="model must have a layer below"):
+        FedProtoClassifier(model=TorchModel(torch.nn.Linear(10, 2))).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="head must name a linear layer"):
+        FedProtoClassifier(model=net(head="body")).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="model must be a classifier"):
+        FedPACClassifier(model=MLP(loss="squared_error")).fit(X, y, groups=groups)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+class Stubborn(torch.nn.Linear):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("not to be copied")
+
+
+REFUSED = [
+    (TorchModel(3), TypeError, "module must be a torch.nn.Module, a class"),
+    (TorchModel(dict), TypeError, "module must make a torch.nn.Module"),
+    (TorchModel(modules.Net(10), hidden=3), ValueError, "module is a module already"),
+    (TorchModel(lambda: modules.Net(10)), ValueError, "module must be something that can be cop"),
+    (net(loss=lambda z, y: z, task="regressor"), ValueError, "loss must be something that can"),
+    (net(n_outputs=3), ValueError, "module must have 1 outputs a row for loss='log_loss' and 2"),
+    (net(n_features=9), ValueError, r"module cannot take rows of shape \(10,\)"),
+    (net(loss="nothing"), ValueError, "loss"),
+    (net(loss=modules.cross_entropy_rows), ValueError, "task must be 'classifier'"),
+    (net(task="regressor"), ValueError, "makes a classifier, got task='regressor'"),
+    (net(task="unsupervised"), ValueError, "task='unsupervised' goes with loss='squared_error'"),
+    (net(input_shape=(10.0,)), ValueError, "input_shape must hold positive integers"),
+    (net(input_shape=(-10, -1)), ValueError, "input_shape must hold positive integers"),
+    (net(device="abacus"), ValueError, "device='abacus' is not there"),
+    (net(alpha=-1.0), ValueError, "alpha"),
+    (net(precision="half"), ValueError, "precision"),
+    (TorchModel(torch.nn.ReLU), ValueError, "module must have parameters"),
+    (TorchModel(torch.nn.Embedding, num_embeddings=3, embedding_dim=2), ValueError, "input_dtype"),
+    (TorchModel(modules.Wrong, how="scalar"), ValueError, "one entry a row"),
+    (TorchModel(modules.Wrong, how="tuple"), ValueError, "must return a tensor"),
+    (TorchModel(modules.Wrong, how="int"), ValueError, "module must return floats"),
+    (TorchModel(modules.Wrong, how="log"), ValueError, "outputs that are not finite on rows of X"),
+]
+
+
+@pytest.mark.parametrize(("model", "kind", "match"), REFUSED, ids=[case[2] for case in REFUSED])
+def test_refused_before_the_first_round(model, kind, match):
+    method = FedAvg(model, **SHORT)
+    with pytest.raises(kind, match=match):
+        method.fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert not hasattr(method, "groups_")
+
+
+def test_a_module_that_cannot_be_copied():
+    method = FedAvg(TorchModel(Stubborn(10, 2)), **SHORT)
+    with pytest.raises(ValueError, match="module must be something that can be copied"):
+        method.fit(DATA.X, DATA.y, groups=DATA.groups)
+
+
+def test_bad_losses_and_targets():
+    model, data = regression(loss="poisson")
+    with pytest.raises(ValueError, match="y must be non-negative"):
+        fitted(model, data=data)
+    for loss, match in (
+        (modules.mean_loss, "one number a row"),
+        (modules.log_of_target, "finite"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            fitted(regression(loss=loss, task="regressor")[0], data=data)
+    with pytest.raises(TypeError, match="X must be dense"):
+        FedAvg(net(), **SHORT).fit(sparse.csr_array(DATA.X), DATA.y, groups=DATA.groups)
+    with pytest.raises(ValueError, match="class_weight is for classifiers"):
+        fitted(regression(loss="huber", class_weight="balanced")[0], data=data)
