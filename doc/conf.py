@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import skcfl
@@ -57,11 +58,13 @@ def _arguments(gallery_conf, script_vars):
     return ["--figure", str(Path(_pictures.name) / "figure.png")]
 
 
+_TORCH = "" if find_spec("torch") else "|torch"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     # The heart data is fetched from the internet, and federations start processes: shown, not run.
-    "filename_pattern": r"/(quickstart|plot_(?!heart_disease))",
+    # Those with PyTorch are run where it is installed.
+    "filename_pattern": rf"/(quickstart|plot_(?!heart_disease{_TORCH}))",
     "ignore_pattern": r"federation_sites|__init__\.py",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skcfl",),

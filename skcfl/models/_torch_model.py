@@ -6,12 +6,10 @@ from numbers import Integral
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
-from ..federation.draws import mixed
 from ._local_model import LocalModel, check_class_weight, choose
 from ._network import MAX_PARAMS
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
@@ -22,6 +20,7 @@ from ._torch_losses import (
     ReconstructionLoss,
 )
 from ._torch_runner import Runner, entries_of, need_torch, seeded, vector_of
+from ._torch_training import Stacked, Training, clients_that_fit
 from .losses import LOSSES, Loss, make_loss
 from .losses.log_loss import Logistic, Multinomial
 
@@ -304,7 +303,7 @@ class TorchModel(SupervisedMixin, LocalModel):
 
     def for_rows(self, shape):
         """Model of rows of several axes, which are flat where they are stored."""
-        model = clone(self)
+        model = copy.copy(self)
         if model.input_shape is None:
             model.input_shape = tuple(shape)
         return model
@@ -335,6 +334,10 @@ class TorchModel(SupervisedMixin, LocalModel):
         self.moved = self._mask(lambda entry: entry.trained)
         self.moved = None if self.moved.all() else self.moved
         self.local_steps_only = self.stochastic or any(e.buffer for e in self.entries)
+        #: Whether clients may be stacked: nothing is drawn or kept, and vmap takes the module.
+        self.stackable = not self.local_steps_only and (
+            self._device() == "cpu" or self._runner().maps()
+        )
         self._bind_loss(output_shape)
         self.alpha_ = float(self.alpha)
         #: Penalty of each parameter.
@@ -397,14 +400,22 @@ class TorchModel(SupervisedMixin, LocalModel):
                     f"{[name for name, _ in made.named_modules() if name]}."
                 ) from None
             self.head_, last = "", made  # which has no parts
-        seen = []
-        hook = last.register_forward_pre_hook(lambda part, inputs: seen.append(inputs))
+        seen, states = [], []
+        hooks = [last.register_forward_pre_hook(lambda part, inputs: seen.append(inputs))]
+        hooks += [
+            part.register_forward_hook(lambda part, inputs, output: states.append(output))
+            for part in made.modules()
+            if not list(part.children())
+        ]
         with seeded(0):
             before = torch.get_rng_state()
             self._called(copy.deepcopy(made).train(), x)
             self.stochastic = not torch.equal(before, torch.get_rng_state())
             self._called(made, x)
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
+        #: Numbers that the layers return for a row.
+        self.n_states = sum(t.numel() for t in states if isinstance(t, torch.Tensor)) // 2
         first = seen[0][0] if seen and seen[0] else None
         fits = isinstance(first, torch.Tensor) and len(first) == 2
         self.n_representation = first[0].numel() if fits else 0
@@ -594,14 +605,14 @@ class TorchModel(SupervisedMixin, LocalModel):
                 "module has outputs that are not finite on rows of X, with the weights that it "
                 "begins with."
             )
-        values = self.kernel.value(z, self._targets(X, y.T))
+        values = self.kernel.value(z, self.targets(X, y.T))
         if not np.isfinite(values).all():
             raise ValueError(
                 f"loss={self.loss!r} is not finite on rows of X and y, with the weights that the "
                 "module begins with."
             )
 
-    def _targets(self, X, y):
+    def targets(self, X, y):
         """Targets (q, n) of rows, which are the rows themselves where there are no others."""
         return X.T if self.estimator_type is None else y
 
@@ -613,13 +624,24 @@ class TorchModel(SupervisedMixin, LocalModel):
 
     mixes = True
 
+    def _stacks(self):
+        """Whether several clients are computed in one call."""
+        return self.stackable and self._device() != "cpu"
+
     def clients_at_once(self, block):
-        """One after the other: their parameters stay in cache."""
-        return 1
+        """One after the other, whose parameters stay in cache; on a GPU those that fit."""
+        if not self._stacks():
+            return 1
+        rows, size = block.shape[1], block.dtype.itemsize
+        states = self.n_features + self.n_states
+        return clients_that_fit(rows, states, self.n_params, size, self._device())
 
     def workspace(self, block, n_rows=None, guide=None):
         """What the steps of local training share."""
-        return Training(self, self._runner(block.dtype), guide)
+        runner = self._runner(block.dtype)
+        if self._stacks() and (guide is None or guide.prototypes is None):
+            return Stacked(self, runner)
+        return Training(self, runner, guide)
 
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
@@ -638,7 +660,7 @@ class TorchModel(SupervisedMixin, LocalModel):
                 some = rows[start : start + ROWS_AT_ONCE]
                 part = X[some]
                 z = runner.outputs(part).T
-                values[k, some] = self.kernel.value(z, self._targets(part, y[:, some]))
+                values[k, some] = self.kernel.value(z, self.targets(part, y[:, some]))
         return values.reshape(-1, c, n).transpose(1, 0, 2)
 
     def best_response(self, block, theta, fixed=None):
@@ -659,9 +681,7 @@ class TorchModel(SupervisedMixin, LocalModel):
             for start in range(0, n, ROWS_AT_ONCE):
                 some = slice(start, min(start + ROWS_AT_ONCE, n))
                 X = block.X[i, some]
-                rows = self.kernel.value(
-                    runner.outputs(X).T, self._targets(X, block.y[i][:, some])
-                )
+                rows = self.kernel.value(runner.outputs(X).T, self.targets(X, block.y[i][:, some]))
                 value[i] += rows @ block.weights[i, some]
         return value
 
@@ -683,7 +703,7 @@ class TorchModel(SupervisedMixin, LocalModel):
 
     def representation(self, block, w):
         """Input of the last layer of every row: (c, p) -> (c, n, n_representation)."""
-        self._need_representation()
+        self.need_representation()
         out = np.zeros((*block.shape[:2], self.n_representation), block.dtype)
         runner = self._runner(block.dtype)
         for i in range(len(w)):
@@ -694,7 +714,8 @@ class TorchModel(SupervisedMixin, LocalModel):
                 out[i, some] = runner.representations(block.X[i, some])
         return out
 
-    def _need_representation(self):
+    def need_representation(self):
+        """Raise a ValueError if the last layer takes nothing that is one."""
         if not self.n_representation:
             raise ValueError(
                 f"head must name a part of the module that takes one tensor with an entry a row, "
@@ -727,85 +748,7 @@ class TorchModel(SupervisedMixin, LocalModel):
         """Loss of every row, no penalty."""
         z = self.decision(X, params, index).T
         target = self.encode(y, len(X)).T
-        return self.kernel.value(z, self._targets(self.design(X), target))
-
-
-class Training:
-    """Steps of local training on the clients of a block, which share one copy of the module.
-
-    Parameters
-    ----------
-    model : TorchModel
-        Bound model.
-    runner : Runner
-        What computes.
-    guide : Guide or None
-        What else the training keeps to.
-    training : bool, default=True
-        Whether dropout draws, and buffers follow the rows.
-    """
-
-    def __init__(self, model, runner, guide=None, training=True):
-        self.model, self.runner, self.training = model, runner, training
-        #: What draws representations to prototypes, None if nothing does.
-        self.guide = None if guide is None or guide.prototypes is None else guide
-        self.decay = model.decay.astype(runner.dtype) if model.alpha_ else None
-        self.seeds, self.step, self.out = None, 0, None
-        if self.guide is not None:
-            model._need_representation()
-
-    def begin(self, seeds):
-        """Begin the training of clients with these seeds."""
-        self.seeds, self.step = seeds, 0
-
-    def gradient(self, block, w, value=None):
-        """Gradients (c, p) at the models (c, p), and losses added to `value` (c,)."""
-        if self.out is None or self.out.shape != w.shape:
-            self.out = np.zeros(w.shape, w.dtype)
-        seeds = None
-        if self.training and self.seeds is not None:
-            seeds = mixed(self.seeds, self.step)
-        self.step += 1
-        for i, out in enumerate(self.out):
-            n = _real_rows(block.weights[i], block.lengths[i])
-            if n == 0:
-                out[:] = 0.0
-            else:
-                self._client(block, i, n, w[i], None if seeds is None else seeds[i], value)
-            if self.decay is not None:
-                out += self.decay * w[i]
-        return self.out
-
-    def _client(self, block, i, n, w, seed, value):
-        model, runner = self.model, self.runner
-        X, weights = block.X[i, :n], block.weights[i, :n]
-        runner.load(w)
-        outputs, representation = runner.forward(X, self.training, seed)
-        z = outputs.detach().cpu().numpy().T
-        target = model._targets(X, block.y[i][:, :n])
-        if value is not None:
-            value[i] += model.kernel.value(z, target) @ weights
-        slope = model.kernel.gradient(z, target) * weights
-        among, slopes = [outputs], [np.ascontiguousarray(slope.T)]
-        if self.guide is not None and representation.requires_grad:
-            among.append(representation)
-            slopes.append(self._pull(block, i, n, representation.detach().cpu().numpy()))
-        runner.gradient(among, slopes, self.out[i])
-
-    def _pull(self, block, i, n, A):
-        """Slope of the distance of representations to their classes' prototypes."""
-        guide, A = self.guide, A.reshape(n, -1)
-        codes = self.model.kernel.codes(block.y[i][:, :n])
-        strength = (2.0 * guide.strength / A.shape[1]) * guide.known[codes] * block.weights[i, :n]
-        return ((A - guide.points[codes]) * strength[:, None]).astype(A.dtype)
-
-
-def _real_rows(weights, length):
-    """Number of rows before those that fill up a block or a batch, which weigh nothing."""
-    n = min(int(length), len(weights))
-    if n and weights[n - 1] == 0:
-        n = int(np.flatnonzero(weights[:n])[-1:].sum()) + 1 if weights[:n].any() else 0
-    return n
+        return self.kernel.value(z, self.targets(self.design(X), target))
 
 
 def _tensors(module):

@@ -81,6 +81,11 @@ class Entry:
         return self.start + int(np.prod(self.shape, dtype=int))
 
     @property
+    def path(self):
+        """Its name in the whole module."""
+        return f"{self.owner}.{self.name}" if self.owner else self.name
+
+    @property
     def layer(self):
         """Name of the layer that it is part of."""
         return self.owner or self.name
@@ -224,6 +229,23 @@ class Runner:
             for tensor, entry in self.buffers:
                 self.loaded[1][entry.start : entry.stop] = tensor.cpu().numpy().ravel()
         return out
+
+    def functional(self, parts, x):
+        """Predictions of rows with parameters by name, for transformations of functions."""
+        return self.torch.func.functional_call(self.module, parts, (x,)).reshape(len(x), -1)
+
+    def maps(self):
+        """Whether ``vmap`` takes the module, tried where it would be used."""
+        if self.device == "cpu":
+            return True
+        kind = self.torch.int64 if self.whole else self.places[0][0].dtype
+        x = self.torch.zeros(1, 2, *self.input_shape, dtype=kind, device=self.device)
+        parts = {entry.path: tensor.detach()[None] for tensor, entry in self.places}
+        try:
+            self.torch.vmap(self.functional)(parts, x)
+        except (RuntimeError, ValueError, TypeError):
+            return False
+        return True
 
     def _call(self, x):
         self.seen = None

@@ -615,3 +615,25 @@ def test_bad_losses_and_targets():
         FedAvg(net(), **SHORT).fit(sparse.csr_array(DATA.X), DATA.y, groups=DATA.groups)
     with pytest.raises(ValueError, match="class_weight is for classifiers"):
         fitted(regression(loss="huber", class_weight="balanced")[0], data=data)
+
+
+# ------------------------------------------------------------------ several clients at once
+
+
+@pytest.mark.parametrize("kind", ["rows", "images", "tokens"])
+def test_stacked_clients_are_those_one_after_the_other(kind, monkeypatch):
+    """What a GPU would do, here on the processor: padding, penalty and batches included."""
+    model, data = {
+        "rows": (net(alpha=0.1), DATA),
+        "images": (TorchModel(modules.ConvNet), images()),
+        "tokens": (TorchModel(modules.WordNet, input_dtype="int"), tokens()),
+    }[kind]
+    keep = np.arange(len(data.y)) % 7 < 5  # clients of unlike sizes
+    data = Bunch(X=data.X[keep], y=data.y[keep], groups=data.groups[keep])
+    plain = fitted(model, data=data, batch_size=9)
+    monkeypatch.setattr(TorchModel, "_stacks", lambda self: self.stackable)
+    stacked = fitted(model, data=data, batch_size=9)
+    assert stacked.model_.stackable and stacked.model_.n_states > 8
+    assert_allclose(stacked.params_, plain.params_, atol=2e-5)
+    drawing = net(dropout=0.5)
+    assert not fitted(drawing).model_.stackable
