@@ -15,8 +15,8 @@ Equal (s) or different (d) initial models; first round by the losses (e) or rand
 
 **ablations**: a network on digits of which each cluster but the last misses one class, five
 clusters of five clients; accuracy on rows that were not trained on (a fifth of every client's).
-Rows of a class are dealt to clients by a Dirichlet distribution as in the paper, with 500 rows a
-client on MNIST; scikit-learn's digits are too few for that (70 rows a client), and dealt evenly.
+Rows of a class are dealt to clients by a Dirichlet distribution as in the paper, with 500 rows per
+client on MNIST; scikit-learn's digits are too few for that (70 rows per client), and dealt evenly.
 
 Digits are scikit-learn's 8 x 8 images, or MNIST from a file with ``X_train`` and ``y_train``.
 """

@@ -30,7 +30,7 @@ from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederati
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.models import LinearModel
 
-# Clients, rows a client, features.
+# Clients, rows per client, features.
 SIZES = {"small": (20, 50, 10), "many clients": (5000, 20, 20), "many rows": (100, 2000, 50)}
 N_CLUSTERS = 3
 

@@ -1,6 +1,6 @@
 """Table 1 of the FPFC paper, and the same on digits whose labels are swapped by cluster.
 
-100 devices in 4 clusters, the synthetic classification of FedProx with one model a cluster
+100 devices in 4 clusters, the synthetic classification of FedProx with one model per cluster
 (``make_fedprox_classification``), 80 % of the rows for training.  The paper's figures::
 
     LOCAL 85.0, FedAvg 30.4, IFCA 60.4 (2.33 clusters, ARI .47), FPFC-l1 83.9 (5.67, .63),

@@ -4,7 +4,7 @@ Sum-of-norms fusion of linear models on the complete graph, from where hardly an
 where everything does, every solution to a relative duality gap of 1e-6, one BLAS thread. "path" is
 the CPU time of ``lam_path``'s solver for all values, "slowest" the longest cold solve of one,
 "cold" all cold solves together; the models start from what clients train on their own in both.
-"ratio" is path over slowest. "rows" is the number of rows a client: with many the clusters are
+"ratio" is path over slowest. "rows" is the number of rows per client: with many the clusters are
 solutions and can be proved, with few they are none.
 
     python benchmarks/fusion_path.py [--quick]

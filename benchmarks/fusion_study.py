@@ -1,6 +1,6 @@
 """What a fusion method gains: error of the coefficients, by graph, with and without refit.
 
-24 clients in 3 clusters, linear regression, few or many rows a client; ``lam="auto"``.  One
+24 clients in 3 clusters, linear regression, few or many rows per client; ``lam="auto"``.  One
 line a method: the mean squared distance of the clients' coefficients to the true ones, for each
 number of rows, and the number of fits that found exactly the true clusters.
 """
@@ -50,7 +50,9 @@ def study(rows, n_seeds, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[12, 30, 100], help="rows a client")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[12, 30, 100], help="rows per client"
+    )
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--clusters", type=int, default=3)
     parser.add_argument("--features", type=int, default=5)

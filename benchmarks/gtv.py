@@ -1,7 +1,7 @@
 """GTV minimisation: iterations and seconds to a relative gap of 1e-6, and a large graph.
 
 The first table is SarcheshmehPour et al. (2023), Table I: a stochastic block model of two
-clusters of 100 nodes, 10 rows a node, 100 features, noise 1e-3, lam = 1e-2 in the paper's
+clusters of 100 nodes, 10 rows per node, 100 features, noise 1e-3, lam = 1e-2 in the paper's
 convention (5e-3 here).  With fewer rows than features the duality gap of the primal-dual
 iterates is infinite: where no exact partition closes it, the gap printed is the residual gap.
 
@@ -9,7 +9,7 @@ Then the seconds to the objective at which 2000 iterations as printed arrive.  T
 which is not here, was measured elsewhere at 75 to 400 ms an iteration on this problem: the ratios
 are to 2000 of those.
 
-The last is a graph of nearest neighbours in the plane, 10,000 nodes, d = 20, 20 rows a node, in
+The last is a graph of nearest neighbours in the plane, 10,000 nodes, d = 20, 20 rows per node, in
 processes of their own for the peak of the memory::
 
     python benchmarks/gtv.py [--quick] [--skip-printed] [--nodes 10000] [--both]

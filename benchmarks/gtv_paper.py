@@ -1,6 +1,6 @@
 """Synthetic experiments of the GTV paper (SarcheshmehPour et al. 2023, section VI-A and B).
 
-- Table I: stochastic block model of two clusters of 100 nodes, p_in .5, p_out .01, 10 rows a
+- Table I: stochastic block model of two clusters of 100 nodes, p_in .5, p_out .01, 10 rows per
   node, 100 features, coefficients in {0, .5}, noise 1e-3.  The paper reports the mean squared
   error (41) of the nodes' models.
 - Fig. 2: the same for more clusters, with FedAvg in each true cluster ("C_FedAvg").  A plot

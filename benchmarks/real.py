@@ -339,7 +339,7 @@ def pooled(job):
 
 
 def one_hot(job, interactions=False):
-    """A column a client, and with interactions one a client and feature."""
+    """A column per client, and with interactions one per client and feature."""
     encoder = OneHotEncoder().fit(job.ids[:, None])
     slopes = job.varying if interactions else np.zeros(job.X.shape[1], bool)
 
@@ -413,7 +413,7 @@ def gpboost(job, slopes=False):
 
 
 def hierarchical(job):
-    """scikit-lego: a model of all and a model a client, their predictions averaged by rows."""
+    """scikit-lego: a model of all and a model per client, their predictions averaged by rows."""
     from sklego.meta import HierarchicalClassifier, HierarchicalRegressor
 
     base, wrapper = {
@@ -718,7 +718,7 @@ def tables(cases, methods, errors):
                         f"**{text}**" if cell and cell.scores and cell.mean == top else text
                     )
                 lines.append(line)
-            rows = "all training rows" if n_rows == "all" else f"{n_rows} training rows a client"
+            rows = "all training rows" if n_rows == "all" else f"{n_rows} training rows per client"
             yield f"{rows}, {units} features", ["table", "score", *methods], lines
 
 

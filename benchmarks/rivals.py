@@ -6,7 +6,7 @@ Label skews 1 to 4, concept shift (swapped labels) and feature skew (rotations) 
 ``clove_mnist.py``: five clusters of five clients (four for rotations), a network with one hidden
 layer.  Printed are the accuracy on rows of the clients that were not trained on, the adjusted
 Rand index (ARI) of the clusters, the first round in which it is .9 ("-": never; 0: clusters known
-before the first round), megabytes sent (four bytes a number) and CPU seconds, means over the
+before the first round), megabytes sent (four bytes per number) and CPU seconds, means over the
 seeds; beside them accuracy and ARI of the CLoVE paper's Tables 1, 2 and 4, of a convolutional
 network.
 

@@ -23,12 +23,12 @@ from skcfl.models import MLP, LinearModel
 from skcfl.rounds.alternate import Options, alternate
 
 JOBS = [
-    # clients, rows a client, features, models, target of the ratio
+    # clients, rows per client, features, models, target of the ratio
     (100, 100, 1000, 2, 0.6),
     (400, 100, 1000, 4, 0.6),
     (200, 50, 20, 4, 4.0),
 ]
-# Networks: clients, rows a client, features, hidden units, classes, models; and the targets.
+# Networks: clients, rows per client, features, hidden units, classes, models; and the targets.
 NETWORK = (40, 100, 784, 200, 10, 4)
 NETWORK_TARGETS = {"sgd": 1.35, "adam": 2.3}
 LOCAL_STEPS = 10
@@ -67,7 +67,7 @@ def naive(X, y, theta, n_clients, rate):
 
 
 def make_network_job(n_clients, n_rows, d, h, n_classes, k, seed=0):
-    """Rows, starts and the pool of a job with networks; classes drawn by a network a cluster."""
+    """Rows, starts and the pool of a job with networks; classes drawn by a network per cluster."""
     rng = np.random.RandomState(seed)
     X = rng.uniform(size=(n_clients * n_rows, d)).astype(np.float32)
     codes = np.repeat(np.arange(n_clients), n_rows)

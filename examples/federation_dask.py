@@ -1,5 +1,5 @@
 """Clients on the workers of a dask cluster.
-========================================
+=========================================
 
 Every worker loads the rows of its own clients, and they stay there; what the server gets is models
 and losses.  A cluster of this machine stands for one of many: with its scheduler's address in
@@ -36,7 +36,7 @@ def load(first, last):
 
 def main():
     """Fit on the workers, score and predict there, and say what it would cost elsewhere."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=600)
     parser.add_argument("--dashboard", default=None, help="address of dask's dashboard")

@@ -31,7 +31,7 @@ ROUNDS = 15
 
 def main():
     """Fit both methods, print what they found, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="clove.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()

@@ -5,11 +5,11 @@ Section V of the convex clustering paper: sixty users, ten points each, three hi
 
 Every user has to tell two overlapping ellipses in the plane apart.  There are three directions
 in which the ellipses may lie, and nobody knows who has which: one separator for all is near
-chance, ten points are few for one's own.  The penalty of Armacki et al. (2022) on the differences
-of the users' separators makes those of alike users equal.  Drawn as in the paper: accuracy (its
-Fig. 2), distance between the models of a cluster (Fig. 3), number of models (Fig. 6), and the
-convergence of the parallel direction method of multipliers with 40 % of the users in a round
-(Fig. 5).
+chance, ten points are few for a local model.  The penalty of Armacki et al. (2022) on the
+differences of the users' separators makes those of alike users equal.  Drawn as in the paper:
+accuracy (its Fig. 2), distance between the models of a cluster (Fig. 3), number of models (Fig.
+6), and the convergence of the parallel direction method of multipliers with 40 % of the users in a
+round (Fig. 5).
 
 The paper's losses are ``c/2 ||w||^2`` plus the mean squared hinge, so that its c is ``alpha``; its
 lambda is taken over unordered pairs and not divided by the number of users, which is ``lam``.  Its
@@ -46,7 +46,7 @@ PDMM_LAM, PARTICIPATION = 0.02, 0.4
 
 def main():
     """Fit all methods, print the comparison, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="ellipses.png", help="where to save the picture")
     parser.add_argument("--seed", type=int, default=8, help="seed of the data")
     args = parser.parse_args()
@@ -270,7 +270,7 @@ def draw(data, levels, curves, interval, counts, runs, path):
         ConvergenceDisplay.from_estimator(run, name=name, ax=sixth, color=colour)
     sixth.set_ylim(1e-9, 10)
     sixth.legend(frameon=False, fontsize=8, loc="center right")
-    sixth.set_title("PDMM, 40 % of the users a round (Fig. 5)", fontsize=10)
+    sixth.set_title("PDMM, 40 % of the users per round (Fig. 5)", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

@@ -37,7 +37,7 @@ PENALTIES = np.logspace(-4, 3, 20)
 
 def main():
     """Compare predictions, fit all years, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="firms.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()

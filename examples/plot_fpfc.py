@@ -34,7 +34,7 @@ MODEL = {"alpha": 1e-4, "standardize": False}
 
 def main():
     """Run both paths and the samples of clients, print the figures, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="fpfc.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()

@@ -3,11 +3,13 @@
 
 Twenty-four clients in three hidden clusters, thirty rows each.  With a penalty on all pairs,
 models of unlike clients pull at each other as well: the clusters come together before each of
-them is one.  With a penalty on the pairs of nearest neighbours they come out clean.  And whatever
-the graph, the penalty shrinks; refitting each cluster on its clients' pooled rows takes that away.
+them is one.  With a penalty on the pairs of nearest neighbours they are found cleanly.  And
+whatever the graph, the penalty shrinks; refitting each cluster on its clients' pooled rows takes
+that away.
 
 Draws who shares a model along lam, and the error of the coefficients with and without refit,
-against one model a client and an oracle that knows the clusters (where matplotlib is installed)::
+against one model per client and an oracle that knows the clusters (where matplotlib is
+installed)::
 
     python examples/plot_fusion_path.py [--figure fusion_path.png]
 """
@@ -31,7 +33,7 @@ N_LAMS = 40
 
 def main():
     """Compute both paths, print their errors, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="fusion_path.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()
@@ -48,7 +50,7 @@ def main():
         errors[graph] = error(path.fusion_params, truth)
         errors[graph, "refit"] = error(path.params, truth)
     levels = {
-        "one model a client": LocalModelsRegressor().fit(**rows),
+        "one model per client": LocalModelsRegressor().fit(**rows),
         "oracle": OracleClustersRegressor(data.labels).fit(**rows),
     }
     levels = {name: float(error(model.params_, truth)) for name, model in levels.items()}

@@ -31,7 +31,7 @@ COEF = np.array([[1.5, 0.3, -0.8], [-0.5, 1.2, 0.4], [0.2, -1.4, 1.0]])
 
 def main():
     """Fit, print the errors, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="gtv_sensors.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()

@@ -53,7 +53,7 @@ ALPHA = 1e-2
 
 def main():
     """Cross-validate three models, print the table, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("csv", nargs="?", help="the data; fetched if not given")
     parser.add_argument("--figure", default="heart_disease.png", help="where to save the picture")
     args = parser.parse_args()
@@ -69,7 +69,7 @@ def main():
     )
     models = {
         "one model for all": pipeline(FedAvgClassifier(**options)),
-        "one model a hospital": pipeline(LocalModelsClassifier(**options)),
+        "one model per hospital": pipeline(LocalModelsClassifier(**options)),
         "fusion, lam by cross-validation": pipeline(fusion),
     }
     folds = ClientKFold(5, group_col="hospital", random_state=0)
@@ -160,7 +160,7 @@ def draw(final, frame, y, results, path):
     )
     for name, colour, line in (
         ("one model for all", "C3", "-."),
-        ("one model a hospital", "C7", "--"),
+        ("one model per hospital", "C7", "--"),
     ):
         top.axhline(results[name], color=colour, linestyle=line, label=name)
     loss = -fusion.cv_scores_.mean(axis=0)

@@ -29,7 +29,7 @@ SPREAD, NOISE = (18.0, 1.5), 24.0
 
 def main():
     """Fit, print the errors, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--figure", default="partial_pooling.png", help="where to save the picture"
     )

@@ -28,7 +28,7 @@ N_LAMS = 40
 
 def main():
     """Fit both, print what was found, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="points.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()

@@ -1,5 +1,5 @@
 """Accuracy against megabytes: all rivals on one federation
-=======================================================
+========================================================
 
 What does it cost to learn the digits from clients that name them differently?
 
@@ -56,7 +56,7 @@ GREY = "0.45"
 
 def main():
     """Fit all methods for more and more rounds, print the last ones, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="rivals.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()

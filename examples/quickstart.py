@@ -3,7 +3,7 @@
 
 The digits of scikit-learn, dealt to twenty clients.  Each client holds its paper at one of
 four angles, and nobody knows which: a 6 of one client is a 9 of another, so one model for all
-is wrong, and ninety images are few for a network of one's own.  IFCA and CLoVE find out who
+is wrong, and ninety images are few for a network per client.  IFCA and CLoVE find out who
 holds the paper alike and train a network for each angle, from losses and models alone: IFCA by
 which network serves a client best, CLoVE by whose losses under all networks are alike.
 
@@ -29,7 +29,7 @@ ROUNDS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
 
 def main():
     """Fit three ways, print the table, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="quickstart.png", help="where to save the picture")
     args = parser.parse_args()
     start = time.perf_counter()
@@ -41,9 +41,9 @@ def main():
     train, test = split[::2], split[1::2]
     models = {
         "one network for all (FedAvg)": FedAvgClassifier(**NETWORK),
-        "one network a client": LocalModelsClassifier(**NETWORK),
-        "one a cluster (IFCA)": IFCAClassifier(n_clusters=4, **NETWORK),
-        "one a cluster (CLoVE)": CLoVEClassifier(n_clusters=4, **NETWORK),
+        "one network per client": LocalModelsClassifier(**NETWORK),
+        "one per cluster (IFCA)": IFCAClassifier(n_clusters=4, **NETWORK),
+        "one per cluster (CLoVE)": CLoVEClassifier(n_clusters=4, **NETWORK),
     }
     print(
         f"{len(data.X)} images of {len(data.labels)} clients at {data.labels.max() + 1} angles; "
@@ -59,7 +59,7 @@ def main():
             f"{name:30}{by_client.mean():10.3f}{by_client.min():11.3f}{model.n_clusters_:9d}"
             f"{adjusted_rand_score(data.labels, model.labels_):6.2f}{model.n_iter_:8d}{sent:9.1f}"
         )
-    clove = models["one a cluster (CLoVE)"]
+    clove = models["one per cluster (CLoVE)"]
     print("\nWho shares a network:")
     for k in range(clove.n_clusters_):
         print(f"  cluster {k}: {', '.join(clove.groups_[clove.labels_ == k])}")
@@ -105,12 +105,12 @@ def draw(models, train, test, path):
     fed, local, _, clove = models.values()
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1, 1.15])
     for model, label, line in (
-        (clove, "one a cluster (CLoVE)", "o-C0"),
+        (clove, "one per cluster (CLoVE)", "o-C0"),
         (fed, "one for all (FedAvg)", "o-C3"),
     ):
         left.plot(ROUNDS, by_round(clone(model), train, test), line, label=label)
     level = accuracies(local, test).mean()
-    left.axhline(level, color="C7", linestyle="--", label="one a client")
+    left.axhline(level, color="C7", linestyle="--", label="one per client")
     left.set(xlabel="round", ylabel="mean accuracy of the clients", ylim=(0, 1))
     left.legend(loc="lower right", frameon=False)
     left.spines[["top", "right"]].set_visible(False)

@@ -1,5 +1,7 @@
 """Clustered and personalised federated learning behind the scikit-learn API."""
 
+from __future__ import annotations
+
 from .estimators import (
     CFL,
     FPFC,
@@ -77,7 +79,7 @@ from .estimators import (
 )
 from .exceptions import SingleClientWarning
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "KFED",

@@ -1,15 +1,52 @@
 """Predictions, scores and clusters of the clients of a federation, made where their rows are."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ._typing import Array, IntArray, Kind
 from .federation.fanout import joined
 from .federation.federation import Federation
 from .federation.pool import ClientPool, Presence
 from .federation.sites import ask_each
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
+
+if TYPE_CHECKING:
+    from .federation.federation import Hello
 
 __all__ = ["OnFederations"]
 
@@ -19,7 +56,16 @@ METHODS = ("predict", "predict_proba", "decision_function")
 class OnFederations:
     """What a fitted estimator says of the rows of a federation, which stay where they are."""
 
-    def predict_federation(self, federation, method="predict"):
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What the estimators have that this is mixed into."""
+
+    def predict_federation(
+        self,
+        federation: Federation,
+        method: Literal["predict", "predict_proba", "decision_function"] = "predict",
+    ) -> Array:
         """Predict the rows of a federation, and fetch the predictions.
 
         Clients of this and other processes are sent their own models.
@@ -54,7 +100,7 @@ class OnFederations:
         classifier = method == "predict" and self._kind() == "classifier"
         return self.classes_[output] if classifier else output
 
-    def score_federation(self, federation):
+    def score_federation(self, federation: Federation) -> float:
         """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
 
         Places send sums over their rows, which count as their weights say.
@@ -84,7 +130,7 @@ class OnFederations:
             hello, codes = replace(hello, classes=classes), np.searchsorted(classes, self.classes_)
         parts = self._scored_parts(federation, hello, codes)
 
-        def sums(name, *arguments):
+        def sums(name: str, *arguments: Any) -> Any:
             own = [arguments] * len(parts)
             return np.sum(ask_each(parts, name, own, whole=True), axis=0)
 
@@ -100,7 +146,7 @@ class OnFederations:
             return 1.0 if errors == 0 else 0.0
         return float(1.0 - errors / spread)
 
-    def assign_federation(self, federation):
+    def assign_federation(self, federation: Federation) -> IntArray:
         """Find the cluster that fits each client of a federation best.
 
         Parameters
@@ -135,7 +181,7 @@ class OnFederations:
         labels = self._clusters_of(pool)
         return labels if pool.answered is None else np.where(pool.answered, labels, -1)
 
-    def _hello_of(self, federation, kind):
+    def _hello_of(self, federation: Federation, kind: Kind) -> Hello:
         """Who the clients are, if they have the features of fit."""
         check_is_fitted(self)
         _check_federation(federation)
@@ -154,7 +200,9 @@ class OnFederations:
                 )
         return hello
 
-    def _scored_parts(self, federation, hello, codes):
+    def _scored_parts(
+        self, federation: Federation, hello: Hello, codes: Array | None
+    ) -> list[Any]:
         """The federation's rows beside the predictions of their clients' models."""
         if not self._predicts_by_client:
             raise NotImplementedError(
@@ -170,7 +218,7 @@ class OnFederations:
         return parts
 
 
-def _check_federation(federation):
+def _check_federation(federation: Federation) -> None:
     if not isinstance(federation, Federation):
         raise TypeError(
             "federation must be one of skcfl.federation, such as InProcessFederation, got "

@@ -1,11 +1,61 @@
 """Prediction of the methods whose clients mix shared models."""
 
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 from scipy.special import logit
 
 from ._groups import locate
+from ._typing import Array, ArrayLike, ClientIds, MatrixLike
 from .base import BaseFederated
 from .rounds.mixture import fit_shares
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .models import LocalModel
 
 __all__ = ["MixturePredictions"]
 
@@ -19,23 +69,25 @@ class MixturePredictions(BaseFederated):
 
     # ----------------------------------------------------------------------------- new clients
 
-    def _shares_of(self, pool):
+    def _shares_of(self, pool: ClientPool) -> Array:
         """Shares of new clients in the models of the fit."""
         theta = pool.from_user(self.mixture_params_)
         return fit_shares(pool, theta, self._dispersion, self._mean_shares())
 
-    def _mean_shares(self):
+    def _mean_shares(self) -> Array:
         return self._client_weights @ self.mixture_weights_ / self._client_weights.sum()
 
-    def _clusters_of(self, pool):
+    def _clusters_of(self, pool: ClientPool) -> Array:
         return self._shares_of(pool).argmax(axis=1)
 
-    def _models_of(self, pool):
+    def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
         shares = self._shares_of(pool)
         theta = pool.from_user(self.mixture_params_)
         return shares.argmax(axis=1), own_models(self.model_, theta, shares)
 
-    def adapt(self, X, y=None, groups=None):
+    def adapt(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         Each new client gets shares of the models that are there, by maximum likelihood. Nothing
@@ -75,7 +127,7 @@ class MixturePredictions(BaseFederated):
 
     # -------------------------------------------------------------------------------- predict
 
-    def client_model(self, group=None):
+    def client_model(self, group: Hashable | None = None) -> Any:
         """Model of one client as a fitted estimator of plain scikit-learn.
 
         Parameters
@@ -102,13 +154,14 @@ class MixturePredictions(BaseFederated):
             )
         return super().client_model(group)
 
-    def _decide(self, X, groups):
+    def _decide(self, X: Any, groups: ClientIds | None) -> Array:
         """Raw predictions whose outputs are those of the mixture."""
         X, table, index = self._rows_and_models(X, groups)
         shares = self.mixture_weights_
         other = self._mean_shares() if self.unseen == "average" else np.eye(shares.shape[1])[0]
         shares = np.vstack([shares, other])[np.minimum(index, len(shares))]
-        model, mixed, n = self.model_, 0.0, X.shape[0]
+        model, n = self.model_, X.shape[0]
+        mixed: Any = 0.0
         link = getattr(getattr(model, "kernel", None), "link", "identity")
         for k, own in enumerate(self.mixture_params_):
             raw = model.decision(X, own[None], np.zeros(n, dtype=np.intp)).astype(float)
@@ -125,14 +178,14 @@ class MixturePredictions(BaseFederated):
         return mixed
 
 
-def _is_linear(model):
+def _is_linear(model: LocalModel) -> bool:
     """Whether a mixture of such models is one of them."""
     return bool(model.coefficients(np.zeros((1, model.n_params)))) and (
         model.estimator_type == "regressor" and model.kernel.link == "identity"
     )
 
 
-def own_models(model, theta, shares):
+def own_models(model: LocalModel, theta: Array, shares: Array) -> Array:
     """A model for each client: the mean of linear ones, the network of the largest share."""
     if model.coefficients(np.zeros((1, model.n_params))):
         return shares @ theta

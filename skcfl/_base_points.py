@@ -4,13 +4,16 @@ Like ``base.py`` the only place above the pool of clients that sees rows: ``fit`
 builds the pool, a subclass solves.
 """
 
+from __future__ import annotations
+
 import copy
 import warnings
 from abc import ABCMeta, abstractmethod
 from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -18,8 +21,59 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._checks import about, check_size, refuse_masked
 from ._docs import DocLinkMixin
 from ._progress import CallbackSupportMixin, follow
+from ._typing import Array, ArrayLike, ClientIds, MatrixLike, fit_context
 from .base import Task, _canonical
 from .federation.inprocess import open_rows
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
 
 __all__ = ["BasePoints"]
 
@@ -35,15 +89,15 @@ class BasePoints(
     """
 
     @abstractmethod
-    def _local_model(self):
+    def _local_model(self) -> LocalModel:
         """The local model of a point, not bound."""
 
     @abstractmethod
-    def _solve(self, pool):
-        """Cluster the points of `pool`, one a client; return a Result."""
+    def _solve(self, pool: ClientPool) -> Result:
+        """Cluster the points of `pool`, one per client; return a Result."""
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Cluster points.
 
         Parameters
@@ -71,7 +125,7 @@ class BasePoints(
             warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
         return self
 
-    def _publish(self, task, result):
+    def _publish(self, task: Task, result: Result) -> None:
         """Replace all fitted attributes at once."""
         header = task.header
         centres = np.asarray(result.cluster_params, dtype=np.float64) + task.options["shift"]
@@ -92,9 +146,15 @@ class BasePoints(
         fitted["_solution"] = fitted["cluster_centers_"][labels], fitted.get("dual_coef_")
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit of another kind may have left
-        vars(self).update(fitted)
+        self.__dict__.update(fitted)
 
-    def _task(self, X, y=None, groups=None, sample_weight=None):
+    def _task(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        groups: ClientIds | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Task:
         """Check the points and make clients of them: what a fit is about."""
         for name, value in {"groups": groups, "sample_weight": sample_weight}.items():
             if value is not None:
@@ -110,7 +170,9 @@ class BasePoints(
         pool = open_rows(model, centred, None, np.arange(n), n)
         return Task(header, pool, np.arange(n), None, {"shift": shift}, None)
 
-    def _check_points(self, X, reset=True, dtype=(np.float64, np.float32)):
+    def _check_points(
+        self, X: Any, reset: bool = True, dtype: Any = (np.float64, np.float32)
+    ) -> Any:
         """Points as an array of numbers that arithmetic can bear."""
         refuse_masked(X, "X")
         with about("X"):
@@ -121,7 +183,7 @@ class BasePoints(
         check_size(X, "X")
         return X
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> Array:
         """Cluster of the nearest centre.
 
         Parameters

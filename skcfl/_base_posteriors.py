@@ -1,10 +1,49 @@
 """Prediction of the methods that give each client a posterior of its parameters."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
+
 import numpy as np
 from scipy import sparse
 
 from ._groups import check_ids, locate
+from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
 from .base import BaseFederated
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
 
 __all__ = ["PosteriorPredictions", "posterior_std"]
 
@@ -14,7 +53,7 @@ MAX_COVARIANCES = 2**28
 CHUNK_BYTES = 2**23
 
 
-def posterior_std(spread, to_user):
+def posterior_std(spread: Array, to_user: Callable[[Array], Array]) -> Array:
     """Standard deviations (n, p) in the user's units of covariances (n, p, p) or variances."""
     back = to_user(np.eye(spread.shape[1])).T
     if spread.ndim == 2:
@@ -36,11 +75,13 @@ class PosteriorPredictions(BaseFederated):
 
     # ----------------------------------------------------------------------------- new clients
 
-    def _models_of(self, pool):
+    def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
         r, means, _ = pool.posteriors(*self._population.arguments)
         return r.argmax(axis=1), pool.centre(means)
 
-    def adapt(self, X, y=None, groups=None):
+    def adapt(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         Each new client gets its posterior: the mean of the population, as far as its labelled
@@ -70,7 +111,8 @@ class PosteriorPredictions(BaseFederated):
         adapted = super().adapt(X, y, groups=groups)
         pool, clients = self._new_clients(X, y, groups)
         dense = self._covariances is not None
-        r, _, covariances = pool.posteriors(*self._population.arguments, dense=dense)
+        arguments: tuple[Array, Array, Array, float] = self._population.arguments
+        r, _, covariances = pool.posteriors(*arguments, dense=dense)
         old, _ = locate(adapted.groups_, self.groups_)
         new, _ = locate(adapted.groups_, clients)
         order = np.argsort(np.concatenate([old, new]))
@@ -82,7 +124,9 @@ class PosteriorPredictions(BaseFederated):
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
         return adapted
 
-    def assign(self, X, y=None, groups=None):
+    def assign(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> IntArray:
         """Find the most probable cluster of each of some new clients.
 
         Parameters
@@ -107,12 +151,24 @@ class PosteriorPredictions(BaseFederated):
         """
         return super().assign(X, y, groups=groups)
 
-    def _clusters_of(self, pool):
+    def _clusters_of(self, pool: ClientPool) -> Array:
         return self._models_of(pool)[0]
 
     # -------------------------------------------------------------------------------- predict
 
-    def predict(self, X, groups=None, return_std=False):
+    @overload
+    def predict(
+        self, X: MatrixLike, groups: ClientIds | None = None, return_std: Literal[False] = False
+    ) -> Array: ...
+
+    @overload
+    def predict(
+        self, X: MatrixLike, groups: ClientIds | None = None, *, return_std: Literal[True]
+    ) -> tuple[Array, Array]: ...
+
+    def predict(
+        self, X: MatrixLike, groups: ClientIds | None = None, return_std: bool = False
+    ) -> Array | tuple[Array, Array]:
         """Predict with each row's client's posterior mean.
 
         Parameters
@@ -150,7 +206,7 @@ class PosteriorPredictions(BaseFederated):
             )
         return predicted, np.sqrt(self._variances(X, groups))
 
-    def _variances(self, X, groups):
+    def _variances(self, X: Any, groups: ClientIds | None) -> Array:
         """Variances of the targets of rows."""
         X, ids = self._take_ids(X, groups)
         X = self._check_features(X, dtype=float)

@@ -4,13 +4,16 @@ Like ``base.py`` above the pool and in sight of rows: ``fit`` checks them, lets 
 centres, and gives every row the cluster of its nearest centre, which each client does for itself.
 """
 
+from __future__ import annotations
+
 import copy
 import warnings
 from abc import ABCMeta, abstractmethod
 from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -19,9 +22,40 @@ from ._checks import about, check_size, refuse_masked
 from ._docs import DocLinkMixin
 from ._groups import check_ids, encode
 from ._progress import CallbackSupportMixin, follow
+from ._typing import Array, ArrayLike, ClientIds, fit_context
 from .exceptions import SingleClientWarning
 from .federation.inprocess import open_rows
 from .models import Location
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
 
 __all__ = ["ClusteredRows"]
 
@@ -34,11 +68,11 @@ class ClusteredRows(
     __metadata_request__fit = {"groups": True}
 
     @abstractmethod
-    def _solve(self, pool):
+    def _solve(self, pool: ClientPool) -> Any:
         """Centres (n_clients, h, d), their counts and labels (n_clients, h), merged (k, d)."""
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, groups=None):
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: Any = None, groups: ClientIds | None = None) -> Self:
         """Cluster rows.
 
         Parameters
@@ -72,7 +106,7 @@ class ClusteredRows(
         if groups is None:
             warnings.warn(
                 f"{type(self).__name__}.fit got no groups, so all rows are one client. Pass "
-                "groups= with one client id a row.",
+                "groups= with one client id per row.",
                 SingleClientWarning,
                 stacklevel=3,
             )
@@ -94,7 +128,9 @@ class ClusteredRows(
         follow(self, partial(self._solve, pool), publish, given)
         return self
 
-    def _publish(self, header, X, ids, codes, pool, result):
+    def _publish(
+        self, header: Any, X: Array, ids: Array, codes: Array, pool: ClientPool, result: Any
+    ) -> None:
         """Replace all fitted attributes at once."""
         centres, counts, which, merged = result
         # Clusters by decreasing number of rows, equal ones by their first row.
@@ -123,10 +159,10 @@ class ClusteredRows(
             fitted["feature_names_in_"] = header.feature_names_in_
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit may have left
-        vars(self).update(fitted)
+        self.__dict__.update(fitted)
 
     @staticmethod
-    def _nearest(X, centres, counts, codes):
+    def _nearest(X: Array, centres: Array, counts: Array, codes: Array) -> Array:
         """Nearest of its own client's centres of each row."""
         best, nearest = np.full(len(X), np.inf), np.zeros(len(X), dtype=np.intp)
         for h in range(counts.shape[1]):
@@ -136,14 +172,14 @@ class ClusteredRows(
             best = np.minimum(best, away)
         return nearest
 
-    def _check(self, X, reset):
+    def _check(self, X: Any, reset: bool) -> Any:
         refuse_masked(X, "X")
         with about("X"):
             X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
         check_size(X, "X")
         return X
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> Array:
         """Cluster of the nearest centre.
 
         Parameters

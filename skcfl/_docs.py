@@ -1,25 +1,29 @@
 """Shared descriptions of parameters and fitted attributes.
 
 Three flavours of every method have some thirty parameters in common. Their class docstrings hold
-the placeholders ``{parameters}`` and ``{attributes}``, each on a line of its own, and
-:func:`document` fills them with numpydoc sections: the names and the defaults come from the
-signature of ``__init__``, the texts from the tables below.
+the placeholders ``{use}``, ``{parameters}`` and ``{attributes}``, each on its own line.
+:func:`document` fills the first with what the method is for, and the others with numpydoc
+sections: the names and the defaults come from the signature of ``__init__``, the texts from the
+tables below.
 
 An entry is its type on the first line, the description on the others. A class (or a mixin)
 changes or adds entries for itself and its subclasses by the attributes ``_doc_parameters`` and
 ``_doc_attributes``, dictionaries from name to entry; in ``_doc_attributes`` None removes an entry.
 """
 
+from __future__ import annotations
+
 import inspect
 import textwrap
 from functools import cache
 from importlib import metadata
+from typing import Any, TypeVar
 
 __all__ = ["DocLinkMixin", "document"]
 
 
 @cache
-def documentation_site():
+def documentation_site() -> str | None:
     """Address of the documentation: "Documentation" of the project's URLs, None without one."""
     try:
         urls = metadata.metadata("skcfl").get_all("Project-URL") or []
@@ -35,16 +39,18 @@ class DocLinkMixin:
     _doc_link_module = "skcfl"
 
     @property
-    def _doc_link_template(self):
+    def _doc_link_template(self) -> str:
         site = documentation_site()
         return "" if site is None else f"{site}/generated/{{name}}.html"
 
-    def _doc_link_url_param_generator(self):
+    def _doc_link_url_param_generator(self) -> dict[str, str]:
         room = type(self).__module__.split(".")[1]
         # Estimators are public at the top of the package.
         module = f"skcfl.{room}" if room in {"models", "penalties"} else "skcfl"
         return {"name": f"{module}.{type(self).__name__}"}
 
+
+_T = TypeVar("_T", bound=type)
 
 PARAMETERS = {
     "model": """\
@@ -62,7 +68,7 @@ PARAMETERS = {
         coefficients (of standardised features with ``standardize=True``) is added to each
         client's mean loss; the intercept is free. As the loss is a mean,
         ``Ridge(alpha=alpha * n_samples)`` is the same model. "auto" is a standard normal prior
-        once a model: the number of models that are fitted over the total weight of the rows; one
+        once per model: the number of models that are fitted over the total weight of the rows; one
         model for all is then scikit-learn's ``LogisticRegression(C=1)`` on the pooled rows. For
         "squared_error" and "huber" it is multiplied by the ratio of the residual variance to the
         variance of y, both of one model for all, since the coefficients have the units of y; for
@@ -162,7 +168,7 @@ PARAMETERS = {
         int, str, list of str or None
         Layers of the local model that all clusters have in common: the first so many, or by
         name (``model_.layer_slices()``). They are averaged over all participants, the others by
-        cluster, and sent once instead of once a cluster. A linear model is one layer.""",
+        cluster, and sent once instead of once per cluster. A linear model is one layer.""",
     "embedding": """\
         {"log", "sqrt", "raw", "centered"}
         What of the loss vectors is clustered. "log" is the logarithm of the losses minus each
@@ -211,13 +217,13 @@ PARAMETERS = {
 object
         What the server makes of the messages of a cluster's clients, weighted by ``weights``. The
         mean is right where all are honest, and carried anywhere by a single false client. The
-        geometric median bears false clients of up to half of a cluster's weight and costs hardly
-        anything without them: the one to begin with. "median" and "trimmed_mean" work on each
-        coordinate by itself, "krum" takes the message of one client, "centered_clipping" shortens
-        what is far from the middle. With all of these, polishing leaves out clients whose messages
-        are far from their cluster's (``suspicion_``), and with ``standardize=True`` features are
-        scaled by medians over the clients. An object has a method ``aggregate(messages,
-        weights)`` that returns one vector (p,) of some (m, p).""",
+        geometric median tolerates false clients of up to half of a cluster's weight and costs
+        hardly anything without them: the one to begin with. "median" and "trimmed_mean" work on
+        each coordinate by itself, "krum" takes the message of one client, "centered_clipping"
+        shortens what is far from the middle. With all of these, polishing leaves out clients whose
+        messages are far from their cluster's (``suspicion_``), and with ``standardize=True``
+        features are scaled by medians over the clients. An object has a method
+        ``aggregate(messages, weights)`` that returns one vector (p,) of some (m, p).""",
     "trim": """\
         float
         Share of a cluster's weight, less than 1/2, that ``aggregation="trimmed_mean"`` leaves out
@@ -269,7 +275,7 @@ ATTRIBUTES = {
         ndarray of shape (n_clients,)
         Cluster of each client, in the order of ``groups_``. Clusters are numbered from 0 by
         decreasing number of clients, equal ones by their first client. ``sample_labels``
-        gives one label a row.""",
+        gives one label per row.""",
     "n_clusters_": """\
         int
         Number of clusters that have a client.""",
@@ -304,7 +310,7 @@ ATTRIBUTES = {
     "history_": """\
         dict of str to ndarray
         What happened round by round, such as the objective, the number of clusters and the
-        numbers sent to and by the server; one array entry a round.""",
+        numbers sent to and by the server; one array entry per round.""",
     "floats_up_": """\
         int
         Numbers sent by the clients to the server in the whole fit: starts, all restarts, rounds
@@ -350,14 +356,115 @@ ATTRIBUTES = {
         The local model, bound to the shape of the data.""",
 }
 
+# What a method is for, when to take it and when not: {use} in the docstrings of its classes.
+USES = {
+    "CFL": """\
+        For a hierarchy of clusters of unknown number, among clients with many rows each. Not for
+        few rows or few rounds, where it splits clients that do not differ, or none that do:
+        :class:`IFCA` with ``n_clusters="auto"`` judges the number by rows held out.""",
+    "CLoVE": """\
+        For crisp clusters of clients, with linear models or networks, where good starts for the
+        cluster models are hard to find. Not for clients that differ by degrees, which
+        :class:`PartialPooling` predicts better, and not for a proof of the clusters
+        (:class:`ConvexClusteredFL`).""",
+    "ConvexClusteredFL": """\
+        For clusters of clients whose number is unknown, where a proof of the clusters is wanted;
+        with the squared penalty also for clients that differ by degrees. Not for networks
+        (:class:`GTV`, :class:`FPFC`, :class:`IFCA`), and not for thousands of clients on the
+        complete graph, whose pairs would not fit in memory (``graph="knn"``).""",
+    "ConvexClustering": """\
+        For clusters of points whose number is unknown, where a proof of the clusters is wanted.
+        Not where the number is known: k-means is faster.""",
+    "Ditto": """\
+        For clients that differ by degrees from one shared model, with linear models or networks.
+        Not for crisp clusters, where cluster models (:class:`IFCA`) are better; with linear models
+        :class:`PartialPooling` estimates how far each coefficient differs.""",
+    "FedALA": """\
+        For networks of clients that differ by degrees, where nobody wants to choose how strongly
+        they are tied. Not for crisp clusters, where cluster models (:class:`IFCA`) are better.""",
+    "FedAvg": """\
+        For clients that do not differ, or have too few rows to show it, and as the baseline that
+        every other method has to beat. Not where clients differ: see :class:`PartialPooling` and
+        :class:`IFCA`.""",
+    "FedEM": """\
+        For clients whose rows are of several kinds, so that no single cluster model suits a
+        client. Not where each client belongs to one cluster: :class:`IFCA` finds it with a
+        fraction of the messages.""",
+    "FedPAC": """\
+        For classifiers by networks whose representation of the classes is common to the clients,
+        where the labels' distributions differ. Not for crisp clusters of clients that label alike
+        rows differently (:class:`IFCA`).""",
+    "FedProto": """\
+        For classifiers by networks where little may be sent: clients exchange mean
+        representations of the classes and no parameters. Not where parameters may be averaged,
+        which is more accurate (:class:`FedRep`, :class:`FedPACClassifier`).""",
+    "FedRep": """\
+        For networks of clients that share a representation and differ in the last layer, as where
+        labels have other meanings. Not where the features mean other things from client to
+        client. With linear models each client has an intercept, and nothing else, of its own.""",
+    "FeSEM": """\
+        For comparison with clusters by loss (:class:`IFCA`): here clients are clustered by the
+        distance of their parameters. Not for networks without a common start, whose parameters
+        cannot be compared.""",
+    "FlexCFL": """\
+        For crisp clusters that are to be found before the training, from one update per client.
+        Not where first updates do not show the differences, for want of rows: :class:`IFCA`
+        revises its clusters in every round.""",
+    "FPFC": """\
+        For clusters of clients whose number is unknown, with linear models or networks, where
+        clusters are well separated and their models should not be biased towards each other. Not
+        where the clusters are to be proved: the problem is not convex
+        (:class:`ConvexClusteredFL`).""",
+    "GTV": """\
+        For clients on a graph that says which of them are alike, and for clients without rows,
+        which get a model from their neighbours. Not where no such graph is known:
+        :class:`ConvexClusteredFL` compares all pairs.""",
+    "IFCA": """\
+        For crisp clusters of clients, with linear models or networks; clients choose their cluster
+        by their own loss. Not for clients that differ by degrees, which :class:`PartialPooling`
+        predicts better, and not for a proof of the clusters (:class:`ConvexClusteredFL`).""",
+    "LocalModels": """\
+        For clients with many rows each, and as the baseline that every method has to beat. Not for
+        clients with few rows, which need those of others: see :class:`PartialPooling` and
+        :class:`IFCA`.""",
+    "OneShot": """\
+        For crisp clusters where rounds are expensive: clusters are found in one exchange. Not for
+        clients with too few rows to fit a local model (:class:`IFCA`).""",
+    "OracleClusters": """\
+        For clusters that are known beforehand, and as the bound of what a clustered method can
+        reach. Not where the clusters are to be found.""",
+    "PACFL": """\
+        For clusters that differ in their features, such as rotated images, found before any
+        training. Not for clusters with the same features and other targets, such as swapped
+        labels, which it cannot see (:class:`IFCA`).""",
+    "PartialPooling": """\
+        The method to begin with on tables: for clients that differ by degrees, are in clusters or
+        do not differ, and it estimates which. Not for networks, nor for losses that are no
+        likelihood, such as Huber's (:class:`IFCA`); :class:`ConvexClusteredFL` has proofs.""",
+    "PerFedAvg": """\
+        For new clients with few rows, which are to take one gradient step from a shared model. Not
+        where clients are in crisp clusters, for which a step is too little (:class:`IFCA`).""",
+    "PFedMe": """\
+        For clients that differ by degrees from one shared model, by the published method.
+        :class:`Ditto` has the same aim with the shared model of federated averaging. Not for crisp
+        clusters, where cluster models (:class:`IFCA`) are better.""",
+    "RobustClusteredFL": """\
+        For crisp clusters where some clients may send false (Byzantine) models. Not where all
+        clients are honest: :class:`OneShot` is the same without what honest clients do not
+        need.""",
+}
+# ... and when to take the class that chooses lam by cross-validation.
+CV_USE = """\
+    Beyond ``lam="auto"``, which holds rows out too: for folds and a score of the user's choice."""
 
-def document(cls):
+
+def document(cls: _T) -> _T:
     """Fill the placeholders in the docstring of an estimator class.
 
     Parameters
     ----------
     cls : type
-        A class whose docstring may hold the lines ``{parameters}`` and ``{attributes}``.
+        A class whose docstring may hold the lines ``{use}``, ``{parameters}``, ``{attributes}``.
 
     Returns
     -------
@@ -397,11 +504,22 @@ def document(cls):
     }
     if cls.__doc__ is not None:  # python -OO has none
         lines = inspect.cleandoc(cls.__doc__).splitlines()
+        if "{use}" in lines:
+            sections["{use}"] = _use(cls.__name__)
         cls.__doc__ = "\n".join(sections.get(line.strip(), line) for line in lines) + "\n"
     return cls
 
 
-def _parameter_entries(cls):
+def _use(name: str) -> str:
+    """What a class is for."""
+    single = name.removesuffix("CV")
+    texts = [USES[single.removesuffix("Classifier").removesuffix("Regressor")]]
+    if single != name:
+        texts.append(CV_USE)
+    return "\n".join(textwrap.dedent(text) for text in texts)
+
+
+def _parameter_entries(cls: Any) -> list[str]:
     table = _merged(cls, "_doc_parameters", PARAMETERS)
     entries = []
     for name, parameter in list(inspect.signature(cls.__init__).parameters.items())[1:]:
@@ -416,26 +534,26 @@ def _parameter_entries(cls):
     return entries
 
 
-def _attribute_entries(cls):
+def _attribute_entries(cls: type) -> list[str]:
     table = _merged(cls, "_doc_attributes", ATTRIBUTES)
     return [_entry(name, text) for name, text in table.items() if text is not None]
 
 
-def _merged(cls, attribute, table):
+def _merged(cls: type, attribute: str, table: dict[str, Any]) -> dict[str, Any]:
     table = dict(table)
     for base in reversed(cls.__mro__):  # the nearest class has the last word
         table.update(vars(base).get(attribute, {}))
     return table
 
 
-def _entry(name, text, suffix=""):
+def _entry(name: str, text: str, suffix: str = "") -> str:
     kind, _, body = textwrap.dedent(text).strip().partition("\n")
     return f"{name} : {kind}{suffix}\n{textwrap.indent(textwrap.dedent(body), '    ')}"
 
 
-def _section(title, entries):
+def _section(title: str, entries: list[str]) -> str:
     return "\n".join([title, "-" * len(title), "\n\n".join(entries)])
 
 
-def _spell(default):
+def _spell(default: Any) -> str:
     return f'"{default}"' if isinstance(default, str) else f"{default!r}"

@@ -1,9 +1,11 @@
-"""Validation, encoding and lookup of group ids (one id a row, naming the row's client).
+"""Validation, encoding and lookup of group ids (one id per row, naming the row's client).
 
 An array of ids that passed :func:`check_ids` is one-dimensional, complete and of one kind. Ids of
 fit and of predict are compared by value within a kind (3 and 3.0 are the same client, "3" is not).
 Ids that cannot be sorted are in the order of their ``repr``.
 """
+
+from __future__ import annotations
 
 import datetime
 import itertools
@@ -73,7 +75,7 @@ def check_ids(groups, n_samples=None, name="groups"):
     Parameters
     ----------
     groups : array-like of shape (n_samples,)
-        One id a row: str, bytes, bool, int, float, datetime or any other hashable type, the same
+        One id per row: str, bytes, bool, int, float, datetime or any other hashable type, the same
         for all rows.
     n_samples : int, default=None
         Number of rows of X, None if there may be any number.
@@ -93,13 +95,13 @@ def check_ids(groups, n_samples=None, name="groups"):
     """
     if isinstance(groups, (str, bytes)):
         raise ValueError(
-            f"{name} must hold one id a row, got {groups!r}. To take the ids from a column of X, "
+            f"{name} must hold one id per row, got {groups!r}. To take ids from a column of X, "
             f"set group_col={groups!r} on the estimator."
         )
     ids = _as_vector(groups, name)
     if n_samples is not None and len(ids) != n_samples:
         raise ValueError(
-            f"{name} must hold one id a row: got {len(ids)} ids for {n_samples} rows of X."
+            f"{name} must hold one id per row: got {len(ids)} ids for {n_samples} rows of X."
         )
     if ids.dtype.kind == "O":
         return _check_objects(ids, name)
@@ -222,7 +224,7 @@ def _as_vector(groups, name):
     ids = np.asarray(groups)
     if ids.ndim != 1:
         raise ValueError(
-            f"{name} must be one-dimensional with one id a row, got {type(groups).__name__} of "
+            f"{name} must be one-dimensional with one id per row, got {type(groups).__name__} of "
             f"shape {ids.shape}. If a client is named by several columns, join them into one id."
         )
     return ids
@@ -243,7 +245,7 @@ def _check_objects(ids, name):
     kinds = sorted({_kind(t) for t in types})
     if any(issubclass(t, (list, np.ndarray)) for t in types):
         raise ValueError(
-            f"{name} must be one-dimensional with one id a row, got elements of type "
+            f"{name} must be one-dimensional with one id per row, got elements of type "
             f"{', '.join(kinds)}. If a client is named by several columns, join them into one id."
         )
     if len(kinds) > 1:

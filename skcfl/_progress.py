@@ -23,6 +23,8 @@ worker threads, and in `quiet` parts nobody does.  A stage names no rows: what c
 is handed over by the estimator that was given it.
 """
 
+from __future__ import annotations
+
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,7 +34,7 @@ try:
 except ImportError:  # scikit-learn before 1.9
     from functools import wraps
 
-    class CallbackSupportMixin:
+    class CallbackSupportMixin:  # type: ignore[no-redef]
         """Nothing: this scikit-learn has no callbacks."""
 
     def with_callbacks(method):

@@ -1,25 +1,28 @@
-"""The base of all estimators: whose rows are whose, and what scikit-learn asks of an estimator.
+"""The base of all estimators: the client of each row, and what scikit-learn asks of an estimator.
 
 ``fit`` is validate -> build the pool of clients -> solve -> publish. A method implements
 :meth:`BaseFederated._solve`, which sees the pool and never a row; a flavour (generic, classifier,
 regressor) implements :meth:`BaseFederated._local_model`.
 """
 
+from __future__ import annotations
+
 import copy
 import warnings
 from abc import ABCMeta, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, _fit_context
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, _safe_indexing, check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     check_is_fitted,
     validate_data,
@@ -30,6 +33,18 @@ from ._checks import about, check_size
 from ._docs import DocLinkMixin
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
 from ._progress import CallbackSupportMixin, follow
+from ._typing import (
+    Array,
+    ArrayLike,
+    ClientIds,
+    DTypeLike,
+    FloatArray,
+    IntArray,
+    Kind,
+    MatrixLike,
+    available_if,
+    fit_context,
+)
 from .exceptions import RejectedClientWarning, SingleClientWarning
 from .federation.checking import (
     FLOATS,
@@ -41,6 +56,72 @@ from .federation.checking import (
 )
 from .federation.federation import InProcessFederation
 from .federation.inprocess import open_rows
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
+
+if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
+    from .federation.pool import ClientPool
+    from .federation.result import Result
+    from .models import LocalModel
 
 __all__ = ["BaseFederated"]
 
@@ -55,11 +136,11 @@ _METHODS_WITH_GROUPS = (
 )
 
 
-def _has_proba(estimator):
+def _has_proba(estimator: Any) -> bool:
     return bool(getattr(estimator._local_model(), "has_proba", False))
 
 
-def _is_classifier(estimator):
+def _is_classifier(estimator: Any) -> bool:
     return estimator._kind() == "classifier"
 
 
@@ -81,12 +162,12 @@ _OF_THE_PROBLEM = {
 class Task:
     """What a fit is about."""
 
-    header: object  # carries n_features_in_ and feature_names_in_
-    pool: object
+    header: Any  # carries n_features_in_ and feature_names_in_
+    pool: ClientPool
     groups: np.ndarray | None
     classes: np.ndarray | None
-    options: dict
-    folds: object
+    options: dict[str, Any]
+    folds: Any
 
 
 class BaseFederated(
@@ -110,6 +191,33 @@ class BaseFederated(
     #: Whether models on the way, between rounds, can be published as if the fit ended there.
     _publishes_rounds = True
 
+    # What every fit publishes; methods add to it.
+    groups_: Array
+    labels_: IntArray
+    n_clusters_: int
+    cluster_sizes_: IntArray
+    params_: FloatArray
+    cluster_params_: FloatArray
+    coef_: FloatArray
+    intercept_: FloatArray
+    cluster_coef_: FloatArray
+    cluster_intercept_: FloatArray
+    coef_names_: Array
+    classes_: Array
+    n_features_in_: int
+    feature_names_in_: Array
+    model_: LocalModel
+    alpha_: float
+    objective_: float
+    n_iter_: int
+    history_: dict[str, Array]
+    floats_up_: int
+    floats_down_: int
+    calls_: int
+    client_calls_: int
+    missing_clients_: Array
+    rejected_clients_: Array
+
     # With metadata routing every method asks for groups, no set_*_request call is needed.
     __metadata_request__fit = _REQUEST_GROUPS
     __metadata_request__predict = _REQUEST_GROUPS
@@ -118,7 +226,7 @@ class BaseFederated(
     __metadata_request__decision_function = _REQUEST_GROUPS
     __metadata_request__score = _REQUEST_GROUPS
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         constraints = {}
         for base in reversed(cls.__mro__):
@@ -128,14 +236,14 @@ class BaseFederated(
     # ------------------------------------------------------------ what a subclass implements
 
     @abstractmethod
-    def _local_model(self):
+    def _local_model(self) -> LocalModel:
         """The local model, not bound."""
 
     @abstractmethod
-    def _solve(self, pool, **options):
+    def _solve(self, pool: ClientPool, **options: Any) -> Result:
         """Fit the federation `pool`; return a Result. Options are those of `_solve_options`."""
 
-    def _solve_options(self, groups):
+    def _solve_options(self, groups: Array | None) -> dict[str, Any]:
         """Turn parameters that speak of client ids into what the solver understands.
 
         Parameters
@@ -157,8 +265,14 @@ class BaseFederated(
 
     # ------------------------------------------------------------------------------------ fit
 
-    @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, groups=None, sample_weight=None):
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        groups: ClientIds | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Find the clusters of clients and fit a model for each.
 
         If the fit fails, the estimator stays as it was.
@@ -202,8 +316,8 @@ class BaseFederated(
         given = {"X": X, "y": y, "metadata": metadata or None}
         return self._run(self._task(X, y, groups, sample_weight), given)
 
-    @_fit_context(prefer_skip_nested_validation=False)
-    def fit_federation(self, federation):
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit_federation(self, federation: Federation) -> Self:
         """Find the clusters of the clients of a federation and fit a model for each.
 
         ``fit(X, y, groups=groups)`` is this on an
@@ -234,7 +348,7 @@ class BaseFederated(
         """
         return self._run(self._federation_task(federation))
 
-    def _federation_task(self, federation):
+    def _federation_task(self, federation: Federation) -> Task:
         """Ask the clients who they are: what a fit is about, the estimator unchanged."""
         _check_federation(federation)
         if self.group_col is not None:
@@ -246,13 +360,13 @@ class BaseFederated(
         header = copy.copy(self)
         header._row_shape = hello.row_shape
         header.n_features_in_ = hello.n_features
-        vars(header).pop("feature_names_in_", None)
+        header.__dict__.pop("feature_names_in_", None)
         if hello.feature_names is not None:
             header.feature_names_in_ = hello.feature_names
         self._check_number(len(hello.ids))
         return self._open(federation, hello, header, hello.ids)
 
-    def _run(self, task, given=None):
+    def _run(self, task: Task, given: dict[str, Any] | None = None) -> Self:
         """Solve and publish; `given` is what scikit-learn's callbacks are handed."""
         # Models that diverge are told of once, where they would be published.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -277,7 +391,7 @@ class BaseFederated(
             )
         return self
 
-    def _as_if_ended(self, task, result):
+    def _as_if_ended(self, task: Task, result: Result) -> dict[str, Any] | None:
         """Attributes as if the fit had ended at a result on the way, None of diverging models."""
         models = [result.cluster_params, *([] if result.params is None else [result.params])]
         dtype = task.pool.model.dtype
@@ -286,9 +400,15 @@ class BaseFederated(
             return None
         copied = copy.copy(self)
         copied._publish(task.header, task.pool, task.groups, task.classes, result)
-        return vars(copied)
+        return copied.__dict__
 
-    def _task(self, X, y, groups, sample_weight):
+    def _task(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None,
+        groups: ClientIds | None,
+        sample_weight: ArrayLike | None,
+    ) -> Task:
         """Check the rows and find their clients: what a fit is about, the estimator unchanged."""
         header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
         X, ids = self._take_ids(X, groups, header=header, reset=True)
@@ -307,7 +427,9 @@ class BaseFederated(
         )
         return self._open(federation, federation.hello(self._kind()), header, groups)
 
-    def _open(self, federation, hello, header, groups):
+    def _open(
+        self, federation: Federation, hello: Hello, header: Any, groups: Array | None
+    ) -> Task:
         """What a fit to the clients of a federation is about."""
         classes = hello.classes
         if classes is not None and len(classes) < 2:
@@ -331,21 +453,21 @@ class BaseFederated(
             folds = folds.penalised(pool.model)
         return Task(header, pool, groups, classes, options, folds)
 
-    def _n_priors(self, pool, options):
+    def _n_priors(self, pool: ClientPool, options: dict[str, Any]) -> float:
         """How many models have a standard normal prior each under ``alpha="auto"``."""
         return 1
 
-    def _task_options(self, task):
+    def _task_options(self, task: Task) -> dict[str, Any]:
         """Keyword arguments of ``_solve``."""
         return task.options
 
-    def _check_clients(self, ids, n_samples):
+    def _check_clients(self, ids: Any, n_samples: int) -> tuple[Array | None, Array]:
         """Sorted ids of the clients, None if there are none, and each row's client."""
         if ids is None:
             warnings.warn(
                 f"{type(self).__name__}.fit got no groups, so all rows are one client and one "
-                "model is fitted. Pass groups= with one client id a row, or set group_col to the "
-                "column of X that holds them. If a tool such as GridSearchCV called fit, it "
+                "model is fitted. Pass groups= with one client id per row, or set group_col to "
+                "the column of X that holds them. If a tool such as GridSearchCV called fit, it "
                 "passed groups to the splitter only: set group_col, or enable metadata routing.",
                 SingleClientWarning,
                 stacklevel=5,
@@ -355,7 +477,7 @@ class BaseFederated(
         self._check_number(len(groups))
         return groups, codes
 
-    def _check_number(self, n_clients):
+    def _check_number(self, n_clients: int) -> None:
         n_clusters = getattr(self, "n_clusters", 1)
         if n_clusters != "auto" and n_clusters > n_clients:
             raise ValueError(
@@ -363,18 +485,25 @@ class BaseFederated(
                 "Every cluster needs a client."
             )
 
-    def _encode_ids(self, ids):
+    def _encode_ids(self, ids: Array) -> tuple[Array, Array]:
         """Sorted ids of the clients and each row's client; a method may know of more clients."""
         return encode(ids)
 
-    def _publish(self, header, pool, groups, classes, result):
+    def _publish(
+        self,
+        header: Any,
+        pool: ClientPool,
+        groups: Array | None,
+        classes: Array | None,
+        result: Result,
+    ) -> None:
         """Replace all fitted attributes at once."""
         model = pool.model if result.model is None else result.model
         order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
 
         cluster_params = _in_user_units(pool, result.cluster_params, model.dtype)[order]
         shared = result.params is None
-        if shared:
+        if result.params is None:
             params = cluster_params[labels]
         else:
             params = _in_user_units(pool, result.params, model.dtype)
@@ -443,9 +572,9 @@ class BaseFederated(
 
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit of another kind may have left
-        vars(self).update(fitted)
+        self.__dict__.update(fitted)
 
-    def _feature_names(self, header, n_features):
+    def _feature_names(self, header: Any, n_features: int) -> Array:
         """Names of the features, without the group column."""
         names = getattr(header, "feature_names_in_", None)
         if names is None:
@@ -454,7 +583,7 @@ class BaseFederated(
             return np.array(names)
         return np.delete(names, column_position(self.group_col, names, len(names)))
 
-    def _divergence(self, n_iter):
+    def _divergence(self, n_iter: int) -> str:
         """What to say of models that are not finite."""
         step = getattr(self, "step_size", "auto")
         cause = (
@@ -467,8 +596,8 @@ class BaseFederated(
 
     # -------------------------------------------------------------------------------- predict
 
-    def predict(self, X, groups=None):
-        """Predict with each row's client's model.
+    def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+        """Predict with the model of each row's client.
 
         Parameters
         ----------
@@ -490,7 +619,7 @@ class BaseFederated(
         return self._output(self._decide(X, groups))
 
     @available_if(_is_classifier)
-    def decision_function(self, X, groups=None):
+    def decision_function(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
         """Confidence scores of the classes under each row's client's model.
 
         Parameters
@@ -509,7 +638,7 @@ class BaseFederated(
         return self.model_.scores(raw)
 
     @available_if(_has_proba)
-    def predict_proba(self, X, groups=None):
+    def predict_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
         """Class probabilities under each row's client's model.
 
         Parameters
@@ -528,7 +657,7 @@ class BaseFederated(
         return self.model_.proba(raw)
 
     @available_if(_has_proba)
-    def predict_log_proba(self, X, groups=None):
+    def predict_log_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
         """Logarithms of the class probabilities.
 
         Parameters
@@ -546,7 +675,13 @@ class BaseFederated(
         with np.errstate(divide="ignore"):  # a probability may be zero to the last digit
             return np.log(self.predict_proba(X, groups))
 
-    def score(self, X, y=None, sample_weight=None, groups=None):
+    def score(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ClientIds | None = None,
+    ) -> float:
         """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
 
         All rows count alike, whichever client they belong to.
@@ -581,8 +716,8 @@ class BaseFederated(
         with about("y"), np.errstate(over="ignore", invalid="ignore"):
             return float(metric(y, predicted, sample_weight=weights))
 
-    def predict_cluster(self, X, label):
-        """Predict with the model of a cluster, whoever the rows belong to.
+    def predict_cluster(self, X: MatrixLike, label: ArrayLike) -> Array:
+        """Predict with the model of a cluster, whatever client the rows belong to.
 
         Parameters
         ----------
@@ -607,10 +742,12 @@ class BaseFederated(
         index = self._check_labels(label, X.shape[0])
         return self._output(self.model_.decision(X, self.cluster_params_, index))
 
-    def assign(self, X, y=None, groups=None):
+    def assign(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> IntArray:
         """Find the cluster that fits each of some new clients best.
 
-        A few labelled rows a client are enough. The estimator does not change: predict for the
+        A few labelled rows per client are enough. The estimator does not change: predict for the
         new clients with ``predict_cluster``.
 
         Parameters
@@ -643,11 +780,13 @@ class BaseFederated(
     #: Whether new clients can be assigned without targets, by `_clusters_by_features`.
     _assigns_by_features = False
 
-    def _clusters_of(self, pool):
+    def _clusters_of(self, pool: ClientPool) -> Array:
         """Clusters of new clients, whose pool has the units of fit: those of least loss."""
         return pool.losses(pool.from_user(self.cluster_params_)).argmin(axis=1)
 
-    def cluster_losses(self, X, y=None, groups=None):
+    def cluster_losses(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Array:
         """Mean loss of each client's rows under each cluster's model.
 
         The matrix that IFCA takes the least of, by rows, and whose rows CLoVE clusters.
@@ -676,7 +815,9 @@ class BaseFederated(
         pool, _ = self._new_clients(X, y, groups)
         return pool.losses(pool.from_user(self.cluster_params_))
 
-    def _new_clients(self, X, y, groups, with_targets=True):
+    def _new_clients(
+        self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
+    ) -> tuple[ClientPool, Array | None]:
         """Pool of clients that need not be those of fit, in the units of fit, and their ids.
 
         Without targets nothing but the features may be asked of it.
@@ -709,11 +850,13 @@ class BaseFederated(
         )
         return pool, clients
 
-    @_fit_context(prefer_skip_nested_validation=False)
-    def adapt(self, X, y=None, groups=None):
+    @fit_context(prefer_skip_nested_validation=False)
+    def adapt(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Self:
         """Copy of this estimator that also knows some new clients.
 
-        A few labelled rows a client are enough: each new client gets the model of the cluster
+        A few labelled rows per client are enough: each new client gets the model of the cluster
         of least mean loss, or, where every client has a model of its own by definition
         (:class:`~skcfl.LocalModels`), one that is fitted to its rows. Nothing else changes, and
         this estimator stays as it is.
@@ -776,7 +919,7 @@ class BaseFederated(
                 setattr(adapted, f"{prefix}{name}_", value)
         return adapted
 
-    def _models_of(self, pool):
+    def _models_of(self, pool: ClientPool) -> tuple[Array | None, Array]:
         """Clusters and models of new clients, in the units of their pool.
 
         The clusters are None where every client is one.
@@ -784,7 +927,7 @@ class BaseFederated(
         labels = self._clusters_of(pool)
         return labels, pool.from_user(self.cluster_params_)[labels]
 
-    def client_model(self, group=None):
+    def client_model(self, group: Hashable | None = None) -> Any:
         """Model of one client as a fitted estimator of plain scikit-learn.
 
         Parameters
@@ -825,7 +968,7 @@ class BaseFederated(
             plain.feature_names_in_ = self.coef_names_.copy()
         return plain
 
-    def sample_labels(self, groups):
+    def sample_labels(self, groups: ClientIds) -> IntArray:
         """Cluster of each row's client.
 
         Parameters
@@ -847,16 +990,16 @@ class BaseFederated(
         check_is_fitted(self)
         return self._labels_at(self._locate(check_ids(groups)))
 
-    def _decide(self, X, groups):
+    def _decide(self, X: MatrixLike, groups: ClientIds | None) -> Array:
         X, params, index = self._rows_and_models(X, groups)
         return self.model_.decision(X, params, index)
 
     @property
-    def _predicts_by_client(self):
+    def _predicts_by_client(self) -> bool:
         """Whether predictions are those of the local model with the client's parameters."""
         return type(self)._decide is BaseFederated._decide
 
-    def _rows_and_models(self, X, groups):
+    def _rows_and_models(self, X: Any, groups: ClientIds | None) -> tuple[Any, Array, Array]:
         """Checked rows, a table of models (m, n_params), and which of them each row uses."""
         check_is_fitted(self)
         X, ids = self._take_ids(X, groups)
@@ -868,7 +1011,7 @@ class BaseFederated(
             positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
         return X, *self._models_at(positions)
 
-    def _models_at(self, positions):
+    def _models_at(self, positions: Array) -> tuple[Array, Array]:
         """A table of models, and which of them clients at these positions have."""
         if self._shared_params:
             table, index = self.cluster_params_, self.labels_[positions]
@@ -882,11 +1025,11 @@ class BaseFederated(
         other = self._average_params if average else self.cluster_params_[0]
         return np.vstack([table, other[None]]), np.where(unseen, len(table), index)
 
-    def _labels_at(self, positions):
+    def _labels_at(self, positions: Array) -> Array:
         unseen = -1 if self.unseen == "average" else 0
         return np.where(positions < 0, unseen, self.labels_[positions])
 
-    def _locate(self, ids):
+    def _locate(self, ids: Array) -> Array:
         """Position of each row's client, -1 for unseen ones if these are allowed."""
         if self._has_groups:
             positions, unseen = locate(self.groups_, ids)
@@ -912,23 +1055,25 @@ class BaseFederated(
             )
         return positions
 
-    def _refuse_anonymous_rows(self):
+    def _refuse_anonymous_rows(self) -> None:
         if self._has_groups:
             raise ValueError(
                 f"{type(self).__name__} was fitted with the rows of {len(self.groups_)} client(s) "
-                "and needs to know whose rows these are: pass groups= with one client id a row. "
+                "and needs to know the client of each row: pass groups= with one id per row. "
                 "If a tool that cannot pass groups made this call (a scorer's name in "
                 "GridSearchCV, cross_val_predict), put the ids in a column of X and set group_col "
                 "before fit. predict_cluster(X, label) predicts with a cluster's model."
             )
 
-    def _output(self, raw):
+    def _output(self, raw: Array) -> Array:
         output = self.model_.output(raw)
         return self.classes_[output] if _is_classifier(self) else output
 
     # ----------------------------------------------------------------------------- validation
 
-    def _take_ids(self, X, groups, header=None, reset=False):
+    def _take_ids(
+        self, X: Any, groups: ClientIds | None, header: Any = None, reset: bool = False
+    ) -> tuple[Any, Any]:
         """Check the columns of X and take the ids out of them: features, ids (None if none)."""
         header = self if header is None else header
         X, shape = as_rows(X)
@@ -949,7 +1094,7 @@ class BaseFederated(
             )
         return X, ids
 
-    def _check_row_shape(self, shape, reset):
+    def _check_row_shape(self, shape: tuple[int, ...], reset: bool) -> None:
         """Raise a ValueError if rows of several axes are not those of fit, or hold the ids."""
         if reset:
             self._local_model().for_rows(shape)
@@ -964,7 +1109,7 @@ class BaseFederated(
                 f"to take ids from, got {self.group_col!r}. Pass groups=."
             )
 
-    def _take_column(self, X, groups, header):
+    def _take_column(self, X: Any, groups: ClientIds | None, header: Any) -> tuple[Any, Any]:
         if groups is not None:
             raise ValueError(
                 f"groups and group_col={self.group_col!r} are both given. The ids come from one "
@@ -979,19 +1124,19 @@ class BaseFederated(
             return X[:, others], X[:, [position]].toarray().ravel()
         return _safe_indexing(X, others, axis=1), _safe_indexing(X, position, axis=1)
 
-    def _ids_name(self):
+    def _ids_name(self) -> str:
         return "groups" if self.group_col is None else f"Column group_col={self.group_col!r} of X"
 
-    def _check_features(self, X, dtype):
+    def _check_features(self, X: Any, dtype: Any) -> Any:
         return check_features(X, dtype, self)
 
-    def _check_rows(self, X, y, dtype):
+    def _check_rows(self, X: Any, y: Any, dtype: Any) -> tuple[Any, Any]:
         """Features and targets, y None if the local model is unsupervised."""
         X = self._check_features(X, dtype)
         kind = self._kind()
         return X, None if kind is None else check_targets(y, X, kind, self)
 
-    def _known_classes(self, y):
+    def _known_classes(self, y: Any) -> Array:
         """Codes of classes that were seen in fit."""
         with about("y"):
             values, codes = np.unique(y, return_inverse=True)
@@ -1003,8 +1148,8 @@ class BaseFederated(
             )
         return np.searchsorted(self.classes_, values)[codes]
 
-    def _check_labels(self, label, n_rows):
-        """One cluster label a row."""
+    def _check_labels(self, label: ArrayLike, n_rows: int) -> Array:
+        """One cluster label per row."""
         with about("label"):
             labels = np.asarray(label)
         if labels.dtype.kind not in "iu" or labels.shape not in ((), (n_rows,)):
@@ -1022,11 +1167,11 @@ class BaseFederated(
 
     # ---------------------------------------------------------------------------- scikit-learn
 
-    def _kind(self):
+    def _kind(self) -> Kind:
         """Estimator type: "classifier", "regressor" or None (unsupervised)."""
         return getattr(self._local_model(), "estimator_type", None)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         """Tags; what kind of estimator this is comes from the local model."""
         tags = super().__sklearn_tags__()
         kind = self._kind()
@@ -1038,7 +1183,7 @@ class BaseFederated(
         tags.input_tags.three_d_array = getattr(self._local_model(), "any_rank", False)
         return tags
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> Any:
         """Metadata that the methods ask for.
 
         With ``group_col`` the estimator does not ask for ``groups``, so that these can be passed
@@ -1058,25 +1203,25 @@ class BaseFederated(
         return routing
 
 
-def _in_user_units(pool, params, dtype):
+def _in_user_units(pool: ClientPool, params: Array, dtype: DTypeLike) -> Array:
     """Models as they are published; where numbers overflow they are infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(pool.to_user(params), dtype=dtype)
 
 
-def _counted(pool, extra):
+def _counted(pool: ClientPool, extra: dict[str, Any]) -> Array:
     """Weights of the clients in the model of unseen ones: none of those who are set aside."""
     aside = np.asarray(extra.get("suspicion", np.zeros(pool.n_clients))) > 1.0
     kept = np.where(pool.rejected | aside, 0.0, pool.client_weights)
     return kept if kept.any() else np.where(pool.rejected, 0.0, pool.client_weights)
 
 
-def _average(weights, params):
+def _average(weights: Array, params: Array) -> Array:
     """Mean of the clients' models by their rows; those that are equal count together."""
     return (weights / weights.sum()) @ params
 
 
-def _canonical(labels, n_clusters):
+def _canonical(labels: Array, n_clusters: int) -> tuple[Array, Array]:
     """Drop empty clusters; number the others by decreasing size, then by first member.
 
     Returns

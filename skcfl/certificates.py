@@ -8,13 +8,17 @@ fitted estimator and the rows of its fit, solve the reduced problem of the fitte
 and say what can be proved.
 """
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._checks import LEAST, MOST, about, real_array
 from ._groups import check_ids, encode
+from ._typing import Array, ArrayLike, BoolArray, ClientIds, FloatArray, MatrixLike
 from .exceptions import SingleClientWarning
 from .federation.federation import Federation
 from .federation.inprocess import open_rows
@@ -33,6 +37,45 @@ from .fusion.theorems import (
 from .graphs import Graph, from_adjacency
 from .penalties import make_penalty
 
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from .graphs.generators import GraphLike
+
 __all__ = [
     "ClusteringConstants",
     "PartitionCertificate",
@@ -46,7 +89,14 @@ __all__ = [
 ]
 
 
-def certify_partition(est, X, y=None, groups=None, *, sample_weight=None):
+def certify_partition(
+    est: Any,
+    X: MatrixLike | Federation,
+    y: ArrayLike | None = None,
+    groups: ClientIds | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> PartitionCertificate:
     r"""Prove or refute that the clusters of a fit are those of an exact solution.
 
     Parameters
@@ -93,7 +143,7 @@ def certify_partition(est, X, y=None, groups=None, *, sample_weight=None):
     if :math:`\max_k t_k \le \lambda`.  Theorem 1 of [1]_ is the bound of :math:`t_k` from
     one particular flow.
 
-    The clusters of a solution are connected: labels of a cluster that is *torn*, whose clients no
+    The clusters of a solution are connected: labels of a cluster that is not, whose clients no
     path of edges within it joins, are refuted.  Different clusters have different models.
 
     ``True`` and ``False`` hold in exact arithmetic.  How far the computed :math:`w_k` and
@@ -133,7 +183,14 @@ def certify_partition(est, X, y=None, groups=None, *, sample_weight=None):
     return certificate
 
 
-def recovery_interval(est, X, y=None, groups=None, *, sample_weight=None):
+def recovery_interval(
+    est: Any,
+    X: MatrixLike | Federation,
+    y: ArrayLike | None = None,
+    groups: ClientIds | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> RecoveryInterval:
     """Bounds of lam between which the clusters of a fit are recovered, by theorems.
 
     Parameters
@@ -212,7 +269,14 @@ def recovery_interval(est, X, y=None, groups=None, *, sample_weight=None):
     return theorem_bounds(problem, est.lam_, est.labels_, models)
 
 
-def duality_gap(est, X, y=None, groups=None, *, sample_weight=None):
+def duality_gap(
+    est: Any,
+    X: MatrixLike | Federation,
+    y: ArrayLike | None = None,
+    groups: ClientIds | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Duality gap of a fit, computed anew from its rows.
 
     Parameters
@@ -265,7 +329,15 @@ def duality_gap(est, X, y=None, groups=None, *, sample_weight=None):
     return gap_of(problem, est.lam_, models, est._solution[1])
 
 
-def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_weight=None):
+def clustering_constants(
+    est: Any,
+    X: MatrixLike | Federation,
+    y: ArrayLike | None = None,
+    groups: ClientIds | None = None,
+    *,
+    labels: ClientIds | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> ClusteringConstants:
     r"""Constants that the GTV paper's Theorem 2 needs, computed from the rows of a fit.
 
     Parameters
@@ -296,7 +368,7 @@ def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_wei
         If `est` is no fusion method.
     ValueError
         If the penalty is no norm, the clients are not those of the fit, or `labels` has not one
-        entry a client.
+        entry per client.
     RuntimeError
         If a cluster has no minimiser that Newton's method finds.
 
@@ -352,7 +424,14 @@ def clustering_constants(est, X, y=None, groups=None, *, labels=None, sample_wei
 # -------------------------------------------------------------------- graphs and constants
 
 
-def well_connected(A, labels, lam, delta, alpha, beta):
+def well_connected(
+    A: GraphLike,
+    labels: ClientIds,
+    lam: float,
+    delta: ArrayLike,
+    alpha: ArrayLike,
+    beta: ArrayLike,
+) -> BoolArray:
     r"""Clusters that the GTV paper's Theorem 2 proves to be recovered, by their connections.
 
     If it is true of every cluster, every solution of the fusion problem at `lam` gives the clients
@@ -447,7 +526,9 @@ def well_connected(A, labels, lam, delta, alpha, beta):
     return np.array([has_source(graph, np.flatnonzero(labels == k), demand) for k in range(K)])
 
 
-def clustering_error_bound(A, labels, lam, alpha):
+def clustering_error_bound(
+    A: GraphLike, labels: ClientIds, lam: float, alpha: ArrayLike
+) -> FloatArray:
     r"""Bound (37) of the distance between a cluster's model and the cluster's own minimiser.
 
     Parameters
@@ -502,7 +583,9 @@ def clustering_error_bound(A, labels, lam, alpha):
         return np.where(boundary > 0, lam * boundary / alpha, 0.0)
 
 
-def _clusters_of_graph(A, labels, lam, alpha):
+def _clusters_of_graph(
+    A: GraphLike, labels: ClientIds, lam: float, alpha: ArrayLike
+) -> tuple[Graph, Array, int, Array]:
     """Checked graph, labels 0..K-1, K, and the strong convexity of each cluster."""
     graph = A if isinstance(A, Graph) else from_adjacency(A)
     labels = check_ids(labels, name="labels")
@@ -520,7 +603,7 @@ def _clusters_of_graph(A, labels, lam, alpha):
     return graph, labels, len(values), _each(alpha, len(values), "alpha", "cluster")
 
 
-def _each(values, n, name, thing, finite=True):
+def _each(values: ArrayLike, n: int, name: str, thing: str, finite: bool = True) -> Array:
     """Non-negative numbers, one for each of n things, of which one may stand for all."""
     values = real_array(values, name, finite=False)
     if values.shape not in {(), (n,)}:
@@ -539,7 +622,13 @@ def _each(values, n, name, thing, finite=True):
     return np.broadcast_to(values, (n,))
 
 
-def _fitted_problem(est, X, y, groups, sample_weight):
+def _fitted_problem(
+    est: Any,
+    X: MatrixLike | Federation,
+    y: ArrayLike | None,
+    groups: ClientIds | None,
+    sample_weight: ArrayLike | None,
+) -> tuple[FusionProblem, Array]:
     """The fusion problem of a fit, and the penalised models of its clients."""
     with about("est"):
         check_is_fitted(est)
@@ -573,7 +662,13 @@ def _fitted_problem(est, X, y, groups, sample_weight):
     return FusionProblem(pool, est.graph_, penalty), np.asarray(models, dtype=float)
 
 
-def _clients_of(est, X, y, groups, sample_weight):
+def _clients_of(
+    est: Any,
+    X: MatrixLike | Federation,
+    y: ArrayLike | None,
+    groups: ClientIds | None,
+    sample_weight: ArrayLike | None,
+) -> ClientPool:
     if isinstance(X, Federation):
         if any(rest is not None for rest in (y, groups, sample_weight)):
             raise ValueError("y, groups and sample_weight must be None where X is a federation.")
@@ -598,7 +693,7 @@ def _clients_of(est, X, y, groups, sample_weight):
     return task.pool.penalised(est.alpha_) if hasattr(est, "alpha_") else task.pool
 
 
-def _points_of(est, X):
+def _points_of(est: Any, X: MatrixLike) -> ClientPool:
     X = est._check_points(X, reset=False)
     n, d = X.shape
     if n != len(est.labels_):
@@ -608,7 +703,7 @@ def _points_of(est, X):
     return open_rows(est._local_model().bind(d, dtype=X.dtype), X, None, np.arange(n), n)
 
 
-def _require_clusters(problem):
+def _require_clusters(problem: FusionProblem) -> None:
     if not problem.penalty.fuses:
         raise ValueError(
             "Partitions are proved for penalty='l2', which makes whole models equal; got "

@@ -8,13 +8,18 @@ Differences are arrays ``Z`` of shape ``(d, ...)``: coordinates first, then edge
 shape; scales ``t`` broadcast against the edges.  Methods do not change their arguments.
 """
 
+from __future__ import annotations
+
 from abc import ABCMeta, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from ._checks import LEAST, MOST, real_array, real_number
 from ._docs import DocLinkMixin
+from ._typing import Array, ArrayLike
 
 __all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]
 
@@ -41,18 +46,18 @@ class Penalty(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     convex = True
 
     @abstractmethod
-    def value(self, Z):
+    def value(self, Z: Array) -> Array:
         """``phi`` of every edge: (d, ...) -> (...)."""
 
     @abstractmethod
-    def prox(self, Z, t):
+    def prox(self, Z: Array, t: float | Array) -> Array:
         """``argmin_Y t phi(Y) + |Y - Z|^2 / 2`` of every edge."""
 
     @abstractmethod
-    def conjugate(self, U, t):
+    def conjugate(self, U: Array, t: float | Array) -> Array:
         """Conjugate of ``t phi`` at `U`, of every edge; infinite outside of its domain."""
 
-    def project(self, Z, t):
+    def project(self, Z: Array, t: float | Array) -> Array:
         """``Z - prox(Z, t)``: the dual part of Moreau's decomposition.
 
         For a norm, the projection onto the ball of radius `t` of the dual norm.
@@ -78,27 +83,27 @@ class L2(Penalty):
     fuses = True
     norm = True
 
-    def value(self, Z):
+    def value(self, Z: Array) -> Array:
         """``|z|`` of every edge."""
         Z = _differences(Z)
         return np.sqrt(np.einsum("d...,d...->...", Z, Z))
 
-    def dual_norm(self, U):
+    def dual_norm(self, U: Array) -> Array:
         """``|u|`` of every edge."""
         return self.value(U)
 
-    def prox(self, Z, t):
+    def prox(self, Z: Array, t: float | Array) -> Array:
         """Shorten every difference by `t`, down to zero."""
         Z = _differences(Z)
         return Z - self.project(Z, t)
 
-    def project(self, Z, t):
+    def project(self, Z: Array, t: float | Array) -> Array:
         """Shorten every vector to length `t` at most."""
         Z, t = _differences(Z), _scales(t)
         r = self.value(Z)
         return Z * np.divide(t, r, out=np.ones_like(r), where=r > t)
 
-    def conjugate(self, U, t):
+    def conjugate(self, U: Array, t: float | Array) -> Array:
         """0 within length `t`, else infinite."""
         t = _scales(t)
         return np.where(self.dual_norm(U) <= t * (1 + 1e-12), 0.0, np.inf)
@@ -118,25 +123,25 @@ class L1(Penalty):
 
     norm = True
 
-    def value(self, Z):
+    def value(self, Z: Array) -> Array:
         """``|z|_1`` of every edge."""
         return np.abs(_differences(Z)).sum(axis=0)
 
-    def dual_norm(self, U):
+    def dual_norm(self, U: Array) -> Array:
         """Largest entry of every edge, in absolute value."""
         return np.abs(_differences(U, "U")).max(axis=0)
 
-    def prox(self, Z, t):
+    def prox(self, Z: Array, t: float | Array) -> Array:
         """Shrink every entry by `t`, down to zero."""
         Z = _differences(Z)
         return Z - self.project(Z, t)
 
-    def project(self, Z, t):
+    def project(self, Z: Array, t: float | Array) -> Array:
         """Clip every entry to ``[-t, t]``."""
         t = _scales(t)
         return np.clip(_differences(Z), -t, t)
 
-    def conjugate(self, U, t):
+    def conjugate(self, U: Array, t: float | Array) -> Array:
         """0 where no entry exceeds `t`, else infinite."""
         t = _scales(t)
         return np.where(self.dual_norm(U) <= t * (1 + 1e-12), 0.0, np.inf)
@@ -161,10 +166,10 @@ class SquaredL2(Penalty):
            [2. ]])
     """
 
-    def __init__(self, Q=None):
+    def __init__(self, Q: ArrayLike | None = None) -> None:
         self.Q = Q
 
-    def _spectrum(self, d):
+    def _spectrum(self, d: int) -> tuple[Array, Array] | None:
         """Eigenvalues and eigenvectors of Q; None for the identity."""
         if self.Q is None:
             return None
@@ -181,7 +186,7 @@ class SquaredL2(Penalty):
             )
         return values, vectors
 
-    def _apply(self, Z, function):
+    def _apply(self, Z: Array, function: Callable[[Any], Any]) -> Array:
         """``V function(q) V' z`` of every edge, Q = V diag(q) V'."""
         Z = _differences(Z)
         spectrum = self._spectrum(len(Z))
@@ -191,21 +196,21 @@ class SquaredL2(Penalty):
         q = q.reshape(-1, *([1] * (Z.ndim - 1)))
         return np.tensordot(V, function(q) * np.tensordot(V.T, Z, axes=1), axes=1)
 
-    def value(self, Z):
+    def value(self, Z: Array) -> Array:
         """``z' Q z / 2`` of every edge."""
         Z = _differences(Z)
         return 0.5 * np.einsum("d...,d...->...", Z, self.gradient(Z))
 
-    def gradient(self, Z):
+    def gradient(self, Z: Array) -> Array:
         """``Q z`` of every edge."""
         return self._apply(Z, lambda q: q)
 
-    def prox(self, Z, t):
+    def prox(self, Z: Array, t: float | Array) -> Array:
         """``(I + t Q)^-1 z`` of every edge."""
         t = _scales(t, trusted=False)
         return self._apply(Z, lambda q: 1.0 / (1.0 + t * q))
 
-    def conjugate(self, U, t):
+    def conjugate(self, U: Array, t: float | Array) -> Array:
         """``u' Q^-1 u / (2 t)`` of every edge."""
         U, t = _differences(U, "U"), _scales(t)
         return 0.5 * np.einsum("d...,d...->...", U, self._apply(U, lambda q: 1.0 / (t * q)))
@@ -229,18 +234,18 @@ class ConcavePenalty(Penalty):
 
     @property
     @abstractmethod
-    def concavity(self):
+    def concavity(self) -> float:
         """Least c such that ``g(r) + c r^2 / 2`` is convex; prox needs ``t < 1 / c``."""
 
     @abstractmethod
-    def _beyond(self, r, lam, a):
+    def _beyond(self, r: float | Array, lam: float, a: float) -> tuple[Array, Array]:
         """Value and slope of g at radii beyond the smoothed part."""
 
     @abstractmethod
-    def _shrunk(self, r, t, lam, a):
+    def _shrunk(self, r: Array, t: float | Array, lam: float, a: float) -> Array:
         """Prox of the radii beyond those whose prox lies in the smoothed part."""
 
-    def _parameters(self):
+    def _parameters(self) -> tuple[float, float, float]:
         """``lam``, ``a`` and ``xi``, or what is wrong with them."""
         name = type(self).__name__
         lam, a = real_number(self.lam, "lam"), real_number(self.a, "a")
@@ -263,17 +268,17 @@ class ConcavePenalty(Penalty):
         return lam, a, xi
 
     @property
-    def smoothing(self):
+    def smoothing(self) -> float:
         """The radius `xi` within which the penalty is a parabola."""
         return self._parameters()[2]
 
     @property
-    def curvature(self):
+    def curvature(self) -> float:
         """Lipschitz constant of the gradient."""
         lam, a, xi = self._parameters()
         return max(float(self._beyond(xi, lam, a)[1]) / xi, self.concavity)
 
-    def value(self, Z):
+    def value(self, Z: Array) -> Array:
         """``g(|z|)`` of every edge."""
         lam, a, xi = self._parameters()
         r = _length(Z)
@@ -281,21 +286,21 @@ class ConcavePenalty(Penalty):
         parabola = edge + 0.5 * slope * (np.minimum(r, xi) ** 2 / xi - xi)
         return np.where(r <= xi, parabola, self._beyond(np.maximum(r, xi), lam, a)[0])
 
-    def derivative(self, r):
+    def derivative(self, r: Array) -> Array:
         """``g'`` at radii `r`, an array of any shape."""
         lam, a, xi = self._parameters()
         r = real_array(r, "r", finite=False)
         # slope / xi * r would overflow for tiny xi, r / xi does not
         return self._beyond(np.maximum(r, xi), lam, a)[1] * np.minimum(r / xi, 1.0)
 
-    def gradient(self, Z):
+    def gradient(self, Z: Array) -> Array:
         """``g'(|z|) z / |z|`` of every edge, 0 at zero."""
         Z = _differences(Z)
         lam, a, xi = self._parameters()
         r = _length(Z)
         return Z * (self._beyond(np.maximum(r, xi), lam, a)[1] / np.maximum(r, xi))
 
-    def prox(self, Z, t):
+    def prox(self, Z: Array, t: float | Array) -> Array:
         """Shorten every difference, by ``lam t`` at most, long ones not at all.
 
         Parameters
@@ -330,7 +335,7 @@ class ConcavePenalty(Penalty):
         scale = self._shrunk(beyond, t, lam, a) / beyond
         return Z * np.where(r < beyond, xi / (xi + slope * t), scale)
 
-    def conjugate(self, U, t):
+    def conjugate(self, U: Array, t: float | Array) -> Array:
         """``-t g(0)`` at zero, else infinite: the penalty is bounded."""
         at_zero = -np.asarray(_scales(t)) * float(self.value(np.zeros(1)))
         return np.where(np.abs(_differences(U, "U")).max(axis=0) == 0.0, at_zero, np.inf)
@@ -365,22 +370,22 @@ class SCAD(ConcavePenalty):
 
     least_a = 2.0
 
-    def __init__(self, lam=1.0, a=3.7, xi=None):
+    def __init__(self, lam: float = 1.0, a: float = 3.7, xi: float | None = None) -> None:
         self.lam = lam
         self.a = a
         self.xi = xi
 
     @property
-    def concavity(self):
+    def concavity(self) -> float:
         """``1 / (a - 1)``."""
         return 1.0 / (self._parameters()[1] - 1.0)
 
-    def _beyond(self, r, lam, a):
+    def _beyond(self, r: float | Array, lam: float, a: float) -> tuple[Array, Array]:
         bend = np.clip(r, lam, a * lam) - lam
         value = lam * np.minimum(r, lam) + lam * bend - 0.5 * bend**2 / (a - 1.0)
         return value, (a * lam - np.clip(r, lam, a * lam)) / (a - 1.0)  # 0 beyond, exactly
 
-    def _shrunk(self, r, t, lam, a):
+    def _shrunk(self, r: Array, t: float | Array, lam: float, a: float) -> Array:
         bent = ((a - 1.0) * r - a * lam * t) / (a - 1.0 - t)
         return np.where(r <= lam + lam * t, r - lam * t, np.where(r <= a * lam, bent, r))
 
@@ -410,25 +415,25 @@ class MCP(ConcavePenalty):
            [0. , 0. , 8. ]])
     """
 
-    def __init__(self, lam=1.0, a=3.0, xi=None):
+    def __init__(self, lam: float = 1.0, a: float = 3.0, xi: float | None = None) -> None:
         self.lam = lam
         self.a = a
         self.xi = xi
 
     @property
-    def concavity(self):
+    def concavity(self) -> float:
         """``1 / a``."""
         return 1.0 / self._parameters()[1]
 
-    def _beyond(self, r, lam, a):
+    def _beyond(self, r: float | Array, lam: float, a: float) -> tuple[Array, Array]:
         r = np.minimum(r, a * lam)
         return lam * r - 0.5 * r**2 / a, (a * lam - r) / a
 
-    def _shrunk(self, r, t, lam, a):
+    def _shrunk(self, r: Array, t: float | Array, lam: float, a: float) -> Array:
         return np.where(r <= a * lam, a * (r - lam * t) / (a - t), r)
 
 
-def _differences(Z, name="Z"):
+def _differences(Z: Array, name: str = "Z") -> Array:
     """Differences as an array of floats; those of solvers are taken as they are."""
     if type(Z) is np.ndarray and Z.dtype.kind == "f" and Z.ndim:
         return Z
@@ -438,7 +443,7 @@ def _differences(Z, name="Z"):
     return Z
 
 
-def _scales(t, trusted=True):
+def _scales(t: float | Array, trusted: bool = True) -> float | Array:
     """Scales: a number that is not negative, or an array, which solvers are trusted with."""
     if trusted and type(t) is np.ndarray and t.dtype.kind == "f" and t.ndim:
         return t
@@ -450,7 +455,7 @@ def _scales(t, trusted=True):
     return t if t.ndim else float(t)
 
 
-def _length(Z):
+def _length(Z: Array) -> Array:
     """Euclidean length of every edge."""
     Z = _differences(Z)
     return np.sqrt(np.einsum("d...,d...->...", Z, Z))
@@ -460,7 +465,7 @@ PENALTIES = {"l2": L2, "l1": L1, "squared_l2": SquaredL2}
 CONCAVE = {"scad": SCAD, "mcp": MCP}
 
 
-def make_penalty(penalty):
+def make_penalty(penalty: str | Penalty) -> Penalty:
     """Convex penalty object of a public name; an object is returned as it is.
 
     Raises

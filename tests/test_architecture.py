@@ -34,19 +34,20 @@ LAYERS = (
     {"models"},
     {"federation", "penalties", "graphs"},
     {"numerics"},
-    {"exceptions", "_checks", "_docs", "_groups", "_memory", "_progress"},
+    {"exceptions", "_checks", "_docs", "_groups", "_memory", "_progress", "_typing"},
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
-    "testing": {"federation", "models", "penalties"},
-    "datasets": {"exceptions", "_checks"},
+    "testing": {"federation", "models", "penalties", "_typing"},
+    "datasets": {"exceptions", "_checks", "_typing"},
     "metrics": {"exceptions"},
-    "model_selection": {"exceptions", "_checks", "_docs", "_groups", "metrics"},
+    "model_selection": {"exceptions", "_checks", "_docs", "_groups", "_typing", "metrics"},
     "inspection": {
         "exceptions",
         "_checks",
         "_docs",
         "_groups",
+        "_typing",
         "metrics",
         "model_selection",
         "penalties",
@@ -90,10 +91,27 @@ def modules_of(units):
     return [path for path in MODULES if unit_of(path) in units]
 
 
+def for_type_checkers(tree):
+    """Ids of the nodes under ``if TYPE_CHECKING``, which never run."""
+    blocks = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    ]
+    return {id(inner) for block in blocks for node in block.body for inner in ast.walk(node)}
+
+
 def imports_of(path):
-    """Yield (line, dotted name) of all imports of a file, also those inside functions."""
+    """Yield (line, dotted name) of all imports of a file, also those inside functions.
+
+    What is imported for its type only is left out.
+    """
     package = ["skcfl", *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    unseen = for_type_checkers(tree)
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -213,7 +231,7 @@ def test_servers_know_the_pool_only(path):
 def test_optional_packages_are_imported_where_they_are_used(path):
     """Never at module level, not even in modules that ``import skcfl`` does not load."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nested = {
+    nested = for_type_checkers(tree) | {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)

@@ -383,7 +383,7 @@ def test_more_clusters_than_clients(rows):
     ("change", "message"),
     [
         (lambda g: [None, *g[1:]], r"groups must name a client in every row, got 1 missing"),
-        (lambda g: g[:-1], r"groups must hold one id a row: got \d+ ids for \d+ rows of X"),
+        (lambda g: g[:-1], r"groups must hold one id per row: got \d+ ids for \d+ rows of X"),
         (lambda g: [1, *g[1:]], "groups must hold ids of one type, got a mixture of int, str"),
         (lambda g: g.reshape(-1, 1), "groups must be one-dimensional"),
         (lambda g: "site", "set group_col='site'"),

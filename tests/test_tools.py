@@ -46,7 +46,7 @@ from skcfl.model_selection import ClientKFold, grouped_scorer
 from skcfl.models import LinearModel
 
 # the messages that users meet
-NEEDS_GROUPS = "needs to know whose rows these are"
+NEEDS_GROUPS = "needs to know the client of each row"
 NO_GROUPS_REACHED = "got no groups, but .* asks for them"
 SCORING_FAILED = "Scoring failed"
 ROUTING_ONLY = "only supported if enable_metadata_routing=True"

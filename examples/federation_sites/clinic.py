@@ -1,4 +1,6 @@
-"""What every site has itself: where its rows are, and what it agrees to."""
+"""What every site has itself: where its rows are, and what it agrees to
+=====================================================================
+"""
 
 import os
 from pathlib import Path

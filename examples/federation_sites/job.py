@@ -1,4 +1,5 @@
 """Three clinics, each with its own table, find out which of their wards are alike.
+================================================================================
 
 In NVFlare's simulator (the extra ``nvflare``), from the root of the repository::
 
@@ -18,7 +19,7 @@ SITES = ["north", "south", "east"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--poc", action="store_true", help="processes on this machine")
     parser.add_argument("--prod", metavar="FOLDER", help="startup kit of an administrator")
     parser.add_argument("--workspace", default="/tmp/nvflare/skcfl", help="of the simulator")

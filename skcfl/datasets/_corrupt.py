@@ -1,12 +1,17 @@
 """Data of false clients."""
 
+from __future__ import annotations
+
 from numbers import Real
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array, check_consistent_length
+
+from skcfl._typing import ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 
 __all__ = ["corrupt"]
 
@@ -26,7 +31,16 @@ STRENGTH = {"noise": 3.0, "scale_y": 1e6, "scale_X": 1e6}
     },
     prefer_skip_nested_validation=True,
 )
-def corrupt(X, y, groups, *, attack="label_flip", fraction=0.2, strength=None, random_state=None):
+def corrupt(
+    X: MatrixLike,
+    y: ArrayLike,
+    groups: ClientIds,
+    *,
+    attack: Literal["label_flip", "sign_flip", "noise", "scale_y", "scale_X"] = "label_flip",
+    fraction: float = 0.2,
+    strength: float | None = None,
+    random_state: RandomState = None,
+) -> Bunch:
     """Falsify the rows of some clients.
 
     For attacks on messages in place of rows see :class:`skcfl.federation.Faults`.
@@ -78,7 +92,7 @@ def corrupt(X, y, groups, *, attack="label_flip", fraction=0.2, strength=None, r
     numeric = attack in {"sign_flip", "scale_y"}
     y = check_array(y, ensure_2d=False, dtype=np.float64 if numeric else None, copy=True)
     check_consistent_length(X, y, groups)
-    ids, codes = np.unique(groups, return_inverse=True)
+    ids, codes = np.unique(np.asarray(groups), return_inverse=True)
     rng = check_random_state(random_state)
     is_false = np.zeros(len(ids), dtype=bool)
     is_false[rng.permutation(len(ids))[: int(round(fraction * len(ids)))]] = True

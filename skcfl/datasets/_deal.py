@@ -1,11 +1,31 @@
 """Give rows to clients: draw who gets how many rows of each class, and which."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from skcfl._checks import about, is_missing, refuse_masked
+from skcfl._typing import Array, ArrayLike, MatrixLike, Sizes
 from skcfl.datasets._layout import COUNT, ROWS, client_sizes, even_split
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
 
 CLIENT_ID = "client{client:0{width}d}"
 
@@ -26,7 +46,7 @@ CLUSTERS = {
 }
 
 
-def check_rows(X, y, classes=True):
+def check_rows(X: Any, y: Any, classes: bool = True) -> tuple[Any, Array, Any, Any]:
     """Return X that can be indexed by row, y as an array, and the classes with the codes of y."""
     refuse_masked(X, "X")
     refuse_masked(y, "y")
@@ -49,7 +69,9 @@ def check_rows(X, y, classes=True):
     return X, y, values, codes
 
 
-def deal(strata, counts, replace, rng):
+def deal(
+    strata: list[Array], counts: Array, replace: bool, rng: np.random.RandomState
+) -> tuple[Array, Array]:
     """Give client i ``counts[i, s]`` rows of stratum s; return the rows and the client of each.
 
     Without ``replace`` no row is used twice; with it a row may go to several clients, but never
@@ -65,7 +87,16 @@ def deal(strata, counts, replace, rng):
     return np.concatenate(rows), np.concatenate(owners)
 
 
-def federate(X, y, layout, rows, owner, shuffle, rng, **reference):
+def federate(
+    X: MatrixLike,
+    y: Any,
+    layout: Layout,
+    rows: Array,
+    owner: Array,
+    shuffle: bool,
+    rng: np.random.RandomState,
+    **reference: Any,
+) -> tuple[Bunch, Array]:
     """Assemble the Bunch; also return the cluster of each row, for changes of the rows."""
     order = rng.permutation(len(rows)) if shuffle else np.lexsort((rows, owner))
     rows, owner = rows[order], owner[order]
@@ -80,7 +111,14 @@ def federate(X, y, layout, rows, owner, shuffle, rng, **reference):
     return data, layout.clusters[owner]
 
 
-def deal_any_rows(n_rows, layout, samples_per_client, copies, replace, rng):
+def deal_any_rows(
+    n_rows: int,
+    layout: Layout,
+    samples_per_client: Sizes | None,
+    copies: str,
+    replace: bool,
+    rng: np.random.RandomState,
+) -> tuple[Array, Array]:
     """Deal rows of any class: all to all clients or, with copies="all", all to each cluster."""
     if samples_per_client is None and replace:
         raise ValueError("samples_per_client must be given when replace=True, got None.")
@@ -113,7 +151,7 @@ def deal_any_rows(n_rows, layout, samples_per_client, copies, replace, rng):
     return np.concatenate(rows), np.concatenate(owner)
 
 
-def round_counts(weights, totals, ties):
+def round_counts(weights: Array, totals: ArrayLike, ties: Array) -> Array:
     """Round ``weights * totals[:, None]`` to integers whose rows sum to ``totals``.
 
     Rows of ``weights`` sum to 1. Largest remainders are rounded up; ``ties`` (random, of the same
@@ -130,8 +168,16 @@ def round_counts(weights, totals, ties):
 
 
 def deal_classes(
-    weights, layout, classes, codes, samples_per_client, replace, rng, alpha=None, at_least=1
-):
+    weights: Array,
+    layout: Layout,
+    classes: Array,
+    codes: Array,
+    samples_per_client: Sizes | None,
+    replace: bool,
+    rng: np.random.RandomState,
+    alpha: float | None = None,
+    at_least: int = 1,
+) -> tuple[Array, Array]:
     """Deal rows so that a client of cluster k has the classes in the proportions ``weights[k]``.
 
     ``alpha`` then spreads the rows of each class and cluster unevenly over the cluster's clients,
@@ -174,7 +220,7 @@ def deal_classes(
     return deal(strata, counts, replace, rng)
 
 
-def _describe(classes, counts):
+def _describe(classes: Array, counts: Array) -> str:
     """Rows of each class, the first few."""
     text = ", ".join(
         f"{count} of class {label!r}"
@@ -183,7 +229,13 @@ def _describe(classes, counts):
     return text + (", ..." if len(classes) > 5 else "")
 
 
-def _check_enough(needed, available, classes, samples_per_client, replace):
+def _check_enough(
+    needed: Array,
+    available: Array,
+    classes: Array,
+    samples_per_client: Sizes | None,
+    replace: bool,
+) -> None:
     missing = np.flatnonzero(needed > available)
     if len(missing):
         worst = missing[np.argmax((needed - available)[missing])]
@@ -196,7 +248,7 @@ def _check_enough(needed, available, classes, samples_per_client, replace):
         )
 
 
-def dirichlet(alpha, length, size, rng):
+def dirichlet(alpha: float, length: int, size: Any, rng: np.random.RandomState) -> Array:
     """Dirichlet draws; one that underflows (tiny alpha) becomes a random corner, its limit."""
     with np.errstate(divide="ignore", invalid="ignore"):
         draws = rng.dirichlet(np.full(length, float(alpha)), size=size)
@@ -204,7 +256,7 @@ def dirichlet(alpha, length, size, rng):
     return np.where(np.isfinite(draws).all(axis=1, keepdims=True), draws, corners)
 
 
-def _spread(counts, layout, alpha, rng):
+def _spread(counts: Array, layout: Layout, alpha: float, rng: np.random.RandomState) -> Array:
     """Share the rows of each class and cluster by Dirichlet(alpha) among the cluster's clients.
 
     The totals of each cluster stay. A client left without rows gets one from the largest client
@@ -220,7 +272,7 @@ def _spread(counts, layout, alpha, rng):
     return counts
 
 
-def top_up(counts, layout, at_least, same_cluster=True):
+def top_up(counts: Array, layout: Layout, at_least: int, same_cluster: bool = True) -> None:
     """Move rows from the largest clients to those with less than ``at_least``, in place.
 
     The caller has checked that the donors have enough rows for all.

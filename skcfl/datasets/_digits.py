@@ -1,12 +1,16 @@
 """scikit-learn's handwritten digits as a federation."""
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import Literal
 
 import numpy as np
 from sklearn.datasets import load_digits
-from sklearn.utils._param_validation import StrOptions, validate_params
+from sklearn.utils._param_validation import StrOptions
 
 from skcfl._checks import Count
+from skcfl._typing import ArrayLike, Data, RandomState, Sizes, validate_params
 from skcfl.datasets._layout import COUNT, ROWS, clients_of_clusters
 from skcfl.datasets._partitions import (
     ROTATION_ID,
@@ -33,17 +37,17 @@ _DEFAULT_ANGLES = {1: (0,), 2: (0, 180), 3: (0, 90, 180), 4: (0, 90, 180, 270)}
     prefer_skip_nested_validation=True,
 )
 def make_rotated_digits(
-    n_rotations=4,
-    clients_per_rotation=5,
+    n_rotations: int | ArrayLike = 4,
+    clients_per_rotation: int | ArrayLike = 5,
     *,
-    samples_per_client=None,
-    copies="one",
-    scale=True,
-    id_format=ROTATION_ID,
-    shuffle=True,
-    random_state=None,
-    return_X_y_groups=False,
-):
+    samples_per_client: Sizes | None = None,
+    copies: Literal["one", "all"] = "one",
+    scale: bool = True,
+    id_format: str | None = ROTATION_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+    return_X_y_groups: bool = False,
+) -> Data:
     """Make the handwritten digits federated by rotation: a cluster of clients for each angle.
 
     The 1797 real 8 x 8 images of :func:`sklearn.datasets.load_digits`, shipped with scikit-learn,
@@ -59,8 +63,8 @@ def make_rotated_digits(
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_iid`. None uses all images.
     copies : {"one", "all"}, default="one"
-        Whether an image is in one rotation only (about 90 rows a client by default), or in all of
-        them, once each (about 360), as IFCA does.
+        Whether an image is in one rotation only (about 90 rows per client by default), or in all
+        of them, once each (about 360), as IFCA does.
     scale : bool, default=True
         Whether to scale pixels from 0..16 to [0, 1].
     id_format : str or None, default="rot{angle:03d}-client{member:0{width}d}"

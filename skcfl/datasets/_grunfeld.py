@@ -1,11 +1,14 @@
 """Grunfeld's investment data: a real table of firms, kept in the package."""
 
+from __future__ import annotations
+
 import csv
 from importlib.resources import files
 
 import numpy as np
 from sklearn.utils import Bunch
-from sklearn.utils._param_validation import validate_params
+
+from skcfl._typing import Data, validate_params
 
 _DESCRIPTION = """\
 Investment of eleven large firms of the United States, 1935 to 1954, 220 rows, from the thesis of
@@ -21,7 +24,7 @@ capital  stock of plant and equipment at the end of the year before, million dol
     {"as_frame": ["boolean"], "return_X_y_groups": ["boolean"]},
     prefer_skip_nested_validation=True,
 )
-def load_grunfeld(*, as_frame=False, return_X_y_groups=False):
+def load_grunfeld(*, as_frame: bool = False, return_X_y_groups: bool = False) -> Data:
     """Load Grunfeld's investment data: what eleven firms invested in each of twenty years.
 
     The classical table of random-coefficient models [1]_: firms respond to their market value and

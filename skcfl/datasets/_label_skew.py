@@ -1,12 +1,17 @@
 """Partitions in which clusters differ by how many rows of each class they have."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils import Bunch, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcfl._checks import Count, about, real_array
+from skcfl._typing import Array, ArrayLike, MatrixLike, RandomState, Sizes, validate_params
 from skcfl.datasets._deal import (
     CLIENT_ID,
     CLUSTERS,
@@ -39,22 +44,22 @@ _ALPHA = [Interval(Real, 0, 1e15, closed="right")]
     prefer_skip_nested_validation=True,
 )
 def partition_label_skew(
-    X,
-    y,
-    n_clusters=5,
-    clients_per_cluster=5,
+    X: MatrixLike,
+    y: ArrayLike,
+    n_clusters: int = 5,
+    clients_per_cluster: int | ArrayLike = 5,
     *,
-    n_unique=2,
-    n_shared=0,
-    sharing="common",
-    cluster_classes=None,
-    alpha=None,
-    samples_per_client=None,
-    replace=False,
-    id_format=CLIENT_ID,
-    shuffle=True,
-    random_state=None,
-):
+    n_unique: int = 2,
+    n_shared: int = 0,
+    sharing: Literal["common", "pairwise"] = "common",
+    cluster_classes: Sequence[ArrayLike] | None = None,
+    alpha: float | None = None,
+    samples_per_client: Sizes | None = None,
+    replace: bool = False,
+    id_format: str | None = CLIENT_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Label skew: the clients of a cluster own some of the classes only.
 
     Every client owns exactly ``n_unique + n_shared`` classes, those of its cluster, in equal
@@ -120,11 +125,11 @@ def partition_label_skew(
     -----
     CLoVE, 10 classes, ``samples_per_client=500``:
 
-    - *label skew 1* (Tables 1, 2 and 4): the defaults, two classes a cluster and no overlap;
-    - *label skew 2* (the same tables): the paper's U = 4 classes a cluster, V = 2 of them shared
+    - *label skew 1* (Tables 1, 2 and 4): the defaults, two classes per cluster and no overlap;
+    - *label skew 2* (the same tables): the paper's U = 4 classes per cluster, V = 2 of them shared
       by any two, is ``n_unique=2, n_shared=2, sharing="pairwise"`` (AG News: U = 2, V = 1 is
       ``n_unique=1, n_shared=1``);
-    - unsupervised, one digit a cluster (Table 5, Figures 2, 4 and 5): ``n_clusters=10,
+    - unsupervised, one digit per cluster (Table 5, Figures 2, 4 and 5): ``n_clusters=10,
       n_unique=1``.
 
     GTV [2]_, Section VI-C: ``cluster_classes=[[0, 1], [2, 3]]``, 20 clients each of 500 rows.
@@ -187,10 +192,14 @@ def partition_label_skew(
     return data
 
 
-def _check_cluster_classes(cluster_classes, classes, n_clusters):
+def _check_cluster_classes(
+    cluster_classes: Sequence[ArrayLike], classes: Array, n_clusters: int
+) -> Array:
     """Classes of each cluster -> bool (n_clusters, n_classes)."""
     if isinstance(cluster_classes, np.ndarray) and not cluster_classes.ndim:
-        raise ValueError(f"cluster_classes must have one entry a cluster, got {cluster_classes}.")
+        raise ValueError(
+            f"cluster_classes must have one entry per cluster, got {cluster_classes}."
+        )
     if len(cluster_classes) != n_clusters:
         raise ValueError(
             f"cluster_classes must have n_clusters={n_clusters} entries, got "
@@ -210,7 +219,9 @@ def _check_cluster_classes(cluster_classes, classes, n_clusters):
     return owned
 
 
-def _common_classes(n_clusters, n_unique, n_shared, n_classes, rng):
+def _common_classes(
+    n_clusters: int, n_unique: int, n_shared: int, n_classes: int, rng: np.random.RandomState
+) -> Array:
     """Random class sets with n_shared classes in all of them and n_unique in one only."""
     needed = n_shared + n_clusters * n_unique
     if needed > n_classes:
@@ -228,12 +239,14 @@ def _common_classes(n_clusters, n_unique, n_shared, n_classes, rng):
     return owned
 
 
-def _pairwise_classes(n_clusters, n_unique, n_shared, n_classes, rng):
+def _pairwise_classes(
+    n_clusters: int, n_unique: int, n_shared: int, n_classes: int, rng: np.random.RandomState
+) -> Array:
     """Random different class sets of equal size, any two with at least n_shared in common."""
     size = n_unique + n_shared
     if size > n_classes:
         raise ValueError(
-            f"n_unique={n_unique} and n_shared={n_shared} are {size} classes a cluster, y has "
+            f"n_unique={n_unique} and n_shared={n_shared} are {size} classes per cluster, y has "
             f"{n_classes}."
         )
     for _ in range(100):
@@ -264,20 +277,20 @@ def _pairwise_classes(n_clusters, n_unique, n_shared, n_classes, rng):
     prefer_skip_nested_validation=True,
 )
 def partition_missing_class(
-    X,
-    y,
-    n_clusters=5,
-    clients_per_cluster=5,
+    X: MatrixLike,
+    y: ArrayLike,
+    n_clusters: int = 5,
+    clients_per_cluster: int | ArrayLike = 5,
     *,
-    last_complete=True,
-    missing_classes=None,
-    alpha=None,
-    samples_per_client=None,
-    replace=False,
-    id_format=CLIENT_ID,
-    shuffle=True,
-    random_state=None,
-):
+    last_complete: bool = True,
+    missing_classes: ArrayLike | None = None,
+    alpha: float | None = None,
+    samples_per_client: Sizes | None = None,
+    replace: bool = False,
+    id_format: str | None = CLIENT_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Label skew with large overlap: each cluster misses one class, the last one none.
 
     Parameters
@@ -380,8 +393,10 @@ def partition_missing_class(
     return data
 
 
-def _one_class_a_cluster(given, name, n_clusters, classes, rng):
-    """Codes of different classes, one a cluster, given or drawn."""
+def _one_class_a_cluster(
+    given: Any, name: str, n_clusters: int, classes: Array, rng: np.random.RandomState
+) -> Array:
+    """Codes of different classes, one per cluster, given or drawn."""
     if n_clusters > len(classes):
         raise ValueError(
             f"{name} must be different for the {n_clusters} clusters, but y has {len(classes)} "
@@ -411,20 +426,20 @@ def _one_class_a_cluster(given, name, n_clusters, classes, rng):
     prefer_skip_nested_validation=True,
 )
 def partition_dominant_class(
-    X,
-    y,
-    n_clusters=5,
-    clients_per_cluster=5,
+    X: MatrixLike,
+    y: ArrayLike,
+    n_clusters: int = 5,
+    clients_per_cluster: int | ArrayLike = 5,
     *,
-    fraction=2 / 3,
-    dominant_classes=None,
-    alpha=None,
-    samples_per_client=None,
-    replace=False,
-    id_format=CLIENT_ID,
-    shuffle=True,
-    random_state=None,
-):
+    fraction: float = 2 / 3,
+    dominant_classes: ArrayLike | None = None,
+    alpha: float | None = None,
+    samples_per_client: Sizes | None = None,
+    replace: bool = False,
+    id_format: str | None = CLIENT_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Label skew with a dominant class: some of a client's rows are of one class, the rest mixed.
 
     A fraction of the rows of a client is of its cluster's dominant class; the rest is spread
@@ -534,20 +549,20 @@ def partition_dominant_class(
     prefer_skip_nested_validation=True,
 )
 def partition_dirichlet(
-    X,
-    y,
-    n_clusters=5,
-    clients_per_cluster=5,
+    X: MatrixLike,
+    y: ArrayLike,
+    n_clusters: int = 5,
+    clients_per_cluster: int | ArrayLike = 5,
     *,
-    alpha=0.5,
-    proportions=None,
-    min_samples=1,
-    samples_per_client=None,
-    replace=False,
-    id_format=CLIENT_ID,
-    shuffle=True,
-    random_state=None,
-):
+    alpha: float = 0.5,
+    proportions: ArrayLike | None = None,
+    min_samples: int = 1,
+    samples_per_client: Sizes | None = None,
+    replace: bool = False,
+    id_format: str | None = CLIENT_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Label skew by Dirichlet draws: clusters (or clients) differ in the shares of the classes.
 
     The usual benchmark of skewed labels has no clusters, every client its own proportions; that is
@@ -659,7 +674,7 @@ def partition_dirichlet(
     return data
 
 
-def _check_proportions(proportions, shape):
+def _check_proportions(proportions: Any, shape: tuple[int, ...]) -> Array:
     array = real_array(proportions, "proportions")
     if (
         array.shape != shape

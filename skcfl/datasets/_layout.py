@@ -1,11 +1,15 @@
 """Who the clients are: their ids, clusters and sizes."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
 from skcfl._checks import Count, about
+from skcfl._typing import Array
 
 # Clients, clusters, features and classes; rows; numbers of an array: beyond these federations do
 # not fit into memory.
@@ -28,14 +32,21 @@ class Layout:
     n_clusters: int
 
     @property
-    def n_clients(self):
+    def n_clients(self) -> int:
         return len(self.ids)
 
 
-def make_layout(cluster_sizes, id_format, shuffle, rng, **cluster_fields):
+def make_layout(
+    cluster_sizes: Any,
+    id_format: str | None,
+    shuffle: bool,
+    rng: np.random.RandomState,
+    **cluster_fields: Any,
+) -> Layout:
     """Number the clients, give each its cluster (at random if ``shuffle``) and its id.
 
-    ``cluster_fields`` are further fields for ``id_format``, one entry a cluster (e.g. the angle).
+    ``cluster_fields`` are further fields for ``id_format``, one entry per cluster (e.g. the
+    angle).
     """
     cluster_sizes = np.asarray(cluster_sizes)
     n_clusters, n_clients = len(cluster_sizes), int(cluster_sizes.sum())
@@ -77,7 +88,7 @@ def make_layout(cluster_sizes, id_format, shuffle, rng, **cluster_fields):
     return Layout(ids, clusters[order], n_clusters)
 
 
-def positive_ints(values, length, name, what):
+def positive_ints(values: Any, length: int, name: str, what: str) -> Array:
     """Check an array of ``length`` positive integers."""
     with about(name):
         array = np.asarray(values)
@@ -88,7 +99,7 @@ def positive_ints(values, length, name, what):
     return array.astype(np.intp)
 
 
-def check_numbers(**sizes):
+def check_numbers(**sizes: Any) -> None:
     """Raise a ValueError if an array of these sizes, by the names of parameters, is too large."""
     count = np.prod([float(size) for size in sizes.values()])
     if count > MOST_NUMBERS:
@@ -96,7 +107,9 @@ def check_numbers(**sizes):
         raise ValueError(f"{asked} are {count:.3g} numbers, which do not fit into memory.")
 
 
-def split_clients(cluster_sizes, n_clients, n_clusters, rng):
+def split_clients(
+    cluster_sizes: Any, n_clients: int, n_clusters: int, rng: np.random.RandomState
+) -> Array:
     """Return the number of clients of each cluster, for the generators."""
     if n_clusters > n_clients:
         raise ValueError(
@@ -107,7 +120,7 @@ def split_clients(cluster_sizes, n_clients, n_clusters, rng):
         return even_split(n_clients, n_clusters)
     if isinstance(cluster_sizes, str):  # "random"
         return 1 + rng.multinomial(n_clients - n_clusters, np.full(n_clusters, 1 / n_clusters))
-    sizes = positive_ints(cluster_sizes, n_clusters, "cluster_sizes", "one size a cluster")
+    sizes = positive_ints(cluster_sizes, n_clusters, "cluster_sizes", "one size per cluster")
     if sizes.sum() != n_clients:
         raise ValueError(
             f"cluster_sizes must sum to n_clients={n_clients}, got {cluster_sizes!r} with the sum "
@@ -116,19 +129,19 @@ def split_clients(cluster_sizes, n_clients, n_clusters, rng):
     return sizes
 
 
-def clients_of_clusters(clients, n_clusters, name="clients_per_cluster"):
+def clients_of_clusters(clients: Any, n_clusters: int, name: str = "clients_per_cluster") -> Array:
     """Return the number of clients of each cluster, for the partitions."""
     if isinstance(clients, Integral):
         check_numbers(**{name: clients, "n_clusters": n_clusters})
         return np.full(n_clusters, clients)
-    return positive_ints(clients, n_clusters, name, "an int or one entry a cluster")
+    return positive_ints(clients, n_clusters, name, "an int or one entry per cluster")
 
 
-def client_sizes(sizes, n_clients, name, rng):
+def client_sizes(sizes: Any, n_clients: int, name: str, rng: np.random.RandomState) -> Array:
     """Return the number of rows of each client.
 
     An int is everybody's size; a *tuple* ``(low, high)`` is a range to draw from, both ends
-    included; any other array-like has one entry a client.
+    included; any other array-like has one entry per client.
     """
     if isinstance(sizes, Integral):
         check_numbers(**{name: sizes, "n_clients": n_clients})
@@ -146,10 +159,13 @@ def client_sizes(sizes, n_clients, name, rng):
         check_numbers(**{name: sizes[1], "n_clients": n_clients})
         return rng.randint(sizes[0], sizes[1] + 1, size=n_clients)
     return positive_ints(
-        sizes, n_clients, name, "an int, a tuple (low, high), or an array with one entry a client"
+        sizes,
+        n_clients,
+        name,
+        "an int, a tuple (low, high), or an array with one entry per client",
     )
 
 
-def even_split(total, parts):
+def even_split(total: int, parts: int) -> Array:
     """Integers that sum to ``total`` and differ by at most one."""
     return total // parts + (np.arange(parts) < total % parts)

@@ -5,13 +5,18 @@ the design (the swaps, classes or proportions of each cluster); the sizes; the r
 ``random_state`` gives training and test rows the same federation.
 """
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils._param_validation import StrOptions, validate_params
+from scipy import sparse
+from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils._param_validation import StrOptions
 
 from skcfl._checks import about
+from skcfl._typing import Array, ArrayLike, MatrixLike, RandomState, Sizes, validate_params
 from skcfl.datasets._deal import (
     CLIENT_ID,
     CLUSTERS,
@@ -32,16 +37,16 @@ _COPIES = {"copies": [StrOptions({"one", "all"})]}
     prefer_skip_nested_validation=True,
 )
 def partition_iid(
-    X,
-    y,
-    n_clients=10,
+    X: MatrixLike,
+    y: ArrayLike,
+    n_clients: int = 10,
     *,
-    samples_per_client=None,
-    replace=False,
-    id_format=CLIENT_ID,
-    shuffle=True,
-    random_state=None,
-):
+    samples_per_client: Sizes | None = None,
+    replace: bool = False,
+    id_format: str | None = CLIENT_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Split rows among clients at random: one cluster, the setting of FedAvg.
 
     Parameters
@@ -109,7 +114,9 @@ def partition_iid(
     },
     prefer_skip_nested_validation=True,
 )
-def rotate_images(X, angle, *, image_shape=None):
+def rotate_images(
+    X: ArrayLike, angle: int | ArrayLike, *, image_shape: tuple[int, ...] | None = None
+) -> Array:
     """Rotate images counter-clockwise by multiples of 90 degrees.
 
     Parameters
@@ -169,7 +176,7 @@ def rotate_images(X, angle, *, image_shape=None):
     return rotated.reshape(X.shape) if X.ndim == 2 else rotated
 
 
-def _image_shape(X, image_shape):
+def _image_shape(X: Any, image_shape: tuple[int, ...] | None) -> tuple[int, ...]:
     """Shape of one image."""
     if X.ndim > 4:
         raise ValueError(f"X must be images in 2, 3 or 4 dimensions, got {X.ndim}.")
@@ -198,7 +205,7 @@ def _image_shape(X, image_shape):
     return tuple(image_shape)
 
 
-def check_angles(angles, name):
+def check_angles(angles: ArrayLike, name: str) -> Array:
     """Different multiples of 90 degrees, in 0..359."""
     with about(name):
         array = np.asarray(angles)
@@ -221,19 +228,19 @@ def check_angles(angles, name):
     prefer_skip_nested_validation=True,
 )
 def partition_rotations(
-    X,
-    y,
-    angles=(0, 90, 180, 270),
-    clients_per_cluster=5,
+    X: ArrayLike,
+    y: ArrayLike,
+    angles: ArrayLike = (0, 90, 180, 270),
+    clients_per_cluster: int | ArrayLike = 5,
     *,
-    samples_per_client=None,
-    copies="one",
-    replace=False,
-    image_shape=None,
-    id_format=ROTATION_ID,
-    shuffle=True,
-    random_state=None,
-):
+    samples_per_client: Sizes | None = None,
+    copies: Literal["one", "all"] = "one",
+    replace: bool = False,
+    image_shape: tuple[int, ...] | None = None,
+    id_format: str | None = ROTATION_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Feature skew by rotation: all images of a cluster's clients are turned by one angle.
 
     Rotated MNIST and CIFAR of IFCA [1]_, Section 6.2, and the feature skew of CLoVE [2]_.
@@ -335,20 +342,20 @@ def partition_rotations(
     prefer_skip_nested_validation=True,
 )
 def partition_feature_permutations(
-    X,
-    y,
-    n_clusters=5,
-    clients_per_cluster=5,
+    X: MatrixLike,
+    y: ArrayLike,
+    n_clusters: int = 5,
+    clients_per_cluster: int | ArrayLike = 5,
     *,
-    permutations=None,
-    keep_first=False,
-    samples_per_client=None,
-    copies="one",
-    replace=False,
-    id_format=CLIENT_ID,
-    shuffle=True,
-    random_state=None,
-):
+    permutations: ArrayLike | None = None,
+    keep_first: bool = False,
+    samples_per_client: Sizes | None = None,
+    copies: Literal["one", "all"] = "one",
+    replace: bool = False,
+    id_format: str | None = CLIENT_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Feature skew for any table: each cluster has its own order of the columns.
 
     For images this is "permuted MNIST"; for tables it stands for clients whose columns mean
@@ -425,7 +432,7 @@ def partition_feature_permutations(
     return data
 
 
-def _permute_csr(X, permutations, clusters):
+def _permute_csr(X: Any, permutations: Any, clusters: Array) -> sparse.csr_array:
     """Permute columns row by row: in CSR that only renames the column of each stored entry."""
     X = X.copy()
     target = np.argsort(permutations, axis=1)  # where each column goes
@@ -436,7 +443,9 @@ def _permute_csr(X, permutations, clusters):
     return X
 
 
-def _different_permutations(n_clusters, size, keep_first, rng):
+def _different_permutations(
+    n_clusters: int, size: Any, keep_first: bool, rng: np.random.RandomState
+) -> Array:
     """Random permutations of range(size), all different."""
     for _ in range(1000):
         permutations = np.argsort(rng.uniform(size=(n_clusters, size)), axis=1)
@@ -450,7 +459,7 @@ def _different_permutations(n_clusters, size, keep_first, rng):
     )
 
 
-def _check_permutations(permutations, values, n_clusters):
+def _check_permutations(permutations: Any, values: Any, n_clusters: int) -> Array:
     """Each row holds each of the sorted ``values`` once."""
     with about("permutations"):
         array = np.asarray(permutations)
@@ -475,21 +484,21 @@ def _check_permutations(permutations, values, n_clusters):
     prefer_skip_nested_validation=True,
 )
 def partition_label_swaps(
-    X,
-    y,
-    n_clusters=5,
-    clients_per_cluster=5,
+    X: MatrixLike,
+    y: ArrayLike,
+    n_clusters: int = 5,
+    clients_per_cluster: int | ArrayLike = 5,
     *,
-    n_swaps=2,
-    permutations=None,
-    keep_first=False,
-    samples_per_client=None,
-    copies="one",
-    replace=False,
-    id_format=CLIENT_ID,
-    shuffle=True,
-    random_state=None,
-):
+    n_swaps: int | Literal["random"] = 2,
+    permutations: ArrayLike | None = None,
+    keep_first: bool = False,
+    samples_per_client: Sizes | None = None,
+    copies: Literal["one", "all"] = "one",
+    replace: bool = False,
+    id_format: str | None = CLIENT_ID,
+    shuffle: bool = True,
+    random_state: RandomState = None,
+) -> Bunch:
     """Concept shift: each cluster has its own permutation of the labels.
 
     In CFL [1]_ two labels are swapped in each cluster (say 1 and 7 in one, 3 and 5 in another), in
@@ -584,7 +593,9 @@ def partition_label_swaps(
     return data
 
 
-def _swaps(n_clusters, n_swaps, n_classes, keep_first, rng):
+def _swaps(
+    n_clusters: int, n_swaps: Any, n_classes: int, keep_first: bool, rng: np.random.RandomState
+) -> Array:
     """Permutations of range(n_classes) that swap n_swaps pairs each, no pair twice."""
     if 2 * n_swaps > n_classes:
         raise ValueError(
@@ -593,7 +604,8 @@ def _swaps(n_clusters, n_swaps, n_classes, keep_first, rng):
     n_swapped = n_clusters - keep_first
     for _ in range(100):
         permutations = np.tile(np.arange(n_classes), (n_clusters, 1))
-        used, k = set(), int(keep_first)
+        k = int(keep_first)
+        used: set[Any] = set()
         for _ in range(100 * n_swapped):
             if k == n_clusters:
                 return permutations

@@ -1,13 +1,17 @@
 """Synthetic federations whose clusters and true parameters are known."""
 
+from __future__ import annotations
+
 from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.utils import Bunch, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcfl._checks import Count, real_array
+from skcfl._typing import Array, ArrayLike, Data, RandomState, Sizes, validate_params
 from skcfl.datasets._layout import (
     COUNT,
     MOST,
@@ -18,6 +22,39 @@ from skcfl.datasets._layout import (
     make_layout,
     split_clients,
 )
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
+
+if TYPE_CHECKING:
+    from skcfl.datasets._layout import Layout
 
 # Products of larger numbers overflow.
 _NON_NEGATIVE = [Interval(Real, 0, 1e100, closed="both")]
@@ -36,7 +73,7 @@ _FEDERATION = {
 }
 
 
-def _true_array(values, shape, name):
+def _true_array(values: Any, shape: tuple[int, ...], name: str) -> Array:
     """Check parameters that the caller gives."""
     array = real_array(values, name)
     if array.shape != shape:
@@ -46,21 +83,21 @@ def _true_array(values, shape, name):
     return array
 
 
-def _gaussian(n_clusters, size, separation, rng):
+def _gaussian(n_clusters: int, size: Any, separation: float, rng: np.random.RandomState) -> Array:
     """Gaussian vectors; the nearest two are ``separation`` apart (a single one has that norm)."""
     vectors = rng.standard_normal((n_clusters, size))
     nearest = pdist(vectors).min() if n_clusters > 1 else np.linalg.norm(vectors)
     return vectors * (separation / nearest)
 
 
-def _bernoulli(n_clusters, size, rng):
+def _bernoulli(n_clusters: int, size: Any, rng: np.random.RandomState) -> Array:
     """Different, non-zero vectors of fair 0/1 coordinates."""
     if n_clusters > 2.0**size - 1:
         raise ValueError(
             f"n_clusters={n_clusters} different non-zero vectors of 0 and 1 need more than {size} "
             "informative features."
         )
-    vectors = {}
+    vectors: dict[bytes, Array] = {}
     while len(vectors) < n_clusters:
         vector = rng.binomial(1, 0.5, size=size)
         if vector.any():
@@ -68,7 +105,7 @@ def _bernoulli(n_clusters, size, rng):
     return np.array(list(vectors.values()), dtype=float)
 
 
-def _sphere(n_clusters, size, separation, rng):
+def _sphere(n_clusters: int, size: Any, separation: float, rng: np.random.RandomState) -> Array:
     """Unit vectors with pairwise distances in [separation, 5 separation], the lower end attained.
 
     ``cos(phi) u + sin(phi) v_k`` with unit ``v_k`` orthogonal to ``u``: distances are
@@ -97,7 +134,15 @@ def _sphere(n_clusters, size, separation, rng):
     )
 
 
-def _client_rows(n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng):
+def _client_rows(
+    n_clients: int,
+    n_clusters: int,
+    n_samples: Sizes,
+    cluster_sizes: Any,
+    id_format: str | None,
+    shuffle: bool,
+    rng: np.random.RandomState,
+) -> Any:
     """Return the layout and the client of each row: what is drawn before any data is."""
     layout = make_layout(
         split_clients(cluster_sizes, n_clients, n_clusters, rng), id_format, shuffle, rng
@@ -108,7 +153,7 @@ def _client_rows(n_clients, n_clusters, n_samples, cluster_sizes, id_format, shu
     return layout, rng.permutation(owner) if shuffle else owner
 
 
-def _decision(X, coef, intercept, clusters):
+def _decision(X: Array, coef: Array, intercept: Array, clusters: Array) -> Array:
     """``coef x + intercept`` of each row's cluster: (n_rows,), or (n_rows, n_classes)."""
     decision = np.empty((len(X), *intercept.shape[1:]))
     for k in range(len(coef)):
@@ -117,7 +162,9 @@ def _decision(X, coef, intercept, clusters):
     return decision
 
 
-def _bunch(X, y, layout, owner, return_X_y_groups, **reference):
+def _bunch(
+    X: Array, y: Array, layout: Layout, owner: Array, return_X_y_groups: bool, **reference: Any
+) -> Any:
     groups = layout.ids[owner]
     if return_X_y_groups:
         return X, y, groups
@@ -138,23 +185,23 @@ def _bunch(X, y, layout, owner, return_X_y_groups, **reference):
     prefer_skip_nested_validation=True,
 )
 def make_clustered_regression(
-    n_clients=24,
-    n_clusters=3,
-    n_features=10,
+    n_clients: int = 24,
+    n_clusters: int = 3,
+    n_features: int = 10,
     *,
-    n_samples=(20, 60),
-    coef="gaussian",
-    separation=3.0,
-    radius=1.0,
-    n_informative=None,
-    bias=0.0,
-    noise=0.5,
-    cluster_sizes=None,
-    id_format="client{client:0{width}d}",
-    shuffle=True,
-    random_state=None,
-    return_X_y_groups=False,
-):
+    n_samples: Sizes = (20, 60),
+    coef: Literal["gaussian", "bernoulli", "binary", "sphere"] | ArrayLike = "gaussian",
+    separation: float = 3.0,
+    radius: float = 1.0,
+    n_informative: int | None = None,
+    bias: float | ArrayLike = 0.0,
+    noise: float = 0.5,
+    cluster_sizes: None | Literal["random"] | ArrayLike = None,
+    id_format: str | None = "client{client:0{width}d}",
+    shuffle: bool = True,
+    random_state: RandomState = None,
+    return_X_y_groups: bool = False,
+) -> Data:
     """Generate mixed linear regression: clients of a cluster share their linear model.
 
     Rows are ``x ~ N(0, I)``, ``y = x' coef_k + intercept_k + noise * N(0, 1)`` with ``k`` the
@@ -285,7 +332,7 @@ def make_clustered_regression(
     return _bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
 
 
-def _informative(n_informative, n_features, rng):
+def _informative(n_informative: int | None, n_features: int, rng: np.random.RandomState) -> Any:
     """Positions of the features that matter."""
     if n_informative is None:
         return np.arange(n_features)
@@ -296,14 +343,14 @@ def _informative(n_informative, n_features, rng):
     return np.sort(rng.permutation(n_features)[:n_informative])
 
 
-def _refuse_informative(n_informative):
+def _refuse_informative(n_informative: int | None) -> None:
     if n_informative is not None:
         raise ValueError("n_informative must be None when coef is an array: set zeros in coef.")
 
 
-def _intercepts(bias, shape, rng):
+def _intercepts(bias: Any, shape: tuple[int, ...], rng: np.random.RandomState) -> Array:
     if isinstance(bias, Real):
-        return bias * rng.standard_normal(shape)
+        return float(bias) * rng.standard_normal(shape)
     return _true_array(bias, shape, "bias")
 
 
@@ -322,24 +369,24 @@ def _intercepts(bias, shape, rng):
     prefer_skip_nested_validation=True,
 )
 def make_clustered_classification(
-    n_clients=24,
-    n_clusters=3,
-    n_features=10,
+    n_clients: int = 24,
+    n_clusters: int = 3,
+    n_features: int = 10,
     *,
-    n_classes=2,
-    n_samples=(20, 60),
-    coef="gaussian",
-    separation=6.0,
-    n_informative=None,
-    bias=0.0,
-    temperature=1.0,
-    flip_y=0.0,
-    cluster_sizes=None,
-    id_format="client{client:0{width}d}",
-    shuffle=True,
-    random_state=None,
-    return_X_y_groups=False,
-):
+    n_classes: int = 2,
+    n_samples: Sizes = (20, 60),
+    coef: Literal["gaussian"] | ArrayLike = "gaussian",
+    separation: float = 6.0,
+    n_informative: int | None = None,
+    bias: float | ArrayLike = 0.0,
+    temperature: float = 1.0,
+    flip_y: float = 0.0,
+    cluster_sizes: None | Literal["random"] | ArrayLike = None,
+    id_format: str | None = "client{client:0{width}d}",
+    shuffle: bool = True,
+    random_state: RandomState = None,
+    return_X_y_groups: bool = False,
+) -> Data:
     """Generate clustered classification: clients of a cluster share a logistic or softmax model.
 
     Rows are ``x ~ N(0, I)``; labels are drawn from the logistic (two classes) or softmax model of
@@ -445,12 +492,19 @@ def make_clustered_classification(
     return _bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
 
 
-def _centred(params):
+def _centred(params: Array) -> Array:
     """Pin the gauge of softmax parameters (n_clusters, n_classes, ...): classes sum to 0."""
     return params - params.mean(axis=1, keepdims=True)
 
 
-def _draw_labels(X, coef, intercept, clusters, temperature, rng):
+def _draw_labels(
+    X: Array,
+    coef: Array,
+    intercept: Array,
+    clusters: Array,
+    temperature: float,
+    rng: np.random.RandomState,
+) -> Array:
     """Labels from sigmoid or softmax of the decision values over the temperature."""
     decision = _decision(X, coef, intercept, clusters)
     if decision.ndim == 1:
@@ -470,20 +524,20 @@ def _draw_labels(X, coef, intercept, clusters, temperature, rng):
     prefer_skip_nested_validation=True,
 )
 def make_fedprox_classification(
-    n_clients=100,
-    n_clusters=4,
-    n_features=20,
+    n_clients: int = 100,
+    n_clusters: int = 4,
+    n_features: int = 20,
     *,
-    n_classes=10,
-    n_samples=(300, 400),
-    beta=None,
-    cluster_sizes=None,
-    id_format="client{client:0{width}d}",
-    shuffle=True,
-    random_state=None,
-    return_X_y_groups=False,
-):
-    """Generate the synthetic classification of FedProx, with one model a cluster.
+    n_classes: int = 10,
+    n_samples: Sizes = (300, 400),
+    beta: float | None = None,
+    cluster_sizes: None | Literal["random"] | ArrayLike = None,
+    id_format: str | None = "client{client:0{width}d}",
+    shuffle: bool = True,
+    random_state: RandomState = None,
+    return_X_y_groups: bool = False,
+) -> Data:
+    """Generate the synthetic classification of FedProx, with one model per cluster.
 
     Each cluster draws ``u ~ N(0, 1)`` and the entries of its ``W`` and ``b`` from ``N(u, 1)``;
     rows are ``x ~ N(v, diag(j^-1.2))`` and ``y = argmax(W x + b)``, without noise (Li et al. [1]_,
@@ -581,22 +635,22 @@ def make_fedprox_classification(
     prefer_skip_nested_validation=True,
 )
 def make_ellipses(
-    n_clients=60,
-    n_samples=10,
+    n_clients: int = 60,
+    n_samples: Sizes = 10,
     *,
-    n_clusters=3,
-    n_pool=200,
-    n_test=200,
-    semi_axes=(2.6, 0.8),
-    offset=1.6,
-    angles=None,
-    balanced=True,
-    cluster_sizes=None,
-    id_format="client{client:0{width}d}",
-    shuffle=True,
-    random_state=None,
-    return_X_y_groups=False,
-):
+    n_clusters: int = 3,
+    n_pool: int = 200,
+    n_test: int = 200,
+    semi_axes: tuple[float, float] = (2.6, 0.8),
+    offset: float = 1.6,
+    angles: ArrayLike | None = None,
+    balanced: bool = True,
+    cluster_sizes: None | Literal["random"] | ArrayLike = None,
+    id_format: str | None = "client{client:0{width}d}",
+    shuffle: bool = True,
+    random_state: RandomState = None,
+    return_X_y_groups: bool = False,
+) -> Data:
     """Generate overlapping ellipses in the plane, two classes and a direction for each cluster.
 
     The data of the convex clustering paper [1]_, Section V. In cluster ``k`` the classes +1 and -1
@@ -698,7 +752,7 @@ def make_ellipses(
             f"client can draw, got {sizes.max()}."
         )
 
-    def draw(y):
+    def draw(y: Any) -> Array:
         return _ellipse_rows(np.tile(y, (n_clusters, 1)), axes, semi_axes, offset, rng)
 
     pools = draw(y_pool)
@@ -731,7 +785,9 @@ def make_ellipses(
     )
 
 
-def _ellipse_rows(y, axes, semi_axes, offset, rng):
+def _ellipse_rows(
+    y: Any, axes: Array, semi_axes: Any, offset: Any, rng: np.random.RandomState
+) -> Array:
     """Points (n_clusters, n, 2), uniform on the ellipse of their class ``y`` (n_clusters, n)."""
     radius = np.sqrt(rng.uniform(size=y.shape))  # uniform by area
     angle = 2 * np.pi * rng.uniform(size=y.shape)

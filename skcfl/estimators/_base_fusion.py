@@ -8,9 +8,12 @@ and differ in the graph ``w`` and the penalty ``phi``; a method is a subclass of
 and three classes with its defaults.
 """
 
+from __future__ import annotations
+
 import warnings
 from functools import partial
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -47,9 +50,9 @@ LAM = """\
             looks for one"""
 
 _SHARED_GRAPH = """\
-            - a matrix of weights, dense or sparse, symmetric, one row and column a client *in the
-              order of the sorted ids* (``np.unique(groups)``); a :class:`~skcfl.graphs.Graph` with
-              its nodes in that order; or a networkx graph whose nodes are the ids."""
+            - a matrix of weights, dense or sparse, symmetric, one row and column per client *in
+              the order of the sorted ids* (``np.unique(groups)``); a :class:`~skcfl.graphs.Graph`
+              with its nodes in that order; or a networkx graph whose nodes are the ids."""
 
 
 class FusionMixin:
@@ -199,7 +202,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     """Base of the fusion methods of clients."""
 
     # The problem of local models without second derivatives, where they are taken.
-    _trained_problem = None
+    _trained_problem: Any = None
 
     _parameter_constraints = {
         "graph": [
@@ -222,7 +225,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             everything fuses, and others are tried around the best one.""",
         "graph": f"""\
             {{"auto", "complete", "knn"}}, array-like, sparse matrix, Graph or networkx graph
-            Whose models are compared, and the weights ``w_ij``:
+            Which clients' models are compared, and the weights ``w_ij``:
 
             - "auto": with ``lam="auto"`` the next two compete, "knn" for more than 6 clients, and
               "complete" as long as its pairs are few (a million numbers: some hundred clients) or
@@ -271,7 +274,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             ndarray of shape (n_clients,)
             Cluster of each client, in the order of ``groups_``: clients whose models are equal,
             not nearly so. Clusters are numbered from 0 by decreasing number of clients, equal
-            ones by their first client. ``sample_labels`` gives one label a row.""",
+            ones by their first client. ``sample_labels`` gives one label per row.""",
         "fusion_params_": """\
             ndarray of shape (n_clients, n_params)
             Solution of the penalised problem, before any refit.""",

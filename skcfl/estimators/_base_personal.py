@@ -1,5 +1,7 @@
 """What the personal methods share: parameters, their automatic values, what is documented."""
 
+from __future__ import annotations
+
 from numbers import Integral
 
 import numpy as np
@@ -49,7 +51,7 @@ TRAINING_DOCS = {
 
 
 class PersonalMethod(BaseFederated):
-    """Base of the methods with a model a client beside a shared one."""
+    """Base of the methods with per-client models beside a shared one."""
 
     # Clients make models of their own when the rounds have ended.
     _publishes_rounds = False

@@ -1,5 +1,7 @@
 """What the alternating methods share: parameters, their automatic values, starts and restarts."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
@@ -235,7 +237,7 @@ def labels_of(labels, groups, name="labels"):
         shape = np.shape(labels)
     if shape != groups.shape:
         raise ValueError(
-            f"{name} must have one entry a client, {len(groups)} in the order of the sorted "
+            f"{name} must have one entry per client, {len(groups)} in the order of the sorted "
             f"ids, got an array of shape {shape}."
         )
     return encode(check_ids(labels, name=name))[1]

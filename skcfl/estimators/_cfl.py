@@ -1,19 +1,38 @@
 """CFL: clusters are split in two when their clients' updates point apart."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from numbers import Real
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._checks import NOT_NEGATIVE, Count
 from .._docs import document
+from .._typing import Aggregation, ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
 from ..rounds.splits import Bipartition
 from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, labels_of, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["CFL", "CFLClassifier", "CFLRegressor"]
 
@@ -31,11 +50,11 @@ class _CFL(BaseFederated):
     _doc_parameters = {
         "eps1": """\
             float
-            A cluster has come to rest when the mean of its clients' updates is shorter than this
-            part of the longest update of the first round.""",
+            A cluster model has converged when the mean of its clients' updates is shorter than
+            this part of the longest update of the first round.""",
         "eps2": """\
             float
-            A cluster at rest is split when an update of its clients is longer than this part of
+            A converged cluster is split when an update of its clients is longer than this part of
             the longest update of the first round.""",
         "min_round": """\
             int
@@ -59,7 +78,7 @@ class _CFL(BaseFederated):
     _doc_attributes = {
         "tree_": """\
             list of dict
-            The splits: one entry a node, the root with all clients first, with "clients"
+            The splits: one entry per node, the root with all clients first, with "clients"
             (positions in ``groups_``), "parent" (-1: none), "children" (two nodes, or none), and
             of nodes that were split "round", "mean_norm" and "max_norm" (relative to the first
             round), and "similarity", the largest cosine of two clients of different sides.""",
@@ -95,10 +114,12 @@ class _CFL(BaseFederated):
 class CFL(GenericMixin, _CFL):
     """Clustered federated learning by splits of clusters (CFL), with any local model.
 
-    All clients begin in one cluster and train its model. When a cluster has come to rest, but
-    single clients still pull at its model, it is split in two by the cosines of their updates, and
-    both go on from the same model. The number of clusters comes out, and the splits form a tree
-    [1]_.
+    {use}
+
+    All clients begin in one cluster and train its model. When a cluster model has converged, but
+    the updates of single clients are still long, the cluster is split in two by the cosines of
+    their updates, and both go on from the same model. The number of clusters is found, and the
+    splits form a tree [1]_.
 
     {parameters}
 
@@ -114,8 +135,8 @@ class CFL(GenericMixin, _CFL):
     -----
     The thresholds of the published code (.4 and 1.6) are norms of updates of one network. Here
     they are relative to the first round, so that they carry over to other models and units. The
-    defaults found the clusters of :mod:`skcfl.datasets` with 200 rows a client; they are no test
-    of significance. With few rows a client, or on a continuum of clients, updates stay long when
+    defaults found the clusters of :mod:`skcfl.datasets` with 200 rows per client; they are no test
+    of significance. With few rows per client, or on a continuum of clients, updates stay long when
     all is learned, and clusters are split until two clients are left. Nothing is joined again, and
     the number of clusters is not judged by prediction: compare with ``FedAvg`` on rows held out.
 
@@ -146,31 +167,31 @@ class CFL(GenericMixin, _CFL):
 
     def __init__(
         self,
-        model=None,
+        model: LocalModel | None = None,
         *,
-        eps1=0.1,
-        eps2=0.25,
-        min_round=0,
-        gamma_max=None,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        polish="auto",
-        true_labels=None,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        eps1: float = 0.1,
+        eps2: float = 0.25,
+        min_round: int = 0,
+        gamma_max: float | None = None,
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        true_labels: ClientLabels | None = None,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.eps1 = eps1
         self.eps2 = eps2
@@ -200,8 +221,10 @@ class CFL(GenericMixin, _CFL):
 class CFLClassifier(NeuralMixin, ClassifierMixin, _CFL):
     """Clustered federated learning by splits of clusters (CFL) with classifiers.
 
-    A cluster of clients whose updates point apart when their classifier has come to rest is split
-    in two [1]_ (see :class:`CFL`).
+    {use}
+
+    A cluster is split in two when its classifier has converged but its clients' updates still
+    disagree [1]_ (see :class:`CFL`).
 
     {parameters}
 
@@ -235,8 +258,10 @@ class CFLClassifier(NeuralMixin, ClassifierMixin, _CFL):
 class CFLRegressor(NeuralMixin, RegressorMixin, _CFL):
     """Clustered federated learning by splits of clusters (CFL) with regressors.
 
-    A cluster of clients whose updates point apart when their regressor has come to rest is split
-    in two [1]_ (see :class:`CFL`).
+    {use}
+
+    A cluster is split in two when its regressor has converged but its clients' updates still
+    disagree [1]_ (see :class:`CFL`).
 
     {parameters}
 

@@ -1,12 +1,33 @@
 """CLoVE: clients with alike vectors of losses share a model."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._docs import document
+from .._typing import Aggregation, ArrayLike, ClientLabels, Clusterer, RandomState, Unseen
 from ..rounds.loss_clusters import EMBEDDINGS, MATCHINGS, LossClusters
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["CLoVE", "CLoVEClassifier", "CLoVERegressor"]
 
@@ -43,6 +64,8 @@ class _CLoVE(AlternatingClustering):
 @document
 class CLoVE(GenericMixin, _CLoVE):
     """Clustering of loss vector embeddings (CLoVE) with any local model.
+
+    {use}
 
     In every round each client sends its vector of losses under all cluster models; the server
     clusters these vectors, matches the clusters with the models at the least total loss, and
@@ -90,37 +113,37 @@ class CLoVE(GenericMixin, _CLoVE):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        embedding="log",
-        clusterer=None,
-        matching="loss",
-        init="loss++",
-        n_init="auto",
-        first_assignment="loss",
-        hold_out=0.0,
-        shared_layers=None,
-        tol=1e-4,
-        polish="auto",
-        true_labels=None,
-        keep_rounds=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        embedding: Literal["log", "sqrt", "raw", "centered"] = "log",
+        clusterer: Clusterer | None = None,
+        matching: Literal["loss", "overlap", "none"] = "loss",
+        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        n_init: int | Literal["auto"] = "auto",
+        first_assignment: Literal["loss", "random"] = "loss",
+        hold_out: float = 0.0,
+        shared_layers: int | str | Sequence[str] | None = None,
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        true_labels: ClientLabels | None = None,
+        keep_rounds: bool = False,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
@@ -155,6 +178,8 @@ class CLoVE(GenericMixin, _CLoVE):
 @document
 class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
     """Clustering of loss vector embeddings (CLoVE) with classifiers.
+
+    {use}
 
     Finds clients that share a classifier, and fits one for each cluster: every round the server
     clusters the clients' vectors of losses under all cluster models, and updates each model by
@@ -192,6 +217,8 @@ class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
 @document
 class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
     """Clustering of loss vector embeddings (CLoVE) with regressors.
+
+    {use}
 
     Finds clients that share a regression, and fits one for each cluster: every round the server
     clusters the clients' vectors of losses under all cluster models, and updates each model by

@@ -4,7 +4,11 @@ The generic class of a method spells its constructor out; the everyday classes, 
 that choose lam by cross-validation, say in what theirs differ.
 """
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 __all__ = ["cv_constructor", "everyday_constructor"]
 
@@ -13,9 +17,18 @@ NAMED, PLACED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_
 # Parameters of the search of lam, with their defaults, and those that they take the place of.
 SEARCHED = {"n_lams": 30, "lams": None, "lam_min_ratio": None, "cv": 5, "scoring": None}
 REPLACED = {"lam", "criterion", "client_loss", "warm_start"}
+# Their types.
+SEARCH_HINTS = {
+    "n_lams": "int",
+    "lams": "ArrayLike | None",
+    "lam_min_ratio": "float | None",
+    "cv": "int | Splitter | Iterable[Any]",
+    "scoring": "str | Callable[..., Any] | None",
+    "criterion": 'Literal["cv", "bic"]',
+}
 
 
-def everyday_constructor(generic, *flavours, **defaults):
+def everyday_constructor(generic: Any, *flavours: Any, **defaults: Any) -> Any:
     """Constructor of an everyday class: parameters of its local model in place of ``model``.
 
     Parameters
@@ -23,7 +36,8 @@ def everyday_constructor(generic, *flavours, **defaults):
     generic : type
         The class of the same method that takes any local model, ``model`` first.
     *flavours : type
-        Mixins of the class, whose ``_model_parameters`` are those of the local model.
+        Mixins of the class, whose ``_model_parameters`` are those of the local model, and whose
+        annotations their types.
     **defaults
         Defaults that differ from those of `generic`.
 
@@ -38,13 +52,13 @@ def everyday_constructor(generic, *flavours, **defaults):
     for name, default in defaults.items():
         parameters[name] = parameters[name].replace(default=default)
     rest = list(parameters.values())
-    more = _named({k: v for mixin in flavours for k, v in mixin._model_parameters.items()})
+    more = [parameter for mixin in flavours for parameter in _of_model(mixin)]
     if not placed:
         more[0] = more[0].replace(kind=PLACED)
     return _constructor([own, *rest[:placed], *more, *rest[placed:]])
 
 
-def cv_constructor(single, **search):
+def cv_constructor(single: Any, **search: Any) -> Any:
     """Constructor of a CV class: that of the class with one lam, the search in place of lam.
 
     Parameters
@@ -60,21 +74,40 @@ def cv_constructor(single, **search):
         The first parameter of the search may be given by position, as ``lam`` of `single`.
     """
     own, *rest = inspect.signature(single.__init__).parameters.values()
-    first, *others = _named({**SEARCHED, **search})
-    kept = [p.replace(kind=NAMED) for p in rest if p.name not in REPLACED]
+    hints = single.__init__.__annotations__
+    first, *others = _named({**SEARCHED, **search}, SEARCH_HINTS)
+    kept = [
+        p.replace(kind=NAMED, annotation=hints[p.name]) for p in rest if p.name not in REPLACED
+    ]
     return _constructor([own, first.replace(kind=PLACED), *others, *kept])
 
 
-def _named(defaults):
+def _of_model(mixin: Any) -> list[inspect.Parameter]:
+    """Parameters of the local model that a mixin stands for."""
+    hints: dict[str, Any] = {}
+    for base in reversed(mixin.__mro__):
+        hints.update(inspect.get_annotations(base))
+    return _named(mixin._model_parameters, hints)
+
+
+def _named(defaults: dict[str, Any], hints: dict[str, Any]) -> list[inspect.Parameter]:
     """Parameters to be given by name."""
-    return [inspect.Parameter(name, NAMED, default=value) for name, value in defaults.items()]
+    return [
+        inspect.Parameter(name, NAMED, default=value, annotation=hints[name])
+        for name, value in defaults.items()
+    ]
 
 
-def _constructor(parameters):
-    """A constructor that sets its parameters, which `inspect.signature` and help show."""
-    signature = inspect.Signature(parameters)
+def _constructor(parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """A constructor that sets its parameters, which `inspect.signature` and help show.
 
-    def __init__(self, *args, **kwargs):
+    Their types are in ``__annotations__`` only, for help to remain readable, and in the stub
+    ``estimators/__init__.pyi`` for type checkers, which do not run code.
+    """
+    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    signature = inspect.Signature(plain)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             given = signature.bind(self, *args, **kwargs)
         except TypeError as error:
@@ -83,5 +116,6 @@ def _constructor(parameters):
         for name, value in list(given.arguments.items())[1:]:
             setattr(self, name, value)
 
-    __init__.__signature__ = signature
+    __init__.__annotations__ = {p.name: p.annotation for p in parameters[1:]} | {"return": "None"}
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
     return __init__

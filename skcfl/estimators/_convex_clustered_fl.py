@@ -1,9 +1,39 @@
 """Convex clustering of clients: fusion on the complete graph."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
 from .._docs import document
+from .._typing import ArrayLike, RandomState, Unseen
 from ._base_fusion import Fusion
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
 
 __all__ = ["ConvexClusteredFL", "ConvexClusteredFLClassifier", "ConvexClusteredFLRegressor"]
 
@@ -12,19 +42,21 @@ __all__ = ["ConvexClusteredFL", "ConvexClusteredFLClassifier", "ConvexClusteredF
 class ConvexClusteredFL(GenericMixin, Fusion):
     r"""Convex clustering federated learning with any convex local model.
 
+    {use}
+
     .. math:: \min_{x_1, \dots, x_N} \; \sum_i f_i(x_i)
               + \lambda \sum_{i<j} w_{ij} \|x_i - x_j\|
 
     Every client has a model :math:`x_i`, and the norms make models of alike clients equal: the
-    number of clusters comes out and is not put in (Armacki et al. [1]_).  :math:`f_i` is the mean
+    number of clusters is found and not given (Armacki et al. [1]_).  :math:`f_i` is the mean
     loss of client i's rows plus its local penalty, so that every client counts once, whatever
     its number of rows.  The problem is convex: the fit does not depend on a start, and comes
     with a bound of its error, ``dual_gap_``, and often with a proof of its clusters,
     ``partition_certified_``.
 
-    The complete graph is the paper's, and the default here.  With few rows a client clusters that
-    are there may be a solution on it for no ``lam``; ``graph="auto"``, the default of the everyday
-    classes, also tries the graph of nearest neighbours.
+    The complete graph is the paper's, and the default here.  With few rows per client clusters
+    that are there may be a solution on it for no ``lam``; ``graph="auto"``, the default of the
+    everyday classes, also tries the graph of nearest neighbours.
 
     {parameters}
 
@@ -47,9 +79,9 @@ class ConvexClusteredFL(GenericMixin, Fusion):
 
     ``lam="auto"`` goes by rows held out inside the clients: of a fifth or a third of every
     client's rows in turn, the loss under models fitted to the others.  What competes is exactly
-    what may be returned, penalised and refitted models, from one a client to one for all.  Of the
-    members within half a standard error of the best (of the difference, over clients; one and a
-    quarter for one model for all, two for clusters that are the same in all folds) the one of
+    what may be returned, penalised and refitted models, from one per client to one for all.  Of
+    the members within half a standard error of the best (of the difference, over clients; one and
+    a quarter for one model for all, two for clusters that are the same in all folds) the one of
     fewest models is taken, so that chance forms no clusters and hides none.
 
     ``criterion="bic"`` goes by *partitions* instead.  It judges every one met on a path of ``lam``
@@ -63,7 +95,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     under its model and :math:`L_k^0` under the common model of all clients; :math:`p_k` is the
     number p of parameters, or of rows if there are fewer.  The deviance D is twice the loss, or
     :math:`(n - p) \log` of it where the size of the noise is unknown (squared error and Huber).
-    With fewer rows a client than parameters it asks for one cluster.  The first terms are the
+    With fewer rows per client than parameters it asks for one cluster.  The first terms are the
     evidence of the models under priors with the information of one row about a common model [2]_,
     so that a client which interpolates its
     few rows gains nothing by it.  The last say that the :math:`S(N, K)` partitions of N clients
@@ -92,26 +124,26 @@ class ConvexClusteredFL(GenericMixin, Fusion):
 
     def __init__(
         self,
-        model=None,
-        lam="auto",
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
         *,
-        graph="complete",
-        penalty="l2",
-        refit="auto",
-        criterion="held_out",
-        alphas=None,
-        client_loss=None,
-        solver="auto",
-        solver_options=None,
-        max_iter=2000,
-        tol=1e-6,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        graph: Literal["auto", "complete", "knn"] | GraphLike = "complete",
+        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
+        refit: bool | Literal["auto"] = "auto",
+        criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None,
+        client_loss: float | Literal["huber"] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None,
+        max_iter: int = 2000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.lam = lam
         self.graph = graph
@@ -136,9 +168,11 @@ class ConvexClusteredFL(GenericMixin, Fusion):
 class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
     """Convex clustering federated learning with linear classifiers.
 
-    Fits a classifier a client, with a penalty on the differences of all pairs that makes
-    models of alike clients equal: clusters come out, and their number (Armacki et al. [1]_; see
-    :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
+    {use}
+
+    Fits a classifier per client, with a penalty on the differences of all pairs that makes
+    models of alike clients equal: the clusters and their number are found (Armacki et al. [1]_;
+    see :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
     nothing but ``groups=`` graph, penalty, refit and local penalty are chosen too.
 
     {parameters}
@@ -176,9 +210,11 @@ class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
 class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
     """Convex clustering federated learning with linear regressors.
 
-    Fits a regression a client, with a penalty on the differences of all pairs that makes
-    models of alike clients equal: clusters come out, and their number (Armacki et al. [1]_; see
-    :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
+    {use}
+
+    Fits a regression per client, with a penalty on the differences of all pairs that makes
+    models of alike clients equal: the clusters and their number are found (Armacki et al. [1]_;
+    see :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
     nothing but ``groups=`` graph, penalty, refit and local penalty are chosen too.
 
     {parameters}

@@ -1,5 +1,7 @@
 """Convex clustering of clients, lam chosen by cross-validation."""
 
+from __future__ import annotations
+
 from .._docs import document
 from ._constructors import cv_constructor
 from ._convex_clustered_fl import ConvexClusteredFLClassifier, ConvexClusteredFLRegressor
@@ -12,6 +14,8 @@ __all__ = ["ConvexClusteredFLClassifierCV", "ConvexClusteredFLRegressorCV"]
 @document
 class ConvexClusteredFLClassifierCV(ClassifierMixin, FusionCV):
     """Convex clustering federated learning with linear classifiers, lam by cross-validation.
+
+    {use}
 
     Rows of every client are held out in turn. On the others the path over ``lam`` is solved, every
     solution from the one before; the ``lam`` whose models score best on the rows held out is
@@ -53,6 +57,8 @@ class ConvexClusteredFLClassifierCV(ClassifierMixin, FusionCV):
 @document
 class ConvexClusteredFLRegressorCV(RegressorMixin, FusionCV):
     """Convex clustering federated learning with linear regressors, lam by cross-validation.
+
+    {use}
 
     Rows of every client are held out in turn. On the others the path over ``lam`` is solved, every
     solution from the one before; the ``lam`` whose models score best on the rows held out is

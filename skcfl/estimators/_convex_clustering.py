@@ -1,8 +1,11 @@
 """Convex clustering of points, every point a client of its own."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -17,6 +20,36 @@ from ..models import Location
 from ..penalties import L2
 from ._base_fusion import FusionMixin, as_graph
 
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+
 __all__ = ["ConvexClustering"]
 
 
@@ -24,16 +57,18 @@ __all__ = ["ConvexClustering"]
 class ConvexClustering(FusionMixin, BasePoints):
     r"""Convex clustering of points.
 
+    {use}
+
     .. math:: \min_{x_1, \dots, x_N} \; \sum_i \ell(\|x_i - a_i\|)
               + \lambda \sum_{i<j} w_{ij} \|x_i - x_j\|
 
     Every point :math:`a_i` has a centre :math:`x_i`; points whose centres are equal are a cluster,
-    so that the number of clusters comes out and is not put in.  The problem is convex: the
+    so that the number of clusters is found and not given.  The problem is convex: the
     result does not depend on a start, comes with a bound of its error, ``dual_gap_``, and often
     with a proof of its clusters, ``partition_certified_``.  The loss is half the square, as
     usual, or Huber's function, for which [1]_ has recovery guarantees and which outliers move
     less.  Every row is a client: this is :class:`ConvexClusteredFL` with
-    :class:`~skcfl.models.Location` and one row a client.
+    :class:`~skcfl.models.Location` and one row per client.
 
     {parameters}
 
@@ -46,7 +81,7 @@ class ConvexClustering(FusionMixin, BasePoints):
     Notes
     -----
     On the complete graph, of which the theorems speak, all pairs pull with equal force: points
-    in the middle of the data are pulled together first, and clusters come out where they
+    in the middle of the data are pulled together first, and clusters are found where they
     are as far apart as they are wide.  Weights that fall with the distance, between
     neighbours only, follow the shape of the data and are much faster; this is the default.
 
@@ -101,14 +136,14 @@ class ConvexClustering(FusionMixin, BasePoints):
               shortest links, with weights between .001 and 1 that fall with the distance,
               ``exp(-(distance / median)**2)`` (:func:`skcfl.graphs.knn_graph`);
             - "complete": all pairs, with weight 1;
-            - a symmetric matrix of weights, dense or sparse, one row and column a point, or a
+            - a symmetric matrix of weights, dense or sparse, one row and column per point, or a
               :class:`~skcfl.graphs.Graph`.""",
         "n_neighbors": """\
             int
             Neighbours of a point with ``graph="knn"``.""",
     }
 
-    _doc_attributes = {
+    _doc_attributes: dict[str, Any] = {
         "labels_": """\
             ndarray of shape (n_samples,)
             Cluster of each point: points whose centres are equal, not nearly so. Clusters are
@@ -143,17 +178,17 @@ class ConvexClustering(FusionMixin, BasePoints):
 
     def __init__(
         self,
-        lam="auto",
+        lam: float | Literal["auto"] = "auto",
         *,
-        loss="squared_error",
-        delta=1.0,
-        graph="knn",
-        n_neighbors=5,
-        max_iter=20000,
-        tol=1e-6,
-        warm_start=False,
-        verbose=0,
-    ):
+        loss: Literal["squared_error", "huber"] = "squared_error",
+        delta: float = 1.0,
+        graph: Literal["knn", "complete"] | GraphLike = "knn",
+        n_neighbors: int = 5,
+        max_iter: int = 20000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
         self.lam = lam
         self.loss = loss
         self.delta = delta
@@ -216,6 +251,6 @@ class ConvexClustering(FusionMixin, BasePoints):
         if graph.n_nodes != n:
             raise ValueError(
                 f"graph has {graph.n_nodes} nodes, but there are {n} points. It must have one "
-                "node a row."
+                "node per row."
             )
         return graph

@@ -1,13 +1,17 @@
 """Ditto: a model of each client's own, pulled to the shared one of federated averaging."""
 
+from __future__ import annotations
+
 from functools import partial
 from numbers import Real
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
 from ..personal.proximal import proximal_models, train_towards
 from ..personal.pull_choice import choose_pull, pull_grid
@@ -17,6 +21,21 @@ from ._base_personal import PersonalMethod
 from ._base_rounds import ROUND_CONSTRAINTS, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["Ditto", "DittoClassifier", "DittoRegressor"]
 
@@ -167,12 +186,14 @@ class _Ditto(PersonalMethod):
 
 @document
 class Ditto(GenericMixin, _Ditto):
-    """Ditto: each client's own model is pulled to that of federated averaging, any local model.
+    """Ditto: per-client models, pulled to that of federated averaging, with any local model.
+
+    {use}
 
     The shared model w is that of :class:`FedAvg`; client i predicts with
     ``argmin f_i(v) + lam / 2 ||v - w||^2``, which never leaves it but to be published [1]_. For
     linear models both are exact, so that nothing is sent beyond what federated averaging sends;
-    networks train their own model beside the shared one in every round. With ``within`` clients
+    networks train a per-client model beside the shared one in every round. With ``within`` clients
     are pulled to the model of a cluster that is found by another method.
 
     {parameters}
@@ -211,28 +232,28 @@ class Ditto(GenericMixin, _Ditto):
 
     def __init__(
         self,
-        model=None,
-        lam="auto",
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
         *,
-        within=None,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        within: BaseFederated | None = None,
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.lam = lam
         self.within = within
@@ -257,7 +278,9 @@ class Ditto(GenericMixin, _Ditto):
 
 @document
 class DittoClassifier(NeuralMixin, ClassifierMixin, _Ditto):
-    """Ditto with linear classifiers or networks: own models, pulled to the shared one.
+    """Ditto with linear classifiers or networks: per-client models, pulled to the shared one.
+
+    {use}
 
     See :class:`Ditto`, which has the source and notes on the method.
 
@@ -285,7 +308,9 @@ class DittoClassifier(NeuralMixin, ClassifierMixin, _Ditto):
 
 @document
 class DittoRegressor(NeuralMixin, RegressorMixin, _Ditto):
-    """Ditto with linear regressors or networks: own models, pulled to the shared one.
+    """Ditto with linear regressors or networks: per-client models, pulled to the shared one.
+
+    {use}
 
     See :class:`Ditto`, which has the source and notes on the method.
 
@@ -300,7 +325,7 @@ class DittoRegressor(NeuralMixin, RegressorMixin, _Ditto):
 
     Examples
     --------
-    Between one model for all and one model a client:
+    Between one model for all and one model per client:
 
     >>> import numpy as np
     >>> from skcfl import DittoRegressor

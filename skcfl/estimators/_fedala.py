@@ -1,13 +1,17 @@
 """FedALA: clients blend the mean model into their own by weights that they learn."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._checks import POSITIVE
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ._base_personal import (
@@ -19,6 +23,21 @@ from ._base_personal import (
 )
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["FedALA", "FedALAClassifier", "FedALARegressor"]
 
@@ -100,7 +119,9 @@ class _FedALA(PersonalMethod):
 
 @document
 class FedALA(GenericMixin, _FedALA):
-    """FedALA: clients blend the mean model into their own by learned weights, any local model.
+    """FedALA: per-client models, into which the mean model is blended by learned weights.
+
+    {use}
 
     At the beginning of a round client i replaces its lower layers by those of the mean model w,
     and its last ones by ``theta_i + (w - theta_i) * W_i``, elementwise with weights in [0, 1] that
@@ -141,28 +162,28 @@ class FedALA(GenericMixin, _FedALA):
 
     def __init__(
         self,
-        model=None,
+        model: LocalModel | None = None,
         *,
-        blended_layers=1,
-        blend_rate=1.0,
-        blend_share=0.8,
-        blend_tol=0.1,
-        max_iter="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        blended_layers: int = 1,
+        blend_rate: float = 1.0,
+        blend_share: float = 0.8,
+        blend_tol: float = 0.1,
+        max_iter: int | Literal["auto"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.blended_layers = blended_layers
         self.blend_rate = blend_rate
@@ -187,7 +208,9 @@ class FedALA(GenericMixin, _FedALA):
 
 @document
 class FedALAClassifier(NeuralMixin, ClassifierMixin, _FedALA):
-    """FedALA with linear classifiers or networks: the mean model is blended into own ones.
+    """FedALA with linear classifiers or networks: the mean model is blended in.
+
+    {use}
 
     See :class:`FedALA`, which has the source and notes on the method.
 
@@ -215,7 +238,9 @@ class FedALAClassifier(NeuralMixin, ClassifierMixin, _FedALA):
 
 @document
 class FedALARegressor(NeuralMixin, RegressorMixin, _FedALA):
-    """FedALA with linear regressors or networks: the mean model is blended into own ones.
+    """FedALA with linear regressors or networks: the mean model is blended in.
+
+    {use}
 
     See :class:`FedALA`, which has the source and notes on the method.
 

@@ -1,13 +1,33 @@
 """FedAvg: one model for all clients."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
 from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["FedAvg", "FedAvgClassifier", "FedAvgRegressor"]
 
@@ -28,6 +48,8 @@ class _FedAvg(BaseFederated):
 @document
 class FedAvg(GenericMixin, _FedAvg):
     """One model for all clients, with any local model: federated averaging.
+
+    {use}
 
     The baseline of federated learning [1]_: every round the clients send gradients, or models
     trained for some local steps, and the server averages them.  With the defaults a
@@ -61,26 +83,26 @@ class FedAvg(GenericMixin, _FedAvg):
 
     def __init__(
         self,
-        model=None,
+        model: LocalModel | None = None,
         *,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.max_iter = max_iter
         self.averaging = averaging
@@ -104,6 +126,8 @@ class FedAvg(GenericMixin, _FedAvg):
 @document
 class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg):
     """One classifier for all clients: federated averaging.
+
+    {use}
 
     With the defaults it ends at the model that scikit-learn's ``LogisticRegression`` fits to
     the pooled rows; with ``hidden_layer_sizes`` the model is a network.  See :class:`FedAvg`.
@@ -134,6 +158,8 @@ class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg):
 @document
 class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg):
     """One regressor for all clients: federated averaging.
+
+    {use}
 
     With the defaults it ends at the model that scikit-learn's ``Ridge`` fits to the pooled
     rows; with ``hidden_layer_sizes`` the model is a network.  See :class:`FedAvg`.

@@ -1,12 +1,16 @@
 """FedEM: clients whose rows are mixtures of shared models."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from .._base_mixtures import MixturePredictions, own_models
 from .._docs import document
 from .._progress import series
+from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
 from ..base import _canonical
 from ..rounds.mixture import fit_mixture
 from ..rounds.number import find_n_clusters
@@ -20,6 +24,21 @@ from ._base_rounds import (
 )
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["FedEM", "FedEMClassifier", "FedEMRegressor"]
 
@@ -173,7 +192,9 @@ class _FedEM(MixturePredictions):
 class FedEM(GenericMixin, _FedEM):
     """Federated expectation maximisation (FedEM): clients mix shared models of any kind.
 
-    A client's rows are a mixture of K models that all clients share, with weights of its own: soft
+    {use}
+
+    A client's rows are a mixture of K models that all clients share, with weights per client: soft
     clusters of rows, and of clients. Every round the clients compute how responsible each model is
     for each of their rows, and the models are fitted to the rows so weighted [1]_.
 
@@ -192,7 +213,7 @@ class FedEM(GenericMixin, _FedEM):
     -----
     The responsibilities go by ``exp(-loss / dispersion)``. The paper takes the dispersion to be 1,
     so that a regression depends on the unit of its target; here it is estimated where the loss
-    leaves it open. Linear models take one Newton step on sums over the clients a round, and the
+    leaves it open. Linear models take one Newton step on sums over the clients per round, and the
     penalised likelihood never falls; networks train ``local_steps`` steps on weighted rows, as in
     the paper, which is K times the work of a round of IFCA.
 
@@ -218,25 +239,25 @@ class FedEM(GenericMixin, _FedEM):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        max_iter="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        init="loss++",
-        n_init="auto",
-        tol=1e-4,
-        true_labels=None,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int | Literal["auto"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        n_init: int | Literal["auto"] = "auto",
+        tol: float = 1e-4,
+        true_labels: ClientLabels | None = None,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
@@ -260,7 +281,9 @@ class FedEM(GenericMixin, _FedEM):
 class FedEMClassifier(NeuralMixin, ClassifierMixin, _FedEM):
     """Federated expectation maximisation (FedEM): clients mix shared classifiers.
 
-    A client's rows are a mixture of K classifiers that all clients share, with weights of its own
+    {use}
+
+    A client's rows are a mixture of K classifiers that all clients share, with weights per client
     [1]_ (see :class:`FedEM`).
 
     {parameters}
@@ -296,7 +319,9 @@ class FedEMClassifier(NeuralMixin, ClassifierMixin, _FedEM):
 class FedEMRegressor(NeuralMixin, RegressorMixin, _FedEM):
     """Federated expectation maximisation (FedEM): clients mix shared regressors.
 
-    A client's rows are a mixture of K regressors that all clients share, with weights of its own
+    {use}
+
+    A client's rows are a mixture of K regressors that all clients share, with weights per client
     [1]_ (see :class:`FedEM`).
 
     {parameters}

@@ -1,10 +1,15 @@
 """FedPAC: a shared body, and heads that are mixed for each client."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
 from .._docs import document
+from .._typing import Activation, Aggregation, ClassWeight, LayerSizes, RandomState, Unseen
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
@@ -17,12 +22,17 @@ from ._base_personal import (
 )
 from ._flavours import ClassifierMixin, GivenNetworkMixin
 
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
 __all__ = ["FedPACClassifier"]
 
 
 @document
 class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """FedPAC: a shared body, and for each client the mixture of heads that suits it best.
+
+    {use}
 
     Clients train the last layer of a network, then the layers below, whose representations are
     drawn to the mean ones of the classes; the server averages what is below, and each client gets
@@ -93,33 +103,33 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     def __init__(
         self,
-        hidden_layer_sizes=(),
-        lam=1.0,
+        hidden_layer_sizes: LayerSizes = (),
+        lam: float = 1.0,
         *,
-        model=None,
-        activation="relu",
-        loss="log_loss",
-        alpha="auto",
-        fit_intercept=True,
-        standardize=True,
-        class_weight=None,
-        max_iter="auto",
-        head_steps=10,
-        local_steps="auto",
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        model: LocalModel | None = None,
+        activation: Activation = "relu",
+        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        alpha: float | Literal["auto"] = "auto",
+        fit_intercept: bool = True,
+        standardize: bool = True,
+        class_weight: ClassWeight = None,
+        max_iter: int | Literal["auto"] = "auto",
+        head_steps: int = 10,
+        local_steps: int | Literal["auto"] = "auto",
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.lam = lam
         self.model = model

@@ -1,9 +1,14 @@
 """FedProto: clients share nothing but the means of their classes' representations."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
 import numpy as np
 
 from .._checks import NOT_NEGATIVE
 from .._docs import document
+from .._typing import Activation, Aggregation, LayerSizes, RandomState, Unseen
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
@@ -16,12 +21,17 @@ from ._base_personal import (
 from ._base_rounds import robust_aggregator
 from ._flavours import ClassifierMixin, GivenNetworkMixin
 
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
 __all__ = ["FedProtoClassifier"]
 
 
 @document
 class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
-    """FedProto: networks of the clients' own that share prototypes of the classes.
+    """FedProto: per-client networks that share prototypes of the classes.
+
+    {use}
 
     Clients send the mean representation (the last hidden states) of each class that they have, the
     server averages these, and clients train their network with ``lam`` times the mean squared
@@ -94,7 +104,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             trained to be a good one; "largest" is refused here, as all clusters have one client.
             :meth:`adapt` trains a network on labelled rows of a new client.""",
     }
-    _doc_attributes = {
+    _doc_attributes: dict[str, Any] = {
         "prototypes_": """\
             ndarray of shape (n_classes, n_units)
             Mean representations of the classes; NaN of classes that were never heard of.""",
@@ -109,28 +119,28 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     def __init__(
         self,
-        hidden_layer_sizes=(100,),
-        lam=1.0,
+        hidden_layer_sizes: LayerSizes = (100,),
+        lam: float = 1.0,
         *,
-        model=None,
-        activation="relu",
-        loss="log_loss",
-        alpha="auto",
-        max_iter="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        model: LocalModel | None = None,
+        activation: Activation = "relu",
+        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        alpha: float | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.lam = lam
         self.model = model

@@ -1,13 +1,18 @@
 """FedRep and FedPer: shared layers, and layers of each client's own."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST_STEPS, Count
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
@@ -21,6 +26,21 @@ from ._base_personal import (
 )
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["FedRep", "FedRepClassifier", "FedRepRegressor"]
 
@@ -117,13 +137,14 @@ class _FedRep(PersonalMethod):
 
 @document
 class FedRep(GenericMixin, _FedRep):
-    """FedRep and FedPer: shared layers, and layers of each client's own, with any local model.
+    """FedRep and FedPer: shared layers and per-client layers, with any local model.
+
+    {use}
 
     All clients have the representation in common, that is the first layers of a network, and each
-    has its own last layer, which never leaves it but to be published. Clients train the own layers
-    first and the shared ones then [1]_, or all at once with ``alternate=False`` [2]_. With a
-    linear model the coefficients are shared and the intercepts are the clients' own: fixed
-    effects.
+    has its own last layer, which never leaves it but to be published. Clients train the per-client
+    layers first and the shared ones then [1]_, or all at once with ``alternate=False`` [2]_. With
+    a linear model the coefficients are shared and the intercepts are per client: fixed effects.
 
     {parameters}
 
@@ -163,27 +184,27 @@ class FedRep(GenericMixin, _FedRep):
 
     def __init__(
         self,
-        model=None,
-        shared_layers="auto",
+        model: LocalModel | None = None,
+        shared_layers: int | str | Sequence[str] = "auto",
         *,
-        alternate=True,
-        max_iter="auto",
-        head_steps=10,
-        local_steps="auto",
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        alternate: bool = True,
+        max_iter: int | Literal["auto"] = "auto",
+        head_steps: int = 10,
+        local_steps: int | Literal["auto"] = "auto",
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.shared_layers = shared_layers
         self.alternate = alternate
@@ -207,7 +228,9 @@ class FedRep(GenericMixin, _FedRep):
 
 @document
 class FedRepClassifier(NeuralMixin, ClassifierMixin, _FedRep):
-    """FedRep and FedPer with networks or linear classifiers: shared layers and own ones.
+    """FedRep and FedPer with networks or linear classifiers: shared and per-client layers.
+
+    {use}
 
     See :class:`FedRep`, which has the sources and notes on the methods.
 
@@ -237,7 +260,9 @@ class FedRepClassifier(NeuralMixin, ClassifierMixin, _FedRep):
 
 @document
 class FedRepRegressor(NeuralMixin, RegressorMixin, _FedRep):
-    """FedRep and FedPer with networks or linear regressors: shared layers and own ones.
+    """FedRep and FedPer with networks or linear regressors: shared and per-client layers.
+
+    {use}
 
     See :class:`FedRep`, which has the sources and notes on the methods.
 

@@ -1,12 +1,32 @@
 """FeSEM: clients go to the nearest model in parameter space."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 from sklearn.utils._param_validation import StrOptions
 
 from .._docs import document
+from .._typing import Aggregation, ArrayLike, ClientLabels, RandomState, Unseen
 from ..rounds.by_updates import NearestModel, nearest_to_start, trained_means
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["FeSEM", "FeSEMClassifier", "FeSEMRegressor"]
 
@@ -56,6 +76,8 @@ class _FeSEM(AlternatingClustering):
 class FeSEM(GenericMixin, _FeSEM):
     """Federated stochastic expectation maximisation (FeSEM) with any local model.
 
+    {use}
+
     In every round clients train from the model of their cluster, go to the cluster model that is
     nearest to theirs in parameter space, and the server makes each cluster's model the mean of
     those of its clients [1]_.
@@ -99,31 +121,31 @@ class FeSEM(GenericMixin, _FeSEM):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        max_iter="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        init="kmeans",
-        n_init="auto",
-        empty_cluster="reseed",
-        tol=1e-4,
-        polish="auto",
-        true_labels=None,
-        keep_rounds=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int | Literal["auto"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        init: Literal["kmeans", "random"] | ArrayLike = "kmeans",
+        n_init: int | Literal["auto"] = "auto",
+        empty_cluster: Literal["reseed", "keep"] = "reseed",
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        true_labels: ClientLabels | None = None,
+        keep_rounds: bool = False,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
@@ -152,6 +174,8 @@ class FeSEM(GenericMixin, _FeSEM):
 @document
 class FeSEMClassifier(NeuralMixin, ClassifierMixin, _FeSEM):
     """Federated stochastic expectation maximisation (FeSEM) with classifiers.
+
+    {use}
 
     Finds clients that share a classifier, and fits one for each cluster: clients train, and go to
     the cluster model nearest to theirs in parameter space, which becomes the mean of theirs [1]_
@@ -187,6 +211,8 @@ class FeSEMClassifier(NeuralMixin, ClassifierMixin, _FeSEM):
 @document
 class FeSEMRegressor(NeuralMixin, RegressorMixin, _FeSEM):
     """Federated stochastic expectation maximisation (FeSEM) with regressors.
+
+    {use}
 
     Finds clients that share a regression, and fits one for each cluster: clients train, and go to
     the cluster model nearest to theirs in parameter space, which becomes the mean of theirs [1]_

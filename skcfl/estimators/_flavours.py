@@ -12,9 +12,14 @@ The everyday classes take the ``_model_parameters`` of their mixins in place of 
 (``everyday_constructor``).
 """
 
+from __future__ import annotations
+
+from typing import Any, Literal
+
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from .._typing import Activation, ClassWeight, LayerSizes
 from ..models import MLP, LinearModel, LocalModel
 from ..models.losses import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
 
@@ -33,7 +38,9 @@ __all__ = [
 class GenericMixin:
     """The local model is the parameter ``model``, which fixes the estimator type too."""
 
-    _parameter_constraints = {"model": [LocalModel, None]}
+    model: LocalModel | None
+
+    _parameter_constraints: dict[str, Any] = {"model": [LocalModel, None]}
 
     _doc_attributes = {
         "classes_": """\
@@ -55,10 +62,16 @@ _LOSS = {"delta": 1.35, "power": 1.5, "quantile": 0.5, "smoothing": 0.1}
 class _LinearMixin:
     """The local model is linear, its everyday parameters are the estimator's."""
 
-    _parameter_constraints = {name: LinearModel._parameter_constraints[name] for name in _LINEAR}
+    alpha: float | Literal["auto"]
+    fit_intercept: bool
+    standardize: bool
+
+    _parameter_constraints: dict[str, Any] = {
+        name: LinearModel._parameter_constraints[name] for name in _LINEAR
+    }
 
     #: Everyday parameters that the local model takes as they are.
-    _passed_on = ("loss",)
+    _passed_on: tuple[str, ...] = ("loss",)
 
     def _passed(self):
         return {name: getattr(self, name) for name in self._passed_on}
@@ -75,10 +88,17 @@ class _LinearMixin:
 class ClassifierMixin(_LinearMixin):
     """Classifier, linear unless a mixin to the left makes it a network."""
 
-    _model_parameters = {"loss": "log_loss", **_LINEAR, "class_weight": None}
+    loss: Literal["log_loss", "squared_hinge"]
+    class_weight: ClassWeight
+
+    _model_parameters: dict[str, Any] = {
+        "loss": "log_loss",
+        **_LINEAR,
+        "class_weight": None,
+    }
     _passed_on = ("loss", "class_weight")
 
-    _parameter_constraints = {
+    _parameter_constraints: dict[str, Any] = {
         "loss": [StrOptions(set(CLASSIFICATION_LOSSES))],
         "class_weight": LinearModel._parameter_constraints["class_weight"],
     }
@@ -95,10 +115,16 @@ class ClassifierMixin(_LinearMixin):
 class RegressorMixin(_LinearMixin):
     """Regressor, linear unless a mixin to the left makes it a network."""
 
-    _model_parameters = {"loss": "squared_error", **_LOSS, **_LINEAR}
+    loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"]
+    delta: float
+    power: float
+    quantile: float
+    smoothing: float
+
+    _model_parameters: dict[str, Any] = {"loss": "squared_error", **_LOSS, **_LINEAR}
     _passed_on = ("loss", *_LOSS)
 
-    _parameter_constraints = {
+    _parameter_constraints: dict[str, Any] = {
         "loss": [StrOptions(set(REGRESSION_LOSSES))],
         **{name: LinearModel._parameter_constraints[name] for name in _LOSS},
     }
@@ -129,7 +155,7 @@ class RegressorMixin(_LinearMixin):
             quantile is of the order of its square, and fits take longer the narrower it is.""",
     }
 
-    _doc_attributes = {"classes_": None}
+    _doc_attributes: dict[str, Any] = {"classes_": None}
 
     def __sklearn_tags__(self):
         """Tags; some losses take no negative targets."""
@@ -145,9 +171,12 @@ class NeuralMixin:
     For the everyday classes, left of their flavour.
     """
 
-    _model_parameters = {"hidden_layer_sizes": (), "activation": "relu"}
+    hidden_layer_sizes: LayerSizes
+    activation: Activation
 
-    _parameter_constraints = {
+    _model_parameters: dict[str, Any] = {"hidden_layer_sizes": (), "activation": "relu"}
+
+    _parameter_constraints: dict[str, Any] = {
         name: MLP._parameter_constraints[name] for name in ("hidden_layer_sizes", "activation")
     }
 

@@ -1,12 +1,16 @@
 """FlexCFL (FedGroup) and FL+HC: groups of clients by the direction of their first update."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..base import _canonical
 from ..rounds.alternate import alternate
 from ..rounds.once import Partition, heard, spread_labels
@@ -16,6 +20,21 @@ from ._base_once import ClustersOnce
 from ._base_rounds import make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["FlexCFL", "FlexCFLClassifier", "FlexCFLRegressor"]
 
@@ -50,7 +69,7 @@ class _FlexCFL(ClustersOnce):
             Number of groups. "auto" tries 1, 2, ... on three quarters of every client's rows, four
             times over, for as long as the loss on the others falls by more than its standard error
             and 1 %, then a model for each client; ``search_`` has what was tried. With
-            `distance_threshold` the number comes out.""",
+            `distance_threshold` the number is found.""",
         "embedding": """\
             {"edc", "madc", "flhc"}
             What of the clients' updates is clustered. "edc": cosines with the first K singular
@@ -176,6 +195,8 @@ class _FlexCFL(ClustersOnce):
 class FlexCFL(GenericMixin, _FlexCFL):
     """Groups of clients by the direction of their first update, with any local model.
 
+    {use}
+
     Clients train some steps from one common start, the server clusters the directions in which
     they moved, and then trains a model for each group by federated averaging; groups stay. This
     is FlexCFL, first called FedGroup [1]_, and with ``embedding="flhc"`` the hierarchical
@@ -225,34 +246,34 @@ class FlexCFL(GenericMixin, _FlexCFL):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        embedding="edc",
-        pretrain_steps=50,
-        n_pretrain="auto",
-        warm_up="auto",
-        linkage="ward",
-        metric="euclidean",
-        distance_threshold=None,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        embedding: Literal["edc", "madc", "flhc"] = "edc",
+        pretrain_steps: int = 50,
+        n_pretrain: int | Literal["auto"] = "auto",
+        warm_up: int | Literal["auto"] = "auto",
+        linkage: Literal["ward", "complete", "average", "single"] = "ward",
+        metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean",
+        distance_threshold: float | None = None,
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.embedding = embedding
@@ -284,6 +305,8 @@ class FlexCFL(GenericMixin, _FlexCFL):
 @document
 class FlexCFLClassifier(NeuralMixin, ClassifierMixin, _FlexCFL):
     """Classifiers for groups of clients by the direction of their first update.
+
+    {use}
 
     Clients train some steps from one common start, and those that moved in alike directions share
     a classifier [1]_ (see :class:`FlexCFL`).
@@ -321,6 +344,8 @@ class FlexCFLClassifier(NeuralMixin, ClassifierMixin, _FlexCFL):
 @document
 class FlexCFLRegressor(NeuralMixin, RegressorMixin, _FlexCFL):
     """Regressors for groups of clients by the direction of their first update.
+
+    {use}
 
     Clients train some steps from one common start, and those that moved in alike directions share
     a regressor [1]_ (see :class:`FlexCFL`).

@@ -1,9 +1,12 @@
 """FPFC: fusion of clients with a concave penalty."""
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -20,6 +23,7 @@ from .._checks import (
     real_array,
 )
 from .._docs import document
+from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
 from ..federation.optimizers import OPTIMIZERS
 from ..fusion.bounded import ClientLimits
@@ -33,6 +37,21 @@ from ..rounds.starts import NETWORK_STEP
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
@@ -387,7 +406,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         return self.max_iter
 
     def _steps(self, n):
-        """Local steps, a number or one a client."""
+        """Local steps, a number or one per client."""
         if isinstance(self.local_steps, str):
             return 10
         with about("local_steps"):
@@ -471,11 +490,13 @@ def _with_the_rest(result, limits):
 class FPFC(GenericMixin, _FPFC):
     r"""Fusion penalised federated clustering with any local model.
 
+    {use}
+
     .. math:: \min_{w_1, \dots, w_m} \; \sum_i f_i(w_i)
               + \frac{s}{m} \sum_{i<j} g_\lambda(\|w_i - w_j\|)
 
     Every client has a model :math:`w_i`, and a concave penalty draws those of alike clients
-    together: the number of clusters comes out (Yu et al. [1]_).  Beyond :math:`a \lambda` the
+    together: the number of clusters is found (Yu et al. [1]_).  Beyond :math:`a \lambda` the
     penalty g, a smoothed SCAD, is constant, so that unlike clients do not pull at each other and
     clusters are not biased, as they are with a norm (:class:`ConvexClusteredFL`).  In exchange
     the problem is not convex: the result depends on the start, and is a stationary point.
@@ -509,7 +530,7 @@ class FPFC(GenericMixin, _FPFC):
     parameters for all, without which distances of networks mean nothing), and 50 rounds of model
     averaging within each cluster to refit it.
 
-    Clients send a model a round, and at the checks, every fifth round at full participation and
+    Clients send a model per round, and at the checks, every fifth round at full participation and
     in proportion less often below, their objective and its gradient.
 
     References
@@ -530,36 +551,36 @@ class FPFC(GenericMixin, _FPFC):
 
     def __init__(
         self,
-        model=None,
-        lam="auto",
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
         *,
-        penalty="scad",
-        a=None,
-        xi=None,
-        penalty_scale="auto",
-        refit=True,
-        criterion="held_out",
-        alphas=None,
-        client_loss=None,
-        nu="auto",
-        rho="auto",
-        local_steps="auto",
-        step_size="auto",
-        optimizer="auto",
-        batch_size=None,
-        participation=1.0,
-        pairs="either",
-        init="auto",
-        max_iter="auto",
-        tol=1e-5,
-        n_iter_no_change=20,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        penalty: Literal["scad", "mcp", "l2", "l1"] = "scad",
+        a: float | None = None,
+        xi: float | None = None,
+        penalty_scale: float | Literal["auto"] = "auto",
+        refit: bool = True,
+        criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None,
+        client_loss: float | Literal["huber"] | None = None,
+        nu: float | Literal["auto"] = "auto",
+        rho: float | Literal["auto"] = "auto",
+        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        pairs: Literal["either", "both"] = "either",
+        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        tol: float = 1e-5,
+        n_iter_no_change: int | None = 20,
+        warm_start: bool = False,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.lam = lam
         self.penalty = penalty
@@ -594,9 +615,11 @@ class FPFC(GenericMixin, _FPFC):
 class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
     """Fusion penalised federated clustering with linear classifiers or networks.
 
-    Fits a classifier a client, with a concave penalty that draws models of alike clients
-    together and lets unlike ones alone: clusters come out, and their number (Yu et al. [1]_; see
-    :class:`FPFC` for the objective and notes on the method).
+    {use}
+
+    Fits a classifier per client, with a concave penalty that draws models of alike clients
+    together and leaves unlike ones alone: the clusters and their number are found (Yu et al. [1]_;
+    see :class:`FPFC` for the objective and notes on the method).
 
     {parameters}
 
@@ -632,9 +655,11 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
 class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
     """Fusion penalised federated clustering with linear regressors or networks.
 
-    Fits a regression a client, with a concave penalty that draws models of alike clients
-    together and lets unlike ones alone: clusters come out, and their number (Yu et al. [1]_; see
-    :class:`FPFC` for the objective and notes on the method).
+    {use}
+
+    Fits a regression per client, with a concave penalty that draws models of alike clients
+    together and leaves unlike ones alone: the clusters and their number are found (Yu et al. [1]_;
+    see :class:`FPFC` for the objective and notes on the method).
 
     {parameters}
 

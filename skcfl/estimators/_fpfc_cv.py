@@ -1,5 +1,7 @@
 """FPFC, lam chosen on the path."""
 
+from __future__ import annotations
+
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
@@ -118,6 +120,8 @@ def _middle_of_best(scores):
 class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
     """FPFC with linear classifiers or networks, lam chosen on the path.
 
+    {use}
+
     The rounds are run at a grid of ``lam``, always from the same local models, and the value whose
     models score best on rows held out within each client (or whose partition has the least
     Bayesian information criterion) is used for all rows, as by :class:`FPFCClassifier`. The grid
@@ -151,6 +155,8 @@ class FPFCClassifierCV(NeuralMixin, ClassifierMixin, _FPFCCV):
 @document
 class FPFCRegressorCV(NeuralMixin, RegressorMixin, _FPFCCV):
     """FPFC with linear regressors or networks, lam chosen on the path.
+
+    {use}
 
     The rounds are run at a grid of ``lam``, always from the same local models, and the value whose
     models score best on rows held out within each client (or whose partition has the least

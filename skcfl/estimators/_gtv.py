@@ -1,13 +1,73 @@
 """GTV minimisation: fusion on a graph of clients, some of which may have no rows."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
 import numpy as np
 
 from .._docs import document
 from .._groups import check_ids, encode, locate
+from .._typing import ArrayLike, ClientIds, RandomState, Unseen
 from ._base_fusion import Fusion, is_network
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._network_fusion import NetworkFusionMixin
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..graphs.generators import GraphLike
+    from ..models import LocalModel
+    from ..penalties import Penalty
 
 __all__ = ["GTV", "GTVClassifier", "GTVRegressor", "NodesMixin"]
 
@@ -15,17 +75,17 @@ __all__ = ["GTV", "GTVClassifier", "GTVRegressor", "NodesMixin"]
 class NodesMixin:
     """Clients are the nodes of a graph, whether they have rows or not."""
 
-    _parameter_constraints = {"nodes": ["array-like", None]}
+    _parameter_constraints: dict[str, Any] = {"nodes": ["array-like", None]}
 
     _doc_parameters = {
         "graph": """\
             {"complete", "knn"}, array-like, sparse matrix, Graph or networkx graph
-            Whose models are compared, and the weights :math:`A_{ij}`:
+            Which clients' models are compared, and the weights :math:`A_{ij}`:
 
             - "knn": every client with the 5 that have the most similar local models, with weights
               between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`;
             - "complete": all pairs, with weight 1;
-            - a matrix of weights, dense or sparse, symmetric, one row and column a node in the
+            - a matrix of weights, dense or sparse, symmetric, one row and column per node in the
               order of ``nodes``, without ``nodes`` in the order of the sorted ids
               (``np.unique(groups)``); or a :class:`~skcfl.graphs.Graph` with its nodes in that
               order;
@@ -82,7 +142,7 @@ class NodesMixin:
         if groups is None and self.nodes is not None:
             raise ValueError(
                 "nodes names the clients, but fit got no groups and group_col is None: pass one "
-                "client id a row."
+                "client id per row."
             )
         return super()._solve_options(groups)
 
@@ -126,13 +186,15 @@ def _named(groups, places, at_most=3):
 class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
     r"""GTV minimisation on a graph of clients with any local model.
 
+    {use}
+
     .. math:: \min_{w_1, \dots, w_N} \; \sum_i L_i(w_i)
               + \lambda \sum_{\{i, j\} \in E} A_{ij} \, \phi(w_i - w_j)
 
-    The clients are the nodes of a graph whose edges say who is like whom, more so the larger
-    their weight.  Generalised total variation, the second sum, is small if models are nearly equal
-    within well-connected parts of the graph, the clusters, and change across few or light
-    edges (SarcheshmehPour et al. [1]_).  It is the problem of :class:`ConvexClusteredFL` on
+    The clients are the nodes of a graph; an edge says that two clients are alike, the more so
+    the larger its weight.  Generalised total variation, the second sum, is small if models are
+    nearly equal within well-connected parts of the graph, the clusters, and change across few or
+    light edges (SarcheshmehPour et al. [1]_).  It is the problem of :class:`ConvexClusteredFL` on
     another graph, solved by the same code, with the same proofs: ``dual_gap_`` bounds the error,
     ``partition_certified_`` says that the clusters are an exact solution's.  (Not with networks,
     see the notes.)
@@ -206,27 +268,27 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
 
     def __init__(
         self,
-        model=None,
-        lam="auto",
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
         *,
-        graph="knn",
-        nodes=None,
-        penalty="l2",
-        refit="auto",
-        criterion="held_out",
-        alphas=None,
-        client_loss=None,
-        solver="auto",
-        solver_options=None,
-        max_iter=2000,
-        tol=1e-6,
-        warm_start=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
+        nodes: ClientIds | None = None,
+        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
+        refit: bool | Literal["auto"] = "auto",
+        criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None,
+        client_loss: float | Literal["huber"] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None,
+        max_iter: int = 2000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.lam = lam
         self.graph = graph
@@ -252,8 +314,10 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
 class GTVClassifier(NeuralMixin, ClassifierMixin, NodesMixin, NetworkFusionMixin, Fusion):
     """GTV minimisation on a graph of clients with linear classifiers or networks.
 
-    Fits a classifier a client, with a penalty on the differences along the edges of a graph that
-    makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
+    {use}
+
+    Fits a classifier per client, with a penalty on the differences along the edges of a graph that
+    makes models of alike neighbours equal: the clusters and their number are found.  Nodes without
     rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
     conversions, and notes on networks).
 
@@ -292,8 +356,10 @@ class GTVClassifier(NeuralMixin, ClassifierMixin, NodesMixin, NetworkFusionMixin
 class GTVRegressor(NeuralMixin, RegressorMixin, NodesMixin, NetworkFusionMixin, Fusion):
     """GTV minimisation on a graph of clients with linear regressions or networks.
 
-    Fits a regression a client, with a penalty on the differences along the edges of a graph that
-    makes models of alike neighbours equal: clusters come out, and their number.  Nodes without
+    {use}
+
+    Fits a regression per client, with a penalty on the differences along the edges of a graph that
+    makes models of alike neighbours equal: the clusters and their number are found.  Nodes without
     rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
     conversions, and notes on networks).
 

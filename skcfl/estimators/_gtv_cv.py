@@ -1,5 +1,7 @@
 """GTV minimisation, lam chosen by cross-validation."""
 
+from __future__ import annotations
+
 from .._docs import document
 from ._constructors import cv_constructor
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
@@ -25,6 +27,8 @@ class _GTVCV(NodesMixin, NetworkFusionMixin, FusionCV):
 @document
 class GTVClassifierCV(NeuralMixin, ClassifierMixin, _GTVCV):
     """GTV minimisation with linear classifiers or networks, lam by cross-validation.
+
+    {use}
 
     Rows of every client are held out in turn. On the others models are fitted on the graph over
     ``lam``; the ``lam`` whose models score best on the rows held out is used for all rows, as by
@@ -67,6 +71,8 @@ class GTVClassifierCV(NeuralMixin, ClassifierMixin, _GTVCV):
 @document
 class GTVRegressorCV(NeuralMixin, RegressorMixin, _GTVCV):
     """GTV minimisation with linear regressions or networks, lam by cross-validation.
+
+    {use}
 
     Rows of every client are held out in turn. On the others models are fitted on the graph over
     ``lam``; the ``lam`` whose models score best on the rows held out is used for all rows, as by

@@ -1,14 +1,34 @@
 """IFCA: clients choose the model of least loss, models are updated by cluster."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from numbers import Integral
+from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._docs import document
+from .._typing import Aggregation, ArrayLike, ClientLabels, RandomState, Unseen
 from ..rounds.choice import LeastLoss
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["IFCA", "IFCAClassifier", "IFCARegressor"]
 
@@ -28,10 +48,12 @@ class _IFCA(AlternatingClustering):
 class IFCA(GenericMixin, _IFCA):
     """Iterative federated clustering (IFCA) with any local model.
 
+    {use}
+
     In every round each client takes the cluster model of least loss on its own rows, and sends
     back its choice and a gradient there (or a model trained from there); the server
     updates each cluster's model by those that chose it.  This is Algorithm 1 of [1]_ with
-    both options; by default it starts from models drawn by loss among the clients' own, so
+    both options; by default it starts from models drawn by loss among the local models, so
     that one start nearly always finds clusters that are there.
 
     {parameters}
@@ -71,37 +93,37 @@ class IFCA(GenericMixin, _IFCA):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        division="cluster",
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        init="loss++",
-        n_init="auto",
-        first_assignment="loss",
-        empty_cluster="reseed",
-        hold_out=0.0,
-        stable_rounds=None,
-        shared_layers=None,
-        tol=1e-4,
-        polish="auto",
-        true_labels=None,
-        keep_rounds=False,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        division: Literal["cluster", "all"] = "cluster",
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        n_init: int | Literal["auto"] = "auto",
+        first_assignment: Literal["loss", "random"] = "loss",
+        empty_cluster: Literal["reseed", "keep"] = "reseed",
+        hold_out: float = 0.0,
+        stable_rounds: int | None = None,
+        shared_layers: int | str | Sequence[str] | None = None,
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        true_labels: ClientLabels | None = None,
+        keep_rounds: bool = False,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
@@ -136,6 +158,8 @@ class IFCA(GenericMixin, _IFCA):
 @document
 class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
     """Iterative federated clustering (IFCA) with linear classifiers or networks.
+
+    {use}
 
     Finds clients that share a classifier, and fits one for each cluster: every round each
     client takes the cluster model of least loss on its own rows and the server updates each
@@ -173,6 +197,8 @@ class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
 @document
 class IFCARegressor(NeuralMixin, RegressorMixin, _IFCA):
     """Iterative federated clustering (IFCA) with linear regressors or networks.
+
+    {use}
 
     Finds clients that share a regression, and fits one for each cluster: every round each
     client takes the cluster model of least loss on its own rows and the server updates each

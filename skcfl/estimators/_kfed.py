@@ -1,11 +1,15 @@
 """k-FED: clusters of rows in one exchange."""
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import Literal
 
 from sklearn.utils._param_validation import StrOptions
 
 from .._base_rows import ClusteredRows
 from .._checks import Count
+from .._typing import RandomState
 from ..rounds.merged_centres import merge_centres
 
 __all__ = ["KFED"]
@@ -98,7 +102,15 @@ class KFED(ClusteredRows):
         "verbose": ["verbose"],
     }
 
-    def __init__(self, n_clusters=8, *, n_local="auto", n_jobs=None, random_state=None, verbose=0):
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_local: int | Literal["auto"] = "auto",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_clusters = n_clusters
         self.n_local = n_local
         self.n_jobs = n_jobs

@@ -1,5 +1,7 @@
 """What methods that choose lam have in common: their parameters, and local penalties to try."""
 
+from __future__ import annotations
+
 import warnings
 
 import numpy as np
@@ -42,9 +44,9 @@ class LamChoiceMixin:
             array-like or None
             Local penalties to try with ``lam="auto"``, under ``criterion="held_out"``: at the best
             ``lam`` and at both of its ends. None tries ``alpha`` alone, with ``alpha="auto"`` a
-            standard normal prior once, once a client, and the geometric mean of the two; of these
-            one model for all is first judged with the first, one a client with the second, and
-            what lies between with the third. Not used with a number for ``lam``.""",
+            standard normal prior once, once per client, and the geometric mean of the two; of
+            these one model for all is first judged with the first, one per client with the second,
+            and what lies between with the third. Not used with a number for ``lam``.""",
         "client_loss": """\
             {"huber"}, float or None
             Whether a client's objective is bounded in what it does to others, where clients may be

@@ -1,6 +1,9 @@
 """What methods that choose lam by cross-validation have in common."""
 
+from __future__ import annotations
+
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import check_cv
@@ -21,7 +24,7 @@ class LamCV:
     A subclass has ``_problem(pool, ...)`` and ``_path(problem, lams)``.
     """
 
-    _parameter_constraints = {
+    _parameter_constraints: dict[str, Any] = {
         "n_lams": [Count(1, 10**4)],
         "lams": ["array-like", None],
         "lam_min_ratio": [Interval(Real, 1e-30, 1, closed="left"), None],
@@ -62,7 +65,7 @@ class LamCV:
             is 1, -1 all processors. The result does not depend on it.""",
     }
 
-    _doc_attributes = {
+    _doc_attributes: dict[str, Any] = {
         "suspicion_": None,
         "lam_": """\
             float

@@ -1,14 +1,34 @@
 """A model for each client, nothing shared: the baseline without federation."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 
 from .._docs import document
+from .._typing import RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options
 from ._base_rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"]
 
@@ -83,9 +103,11 @@ class _LocalModels(BaseFederated):
 class LocalModels(GenericMixin, _LocalModels):
     """A model for each client, fitted on its own rows only.
 
+    {use}
+
     The baseline without any federation: each client's model is the exact minimiser of its
     mean loss plus the local penalty; a network, which has none, is trained from a start that all
-    clients have in common. It is the best to do with many rows a client, and what
+    clients have in common. It is the best to do with many rows per client, and what
     clustered methods must beat where rows are few.
 
     {parameters}
@@ -117,20 +139,20 @@ class LocalModels(GenericMixin, _LocalModels):
 
     def __init__(
         self,
-        model=None,
+        model: LocalModel | None = None,
         *,
-        max_iter="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        tol=1e-4,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int | Literal["auto"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.max_iter = max_iter
         self.local_steps = local_steps
@@ -148,6 +170,8 @@ class LocalModels(GenericMixin, _LocalModels):
 @document
 class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
     """A classifier for each client, fitted on its own rows only.
+
+    {use}
 
     The baseline without any federation. A client may have seen some of the classes only: its
     probabilities still have a column for each of ``classes_``.
@@ -178,6 +202,8 @@ class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
 @document
 class LocalModelsRegressor(NeuralMixin, RegressorMixin, _LocalModels):
     """A regressor for each client, fitted on its own rows only.
+
+    {use}
 
     The baseline without any federation; with squared error each client's model is the ridge
     regression of its rows.

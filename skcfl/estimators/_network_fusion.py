@@ -1,5 +1,7 @@
 """Fusion of networks: what changes where clients cannot solve their problems to the end."""
 
+from __future__ import annotations
+
 from ..fusion.primal_dual_inexact import NetworkProblem
 from ._base_fusion import LAM, Fusion
 
@@ -36,7 +38,7 @@ class NetworkFusionMixin:
             Cluster of each client, in the order of ``groups_``: clients whose models are equal,
             not nearly so; with networks, those that flows below their capacity hold together.
             Clusters are numbered from 0 by decreasing number of clients, equal ones by their
-            first client. ``sample_labels`` gives one label a row.""",
+            first client. ``sample_labels`` gives one label per row.""",
         "dual_gap_": """\
             float
             Bound of how much ``objective_`` exceeds the minimum, from a dual solution; infinite

@@ -1,10 +1,15 @@
 """One-shot clustering of the clients' own models."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._checks import Count
 from .._docs import document
+from .._typing import Aggregation, Clusterer, RandomState, Unseen
 from ..rounds.once import Partition, combine_models, local_models, publish_once, spread_labels
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
 from ..rounds.starts import NETWORK_STEP
@@ -12,6 +17,21 @@ from ._base_once import ClustersOnce
 from ._base_rounds import make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["OneShot", "OneShotClassifier", "OneShotRegressor"]
 
@@ -39,8 +59,8 @@ class _OneShot(ClustersOnce):
             {"kmeans", "trimmed", "median"} or clusterer
             What clusters the models that the clients send. "kmeans" is k-means (ten starts of
             k-means++); "trimmed" leaves out of the means the share `trim` of the clients that are
-            farthest from them, and "median" has geometric medians for centres: both bear clients
-            that send anything. Or a clusterer of scikit-learn or this package, such as
+            farthest from them, and "median" has geometric medians for centres: both tolerate
+            clients that send anything. Or a clusterer of scikit-learn or this package, such as
             :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
             clients that it calls noise go to the nearest mean.""",
         "trim": """\
@@ -111,7 +131,9 @@ class _OneShot(ClustersOnce):
 
 @document
 class OneShot(GenericMixin, _OneShot):
-    """One-shot clustering of the clients' own models, with any local model.
+    """One-shot clustering of the clients' local models, of any kind.
+
+    {use}
 
     Every client sends the minimiser of its own objective, once; the server clusters these models
     [1]_.  With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all
@@ -166,30 +188,30 @@ class OneShot(GenericMixin, _OneShot):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        clusterer="kmeans",
-        trim=0.2,
-        combine="mean",
-        rounds="auto",
-        pretrain_steps="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        clusterer: Literal["kmeans", "trimmed", "median"] | Clusterer = "kmeans",
+        trim: float = 0.2,
+        combine: Literal["mean", "precision"] = "mean",
+        rounds: int | Literal["auto"] = "auto",
+        pretrain_steps: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.clusterer = clusterer
@@ -216,9 +238,11 @@ class OneShot(GenericMixin, _OneShot):
 
 @document
 class OneShotClassifier(NeuralMixin, ClassifierMixin, _OneShot):
-    """One-shot clustering of the clients' own classifiers.
+    """One-shot clustering of the clients' local classifiers.
 
-    Every client sends its own classifier once, the server clusters them, and fits one for each
+    {use}
+
+    Every client sends its local classifier once, the server clusters them, and fits one for each
     cluster [1]_ (see :class:`OneShot`).
 
     {parameters}
@@ -250,9 +274,11 @@ class OneShotClassifier(NeuralMixin, ClassifierMixin, _OneShot):
 
 @document
 class OneShotRegressor(NeuralMixin, RegressorMixin, _OneShot):
-    """One-shot clustering of the clients' own regressors.
+    """One-shot clustering of the clients' local regressors.
 
-    Every client sends its own regressor once, the server clusters them, and fits one for each
+    {use}
+
+    Every client sends its local regressor once, the server clusters them, and fits one for each
     cluster [1]_ (see :class:`OneShot`).
 
     {parameters}

@@ -1,13 +1,33 @@
 """Clusters known beforehand: the model that clustered methods aim at."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 
 from .._docs import document
+from .._typing import ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
 from ._base_rounds import ROUND_CONSTRAINTS, labels_of, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegressor"]
 
@@ -18,7 +38,7 @@ class _OracleClusters(BaseFederated):
     _doc_parameters = {
         "labels": """\
             dict, array-like of shape (n_clients,) or None
-            The clusters: a dict from client id to label, or one label a client in the order of
+            The clusters: a dict from client id to label, or one label per client in the order of
             the sorted ids (``np.unique(groups)``). None puts all clients in one cluster.
             Labels may be of any type that can be sorted; ``labels_`` numbers them anew.""",
     }
@@ -41,8 +61,10 @@ class _OracleClusters(BaseFederated):
 class OracleClusters(GenericMixin, _OracleClusters):
     """Federated averaging in each of some known clusters, with any local model.
 
-    What a clustered method could reach if the clusters were told; or the way to fit models
-    for clusters that come from elsewhere.
+    {use}
+
+    What a clustered method could reach if it knew the clusters, or the way to fit models for
+    clusters that come from elsewhere.
 
     {parameters}
 
@@ -71,25 +93,25 @@ class OracleClusters(GenericMixin, _OracleClusters):
 
     def __init__(
         self,
-        model=None,
-        labels=None,
+        model: LocalModel | None = None,
+        labels: ClientLabels | None = None,
         *,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.labels = labels
         self.max_iter = max_iter
@@ -112,6 +134,8 @@ class OracleClusters(GenericMixin, _OracleClusters):
 @document
 class OracleClustersClassifier(NeuralMixin, ClassifierMixin, _OracleClusters):
     """A classifier for each of some known clusters; see :class:`OracleClusters`.
+
+    {use}
 
     {parameters}
 
@@ -139,6 +163,8 @@ class OracleClustersClassifier(NeuralMixin, ClassifierMixin, _OracleClusters):
 @document
 class OracleClustersRegressor(NeuralMixin, RegressorMixin, _OracleClusters):
     """A regressor for each of some known clusters; see :class:`OracleClusters`.
+
+    {use}
 
     {parameters}
 

@@ -1,18 +1,37 @@
 """PACFL: clients whose rows span alike subspaces."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..base import _canonical
 from ..rounds.once import Partition, heard, spread_labels
 from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
 from ._base_once import ClustersOnce
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["PACFL", "PACFLClassifier", "PACFLRegressor"]
 
@@ -41,7 +60,7 @@ class _PACFL(ClustersOnce):
             Number of clusters. "auto" tries 1, 2, ... on three quarters of every client's rows,
             four times over, for as long as the loss on the others falls by more than its standard
             error and 1 %, then a model for each client; ``search_`` has what was tried. With
-            `distance_threshold` the number comes out.""",
+            `distance_threshold` the number is found.""",
         "n_vectors": """\
             int
             Singular vectors that a client sends of each of its classes (of all its rows, of
@@ -49,14 +68,14 @@ class _PACFL(ClustersOnce):
         "angle": """\
             {"smallest", "mean", "largest"}
             Which of the principal angles of two clients' subspaces, in degrees, is their distance.
-            "smallest" is the paper's first choice; the mean told rotated digits apart for any
+            "smallest" is the paper's first choice; the mean separated rotated digits for any
             number of vectors, the smallest for few only.""",
         "linkage": """\
             {"average", "complete", "single"}
             Linkage of the hierarchical clustering.""",
         "distance_threshold": """\
             float or None
-            Degrees at which the tree is cut, so that the number of clusters comes out; None cuts
+            Degrees at which the tree is cut, so that the number of clusters is found; None cuts
             at `n_clusters`.""",
         "polish": """\
             "auto" or bool
@@ -124,6 +143,8 @@ class _PACFL(ClustersOnce):
 class PACFL(GenericMixin, _PACFL):
     """Clusters by principal angles between the clients' subspaces (PACFL), with any local model.
 
+    {use}
+
     Before any training each client sends the first left singular vectors of its rows, class by
     class; the server clusters the clients by the principal angles between their subspaces, and
     trains a model for each cluster by federated averaging [1]_.
@@ -140,8 +161,8 @@ class PACFL(GenericMixin, _PACFL):
 
     Notes
     -----
-    It sees the features only: clients whose images are rotated in different ways are told apart,
-    clients that hold the same images under swapped labels are not, nor are clusters of regressions
+    It sees the features only: it separates clients whose images are rotated in different ways,
+    but not clients that hold the same images under swapped labels, nor clusters of regressions
     with the same features. A few directions of a client's rows leave the client.
 
     The published code takes the least entry of ``arccos(U_i' U_j)``, with neither the singular
@@ -176,31 +197,31 @@ class PACFL(GenericMixin, _PACFL):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        n_vectors=3,
-        angle="mean",
-        linkage="average",
-        distance_threshold=None,
-        max_iter="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        n_vectors: int = 3,
+        angle: Literal["smallest", "mean", "largest"] = "mean",
+        linkage: Literal["average", "complete", "single"] = "average",
+        distance_threshold: float | None = None,
+        max_iter: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.n_vectors = n_vectors
@@ -229,6 +250,8 @@ class PACFL(GenericMixin, _PACFL):
 @document
 class PACFLClassifier(NeuralMixin, ClassifierMixin, _PACFL):
     """Clusters by principal angles between the clients' subspaces (PACFL), with classifiers.
+
+    {use}
 
     Clients whose rows span alike subspaces share a classifier [1]_ (see :class:`PACFL`).
 
@@ -267,6 +290,8 @@ class PACFLClassifier(NeuralMixin, ClassifierMixin, _PACFL):
 @document
 class PACFLRegressor(NeuralMixin, RegressorMixin, _PACFL):
     """Clusters by principal angles between the clients' subspaces (PACFL), with regressors.
+
+    {use}
 
     Clients whose rows span alike subspaces share a regressor [1]_ (see :class:`PACFL`).
 

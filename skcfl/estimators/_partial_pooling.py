@@ -1,7 +1,11 @@
 """Partial pooling: random coefficients, in clusters or not."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -12,6 +16,7 @@ from .._base_posteriors import MAX_COVARIANCES, PosteriorPredictions, posterior_
 from .._checks import NOT_NEGATIVE, Count
 from .._docs import document
 from .._memory import require
+from .._typing import RandomState, Unseen
 from ..federation.result import Result
 from ..models import LinearModel
 from ..pooling.components import bic, fit_population
@@ -19,6 +24,39 @@ from ..pooling.em import Options, mean_covariances
 from ..pooling.population import COVARIANCES
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["PartialPooling", "PartialPoolingClassifier", "PartialPoolingRegressor"]
 
@@ -273,7 +311,7 @@ class _PartialPooling(PosteriorPredictions):
 
     # -------------------------------------------------------------------------------- summary
 
-    def summary(self):
+    def summary(self) -> str:
         """Table of the fit: means, their standard errors, and what differs between clients.
 
         Returns
@@ -326,7 +364,9 @@ def _spread(pool, variances):
 
 @document
 class PartialPooling(GenericMixin, _PartialPooling):
-    """Partial pooling: each client has coefficients of its own, drawn from one population.
+    """Partial pooling: per-client coefficients, drawn from one population.
+
+    {use}
 
     The population is normal, or of clusters that are normal about their means with one
     covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is the
@@ -334,7 +374,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
     ``y ~ x + (x | client)`` with ``covariance="full"``), exactly for squared error and by
     Laplace's approximation for log loss, counts and amounts. Without variance it is one model for
     all, or one for each cluster; with much of it, a model for each client. A client's prediction
-    is by its posterior mean, which takes from the others what its own rows do not tell.
+    is by its posterior mean, which takes from the other clients what its rows do not determine.
 
     The clients send sums of what they know: number, shifts, curvatures and scatter of their
     posteriors. The clusters' means are found by generalised least squares, variances by
@@ -371,21 +411,21 @@ class PartialPooling(GenericMixin, _PartialPooling):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        covariance="diag",
-        random="all",
-        prior="auto",
-        max_iter=1000,
-        tol=1e-5,
-        n_init=3,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        covariance: Literal["diag", "full", "spherical"] = "diag",
+        random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
+        prior: float | Literal["auto"] = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-5,
+        n_init: int = 3,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.covariance = covariance
@@ -424,7 +464,13 @@ class _Everyday:
 
 
 class _Classifier(_Everyday, ClassifierMixin):
-    _model_parameters = {"loss": "log_loss", **_LINEAR, "class_weight": None}
+    loss: Literal["log_loss"]
+
+    _model_parameters: dict[str, Any] = {
+        "loss": "log_loss",
+        **_LINEAR,
+        "class_weight": None,
+    }
     _parameter_constraints = {"loss": [StrOptions({"log_loss"})]}
     _doc_parameters = {
         "loss": """\
@@ -434,7 +480,9 @@ class _Classifier(_Everyday, ClassifierMixin):
 
 
 class _Regressor(_Everyday, RegressorMixin):
-    _model_parameters = {"loss": "squared_error", **_LINEAR}
+    loss: Literal["squared_error", "poisson", "gamma"]
+
+    _model_parameters: dict[str, Any] = {"loss": "squared_error", **_LINEAR}
     _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson", "gamma"})]}
     _doc_parameters = {
         "loss": """\
@@ -449,6 +497,8 @@ class _Regressor(_Everyday, RegressorMixin):
 @document
 class PartialPoolingClassifier(_Classifier, _PartialPooling):
     """A classifier for each client, its coefficients drawn from one population.
+
+    {use}
 
     Logistic regression with random coefficients, in clusters or not; the likelihood is Laplace's
     approximation. See :class:`PartialPooling`.
@@ -478,6 +528,8 @@ class PartialPoolingClassifier(_Classifier, _PartialPooling):
 @document
 class PartialPoolingRegressor(_Regressor, _PartialPooling):
     """A regressor for each client, its coefficients drawn from one population.
+
+    {use}
 
     The linear mixed model with all coefficients random, in clusters or not. See
     :class:`PartialPooling`.

@@ -1,10 +1,15 @@
 """Per-FedAvg: a shared model that is good after one more step of each client's own."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.update import client_curvatures
@@ -17,6 +22,21 @@ from ._base_personal import (
 )
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["PerFedAvg", "PerFedAvgClassifier", "PerFedAvgRegressor"]
 
@@ -103,9 +123,11 @@ class _PerFedAvg(PersonalMethod):
 class PerFedAvg(GenericMixin, _PerFedAvg):
     """Per-FedAvg: a shared model to take one gradient step from, with any local model.
 
+    {use}
+
     The shared model minimises the mean of ``f_i(w - a grad f_i(w))``: it is the best to start
-    from, not the best itself. A client's own model is one step from there on all of its rows
-    [1]_.
+    from, not the best itself. The per-client model is one step from there on all of the client's
+    rows [1]_.
 
     {parameters}
 
@@ -140,27 +162,27 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
 
     def __init__(
         self,
-        model=None,
+        model: LocalModel | None = None,
         *,
-        inner_step="auto",
-        personal_steps=1,
-        exact="auto",
-        max_iter="auto",
-        local_steps="auto",
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-10,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        inner_step: float | Literal["auto"] = "auto",
+        personal_steps: int = 1,
+        exact: bool | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        local_steps: int | Literal["auto"] = "auto",
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-10,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.inner_step = inner_step
         self.personal_steps = personal_steps
@@ -185,6 +207,8 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
 @document
 class PerFedAvgClassifier(NeuralMixin, ClassifierMixin, _PerFedAvg):
     """Per-FedAvg with linear classifiers or networks: one step from a shared model.
+
+    {use}
 
     See :class:`PerFedAvg`, which has the source and notes on the method.
 
@@ -213,6 +237,8 @@ class PerFedAvgClassifier(NeuralMixin, ClassifierMixin, _PerFedAvg):
 @document
 class PerFedAvgRegressor(NeuralMixin, RegressorMixin, _PerFedAvg):
     """Per-FedAvg with linear regressors or networks: one step from a shared model.
+
+    {use}
 
     See :class:`PerFedAvg`, which has the source and notes on the method.
 

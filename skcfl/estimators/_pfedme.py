@@ -1,13 +1,17 @@
 """pFedMe: own models pulled to a shared one that minimises the Moreau envelopes."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE, Count
 from .._docs import document
+from .._typing import Aggregation, RandomState, Unseen
 from ..personal.proximal import MoreauAverage, proximal_models
 from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import publish, run_shared
@@ -19,6 +23,33 @@ from ._base_personal import (
 )
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["PFedMe", "PFedMeClassifier", "PFedMeRegressor"]
 
@@ -74,7 +105,7 @@ class _PFedMe(PersonalMethod):
     }
 
     @property
-    def local_steps(self):
+    def local_steps(self) -> int:
         """Steps of training in a local round."""
         return self.prox_steps
 
@@ -147,12 +178,14 @@ class _PFedMe(PersonalMethod):
 
 @document
 class PFedMe(GenericMixin, _PFedMe):
-    """pFedMe: own models pulled to a shared one, by Moreau envelopes, with any local model.
+    """pFedMe: per-client models pulled to a shared one, by Moreau envelopes, any local model.
+
+    {use}
 
     The shared model minimises the mean of the clients' ``min f_i(v) + lam / 2 ||v - w||^2`` and is
-    the mean of their own models, which are where these minima are taken [1]_. With linear models
-    proximal points are exact, and Anderson acceleration finds the fixed point of the rounds in
-    which the server averages them.
+    the mean of the per-client models, which are where these minima are taken [1]_. With linear
+    models proximal points are exact, and Anderson acceleration finds the fixed point of the rounds
+    in which the server averages them.
 
     {parameters}
 
@@ -192,28 +225,28 @@ class PFedMe(GenericMixin, _PFedMe):
 
     def __init__(
         self,
-        model=None,
-        lam="auto",
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
         *,
-        beta=1.0,
-        outer_step="auto",
-        local_rounds="auto",
-        max_iter="auto",
-        prox_steps=5,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="mean",
-        trim=0.2,
-        tol=1e-10,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        beta: float = 1.0,
+        outer_step: float | Literal["auto"] = "auto",
+        local_rounds: int | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        prox_steps: int = 5,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "mean",
+        trim: float = 0.2,
+        tol: float = 1e-10,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.lam = lam
         self.beta = beta
@@ -238,7 +271,9 @@ class PFedMe(GenericMixin, _PFedMe):
 
 @document
 class PFedMeClassifier(NeuralMixin, ClassifierMixin, _PFedMe):
-    """pFedMe with linear classifiers or networks: own models, pulled to their mean.
+    """pFedMe with linear classifiers or networks: per-client models, pulled to their mean.
+
+    {use}
 
     See :class:`PFedMe`, which has the source and notes on the method.
 
@@ -266,7 +301,9 @@ class PFedMeClassifier(NeuralMixin, ClassifierMixin, _PFedMe):
 
 @document
 class PFedMeRegressor(NeuralMixin, RegressorMixin, _PFedMe):
-    """pFedMe with linear regressors or networks: own models, pulled to their mean.
+    """pFedMe with linear regressors or networks: per-client models, pulled to their mean.
+
+    {use}
 
     See :class:`PFedMe`, which has the source and notes on the method.
 

@@ -1,9 +1,29 @@
 """Robust clustered federated learning in three stages."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 from .._docs import document
+from .._typing import Aggregation, Clusterer, RandomState, Unseen
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._one_shot import _OneShot
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 __all__ = ["RobustClusteredFL", "RobustClusteredFLClassifier", "RobustClusteredFLRegressor"]
 
@@ -14,7 +34,9 @@ class _RobustClusteredFL(_OneShot):
 
 @document
 class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
-    """Clustered federated learning that bears false clients, in three stages, any local model.
+    """Clustered federated learning robust to false clients, in three stages, any local model.
+
+    {use}
 
     #. Every client sends the minimiser of its own objective (networks: a model trained from a
        common start).
@@ -22,7 +44,7 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
     #. The models of the clusters are trained in rounds, each by robust descent: a robust operator
        takes the place of the mean of a cluster's clients.
 
-    This is the algorithm of [1]_, whose stages can be chosen apart.
+    This is the algorithm of [1]_; each stage can be chosen separately.
 
     {parameters}
 
@@ -38,15 +60,15 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
     Notes
     -----
     With ``aggregation="trimmed_mean"`` and without polishing the error of a cluster's model is of
-    the order ``trim / sqrt(n) + 1 / sqrt(n m)`` of n rows a client and m clients a cluster, as
+    the order ``trim / sqrt(n) + 1 / sqrt(n m)`` of n rows per client and m clients per cluster, as
     long as the share of false clients in it is at most `trim` [1]_ [2]_.  Polishing
     (``polish="auto"``) fits linear models to the rows of all who are not set aside by
     ``suspicion_``: nothing is lost where nobody is false.
 
-    K-geomedians (``clusterer="median"``) bear false models among the others, but a model that is
-    very far away takes a centre for itself; trimming leaves it out.  What no method of this kind
-    can see is a cluster most of whose clients are false, such as a false client alone, or false
-    clients who agree and are as many as a cluster.
+    K-geomedians (``clusterer="median"``) tolerate false models among the others, but a model that
+    is very far away takes a centre for itself; trimming leaves it out.  What no method of this
+    kind can see is a cluster most of whose clients are false, such as a false client alone, or
+    false clients who agree and are as many as a cluster.
 
     References
     ----------
@@ -73,30 +95,30 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
 
     def __init__(
         self,
-        model=None,
-        n_clusters="auto",
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
         *,
-        clusterer="trimmed",
-        trim=0.25,
-        combine="mean",
-        rounds="auto",
-        pretrain_steps="auto",
-        averaging="auto",
-        local_steps=10,
-        optimizer="auto",
-        step_size="auto",
-        batch_size=None,
-        participation=1.0,
-        weights="n_samples",
-        aggregation="geometric_median",
-        tol=1e-4,
-        polish="auto",
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        clusterer: Literal["kmeans", "trimmed", "median"] | Clusterer = "trimmed",
+        trim: float = 0.25,
+        combine: Literal["mean", "precision"] = "mean",
+        rounds: int | Literal["auto"] = "auto",
+        pretrain_steps: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto",
+        local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "geometric_median",
+        tol: float = 1e-4,
+        polish: bool | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_clusters = n_clusters
         self.clusterer = clusterer
@@ -123,10 +145,12 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
 
 @document
 class RobustClusteredFLClassifier(NeuralMixin, ClassifierMixin, _RobustClusteredFL):
-    """Clustered federated learning with classifiers that bears false clients.
+    """Clustered federated learning with classifiers, robust to false clients.
 
-    Every client sends its own classifier once, the server clusters them robustly, and fits one for
-    each cluster by robust descent [1]_ (see :class:`RobustClusteredFL`).
+    {use}
+
+    Every client sends its local classifier once, the server clusters them robustly, and fits one
+    for each cluster by robust descent [1]_ (see :class:`RobustClusteredFL`).
 
     {parameters}
 
@@ -157,10 +181,12 @@ class RobustClusteredFLClassifier(NeuralMixin, ClassifierMixin, _RobustClustered
 
 @document
 class RobustClusteredFLRegressor(NeuralMixin, RegressorMixin, _RobustClusteredFL):
-    """Clustered federated learning with regressors that bears false clients.
+    """Clustered federated learning with regressors, robust to false clients.
 
-    Every client sends its own regressor once, the server clusters them robustly, and fits one for
-    each cluster by robust descent [1]_ (see :class:`RobustClusteredFL`).
+    {use}
+
+    Every client sends its local regressor once, the server clusters them robustly, and fits one
+    for each cluster by robust descent [1]_ (see :class:`RobustClusteredFL`).
 
     {parameters}
 

@@ -6,10 +6,12 @@ nothing, so that every product over a block is one batched BLAS call and no code
 over clients.  Blocks are small enough to stay in cache between the product that gives
 the predictions and the one that gives the gradient.
 
-Shapes, everywhere in the client side: ``c`` clients in the block, ``n`` rows a client
-(with padding), ``d`` columns of the design matrix, ``C`` outputs a model, ``K`` models.
+Shapes, everywhere in the client side: ``c`` clients in the block, ``n`` rows per client
+(with padding), ``d`` columns of the design matrix, ``C`` outputs per model, ``K`` models.
 Rows come last, outputs before them: predictions are ``(c, C, n)`` or ``(c, K, C, n)``.
 """
+
+from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
@@ -56,7 +58,7 @@ class Block:
 
     @property
     def shape(self):
-        """Clients, rows a client (with padding) and columns."""
+        """Clients, rows per client (with padding) and columns."""
         return self.X.shape
 
     @property
@@ -211,7 +213,7 @@ class SparseBlock(Block):
 
     @property
     def shape(self):
-        """Clients, rows a client (with padding) and columns."""
+        """Clients, rows per client (with padding) and columns."""
         return len(self.clients), self.n, self.X.shape[1]
 
     def _diagonal(self):

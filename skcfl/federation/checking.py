@@ -1,5 +1,7 @@
 """Checks of rows, where they are: what is wrong is said before anything is computed."""
 
+from __future__ import annotations
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
@@ -63,7 +65,7 @@ def check_features(X, dtype=FLOATS, estimator=None):
 
 
 def check_target(y, n_samples, numeric, estimator=None):
-    """Targets, one a row, none missing, as they are."""
+    """Targets, one per row, none missing, as they are."""
     require_target(y, estimator)
     refuse_masked(y, "y")
     with about("y"):

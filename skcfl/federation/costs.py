@@ -1,7 +1,10 @@
 """What a fit costs on another network, of more or other clients."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -57,19 +60,19 @@ class Cost:
 
 
 def estimate_cost(
-    estimator,
+    estimator: Any,
     *,
-    latency,
-    uplink,
-    downlink,
-    seconds_per_row,
-    n_clients=None,
-    participants=None,
-    rows_per_client=None,
-    n_sites=None,
-    server_link=np.inf,
-    server_seconds=0.0,
-):
+    latency: float,
+    uplink: float,
+    downlink: float,
+    seconds_per_row: float,
+    n_clients: int | None = None,
+    participants: float | None = None,
+    rows_per_client: float | None = None,
+    n_sites: int | None = None,
+    server_link: float = np.inf,
+    server_seconds: float = 0.0,
+) -> Cost:
     """Estimate what a fit costs on a network, from the messages that were counted.
 
     A call takes the latency, the time in which the numbers of a site pass its link or those of all
@@ -95,7 +98,7 @@ def estimate_cost(
     rows_per_client : float, default=None
         Rows of a client; None is the mean of fit.
     n_sites : int, default=None
-        Number of sites, whose clients share a link and a processor; None is one a client.
+        Number of sites, whose clients share a link and a processor; None is one per client.
     server_link : float, default=inf
         Bits a second that the server can send, and receive.
     server_seconds : float, default=0.0
@@ -182,10 +185,10 @@ def estimate_cost(
     )
 
 
-def _check_number(name, value, least):
+def _check_number(name: str, value: Any, least: float | None) -> None:
     if value is None and name in {"rows_per_client", "participants"}:
         return
-    wrong = not isinstance(value, Real) or isinstance(value, bool) or np.isnan(value)
+    wrong = not isinstance(value, Real) or isinstance(value, bool) or value != value
     if wrong or (value <= 0 if least is None else value < least):
         allowed = "positive" if least is None else "0 or positive"
         raise ValueError(f"{name} must be a {allowed} number, got {value!r}.")

@@ -1,17 +1,36 @@
-"""Clients on the workers of a dask cluster: one actor a worker holds the rows of its clients.
+"""Clients on the workers of a dask cluster: one actor per worker holds the rows of its clients.
 
 dask carries the messages; who holds what, and what is lost with a worker, is said in
 :mod:`skcfl.federation.remote`.
 """
 
+from __future__ import annotations
+
 import pickle
 import time
+from collections.abc import Hashable, Sequence
 from numbers import Real
 from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from ..exceptions import FederationError
 from .remote import Host, RemoteFederation, Transport
 from .sites import PlaceLost, ask_each
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["DaskFederation"]
 
@@ -92,16 +111,16 @@ class DaskFederation(RemoteFederation):
 
     def __init__(
         self,
-        client,
-        parts,
+        client: Client,
+        parts: Sequence[Any],
         *,
-        workers=None,
-        timeout=None,
-        rebuild=False,
-        n_jobs=None,
-        min_clients=1,
-        retries=10,
-    ):
+        workers: Sequence[str] | None = None,
+        timeout: float | None = None,
+        rebuild: bool = False,
+        n_jobs: int | None = None,
+        min_clients: int = 1,
+        retries: int = 10,
+    ) -> None:
         _check_client(client)
         sources = [_checked_part(k, part) for k, part in enumerate(parts)]
         if not sources:
@@ -149,19 +168,19 @@ class DaskFederation(RemoteFederation):
     @classmethod
     def from_dataframe(
         cls,
-        client,
-        frame,
-        target,
-        client_column,
+        client: Client,
+        frame: Any,
+        target: Hashable | None,
+        client_column: Hashable,
         *,
-        weight=None,
-        npartitions=None,
-        workers=None,
-        timeout=None,
-        n_jobs=None,
-        min_clients=1,
-        retries=10,
-    ):
+        weight: Hashable | None = None,
+        npartitions: int | None = None,
+        workers: Sequence[str] | None = None,
+        timeout: float | None = None,
+        n_jobs: int | None = None,
+        min_clients: int = 1,
+        retries: int = 10,
+    ) -> DaskFederation:
         """Federation of the rows of a dask DataFrame, shuffled by client.
 
         Parameters

@@ -1,13 +1,18 @@
 """Clients that do not answer, or lie, simulated in this process."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import about
 from .._groups import check_ids, locate
+from .._typing import Array, ClientIds, RandomState, validate_params
 from .draws import mixed
 from .messages import CALLS, questions
 from .sites import Site, answer_without
@@ -95,22 +100,23 @@ class Faults:
     )
     def __init__(
         self,
-        dropout=0.0,
-        dead=(),
+        dropout: float = 0.0,
+        dead: ClientIds = (),
         *,
-        attack=None,
-        false=(),
-        strength=None,
-        random_state=None,
-    ):
+        attack: Literal["sign_flip", "scale", "alie", "inner_product", "nan"] | None = None,
+        false: float | ClientIds = (),
+        strength: float | None = None,
+        random_state: RandomState = None,
+    ) -> None:
         self.dropout, self.dead, self.random_state = float(dropout), dead, random_state
         self.attack, self.false, self.strength = attack, false, strength
-        if attack is None and (false if isinstance(false, Real) else len(false)):
+        someone: Any = false if isinstance(false, Real) else len(false)  # type: ignore[arg-type]
+        if attack is None and someone:
             raise ValueError(
                 f"false={false!r} needs an attack, one of {sorted(ATTACKS)}, got attack=None."
             )
 
-    def dead_among(self, ids):
+    def dead_among(self, ids: Array) -> Array:
         """Which of the clients are dead, (n_clients,) of bool.
 
         Parameters
@@ -120,7 +126,7 @@ class Faults:
         """
         return _among(ids, self.dead, "dead")
 
-    def false_among(self, ids):
+    def false_among(self, ids: Array) -> Array:
         """Which of the clients are false, (n_clients,) of bool.
 
         Parameters
@@ -135,7 +141,7 @@ class Faults:
         out[rng.permutation(len(ids))[: int(round(self.false * len(ids)))]] = True
         return out
 
-    def wrapper(self, ids, places):
+    def wrapper(self, ids: Array, places: Array) -> Callable[[Any], Any]:
         """What makes a site of these clients one whose clients may be lost, or lie."""
         dead, false, draws = self.dead_among(ids), self.false_among(ids), _Draws(self)
         attack = None
@@ -281,7 +287,7 @@ class FalseSite(Site):
         return tuple(map(self._of, self.site.held_out(fraction, seed)))
 
     def folds(self, n_folds, seed):
-        """Pairs of parts, one a fold."""
+        """Pairs of parts, one per fold."""
         return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]
 
 
@@ -337,5 +343,5 @@ class FaultySite(Site):
         return tuple(map(self._of, self.site.held_out(fraction, seed)))
 
     def folds(self, n_folds, seed):
-        """Pairs of parts, one a fold."""
+        """Pairs of parts, one per fold."""
         return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]

@@ -1,7 +1,11 @@
 """A federation: the clients before a model is chosen."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
@@ -9,6 +13,7 @@ from sklearn.utils.validation import _get_feature_names
 
 from .._checks import Count, about, check_size
 from .._groups import check_ids, encode, family, joined_ids, locate
+from .._typing import Array, ArrayLike, ClientIds, DTypeLike, Kind, MatrixLike, RandomState
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
@@ -18,6 +23,39 @@ from .pool import ClientPool, Presence
 from .rows import Rows
 from .scaling import Scaling
 from .sites import ask_each
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 
 @dataclass
@@ -48,7 +86,7 @@ class Hello:
     dtype: np.dtype
     classes: np.ndarray | None = None
     n_rows: int = 0
-    row_shape: tuple | None = None
+    row_shape: tuple[int, ...] | None = None
 
 
 class Federation(ABC):
@@ -66,7 +104,7 @@ class Federation(ABC):
     retries = 10
 
     @abstractmethod
-    def hello(self, kind=None):
+    def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are.
 
         Parameters
@@ -87,16 +125,16 @@ class Federation(ABC):
         """
 
     @abstractmethod
-    def rows(self, model, hello):
+    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """What the places hold, targets encoded, as a list of objects like Rows."""
 
-    def collected(self, answers):
+    def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows, in the federation's order: part by part, each as it was given.
 
         Parameters
         ----------
         answers : iterator of ndarray
-            For each place that :meth:`rows` lists an entry a row.
+            For each place that :meth:`rows` lists an entry per row.
 
         Returns
         -------
@@ -104,7 +142,9 @@ class Federation(ABC):
         """
         return next(answers)
 
-    def open(self, model, random_state=None, hello=None):
+    def open(
+        self, model: LocalModel, random_state: RandomState = None, hello: Hello | None = None
+    ) -> ClientPool:
         """The pool of clients that server code holds.
 
         Parameters
@@ -124,7 +164,13 @@ class Federation(ABC):
         """
         return self.open_with_folds(model, random_state, hello)[0]
 
-    def open_with_folds(self, model, random_state=None, hello=None, robust=False):
+    def open_with_folds(
+        self,
+        model: LocalModel,
+        random_state: RandomState = None,
+        hello: Hello | None = None,
+        robust: bool = False,
+    ) -> tuple[ClientPool, Folds]:
         """The pool of clients, and the same rows to be dealt to folds.
 
         Parameters
@@ -142,7 +188,8 @@ class Federation(ABC):
         """
         hello = self.hello(model.estimator_type) if hello is None else hello
         parts = self.rows(model, hello)
-        n_clients, classes = len(hello.ids), hello.classes
+        n_clients = len(hello.ids)
+        classes: Any = hello.classes
         if model.class_weight is not None:
             if model.class_weight == "balanced":
                 own = [(len(classes),)] * len(parts)
@@ -217,27 +264,28 @@ class InProcessFederation(Federation):
 
     def __init__(
         self,
-        X,
-        y,
-        groups,
-        sample_weight=None,
+        X: MatrixLike,
+        y: ArrayLike | None,
+        groups: ClientIds,
+        sample_weight: ArrayLike | None = None,
         *,
-        n_jobs=None,
-        faults=None,
-        policy=None,
-        min_clients=1,
-        retries=10,
-    ):
+        n_jobs: int | None = None,
+        faults: Faults | None = None,
+        policy: SitePolicy | None = None,
+        min_clients: int = 1,
+        retries: int = 10,
+    ) -> None:
         X, self.row_shape = as_rows(X)
         with about("X"):
             self.names = _get_feature_names(X)
         self.X = X = check_features(X)
-        self.y = y
+        self.y: Any = y
         if y is not None and len(np.shape(y)) and np.shape(y)[0] != X.shape[0]:
-            raise ValueError(f"y must have one entry a row, {X.shape[0]}, got {np.shape(y)[0]}.")
+            raise ValueError(f"y must have one entry per row, {X.shape[0]}, got {np.shape(y)[0]}.")
         self.ids, self.codes = encode(check_ids(groups, X.shape[0], "groups"))
         self.sample_weight = check_weights(sample_weight, X)
-        self.n_jobs, self.faults, self._kind = n_jobs, faults, False
+        self.n_jobs, self.faults = n_jobs, faults
+        self._kind: Kind | Literal[False] = False  # not asked yet
         if faults is not None and not isinstance(faults, Faults):
             raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
         if policy is not None and not isinstance(policy, SitePolicy):
@@ -246,7 +294,17 @@ class InProcessFederation(Federation):
         self.min_clients, self.retries = _check_counts(min_clients, retries)
 
     @classmethod
-    def of_checked(cls, X, y, codes, ids, sample_weight, n_jobs, kind, row_shape=None):
+    def of_checked(
+        cls,
+        X: Any,
+        y: Any,
+        codes: Array,
+        ids: Array,
+        sample_weight: Any,
+        n_jobs: int | None,
+        kind: Kind,
+        row_shape: tuple[int, ...] | None = None,
+    ) -> Self:
         """Federation of rows that an estimator has checked."""
         self = object.__new__(cls)
         self.row_shape = row_shape
@@ -256,7 +314,7 @@ class InProcessFederation(Federation):
         self._kind = kind
         return self
 
-    def hello(self, kind=None):
+    def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         if kind is not None and self._kind != kind:
             self.y, self._kind = check_targets(self.y, self.X, kind), kind
@@ -270,13 +328,15 @@ class InProcessFederation(Federation):
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
         return Hello(self.ids, *about_rows)
 
-    def rows(self, model, hello):
+    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """The rows, targets as the model takes them."""
         alone = hello.ids is self.ids
         places = np.arange(len(self.ids)) if alone else locate(hello.ids, self.ids)[0]
         return [self.rows_at(places, model, hello.dtype, hello.classes)]
 
-    def rows_at(self, places, model, dtype, classes):
+    def rows_at(
+        self, places: Array, model: LocalModel, dtype: DTypeLike, classes: Array | None
+    ) -> Rows:
         """The rows of clients whose positions in the whole federation are `places`.
 
         `dtype` is that of the features and `classes` are those of all clients.
@@ -331,26 +391,28 @@ class FanOutFederation(Federation):
     6
     """
 
-    def __init__(self, parts, *, min_clients=1, retries=10):
+    def __init__(
+        self, parts: Sequence[Federation], *, min_clients: int = 1, retries: int = 10
+    ) -> None:
         self.parts = list(parts)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
 
-    def hello(self, kind=None):
+    def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         return joined_hellos([(f"part {k}", p.hello(kind)) for k, p in enumerate(self.parts)])
 
-    def rows(self, model, hello):
+    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """The rows of all parts."""
         return [rows for part in self.parts for rows in part.rows(model, hello)]
 
-    def collected(self, answers):
+    def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows, part by part; see :meth:`Federation.collected`."""
         return np.concatenate([part.collected(answers) for part in self.parts])
 
 
-def joined_hellos(said):
+def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
     """What all clients say of themselves, of what those in each place say.
 
     Parameters
@@ -392,10 +454,11 @@ def joined_hellos(said):
                 f"All features must be of one type: those of {first_name} are {first.dtype}, "
                 f"those of {name} {other.dtype}."
             )
-        if first.classes is not None and _kind_of(other.classes) != _kind_of(first.classes):
+        theirs: Any = other.classes
+        if first.classes is not None and _kind_of(theirs) != _kind_of(first.classes):
             raise ValueError(
                 f"y must hold classes of one type: in {first_name} they are such as "
-                f"{first.classes[:1].tolist()[0]!r}, in {name} {other.classes[:1].tolist()[0]!r}."
+                f"{first.classes[:1].tolist()[0]!r}, in {name} {theirs[:1].tolist()[0]!r}."
             )
         if family(other.ids) != family(first.ids):
             raise ValueError(
@@ -425,32 +488,32 @@ def joined_hellos(said):
     return Hello(unique, *about_rows, first.row_shape)
 
 
-def _kind_of(classes):
+def _kind_of(classes: Any) -> str:
     """What classes must share to be sorted together."""
     return "number" if classes.dtype.kind in "biuf" else classes.dtype.kind
 
 
-def _measured(parts, of, centred, robust):
+def _measured(parts: list[Any], of: str, centred: bool, robust: bool) -> Scaling:
     """Scaling of the features, or the target, of rows in several places."""
 
-    def ask(step, *means):
+    def ask(step: str, *means: Any) -> Any:
         return ask_each(parts, "moments", [(of, step, *means)] * len(parts))
 
     return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred)
 
 
-def _check_counts(min_clients, retries):
+def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:
     for name, value, least in (("min_clients", min_clients, 1), ("retries", retries, 0)):
         if not Count(least).is_satisfied_by(value):
             raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
     return int(min_clients), int(retries)
 
 
-def _equal(a, b):
+def _equal(a: Any, b: Any) -> bool:
     return (a is None and b is None) or (a is not None and b is not None and list(a) == list(b))
 
 
-def _class_factors(class_weight, classes):
+def _class_factors(class_weight: dict[Any, float], classes: Any) -> Array:
     """Factors of the weights of each class's rows that a user gives."""
     factors = compute_class_weight(class_weight, classes=classes, y=classes)
     if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():

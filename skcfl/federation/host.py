@@ -4,8 +4,11 @@ Bytes come in and bytes go out, whatever carries them; the server's end is
 :class:`~skcfl.federation.wire.WireTransport`.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _num_samples
@@ -46,7 +49,7 @@ class SiteRows:
     policy : SitePolicy or None
         What the site agrees to; None is everything.
     trusted : tuple of str
-        Modules of local models and losses of one's own, which the site has too.  Messages that
+        Modules of the user's own local models and losses, which the site has too.  Messages that
         name classes of others are refused.
     n_jobs : int or None
         Threads of a computation over clients.
@@ -69,10 +72,10 @@ class SiteRows:
     trusted = ()
     n_jobs = None
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
-    def load(self):
+    def load(self) -> tuple[Any, ...]:
         """The rows.
 
         Returns
@@ -88,7 +91,7 @@ class SiteRows:
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method load().")
 
-    def named(self):
+    def named(self) -> tuple[Any, ...]:
         """What :meth:`load` returns, with ids that are the site's: "site/id", or "site".
 
         Returns

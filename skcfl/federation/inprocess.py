@@ -4,6 +4,8 @@ Rows never leave this module: a server holds a :class:`~skcfl.federation.ClientP
 :class:`InProcessSite` by the calls of :mod:`skcfl.federation.messages`.
 """
 
+from __future__ import annotations
+
 import copy
 from hashlib import blake2b
 
@@ -503,7 +505,7 @@ class InProcessSite(PersonalKernels, Site):
         design, target, weights, _ = self._rows()
         first = np.concatenate([[0], np.cumsum(self.client_sizes)])
         bases = self._zeros(self.model.n_features, n_columns)
-        # One decomposition a client and class: their matrices have unlike shapes.
+        # One decomposition per client and class: their matrices have unlike shapes.
         for i, (start, stop) in enumerate(zip(first[:-1], first[1:], strict=True)):
             X = design[start:stop][:, : self.model.n_features]
             X = X.toarray() if sparse.issparse(X) else X

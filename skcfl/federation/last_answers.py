@@ -1,5 +1,7 @@
 """The last model that each client has answered with, which is not sent to it again."""
 
+from __future__ import annotations
+
 import numpy as np
 
 
@@ -11,7 +13,7 @@ class Forgotten(RuntimeError):
 
 
 class LastAnswers:
-    """One model a client; of those that have not answered, nothing.
+    """One model per client; of those that have not answered, nothing.
 
     Both sides keep one.  A client goes on from what its own place remembers; the server tells by
     its copy whether a start would be news to a client.

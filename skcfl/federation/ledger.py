@@ -1,10 +1,12 @@
 """Ledger: how many floats the server and the clients have sent each other."""
 
+from __future__ import annotations
+
 
 class Ledger:
     """Count of the numbers sent between the clients and the server.
 
-    Every call of a :class:`~skcfl.federation.ClientPool` books what it would cost over a
+    Every call of a :class:`~skcfl.federation.ClientPool` counts what it would cost over a
     network: parameters, gradients, losses and labels count as one float each.  Pools
     made from one another share their ledger.
 
@@ -30,28 +32,28 @@ class Ledger:
     ((0, 0), 10, 30)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.up = 0
         self.down = 0
         self.calls = 0
         self.client_calls = 0
         self._mark = (0, 0)
 
-    def book(self, *, up=0, down=0, clients=0):
+    def book(self, *, up: float = 0, down: float = 0, clients: float = 0) -> None:
         """Add one exchange: floats sent up (by clients) and down (to clients), clients asked."""
         self.calls += 1
         self.client_calls += int(clients)
         self.up += int(up)
         self.down += int(down)
 
-    def take_over(self, other):
+    def take_over(self, other: Ledger) -> None:
         """Add what another ledger has counted, and set that one to zero."""
         for name in ("up", "down", "calls", "client_calls"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
             setattr(other, name, 0)
         other._mark = (0, 0)
 
-    def since_mark(self):
+    def since_mark(self) -> tuple[int, int]:
         """Floats ``(up, down)`` since the last call, which marks the end of a round."""
         up, down = self.up - self._mark[0], self.down - self._mark[1]
         self._mark = (self.up, self.down)

@@ -16,6 +16,8 @@ What a client has answered last it keeps, and is not sent again: ``own`` says wh
 that model, and the argument with the starts is None where all do.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from math import prod
 
@@ -77,7 +79,7 @@ class Message:
         return value[clients]
 
     def is_of_clients(self, name):
-        """Whether an answer has an entry a client; others are sums."""
+        """Whether an answer has an entry per client; others are sums."""
         return self.up[name].startswith("n")
 
 

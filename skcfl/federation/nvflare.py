@@ -5,10 +5,15 @@ job at the server fits an estimator to the sites and leaves it as a file.  The s
 NVFlare's simulator, in its proof of concept on one machine, and in production.
 """
 
+from __future__ import annotations
+
 import inspect
 import json
 import pickle
+from collections.abc import Collection
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from .._checks import Count
 from ..exceptions import FederationError
@@ -19,16 +24,16 @@ __all__ = ["fit_recipe", "load_fitted"]
 
 
 def fit_recipe(
-    estimator,
-    rows,
+    estimator: Any,
+    rows: str | type,
     *,
-    name="skcfl",
-    min_clients=1,
-    min_sites=1,
-    retries=1,
-    timeout=60.0,
-    trusted=(),
-):
+    name: str = "skcfl",
+    min_clients: int = 1,
+    min_sites: int = 1,
+    retries: int = 1,
+    timeout: float = 60.0,
+    trusted: Collection[str] = (),
+) -> Any:
     """The job that fits an estimator to sites.
 
     Parameters
@@ -118,7 +123,7 @@ def fit_recipe(
     return recipe
 
 
-def load_fitted(folder):
+def load_fitted(folder: str | PathLike[str]) -> Any:
     """The estimator that a job has fitted.
 
     Parameters

@@ -1,6 +1,13 @@
 """Calls of a server about models that clients have of their own."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
+from .._typing import Array, Optimizer
 
 
 class PersonalCalls:
@@ -9,6 +16,11 @@ class PersonalCalls:
     What clients keep between calls stays where they are; :meth:`recall` publishes it.  Arguments
     that the methods have in common are those of :meth:`ClientPool.local_update`.
     """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What a pool has."""
 
     def _of_each(self, value):
         """A number for each client, in the pool's type."""
@@ -26,18 +38,18 @@ class PersonalCalls:
 
     def moreau_update(
         self,
-        w,
-        steps,
-        step_size,
-        rho,
-        move,
-        n_moves=1,
-        optimizer="sgd",
-        batch_size=None,
-        personal=False,
-        judged=False,
-        whole=False,
-    ):
+        w: Array,
+        steps: int,
+        step_size: float | Array,
+        rho: float,
+        move: float,
+        n_moves: int = 1,
+        optimizer: Optimizer = "sgd",
+        batch_size: int | None = None,
+        personal: bool = False,
+        judged: bool = False,
+        whole: bool = False,
+    ) -> Array:
         """Let every client descend the Moreau envelope of its objective.
 
         Parameters
@@ -80,15 +92,15 @@ class PersonalCalls:
 
     def meta_update(
         self,
-        w,
-        steps,
-        step_size,
-        inner,
-        optimizer="sgd",
-        batch_size=None,
-        exact=False,
-        judged=False,
-    ):
+        w: Array,
+        steps: int | Array,
+        step_size: float | Array,
+        inner: float | Array,
+        optimizer: Optimizer = "sgd",
+        batch_size: int | None = None,
+        exact: bool = False,
+        judged: bool = False,
+    ) -> Array:
         """Let every client train the model that is best after one more step.
 
         Parameters
@@ -116,13 +128,13 @@ class PersonalCalls:
         }
         return self._ask("meta_update", arguments, kept=("w",) if judged else ())[0]
 
-    def class_statistics(self, w, judged=False):
+    def class_statistics(self, w: Array, judged: bool = False) -> tuple[Array, Array, Array]:
         """What clients say of their rows' representations under their models.
 
         Parameters
         ----------
         w : ndarray of shape (n_clients, n_params)
-            One model a client.
+            One model per client.
         judged : bool, default=False
             Whether clients were sent these models before.
 
@@ -138,11 +150,11 @@ class PersonalCalls:
         arguments = {"w": self._own(w)}
         return self._ask("class_statistics", arguments, kept=("w",) if judged else ())
 
-    def keep(self, w):
+    def keep(self, w: Array) -> None:
         """Let every client keep a model (n_clients, n_params) to go on from."""
         self._ask("keep", {"w": self._own(w)})
 
-    def recall(self, w, judged=False):
+    def recall(self, w: Array, judged: bool = False) -> Array:
         """Models that the clients keep, which they publish.
 
         Parameters
@@ -159,8 +171,15 @@ class PersonalCalls:
         return self._ask("recall", {"w": self._own(w)}, kept=("w",) if judged else ())[0]
 
     def personal_step(
-        self, center, steps, step_size, rho, optimizer="sgd", batch_size=None, judged=False
-    ):
+        self,
+        center: Array,
+        steps: int | Array,
+        step_size: float | Array,
+        rho: float,
+        optimizer: Optimizer = "sgd",
+        batch_size: int | None = None,
+        judged: bool = False,
+    ) -> None:
         """Let every client train the model that it keeps, pulled to a centre.
 
         Parameters
@@ -183,16 +202,16 @@ class PersonalCalls:
 
     def partial_update(
         self,
-        w,
-        shared,
-        stages,
-        step_size,
-        optimizer="sgd",
-        batch_size=None,
-        prototypes=None,
-        strength=0.0,
-        judged=False,
-    ):
+        w: Array,
+        shared: Array,
+        stages: Sequence[tuple[Any, ...]],
+        step_size: float | Array,
+        optimizer: Optimizer = "sgd",
+        batch_size: int | None = None,
+        prototypes: Array | None = None,
+        strength: float = 0.0,
+        judged: bool = False,
+    ) -> tuple[Array, Array]:
         """Let every client train the model that it keeps after replacing what is shared.
 
         Parameters
@@ -234,16 +253,16 @@ class PersonalCalls:
 
     def blended_update(
         self,
-        w,
-        blended,
-        steps,
-        step_size,
-        blend_rate=1.0,
-        share=0.8,
-        tol=0.1,
-        optimizer="sgd",
-        batch_size=None,
-    ):
+        w: Array,
+        blended: Array,
+        steps: int | Array,
+        step_size: float | Array,
+        blend_rate: float = 1.0,
+        share: float = 0.8,
+        tol: float = 0.1,
+        optimizer: Optimizer = "sgd",
+        batch_size: int | None = None,
+    ) -> tuple[Array, Array]:
         """Let every client blend a model into the one that it keeps, and train.
 
         Parameters
@@ -282,8 +301,14 @@ class PersonalCalls:
         return self._ask("blended_update", arguments)
 
     def prototype_update(
-        self, prototypes, strength, steps, step_size, optimizer="sgd", batch_size=None
-    ):
+        self,
+        prototypes: Array | None,
+        strength: float,
+        steps: int | Array,
+        step_size: float | Array,
+        optimizer: Optimizer = "sgd",
+        batch_size: int | None = None,
+    ) -> Array:
         """Let every client train the model that it keeps, its representations drawn to points.
 
         Parameters

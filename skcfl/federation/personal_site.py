@@ -1,5 +1,7 @@
 """What clients compute for models of their own, and what they keep between calls."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from .draws import mixed
@@ -11,7 +13,7 @@ MOST_EPOCHS, SETTLED = 60, 10
 
 
 class PersonalState:
-    """What clients keep between calls, by name: arrays with an entry a client.
+    """What clients keep between calls, by name: arrays with an entry per client.
 
     Parameters
     ----------

@@ -1,8 +1,13 @@
 """What a site agrees to, whoever asks: its own decision, which no server can change."""
 
+from __future__ import annotations
+
+from collections.abc import Collection
+
 import numpy as np
 
 from .._checks import Count
+from .._typing import Array
 from .messages import CALLS
 from .sites import Refused, Site, answer_without
 
@@ -50,7 +55,9 @@ class SitePolicy:
     skcfl.federation.sites.Refused: it does not answer hessians
     """
 
-    def __init__(self, min_rows=1, calls=None, max_calls=None):
+    def __init__(
+        self, min_rows: int = 1, calls: Collection[str] | None = None, max_calls: int | None = None
+    ) -> None:
         for name, value in (("min_rows", min_rows), ("max_calls", max_calls)):
             if value is not None and not Count(1).is_satisfied_by(value):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}.")
@@ -70,7 +77,7 @@ class SitePolicy:
         calls = None if self.calls is None else sorted(self.calls)
         return f"SitePolicy(min_rows={self.min_rows}, calls={calls}, max_calls={self.max_calls})"
 
-    def check_rows(self, sizes):
+    def check_rows(self, sizes: Array) -> None:
         """Raise Refused if no client of a site has enough rows to take part.
 
         Parameters
@@ -171,6 +178,6 @@ class PolicySite(Site):
         return tuple(PolicySite(part, self.fit) for part in self.site.held_out(fraction, seed))
 
     def folds(self, n_folds, seed):
-        """Pairs of parts, one a fold."""
+        """Pairs of parts, one per fold."""
         pairs = self.site.folds(n_folds, seed)
         return [tuple(PolicySite(part, self.fit) for part in pair) for pair in pairs]

@@ -1,11 +1,15 @@
 """The federation as the server sees it: calls, and what the server keeps of their answers."""
 
+from __future__ import annotations
+
 import copy
 from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .._typing import Array, ArrayLike, DTypeLike, Optimizer, RandomState
 from ..exceptions import FederationError
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.newton import MAX_DENSE
@@ -14,6 +18,61 @@ from .ledger import Ledger
 from .messages import CALLS, check_answers, count_floats, questions, sizes_of
 from .personal_pool import PersonalCalls
 from .sites import answer_without
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .scaling import Scaling
+    from .sites import Site
 
 # Steps to the size of the noise of losses that are no parabolas, and its least ratio to the
 # targets' variance, far below any real noise.
@@ -113,7 +172,7 @@ class Presence:
 
 
 class ClientPool(PersonalCalls):
-    """The server's half of a federation: asks the clients, books, and holds no row.
+    """The server's half of a federation: asks the clients, counts, and holds no row.
 
     Parameters
     ----------
@@ -145,7 +204,14 @@ class ClientPool(PersonalCalls):
         Who answered the last call; None if all did.
     """
 
-    def __init__(self, site, model, random_state=None, scaling=None, presence=None):
+    def __init__(
+        self,
+        site: Site,
+        model: LocalModel,
+        random_state: RandomState = None,
+        scaling: Scaling | None = None,
+        presence: Presence | None = None,
+    ) -> None:
         self.model = model
         self.scaling = scaling
         self.random_state = check_random_state(random_state)
@@ -328,7 +394,7 @@ class ClientPool(PersonalCalls):
         return found
 
     @property
-    def rejected(self):
+    def rejected(self) -> Array:
         """Clients that have sent what is not finite, (n_clients,) of bool."""
         return self._presence.rejected[self._at]
 
@@ -367,7 +433,7 @@ class ClientPool(PersonalCalls):
         elif call == "solve":
             answers["converged"][lost] = True
 
-    def roll_call(self):
+    def roll_call(self) -> tuple[Array, bool]:
         """Who is missing at the end.
 
         Returns
@@ -383,13 +449,13 @@ class ClientPool(PersonalCalls):
         missed = self._presence.missed[self._places] > 0
         return missed & ~self.rejected, not self._presence.incomplete
 
-    def with_ledger(self, ledger):
+    def with_ledger(self, ledger: Ledger) -> ClientPool:
         """The same clients, what is sent booked elsewhere."""
         pool = copy.copy(self)
         pool.ledger = ledger
         return pool
 
-    def relay(self, up=0, down=0):
+    def relay(self, up: int = 0, down: int = 0) -> None:
         """Book what clients send each other through the server, as one exchange.
 
         Parameters
@@ -399,7 +465,7 @@ class ClientPool(PersonalCalls):
         """
         self.ledger.book(up=up, down=down, clients=self.n_clients)
 
-    def reseed(self, seed):
+    def reseed(self, seed: RandomState) -> None:
         """Draw from here on, server and clients, as a pool with this seed would.
 
         Parameters
@@ -413,11 +479,11 @@ class ClientPool(PersonalCalls):
     # ------------------------------------------------------------ penalty and units
 
     @property
-    def automatic_alpha(self):
+    def automatic_alpha(self) -> bool:
         """Whether the local penalty was left to the estimator."""
         return getattr(self.model, "alpha", None) == "auto"
 
-    def penalised(self, alpha):
+    def penalised(self, alpha: float) -> ClientPool:
         """Pool of the same clients under another local penalty, of which they are told.
 
         Parameters
@@ -448,7 +514,7 @@ class ClientPool(PersonalCalls):
         return pool
 
     @property
-    def alpha_unit(self):
+    def alpha_unit(self) -> float:
         """Local penalty that is a standard normal prior of one model that all clients share.
 
         One over the weight of all rows.  Of losses whose dispersion is unknown times the ratio of
@@ -507,15 +573,15 @@ class ClientPool(PersonalCalls):
         step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free])[0]
         return step
 
-    def to_user(self, params):
+    def to_user(self, params: Array) -> Array:
         """Parameters (..., n_params) in the user's units."""
         return params if self.scaling is None else self.model.to_user(params, self.scaling)
 
-    def from_user(self, params):
+    def from_user(self, params: Array) -> Array:
         """Parameters (..., n_params) in the units of this pool, of those in the user's."""
         return params if self.scaling is None else self.model.from_user(params, self.scaling)
 
-    def slopes_to_user(self, slopes):
+    def slopes_to_user(self, slopes: Array) -> Array:
         """Gradients (..., n_params) in the user's units."""
         if self.scaling is None:
             return slopes
@@ -533,7 +599,7 @@ class ClientPool(PersonalCalls):
 
     # --------------------------------------------------------------------- first order
 
-    def assign(self, labels):
+    def assign(self, labels: Array) -> None:
         """Tell every client its cluster, which the server has chosen.
 
         Parameters
@@ -543,7 +609,7 @@ class ClientPool(PersonalCalls):
         """
         self._ask("assign", {"labels": labels})
 
-    def losses(self, theta, shared=0, whole=False):
+    def losses(self, theta: Array, shared: int = 0, whole: bool = False) -> Array:
         """Mean loss of each client under each model, without the local penalty.
 
         Parameters
@@ -563,13 +629,13 @@ class ClientPool(PersonalCalls):
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
         return self._ask("losses", {"theta": theta}, shared, whole=True if whole else None)[0]
 
-    def own_losses(self, w):
+    def own_losses(self, w: Array) -> Array:
         """Mean loss of each client under its own model, without the local penalty.
 
         Parameters
         ----------
         w : ndarray of shape (n_clients, n_params)
-            One model a client.
+            One model per client.
 
         Returns
         -------
@@ -583,7 +649,9 @@ class ClientPool(PersonalCalls):
             counted &= self.answered
         return np.where(counted, np.where(np.isnan(losses), np.inf, losses), 0.0)
 
-    def best_response(self, theta, fixed=None, shared=0):
+    def best_response(
+        self, theta: Array, fixed: Array | None = None, shared: int = 0
+    ) -> tuple[Array, Array, Array]:
         """Losses, best model and gradient at the best model, in one pass over the rows.
 
         Parameters
@@ -608,7 +676,9 @@ class ClientPool(PersonalCalls):
         theta = np.ascontiguousarray(theta, dtype=self.dtype)
         return self._ask("best_response", {"theta": theta, "fixed": fixed}, shared)
 
-    def objectives(self, w, kept=False, judged=False, searching=True):
+    def objectives(
+        self, w: Array, kept: bool = False, judged: bool = False, searching: bool = True
+    ) -> Array:
         """Values ``f_i(w_i)`` with the local penalty: (n_clients, p) -> (n_clients,).
 
         `kept` and `judged` say that the clients have these models, as in :meth:`local_update`;
@@ -618,22 +688,29 @@ class ClientPool(PersonalCalls):
         told, start = ("w",) if judged else (), w if kept else None
         return self._ask("objectives", {"w": w}, kept=told, start=start, searching=searching)[0]
 
-    def penalties(self, w):
+    def penalties(self, w: Array) -> Array:
         """Local penalty of models (m, p), known to the server: no message."""
         w = np.asarray(w)
         return 0.5 * (w * w) @ self.model.decay
 
-    def gradients(self, w):
+    def gradients(self, w: Array) -> Array:
         """Gradients of ``f_i`` at ``w_i``: (n_clients, p) -> (n_clients, p)."""
         return self.objectives_gradients(w)[1]
 
-    def objectives_gradients(self, w, dtype=None, kept=False, judged=False, searching=True):
+    def objectives_gradients(
+        self,
+        w: Array,
+        dtype: DTypeLike | None = None,
+        kept: bool = False,
+        judged: bool = False,
+        searching: bool = True,
+    ) -> tuple[Array, Array]:
         """Values and gradients of ``f_i`` at ``w_i`` in one pass.
 
         Parameters
         ----------
         w : ndarray of shape (n_clients, n_params)
-            One model a client.
+            One model per client.
         dtype : dtype, default=None
             Type to compute in; second-order methods ask for float64.
         kept, judged : bool, default=False
@@ -660,19 +737,19 @@ class ClientPool(PersonalCalls):
 
     def local_update(
         self,
-        w,
-        steps,
-        step_size,
-        optimizer="sgd",
-        batch_size=None,
-        center=None,
-        rho=0.0,
-        monotone=False,
-        kept=False,
-        later=False,
-        whole=False,
-        judged=False,
-    ):
+        w: Array,
+        steps: int | Array,
+        step_size: float | Array,
+        optimizer: Literal["sgd", "momentum", "adam"] = "sgd",
+        batch_size: int | None = None,
+        center: Array | None = None,
+        rho: float | Array = 0.0,
+        monotone: bool = False,
+        kept: bool = False,
+        later: bool = False,
+        whole: bool = False,
+        judged: bool = False,
+    ) -> Array:
         """Let every client train its model for some steps on its own rows.
 
         Parameters
@@ -740,13 +817,19 @@ class ClientPool(PersonalCalls):
             "local_update", arguments, 0, told, later, again, start, keep=arguments["keep"]
         )[0]
 
-    def collect(self):
+    def collect(self) -> None:
         """Book the models that clients have kept, as they send them."""
         self.ledger.book(up=self.n_clients * self.n_params, clients=self.n_clients)
 
     # -------------------------------------------------------------------- second order
 
-    def hessians(self, theta, labels, weights=None, damping=0.0):
+    def hessians(
+        self,
+        theta: Array,
+        labels: Array,
+        weights: Array | None = None,
+        damping: float | Array = 0.0,
+    ) -> Array:
         """Hessians of the clusters' objectives, summed by cluster on the client side.
 
         Parameters
@@ -788,7 +871,7 @@ class ClientPool(PersonalCalls):
         """Clients with rows of each cluster, (K,)."""
         return np.bincount(labels, counted & ~self.without_rows, n_clusters).astype(np.intp)
 
-    def shows_rows(self, labels, n_clusters):
+    def shows_rows(self, labels: Array, n_clusters: int) -> Array:
         """Clusters whose Hessians would show the rows of a client: they are of one with few.
 
         The Hessian of fewer rows than parameters is spanned by them, but for the penalty.  Such a
@@ -809,7 +892,14 @@ class ClientPool(PersonalCalls):
         few = np.bincount(labels, self.client_sizes, n_clusters) < self.n_params
         return self.model.hessian_shows_rows & few & (self._members(labels, n_clusters) == 1)
 
-    def hessian_products(self, theta, u, labels, weights=None, damping=0.0):
+    def hessian_products(
+        self,
+        theta: Array,
+        u: Array,
+        labels: Array,
+        weights: Array | None = None,
+        damping: float | Array = 0.0,
+    ) -> Array:
         """Products of the clusters' Hessians with vectors, for models of many parameters.
 
         Parameters
@@ -836,7 +926,14 @@ class ClientPool(PersonalCalls):
         out = self._ask("hessian_products", arguments)[0]
         return sum_by_cluster(out, labels, len(theta), weights)
 
-    def hessian_solves(self, theta, u, labels, shift, damping=0.0):
+    def hessian_solves(
+        self,
+        theta: Array,
+        u: Array,
+        labels: Array,
+        shift: float | Array,
+        damping: float | Array = 0.0,
+    ) -> Array:
         """Solutions ``x_i`` of each client's ``(H_i + shift I) x_i = u``, H at a model.
 
         Parameters
@@ -865,7 +962,7 @@ class ClientPool(PersonalCalls):
         }
         return self._ask("hessian_solves", arguments)[0]
 
-    def solve(self):
+    def solve(self) -> tuple[Array, Array]:
         """Each client's own minimiser.
 
         Returns
@@ -888,7 +985,14 @@ class ClientPool(PersonalCalls):
                 "with center= and rho= towards a proximal point."
             )
 
-    def prox(self, v, rho, x0=None, max_iter=100, kept=False):
+    def prox(
+        self,
+        v: Array,
+        rho: float | Array,
+        x0: Array | None = None,
+        max_iter: int = 100,
+        kept: bool = False,
+    ) -> Array:
         """Proximal points ``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``.
 
         Parameters
@@ -924,7 +1028,7 @@ class ClientPool(PersonalCalls):
         }
         return self._ask("prox", arguments, kept=("v",) if kept else (), start=x0)[0]
 
-    def conjugate(self, s, x0=None):
+    def conjugate(self, s: Array, x0: Array | None = None) -> Array:
         """Upper bounds of the conjugates ``f_i^*(s_i)``.
 
         Parameters
@@ -953,7 +1057,7 @@ class ClientPool(PersonalCalls):
             bounds[idle] += 2.0 * (np.abs(s[idle]) * way).sum(axis=1)
         return bounds
 
-    def rounding(self, w):
+    def rounding(self, w: Array) -> Array:
         """Bounds of the rounding of the clients' objectives, in double precision.
 
         Parameters
@@ -969,7 +1073,9 @@ class ClientPool(PersonalCalls):
         w = np.broadcast_to(np.asarray(w, dtype=float), (self.n_clients, self.n_params))
         return self._ask("rounding", {"w": w})[0]
 
-    def enclosure(self, theta, labels, box, dense):
+    def enclosure(
+        self, theta: Array, labels: Array, box: Array, dense: bool
+    ) -> tuple[Array, Array, Array]:
         """What is certain of the objectives of clusters in boxes about their models.
 
         Parameters
@@ -1000,7 +1106,7 @@ class ClientPool(PersonalCalls):
         rounding, drift, total = self._ask("enclosure", arguments)
         return rounding, drift, total if dense else least_curvature(*total.T)
 
-    def fingerprints(self, key):
+    def fingerprints(self, key: int) -> Array:
         """Digests of the clients' rows that do not depend on their order.
 
         Two clients have the same digest only if they have the same rows, targets and weights, but
@@ -1017,7 +1123,9 @@ class ClientPool(PersonalCalls):
         """
         return self._ask("fingerprints", {"key": int(key)})[0]
 
-    def mixture(self, theta, shares, dispersion):
+    def mixture(
+        self, theta: Array, shares: Array, dispersion: float
+    ) -> tuple[Array, Array, Array]:
         """Responsibilities of models for the clients' rows, under shares of their own.
 
         The density of a row of client i is proportional to
@@ -1043,7 +1151,7 @@ class ClientPool(PersonalCalls):
         """
         return self._ask("mixture", self._mixed(theta, shares, dispersion))
 
-    def mixture_sums(self, theta, shares, dispersion):
+    def mixture_sums(self, theta: Array, shares: Array, dispersion: float) -> tuple[Array, Array]:
         """The same, and sums over the clients of derivatives weighted by the responsibilities.
 
         Returns
@@ -1059,8 +1167,15 @@ class ClientPool(PersonalCalls):
         return self._ask("mixture_sums", self._mixed(theta, shares, dispersion))
 
     def mixture_update(
-        self, theta, shares, dispersion, steps, rate, optimizer="sgd", batch_size=None
-    ):
+        self,
+        theta: Array,
+        shares: Array,
+        dispersion: float,
+        steps: int,
+        rate: float | Array,
+        optimizer: Optimizer = "sgd",
+        batch_size: int | None = None,
+    ) -> tuple[Array, Array]:
         """Let every client train all models for some steps, its rows weighted by responsibility.
 
         Returns
@@ -1088,7 +1203,7 @@ class ClientPool(PersonalCalls):
             "dispersion": float(dispersion),
         }
 
-    def local_centres(self, n_centres):
+    def local_centres(self, n_centres: int) -> tuple[Array, Array]:
         """Centres of k-means on each client's own rows, by Awasthi and Sheffet's method.
 
         Parameters
@@ -1105,7 +1220,7 @@ class ClientPool(PersonalCalls):
         arguments = {"n_centres": int(n_centres), "draw": self._seeds.next()}
         return self._ask("local_centres", arguments)
 
-    def subspaces(self, n_vectors, n_columns, by_class):
+    def subspaces(self, n_vectors: int, n_columns: int, by_class: bool) -> Array:
         """First directions of the clients' rows: left singular vectors of (features x rows).
 
         Rows count with the root of their weight, and are not centred.
@@ -1127,7 +1242,7 @@ class ClientPool(PersonalCalls):
         arguments = {"n_vectors": n_vectors, "n_columns": n_columns, "by_class": by_class}
         return self._ask("subspaces", arguments)[0]
 
-    def spectrum(self):
+    def spectrum(self) -> tuple[Array, Array, Array]:
         """Curvature of the clients' objectives, for automatic steps.
 
         Returns
@@ -1150,7 +1265,9 @@ class ClientPool(PersonalCalls):
 
     # ----------------------------------------------------------------- partial pooling
 
-    def posterior_sums(self, theta, root, weights, dispersion):
+    def posterior_sums(
+        self, theta: Array, root: Array, weights: Array, dispersion: float
+    ) -> dict[str, Array]:
         """Sums of the clients' posteriors under normal priors that share a covariance ``L L'``.
 
         Parameters
@@ -1181,7 +1298,9 @@ class ClientPool(PersonalCalls):
         names = CALLS["posterior_sums"].up
         return dict(zip(names, self._ask("posterior_sums", arguments), strict=True))
 
-    def posteriors(self, theta, root, weights, dispersion, dense=False):
+    def posteriors(
+        self, theta: Array, root: Array, weights: Array, dispersion: float, dense: bool = False
+    ) -> tuple[Array, Array, Array]:
         """Each client's posterior; arguments as of :meth:`posterior_sums`.
 
         Returns
@@ -1196,7 +1315,7 @@ class ClientPool(PersonalCalls):
 
     # -------------------------------------------------------------------- other pools
 
-    def subset(self, clients):
+    def subset(self, clients: ArrayLike) -> ClientPool:
         """Pool of some of the clients, in the given order; shares ledger and random state.
 
         Parameters
@@ -1208,7 +1327,7 @@ class ClientPool(PersonalCalls):
         -------
         pool : ClientPool
         """
-        clients = np.arange(self.n_clients)[clients]
+        clients = np.arange(self.n_clients)[clients]  # type: ignore[index]
         if len(np.unique(clients)) < len(clients):
             raise ValueError(f"Each client can be in a subset once, got {clients!r}.")
         pool = self._derived(self._site.subset(clients))
@@ -1218,7 +1337,9 @@ class ClientPool(PersonalCalls):
             pool._spectrum = self._spectrum[:, clients]
         return pool
 
-    def hold_out(self, fraction, random_state=None):
+    def hold_out(
+        self, fraction: float, random_state: RandomState = None
+    ) -> tuple[ClientPool, ClientPool]:
         """Split each client's rows in two.
 
         Parameters
@@ -1238,7 +1359,9 @@ class ClientPool(PersonalCalls):
         train, held = self._site.held_out(fraction, seed)
         return self._derived(train), self._derived(held)
 
-    def deal_folds(self, n_folds, random_state=None):
+    def deal_folds(
+        self, n_folds: int, random_state: RandomState = None
+    ) -> list[tuple[ClientPool, ClientPool]]:
         """Deal each client's rows to folds, to judge on each what was fitted to the others.
 
         Each class of a classifier is dealt evenly, as by
@@ -1263,44 +1386,44 @@ class ClientPool(PersonalCalls):
         folds = self._site.folds(n_folds, seed)
         return [(self._derived(train), self._derived(held)) for train, held in folds]
 
-    def init_params(self, n_models, random_state=None):
+    def init_params(self, n_models: int, random_state: Any = None) -> Array:
         """Random starts of the local model, (n_models, n_params)."""
         return self.model.init_params(n_models, random_state)
 
-    def start(self):
+    def start(self) -> Array:
         """The common start of local training, (n_params,); a network's is drawn."""
         return self.model.start(self.random_state)
 
-    def centre(self, theta):
+    def centre(self, theta: Array) -> Array:
         """Models with the same predictions, their free directions at zero."""
         return self.model.centre(theta)
 
-    def pin(self, H):
+    def pin(self, H: Array) -> Array:
         """Add curvature to the free directions of Hessians (m, p, p), in place."""
         return self.model.pin(H)
 
     @property
-    def typical_size(self):
+    def typical_size(self) -> float:
         """Median number of rows of the clients that have any."""
         return float(np.median(self.client_sizes[~self.without_rows]))
 
     @property
-    def second_order(self):
+    def second_order(self) -> bool:
         """Whether clients can send second derivatives and exact proximal points."""
         return self.model.second_order
 
     @property
-    def quadratic(self):
+    def quadratic(self) -> bool:
         """Whether clients' objectives are quadratic functions."""
         return self.model.quadratic
 
     @property
-    def model_name(self):
+    def model_name(self) -> str:
         """Name of the local model's class, for messages."""
         return type(self.model).__name__
 
     @property
-    def layer_slices(self):
+    def layer_slices(self) -> dict[str, slice]:
         """Slices of the parameter vector by layer name."""
         return self.model.layer_slices()
 
@@ -1345,7 +1468,9 @@ def _prior(theta, root, weights, dispersion):
     }
 
 
-def prior_covariance(theta, root, weights, dispersion, dense):
+def prior_covariance(
+    theta: Array, root: Array, weights: Array, dispersion: float, dense: bool
+) -> Array:
     """Covariance of a client of which nothing is known, or its diagonal."""
     covariance = np.diag(root**2) if root.ndim == 1 else root @ root.T
     away = theta - weights @ theta
@@ -1353,7 +1478,7 @@ def prior_covariance(theta, root, weights, dispersion, dense):
     return covariance if dense else np.diag(covariance)
 
 
-def least_curvature(free, size, penalty):
+def least_curvature(free: Array, size: Array, penalty: float) -> Array:
     """Least eigenvalues of sums of curvatures of linear models, (K,).
 
     With x the penalised parameters, of which rows of a size a and the penalty b know, and t the

@@ -6,6 +6,8 @@ units, sites under a model, parts of them, stays there under a number: the serve
 again makes it anew.  Between them is a :class:`Transport`: an actor of a cluster, a connection.
 """
 
+from __future__ import annotations
+
 import itertools
 import pickle
 import secrets
@@ -13,14 +15,41 @@ import traceback
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._groups import locate
+from .._typing import Array, Kind
 from .federation import Federation, InProcessFederation, _check_counts, joined_hellos
 from .messages import silent_answers, sizes_of
 from .rows import merged
 from .sites import Place, PlaceLost, Refused, Site, ask_each
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .federation import Hello
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .federation import Hello
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .federation import Hello
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .federation import Hello
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .federation import Hello
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .federation import Hello
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
@@ -455,12 +484,12 @@ class RemoteFederation(Federation):
         How often silent clients are asked again where all are needed.
     """
 
-    def __init__(self, transports, *, min_clients=1, retries=10):
+    def __init__(self, transports: list[Any], *, min_clients: int = 1, retries: int = 10) -> None:
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self._roots = [Kept(Line(transport)) for transport in transports]
-        self._said = None
+        self._said: Any = None  # what they said at the last hello
 
-    def hello(self, kind=None):
+    def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         own = [(kind,)] * len(self._roots)
         self._said = ask_each(self._roots, "hello", own, whole=True)
@@ -469,7 +498,7 @@ class RemoteFederation(Federation):
             raise ValueError("parts must hold rows, got none.")
         return joined_hellos([(name, hello) for _, name, hello in parts])
 
-    def rows(self, model, hello):
+    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """What the hosts hold, targets encoded."""
         if self._said is None:
             self.hello(model.estimator_type)
@@ -481,9 +510,9 @@ class RemoteFederation(Federation):
                 rows.append(RemoteRows(places, root.line, root, "rows", *settings))
         return rows
 
-    def collected(self, answers):
+    def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows, part by part; see :meth:`Federation.collected`."""
-        parts = {}
+        parts: dict[int, Array] = {}
         for said in filter(None, self._said):
             ends = np.cumsum([hello.n_rows for *_, hello in said])
             split = np.split(next(answers), ends[:-1])

@@ -1,6 +1,9 @@
 """What every solver returns."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +27,7 @@ class Result:
     n_iter : int
         Rounds.
     history : dict of str to ndarray
-        One entry a round.
+        One entry per round.
     converged : bool
         Whether the stopping rule was met.
     shortfall : str
@@ -40,8 +43,8 @@ class Result:
     params: np.ndarray | None = None
     objective: float = np.nan
     n_iter: int = 0
-    history: dict = field(default_factory=dict)
+    history: dict[str, Any] = field(default_factory=dict)
     converged: bool = True
     shortfall: str = ""
-    extra: dict = field(default_factory=dict)
-    model: object = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    model: Any = None

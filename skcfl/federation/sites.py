@@ -1,9 +1,13 @@
 """Where rows are: what a place that holds clients can be asked."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
+from .._typing import Array
 from ..exceptions import FederationError
 from .messages import CALLS
 
@@ -19,7 +23,7 @@ class Refused(PlaceLost):
 class Place:
     """What is asked by the names of its methods: rows, or clients under a model."""
 
-    def start(self, name, *arguments):
+    def start(self, name: str, *arguments: Any) -> Any:
         """Begin to answer; others can begin before this one has ended.
 
         Parameters
@@ -91,8 +95,13 @@ class Site(Place, ABC):
         Which clients own no row.
     """
 
+    n_clients: int
+    client_sizes: Array
+    client_weights: Array
+    without_rows: Array
+
     @abstractmethod
-    def answer(self, call, arguments):
+    def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Array]:
         """Let the clients compute.
 
         Parameters
@@ -109,24 +118,24 @@ class Site(Place, ABC):
             (n_clients,) of bool; entries of the others are not looked at.
         """
 
-    def facts(self):
+    def facts(self) -> tuple[Array, Array, Array]:
         """What is known of the clients: `client_sizes`, `client_weights`, `without_rows`."""
         return self.client_sizes, self.client_weights, self.without_rows
 
     @abstractmethod
-    def subset(self, clients):
+    def subset(self, clients: Array) -> Site:
         """Site of some of the clients, by their positions, in that order."""
 
     @abstractmethod
-    def penalised(self, alpha):
+    def penalised(self, alpha: float) -> Site:
         """Site of the same clients under another local penalty."""
 
     @abstractmethod
-    def held_out(self, fraction, seed):
+    def held_out(self, fraction: float, seed: int) -> tuple[Site, Site]:
         """Sites of the same clients with two parts of each one's rows: to train on, held out."""
 
     @abstractmethod
-    def folds(self, n_folds, seed):
+    def folds(self, n_folds: int, seed: int) -> list[tuple[Site, Site]]:
         """List of (training, held out) sites, every row held out in one of them."""
 
 

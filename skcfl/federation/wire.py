@@ -5,6 +5,8 @@ models, whatever is in them, and no other name: a site that takes part in a fede
 the server run code on its rows, nor the other way round.
 """
 
+from __future__ import annotations
+
 import io
 import pickle
 import warnings
@@ -75,7 +77,7 @@ class _Reader(pickle.Unpickler):
             if isclass(found) and self._is_trusted(found.__module__):
                 return found
         raise pickle.UnpicklingError(
-            f"it names {module}.{name}, which is not trusted here: classes of one's own need "
+            f"it names {module}.{name}, which is not trusted here: the user's own classes need "
             "their module in trusted="
         )
 

@@ -3,6 +3,8 @@
 Everything here is the same for every lam, and computed once.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from sklearn.base import clone
 
@@ -57,7 +59,8 @@ class FPFCProblem(FusionProblem):
     """
 
     #: Automatic rule of the local steps, and their length; None is by the curvature.
-    optimizer, step_size = "sgd", None
+    optimizer = "sgd"
+    step_size: float | None = None
 
     def __init__(self, pool, penalty, strength=None, init="auto"):
         super().__init__(pool, complete_graph(pool.n_clients), penalty)

@@ -55,10 +55,12 @@ with R the ball's radius, twice the norm of the largest model.  It bounds the ex
 objective if the solution lies no farther away, and is zero at solutions only.
 
 Messages: on a network of peers both ends of an edge keep its flow; a node sends its new model
-to its neighbours, and nothing else: ``2 E`` messages of d floats an iteration (``history``'s
+to its neighbours, and nothing else: ``2 E`` messages of d floats per iteration (``history``'s
 ``messages`` and ``message_floats``).  A server that keeps the flows exchanges with every node one
 vector each way (``floats_down``, ``floats_up``, which also have the checks' messages).
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Real

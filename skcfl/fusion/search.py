@@ -7,7 +7,7 @@ all members of all families are fitted to the others, roughly, each from the one
 judged by their loss on the rows held out.  The grids hold both ends, and around the best member
 other values are tried; where it is at an end of a grid that is not an end of the family,
 the grid grows.  Local penalties compete at the best member and at both ends.  Where they are
-automatic, each end is judged under its own, a standard normal prior once a model, and what lies
+automatic, each end is judged under its own, a standard normal prior once per model, and what lies
 between under the geometric mean of the two: a client's own model of few rows is as bad under the
 prior of one model for all as no prior at all.
 
@@ -25,6 +25,8 @@ References
 P. Burman. "A comparative study of ordinary cross-validation, v-fold cross-validation and the
 repeated learning-testing methods". Biometrika 76, 1989.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -138,7 +140,7 @@ class Alphas:
 
     @classmethod
     def automatic(cls, unit, n_clients):
-        """A prior once a model, of a prior of weight `unit`."""
+        """A prior once per model, of a prior of weight `unit`."""
         middle = float(unit * np.sqrt(n_clients))
         return cls(middle, unit * n_clients, unit, (unit, middle, unit * n_clients))
 
@@ -164,7 +166,7 @@ class Judge:
     Attributes
     ----------
     pools : list of ClientPool
-        The rows to fit to, one pool a fold, each with a ledger of its own; last all rows, where
+        The rows to fit to, one pool per fold, each with a ledger of its own; last all rows, where
         losses are corrected.
     corrects : bool
         Whether what models gain by being fitted to all rows is added to their losses.

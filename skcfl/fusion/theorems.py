@@ -4,6 +4,8 @@ Functions take the fusion problem, which holds the clients' messages, and never 
 :mod:`skcfl.certificates` has them for fitted estimators.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +55,7 @@ class PartitionCertificate:
     labels : ndarray of shape (n_clients,)
         The partition.
     models : ndarray of shape (n_clients, n_params)
-        Solution of the reduced problem, a model a client, equal within clusters.
+        Solution of the reduced problem, a model per client, equal within clusters.
     dual_gap : float
         Bound of how much the objective at `models` exceeds the minimum; infinite if the
         partition is not proved.
@@ -127,7 +129,7 @@ class RecoveryInterval:
         return iter((self.lower, self.upper))
 
     @property
-    def holds(self):
+    def holds(self) -> bool:
         """Whether lam is in the interval: then the partition is a solution's, exactly."""
         return self.lower <= self.lam < self.upper
 
@@ -231,7 +233,7 @@ def _pieces(labels, parts):
 def _verdict(problem, outcome, solved, torn, merged):
     """Whether a partition is a solution's, and what that rests on."""
     if torn:
-        return False, "A cluster is torn: no path of edges within it joins its clients."
+        return False, "A cluster is not connected: no path of edges within it joins its clients."
     if not solved:
         K = int(outcome.labels.max()) + 1
         return None, (

@@ -1,4 +1,6 @@
-"""Graphs of clients: whose models are compared with whose."""
+"""Graphs of clients: the pairs whose models are compared."""
+
+from __future__ import annotations
 
 from .generators import (
     chain_graph,

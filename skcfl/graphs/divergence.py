@@ -1,16 +1,19 @@
 """Distances between clients' rows, for graphs that are built before any fit."""
 
+from __future__ import annotations
+
 import numpy as np
 from scipy.spatial import cKDTree
 
 from .. import _groups
 from .._checks import real_array
+from .._typing import Array, ArrayLike, ClientIds
 
 # Distances below this fraction of the rows' spread count as equal: rows that coincide.
 COINCIDE = 1e-12
 
 
-def kl_divergences(X, groups, k=1):
+def kl_divergences(X: ArrayLike, groups: ClientIds, k: int = 1) -> tuple[Array, Array]:
     """Estimates of the Kullback-Leibler divergences between the distributions of clients' rows.
 
     With ``rho_i`` the distance of a client's row to its k-th nearest other row and ``nu_i``

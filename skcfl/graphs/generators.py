@@ -1,6 +1,9 @@
 """Graphs from weights, points, distances and rows, and graphs of a kind."""
 
+from __future__ import annotations
+
 from numbers import Real
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -8,11 +11,12 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, validate_params
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.random import sample_without_replacement
 
 from .._checks import LEAST, MOST, Count, about, real_array
 from .._memory import require
+from .._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 from .divergence import kl_divergences
 from .graph import MAX_NODES, NODES, Graph, whole_numbers
 from .links import shortest_links
@@ -40,8 +44,19 @@ _SCALE = [Interval(Real, 0, None, closed="neither"), None]
 _WEIGHT = Interval(Real, LEAST, MOST, closed="both")
 
 
+class HasNeighbors(Protocol):
+    """A graph of networkx."""
+
+    def neighbors(self, n: Any, /) -> Any:
+        """Nodes that a node is joined to."""
+
+
+#: What an estimator takes for a graph: a matrix of weights, a graph, or one of networkx.
+GraphLike: TypeAlias = MatrixLike | Graph | HasNeighbors
+
+
 @validate_params({"n_nodes": NODES, "weight": [_WEIGHT]}, prefer_skip_nested_validation=True)
-def complete_graph(n_nodes, weight=1.0):
+def complete_graph(n_nodes: int, weight: float = 1.0) -> Graph:
     """Complete graph, all pairs of the same weight.
 
     Parameters
@@ -64,7 +79,7 @@ def complete_graph(n_nodes, weight=1.0):
     return Graph(n_nodes, weights=weight)
 
 
-def from_adjacency(A):
+def from_adjacency(A: GraphLike) -> Graph:
     """Graph of a symmetric matrix of weights.
 
     Parameters
@@ -92,7 +107,7 @@ def from_adjacency(A):
     return graph_of_matrix(A, "A")
 
 
-def graph_of_matrix(A, name):
+def graph_of_matrix(A: Any, name: str) -> Graph:
     """Graph of a matrix of weights or a networkx graph, `name` in messages: see from_adjacency."""
     if hasattr(A, "nodes") and hasattr(A, "edges"):
         import networkx
@@ -110,7 +125,7 @@ def graph_of_matrix(A, name):
         A = real_array(A, name, finite=False)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or not A.shape[0]:
         raise ValueError(
-            f"{name} must be a square matrix of weights, one row and column a node, got shape "
+            f"{name} must be a square matrix of weights, one row and column per node, got shape "
             f"{A.shape}."
         )
     number = A.nnz if sparse.issparse(A) else np.count_nonzero(A)
@@ -142,7 +157,9 @@ def graph_of_matrix(A, name):
     },
     prefer_skip_nested_validation=True,
 )
-def knn_graph(points, n_neighbors=5, *, scale=None, connected=False):
+def knn_graph(
+    points: ArrayLike, n_neighbors: int = 5, *, scale: float | None = None, connected: bool = False
+) -> Graph:
     """Graph of nearest neighbours, weights ``exp(-distance^2)``.
 
     Two nodes are joined where either is among the nearest neighbours of the other.
@@ -203,14 +220,14 @@ def knn_graph(points, n_neighbors=5, *, scale=None, connected=False):
     return Graph(n, heads, tails, _fall(distance, scale, 2, 1e-3 if connected else 1e-12))
 
 
-def _fall(distance, scale, power, least):
+def _fall(distance: Array, scale: float | None, power: int, least: float) -> Array:
     """Weights ``exp(-(distance / scale)^power)``, not below `least`."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         weights = np.exp(-((distance / scale) ** power))
     return np.fmax(weights, least)
 
 
-def _neighbours(points, k):
+def _neighbours(points: Array, k: int) -> tuple[Array, Array]:
     """Pairs of which one is among the k nearest of the other, in the usual order of edges."""
     n, d = points.shape
     if d <= MAX_TREE:
@@ -229,7 +246,7 @@ def _neighbours(points, k):
     return np.divmod(keys[np.diff(keys, prepend=-1) > 0], n)
 
 
-def _lengths(points, heads, tails):
+def _lengths(points: Array, heads: Array, tails: Array) -> Array:
     """Distances of pairs, in blocks that stay in cache."""
     out, side = np.empty(len(heads)), max(2**16 // points.shape[1], 1)
     for i in range(0, len(heads), side):
@@ -242,7 +259,9 @@ def _lengths(points, heads, tails):
     {"distances": ["array-like"], "n_neighbors": _COUNT, "scale": _SCALE},
     prefer_skip_nested_validation=True,
 )
-def distance_graph(distances, n_neighbors=5, *, scale=None):
+def distance_graph(
+    distances: ArrayLike, n_neighbors: int = 5, *, scale: float | None = None
+) -> Graph:
     """Graph of nearest neighbours by given distances, weights ``exp(-distance)``.
 
     Two nodes are joined where either is among the nearest neighbours of the other
@@ -312,7 +331,9 @@ def distance_graph(distances, n_neighbors=5, *, scale=None):
     {"n_neighbors": _COUNT, "k": _COUNT, "scale": _SCALE},
     prefer_skip_nested_validation=True,
 )
-def kl_graph(X, groups, n_neighbors=5, *, k=1, scale=1.0):
+def kl_graph(
+    X: ArrayLike, groups: ClientIds, n_neighbors: int = 5, *, k: int = 1, scale: float | None = 1.0
+) -> Graph:
     """Graph of the clients whose rows are distributed most alike.
 
     The distance of two clients is the Kullback-Leibler divergence between their rows, the mean
@@ -369,7 +390,7 @@ def kl_graph(X, groups, n_neighbors=5, *, k=1, scale=1.0):
 
 
 @validate_params({"n_nodes": NODES}, prefer_skip_nested_validation=True)
-def chain_graph(n_nodes, weight=1.0):
+def chain_graph(n_nodes: int, weight: float | ArrayLike = 1.0) -> Graph:
     """Chain: every node is joined to the next.
 
     Parameters
@@ -396,7 +417,7 @@ def chain_graph(n_nodes, weight=1.0):
 
 
 @validate_params({"n_nodes": NODES}, prefer_skip_nested_validation=True)
-def star_graph(n_nodes, weight=1.0):
+def star_graph(n_nodes: int, weight: float | ArrayLike = 1.0) -> Graph:
     """Star: node 0 is joined to all others.
 
     Parameters
@@ -430,7 +451,14 @@ def star_graph(n_nodes, weight=1.0):
     },
     prefer_skip_nested_validation=True,
 )
-def stochastic_block_model(sizes, p_in=0.5, p_out=0.01, *, weight=1.0, random_state=None):
+def stochastic_block_model(
+    sizes: ArrayLike,
+    p_in: float | ArrayLike = 0.5,
+    p_out: float = 0.01,
+    *,
+    weight: float = 1.0,
+    random_state: RandomState = None,
+) -> tuple[Graph, Array]:
     """Draw a graph with known clusters: pairs are joined at random, likelier within clusters.
 
     Parameters
@@ -471,7 +499,7 @@ def stochastic_block_model(sizes, p_in=0.5, p_out=0.01, *, weight=1.0, random_st
     K = len(sizes)
     if not K or sizes.min() < 1 or sizes.astype(float).sum() > MAX_NODES:
         raise ValueError(
-            f"sizes must be positive integers, one a cluster, and at most {MAX_NODES} in all, got "
+            f"sizes must be positive integers, one per cluster, at most {MAX_NODES} in all, got "
             f"{sizes.tolist()}."
         )
     inner = real_array(p_in, "p_in")
@@ -506,12 +534,12 @@ def stochastic_block_model(sizes, p_in=0.5, p_out=0.01, *, weight=1.0, random_st
     return graph, np.repeat(np.arange(K), sizes)
 
 
-def _draw_pairs(n_pairs, p, rng):
+def _draw_pairs(n_pairs: int, p: float, rng: np.random.RandomState) -> Array:
     """Numbers of the pairs that are joined, each with probability `p`."""
     return sample_without_replacement(n_pairs, rng.binomial(n_pairs, p), random_state=rng)
 
 
-def _triangle(number):
+def _triangle(number: Array) -> tuple[Array, Array]:
     """Pairs ``i < j`` of their numbers ``j (j - 1) / 2 + i``."""
     j = np.floor((1.0 + np.sqrt(1.0 + 8.0 * number)) / 2.0).astype(np.intp)
     # Roots of large numbers may round across an integer.
@@ -520,7 +548,7 @@ def _triangle(number):
     return number - j * (j - 1) // 2, j
 
 
-def _weighted(n_nodes, heads, tails, weight):
+def _weighted(n_nodes: int, heads: Array, tails: Array, weight: ArrayLike) -> Graph:
     """Graph with weights that may be 0: no edge there."""
     weights = real_array(weight, "weight")
     if weights.shape not in {(), heads.shape}:

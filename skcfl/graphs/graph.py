@@ -1,16 +1,20 @@
-"""Graphs of clients: whose models are compared with whose.
+"""Graphs of clients: the pairs whose models are compared.
 
 A :class:`Graph` lists every edge once, ``heads < tails``, with positive weights.  The complete
 graph on equal weights is never written out: solvers walk it in square tiles.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
-from sklearn.utils._param_validation import validate_params
 
 from .._checks import LEAST, MOST, Count, real_array
 from .._memory import require
+from .._typing import Array, ArrayLike, FloatArray, IntArray, validate_params
 
 __all__ = ["Graph"]
 
@@ -50,7 +54,13 @@ class Graph:
     """
 
     @validate_params({"n_nodes": NODES}, prefer_skip_nested_validation=True)
-    def __init__(self, n_nodes, heads=None, tails=None, weights=1.0):
+    def __init__(
+        self,
+        n_nodes: int,
+        heads: ArrayLike | None = None,
+        tails: ArrayLike | None = None,
+        weights: ArrayLike = 1.0,
+    ) -> None:
         self.n_nodes = int(n_nodes)
         self.is_complete = heads is None and tails is None
         if self.is_complete:
@@ -90,30 +100,30 @@ class Graph:
             self._weights = np.broadcast_to(weights, heads.shape)
 
     @property
-    def heads(self):
+    def heads(self) -> IntArray:
         """First ends of the edges."""
         return self._pairs()[0]
 
     @property
-    def tails(self):
+    def tails(self) -> IntArray:
         """Second ends of the edges."""
         return self._pairs()[1]
 
     @property
-    def weights(self):
+    def weights(self) -> FloatArray:
         """Weights of the edges, (n_edges,)."""
         return np.full(self.n_edges, self.weight) if self.is_complete else self._weights
 
-    def _pairs(self):
+    def _pairs(self) -> tuple[IntArray, IntArray]:
         if self._ends is None:
-            # A mask of all pairs, and two numbers an edge.
+            # A mask of all pairs, and two numbers per edge.
             what = f"The ends of the edges of a complete graph of {self.n_nodes} nodes"
             instead = "knn_graph compares neighbours only."
             require(self.n_nodes**2 + 16 * self.n_edges, what, instead)
             self._ends = np.triu_indices(self.n_nodes, 1)
         return self._ends
 
-    def incidence(self):
+    def incidence(self) -> sparse.csr_array:
         """Sparse matrix D of shape (n_edges, n_nodes): ``(D x)_e = x_head - x_tail``."""
         E = self.n_edges
         ones = np.ones(E)
@@ -126,23 +136,23 @@ class Graph:
             shape=(E, self.n_nodes),
         )
 
-    def difference(self, x):
+    def difference(self, x: ArrayLike) -> FloatArray:
         """Differences along the edges: (n_nodes, d) -> (n_edges, d)."""
         x = _values(x, self.n_nodes, "x", "node")
         return x[self.heads] - x[self.tails]
 
-    def divergence(self, u):
+    def divergence(self, u: ArrayLike) -> FloatArray:
         """Net outflow of the nodes, transpose of `difference`: (n_edges, d) -> (n_nodes, d)."""
         return self.incidence().T @ _values(u, self.n_edges, "u", "edge")
 
-    def adjacency(self):
+    def adjacency(self) -> sparse.csr_array:
         """Symmetric sparse matrix of the weights."""
         A = sparse.coo_array(
             (self.weights, (self.heads, self.tails)), shape=(self.n_nodes, self.n_nodes)
         )
         return sparse.csr_array(A + A.T)
 
-    def degrees(self, weighted=True):
+    def degrees(self, weighted: bool = True) -> FloatArray:
         """Sums of the weights at the nodes, or numbers of neighbours."""
         if self.is_complete:
             each = (self.n_nodes - 1) * (self.weight if weighted else 1.0)
@@ -152,27 +162,27 @@ class Graph:
         # bincount counts in integers where there is no edge.
         return sums.astype(float)
 
-    def laplacian(self, weighted=True):
+    def laplacian(self, weighted: bool = True) -> sparse.csr_array:
         """Sparse Laplacian ``D' diag(w) D``, or ``D' D``."""
         w = self.weights if weighted else np.ones(self.n_edges)
         A = sparse.coo_array((w, (self.heads, self.tails)), shape=(self.n_nodes,) * 2)
         A = A + A.T
         return sparse.csr_array(sparse.diags_array(self.degrees(weighted)) - A)
 
-    def components(self):
+    def components(self) -> IntArray:
         """Connected component of every node, numbered from 0."""
         if self.is_complete:
             return np.zeros(self.n_nodes, dtype=np.intp)
         return connected_components(self.adjacency(), directed=False)[1]
 
-    def inside(self, labels):
+    def inside(self, labels: ArrayLike) -> Graph:
         """Graph of the edges within clusters."""
         labels = _numbers(labels, self.n_nodes, "labels")
         heads, tails = self.heads, self.tails
         keep = labels[heads] == labels[tails]
         return Graph(self.n_nodes, heads[keep], tails[keep], self.weights[keep])
 
-    def renumbered(self, numbers):
+    def renumbered(self, numbers: ArrayLike) -> Graph:
         """The same graph with new numbers of the nodes, (n_nodes,), a permutation."""
         numbers = _numbers(numbers, self.n_nodes, "numbers", self.n_nodes)
         if (np.bincount(numbers, minlength=self.n_nodes) != 1).any():
@@ -183,7 +193,7 @@ class Graph:
         order = np.lexsort((tails, heads))
         return Graph(self.n_nodes, heads[order], tails[order], self.weights[order])
 
-    def between(self, labels, n_clusters):
+    def between(self, labels: ArrayLike, n_clusters: int) -> FloatArray:
         """Weights between clusters, summed: (n_clusters, n_clusters), zero diagonal."""
         if not Count(1, MAX_NODES).is_satisfied_by(n_clusters):
             raise ValueError(f"n_clusters must be a positive integer, got {n_clusters!r}.")
@@ -200,12 +210,12 @@ class Graph:
         np.fill_diagonal(W, 0.0)
         return W
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         kind = "complete, " if self.is_complete else ""
         return f"Graph({kind}{self.n_nodes} nodes, {self.n_edges} edges)"
 
 
-def _check_weights(weights):
+def _check_weights(weights: ArrayLike) -> Array:
     """Weights of edges as an array of floats of a size that arithmetic can bear."""
     weights = real_array(weights, "weights", finite=False)
     if not ((weights >= LEAST) & (weights <= MOST)).all():
@@ -217,7 +227,7 @@ def _check_weights(weights):
     return weights
 
 
-def whole_numbers(values, name, scalar=False):
+def whole_numbers(values: Any, name: str, scalar: bool = False) -> IntArray:
     """Integers of an argument, a one-dimensional array (or a number)."""
     if type(values) is np.ndarray and values.ndim == 1 and values.dtype == np.intp:
         return values
@@ -230,7 +240,7 @@ def whole_numbers(values, name, scalar=False):
     return np.asarray(values, dtype=np.intp)
 
 
-def _values(values, n, name, what):
+def _values(values: Any, n: int, name: str, what: str) -> Array:
     """Numbers with one row for each of `n` nodes or edges."""
     values = real_array(values, name, finite=False)
     if values.ndim not in (1, 2) or len(values) != n:
@@ -241,11 +251,11 @@ def _values(values, n, name, what):
     return values
 
 
-def _numbers(values, n, name, stop=None):
+def _numbers(values: Any, n: int, name: str, stop: int | None = None) -> IntArray:
     """Integers, one for each of `n` nodes, from 0 to less than `stop` where that is given."""
     values = whole_numbers(values, name)
     if len(values) != n:
-        raise ValueError(f"{name} must have one entry a node, {n} of them, got {len(values)}.")
+        raise ValueError(f"{name} must have one entry per node, {n} of them, got {len(values)}.")
     if stop is not None and (values.min() < 0 or values.max() >= stop):
         raise ValueError(
             f"{name} must lie in 0, ..., {stop - 1}, got {values.min()} to {values.max()}."

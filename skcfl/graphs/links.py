@@ -1,9 +1,13 @@
 """Shortest links between groups of points: what a minimum spanning tree adds to their graph."""
 
+from __future__ import annotations
+
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
+
+from .._typing import Array
 
 # Points up to which a group is looked up in one tree of all points, where that many neighbours
 # and one more are bound to hold a point of another group.
@@ -12,7 +16,7 @@ FEW = 32
 SAMPLE = 256
 
 
-def shortest_links(points, labels):
+def shortest_links(points: Array, labels: Array) -> Array:
     """Pairs that join groups of points: the links of a minimum spanning tree (Boruvka 1926).
 
     Parameters
@@ -36,7 +40,7 @@ def shortest_links(points, labels):
     return np.unique(np.sort(np.concatenate(links, axis=1), axis=0), axis=1)
 
 
-def _nearest_outside(points, labels, sizes):
+def _nearest_outside(points: Array, labels: Array, sizes: Array) -> Array:
     """The shortest link of each group but the largest, which waits for the others to come to it.
 
     Returns pairs of points, (2, K - 1).
@@ -80,7 +84,9 @@ def _nearest_outside(points, labels, sizes):
     return ends[:, asked]
 
 
-def _keep(best, ends, group, distance, mine, others):
+def _keep(
+    best: Array, ends: Array, group: Array, distance: Array, mine: Array, others: Array
+) -> None:
     """Remember the shortest link of each group."""
     order = np.lexsort((mine, distance, group))
     group, first = np.unique(group[order], return_index=True)
@@ -91,18 +97,18 @@ def _keep(best, ends, group, distance, mine, others):
 class _Group:
     """Some points, their box, and a tree of them if one is needed."""
 
-    def __init__(self, points, index):
+    def __init__(self, points: Array, index: Array) -> None:
         self.points, self.index, self._tree = points[index], index, None
         self.low, self.high = self.points.min(axis=0), self.points.max(axis=0)
 
     @property
-    def tree(self):
+    def tree(self) -> cKDTree:
         """For looking up neighbours."""
         if self._tree is None:
             self._tree = cKDTree(self.points)
         return self._tree
 
-    def nearest(self, other, limit):
+    def nearest(self, other: _Group, limit: float) -> tuple[float, int, int]:
         """Distance, at most `limit`, and ends of the shortest link to `other`, -1 for none."""
         mine, theirs = self._within(other, limit), other._within(self, limit)
         if len(mine[0]) <= len(theirs[0]):
@@ -110,7 +116,7 @@ class _Group:
         distance, i, j = _look_up(other, self, *theirs, limit)
         return distance, j, i
 
-    def _within(self, other, limit):
+    def _within(self, other: _Group, limit: float) -> tuple[Array, Array]:
         """Points whose distance to the box of `other` is below `limit`, the nearest first."""
         away = np.maximum(np.maximum(other.low - self.points, self.points - other.high), 0.0)
         away = np.sqrt(np.einsum("nd,nd->n", away, away))
@@ -118,7 +124,9 @@ class _Group:
         return near, away[near]
 
 
-def _look_up(some, others, near, away, limit):
+def _look_up(
+    some: _Group, others: _Group, near: Array, away: Array, limit: float
+) -> tuple[float, int, int]:
     """The shortest link from the points `near` of `some` to `others`."""
     best = limit, -1, -1
     if len(near) > SAMPLE:

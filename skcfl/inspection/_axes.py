@@ -1,9 +1,13 @@
 """matplotlib, loaded when something is drawn."""
 
+from __future__ import annotations
+
+from typing import Any
+
 __all__ = ["axes_or_new", "check_name"]
 
 
-def check_name(name):
+def check_name(name: Any) -> str | None:
     """Return the name of a curve, a string or None.
 
     Raises
@@ -16,7 +20,7 @@ def check_name(name):
     return name
 
 
-def axes_or_new(ax, caller):
+def axes_or_new(ax: Any, caller: str) -> Any:
     """Return `ax`, or the axes of a new figure where it is None.
 
     Raises

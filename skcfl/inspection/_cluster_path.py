@@ -1,9 +1,48 @@
 """Models and clusters of a fusion method over its penalty."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
 import numpy as np
 from sklearn.utils.extmath import svd_flip
 
+from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ._axes import axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["ClusterPathDisplay"]
 
@@ -18,7 +57,7 @@ MAX_NAMES = 40
 
 
 class ClusterPathDisplay:
-    """The path of a fusion method: models, number of clusters, or who shares a model, over lam.
+    """The path of a fusion method: models, number of clusters, or the clusters, over lam.
 
     Create it with :meth:`from_estimator` or :meth:`from_path`; all parameters are stored as
     attributes.  Clients have the colour of their cluster in one partition, the ten largest
@@ -52,7 +91,7 @@ class ClusterPathDisplay:
     points_ : ndarray of shape (n_lams, n_clients, 2)
         The models projected to the plane, once "models" were drawn.
     lines_ : list of matplotlib Line2D
-        One curve a client, or the one of the number of clusters.
+        One curve per client, or the one of the number of clusters.
     ax_ : matplotlib Axes
         Axes with the curves.
     figure_ : matplotlib Figure
@@ -83,7 +122,16 @@ class ClusterPathDisplay:
     >>> tree = display.plot(kind="tree")
     """
 
-    def __init__(self, *, lams, params, labels, groups=None, partition=None, lam=None):
+    def __init__(
+        self,
+        *,
+        lams: ArrayLike,
+        params: ArrayLike,
+        labels: ArrayLike,
+        groups: ClientIds | None = None,
+        partition: ArrayLike | None = None,
+        lam: float | None = None,
+    ) -> None:
         self.lams = lams
         self.params = params
         self.labels = labels
@@ -96,17 +144,17 @@ class ClusterPathDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X,
-        y=None,
+        estimator: Any,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
         *,
-        groups=None,
-        n_lams=30,
-        partition=None,
-        kind="models",
-        ax=None,
-        **line_kw,
-    ):
+        groups: ClientIds | None = None,
+        n_lams: int = 30,
+        partition: ArrayLike | None = None,
+        kind: Literal["models", "n_clusters", "tree"] = "models",
+        ax: Axes | None = None,
+        **line_kw: Any,
+    ) -> ClusterPathDisplay:
         """Compute the path of an estimator and draw it.
 
         Parameters
@@ -148,8 +196,16 @@ class ClusterPathDisplay:
 
     @classmethod
     def from_path(
-        cls, path, *, groups=None, partition=None, lam=None, kind="models", ax=None, **line_kw
-    ):
+        cls,
+        path: Any,
+        *,
+        groups: ClientIds | None = None,
+        partition: ArrayLike | None = None,
+        lam: float | None = None,
+        kind: Literal["models", "n_clusters", "tree"] = "models",
+        ax: Axes | None = None,
+        **line_kw: Any,
+    ) -> ClusterPathDisplay:
         """Draw a path that :func:`skcfl.model_selection.lam_path` has computed.
 
         Parameters
@@ -187,7 +243,13 @@ class ClusterPathDisplay:
 
     # -------------------------------------------------------------------------------- plot
 
-    def plot(self, ax=None, *, kind="models", **line_kw):
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        kind: Literal["models", "n_clusters", "tree"] = "models",
+        **line_kw: Any,
+    ) -> ClusterPathDisplay:
         """Draw the path.
 
         Parameters
@@ -203,7 +265,7 @@ class ClusterPathDisplay:
               vary most, one over lam;
             - "n_clusters": the number of clusters over lam, with the range of lam of the coloured
               partition shaded;
-            - "tree": one line a client over lam; lines run together where clients share a
+            - "tree": one line per client over lam; lines run together where clients share a
               model.
         **line_kw : dict
             Passed to matplotlib's ``plot``.
@@ -226,7 +288,7 @@ class ClusterPathDisplay:
         getattr(self, f"_plot_{kind}")(ax, line_kw)
         return self
 
-    def _check(self):
+    def _check(self) -> None:
         """Arrays of the right shapes, and what follows from them."""
         self._lams = np.asarray(self.lams, dtype=float)
         self._params, self._labels = np.asarray(self.params), np.asarray(self.labels)
@@ -247,7 +309,7 @@ class ClusterPathDisplay:
             chosen = self._labels[self._longest()]
         elif np.shape(chosen) != (n,):
             raise ValueError(
-                f"partition must have one label a client, shape ({n},), got {np.shape(chosen)}."
+                f"partition must have one label per client, shape ({n},), got {np.shape(chosen)}."
             )
         self.partition_ = _canonical(np.asarray(chosen))
         self._held = np.flatnonzero((self._labels == self.partition_).all(axis=1))
@@ -255,7 +317,7 @@ class ClusterPathDisplay:
         if len(self._held):
             self.interval_ = tuple(self._lams[self._held[[0, -1]]].tolist())
 
-    def _longest(self):
+    def _longest(self) -> int:
         """Position in the path of the partition that holds longest, in steps of log lam."""
         n = self._labels.shape[1]
         edges = np.log(self._positive())
@@ -270,7 +332,7 @@ class ClusterPathDisplay:
         best = int(np.argmax(total))
         return int(np.flatnonzero(index.ravel() == best)[0])
 
-    def _positive(self):
+    def _positive(self) -> Array:
         """The lams, 0 a step before the first positive one, for logarithms."""
         lams = self._lams.copy()
         if lams[0] == 0.0:
@@ -280,7 +342,7 @@ class ClusterPathDisplay:
 
     # ------------------------------------------------------------------------------- kinds
 
-    def _plot_models(self, ax, line_kw):
+    def _plot_models(self, ax: Any, line_kw: dict[str, Any]) -> None:
         self.points_, names = self._project()
         colours = self._colours()
         z = self.points_
@@ -308,13 +370,13 @@ class ClusterPathDisplay:
         else:
             ax.set_aspect("equal", adjustable="datalim")  # distances are what the penalty sees
 
-    def _marked(self):
+    def _marked(self) -> int:
         """Position in the path where the coloured partition is marked."""
         if self.lam is not None:
             return int(self._held[np.argmin(np.abs(self._lams[self._held] - self.lam))])
         return int(self._held[len(self._held) // 2])
 
-    def _project(self):
+    def _project(self) -> tuple[Array, Any]:
         """Points in the plane and the names of its axes."""
         n_lams, n, p = self._params.shape
         if p == 1:
@@ -326,7 +388,7 @@ class ClusterPathDisplay:
         names = [f"direction {j + 1} ({share[j]:.0%} of the variance)" for j in range(2)]
         return points[..., :2], names
 
-    def _principal(self):
+    def _principal(self) -> tuple[Array, Array]:
         """Models in the directions in which those of the path vary, most first."""
         flat = self._params.reshape(-1, self._params.shape[2]).astype(float)
         # Two points at least, of a size whose squares do not overflow.
@@ -340,7 +402,7 @@ class ClusterPathDisplay:
         points = size * (flat @ v.T)[: self._labels.size]
         return points.reshape(*self._params.shape[:2], -1), share
 
-    def _plot_n_clusters(self, ax, line_kw):
+    def _plot_n_clusters(self, ax: Any, line_kw: dict[str, Any]) -> None:
         style = {"marker": "o", "markersize": 3.5, "color": "C0", **line_kw}
         self.lines_ = ax.plot(self._lams, self.n_clusters_, **style)
         if self.interval_ is not None:
@@ -356,7 +418,7 @@ class ClusterPathDisplay:
             ax.set_yticks([], minor=True)
         self._scale(ax, self._lams)
 
-    def _plot_tree(self, ax, line_kw):
+    def _plot_tree(self, ax: Any, line_kw: dict[str, Any]) -> None:
         places = self._places()
         lams = self._positive()
         # A line stays where it is halfway to the next lam.
@@ -383,7 +445,7 @@ class ClusterPathDisplay:
         else:
             ax.set_yticks([])
 
-    def _places(self):
+    def _places(self) -> Array:
         """Height of each client's line at each lam: the mean place of its cluster's leaves."""
         n_lams, n = self._labels.shape
         z = self._principal()[0][..., 0]
@@ -402,14 +464,14 @@ class ClusterPathDisplay:
 
     # ------------------------------------------------------------------------------- parts
 
-    def _colours(self):
+    def _colours(self) -> list[str]:
         return [f"C{k}" if k < COLOURS else GREY for k in self.partition_]
 
-    def _mark_lam(self, ax):
+    def _mark_lam(self, ax: Any) -> None:
         if self.lam is not None:
             ax.axvline(self.lam, color="black", linestyle=":", linewidth=1)
 
-    def _scale(self, ax, lams):
+    def _scale(self, ax: Any, lams: Array) -> None:
         """Logarithmic lam, with labels that do not run into each other."""
         from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -423,7 +485,7 @@ class ClusterPathDisplay:
             ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _canonical(labels):
+def _canonical(labels: Array) -> Array:
     """Clusters numbered by decreasing size, equal ones by their first client."""
     _, first, codes, sizes = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True
@@ -433,11 +495,11 @@ def _canonical(labels):
     return rank[codes]
 
 
-def _mixed(path, partition):
+def _mixed(path: Array, partition: Array) -> Iterator[tuple[Array, int]]:
     """Yield (mask over the path, a client) for each line that several colours share."""
     mixed = np.zeros(path.shape, dtype=bool)
     for k, labels in enumerate(path):
         pairs = np.unique(np.stack([labels, partition]), axis=1)
         mixed[k] = (np.bincount(pairs[0]) > 1)[labels]
     for i in np.flatnonzero(mixed.any(axis=0)):
-        yield mixed[:, i], i
+        yield mixed[:, i], int(i)

@@ -1,10 +1,31 @@
 """Gap, bytes and other columns of the history of a fit."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
+from .._typing import Array, ArrayLike
 from ._axes import axes_or_new, check_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["ConvergenceDisplay"]
 
@@ -30,7 +51,7 @@ class ConvergenceDisplay:
     ----------
     history : dict of str to array-like of shape (n_checks,)
         Columns by name, as ``history_`` of a fitted estimator. "round" is the number of rounds at
-        each entry (one an entry where it is missing), "floats_up" and "floats_down" the numbers
+        each entry (one per entry where it is missing), "floats_up" and "floats_down" the numbers
         sent since the entry before.
     itemsize : int, default=8
         Bytes of a number sent.
@@ -71,13 +92,24 @@ class ConvergenceDisplay:
     >>> by_bytes = display.plot(x="bytes")
     """
 
-    def __init__(self, *, history, itemsize=8, name=None):
+    def __init__(
+        self, *, history: Mapping[str, ArrayLike], itemsize: int = 8, name: str | None = None
+    ) -> None:
         self.history = history
         self.itemsize = itemsize
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, *, x="round", y=None, name=None, ax=None, **line_kw):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        x: Literal["round", "bytes"] | str = "round",
+        y: Literal["gap", "bytes"] | str | None = None,
+        name: str | None = None,
+        ax: Axes | None = None,
+        **line_kw: Any,
+    ) -> ConvergenceDisplay:
         """Draw the convergence of a fitted estimator.
 
         Parameters
@@ -109,7 +141,15 @@ class ConvergenceDisplay:
         )
         return display.plot(ax, x=x, y=y, **line_kw)
 
-    def plot(self, ax=None, *, x="round", y=None, name=None, **line_kw):
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        x: Literal["round", "bytes"] | str = "round",
+        y: Literal["gap", "bytes"] | str | None = None,
+        name: str | None = None,
+        **line_kw: Any,
+    ) -> ConvergenceDisplay:
         """Draw one column of the history over another.
 
         Parameters
@@ -161,7 +201,7 @@ class ConvergenceDisplay:
             ax.legend(frameon=False)
         return self
 
-    def _columns(self):
+    def _columns(self) -> dict[str, Array]:
         columns = {key: np.asarray(value) for key, value in self.history.items()}
         if not columns:
             raise ValueError("The history is empty: this estimator records nothing by round.")
@@ -173,7 +213,7 @@ class ConvergenceDisplay:
         return columns
 
 
-def _byte_formatter():
+def _byte_formatter() -> Any:
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(unit="B")

@@ -1,13 +1,68 @@
 """The graph of a fusion method: clusters of nodes, flows along edges."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about, real_array
+from .._typing import Array, ArrayLike, ClientIds
 from ..penalties import make_penalty
 from ._axes import axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..graphs import Graph
 
 __all__ = ["EmpiricalGraphDisplay"]
 
@@ -25,7 +80,7 @@ MAX_DENSE_NODES = 1500
 
 
 class EmpiricalGraphDisplay:
-    r"""The graph of clients after a fit: who shares a model, and what flows along the edges.
+    r"""The graph of clients after a fit: which share a model, and the flows along the edges.
 
     Create it with :meth:`from_estimator`; all parameters are stored as attributes.  Nodes have
     the colour of their cluster, the ten largest clusters one each; those without rows are hollow.
@@ -91,18 +146,34 @@ class EmpiricalGraphDisplay:
     """
 
     def __init__(
-        self, *, graph, labels, loads, positions, saturates=True, without_rows=None, groups=None
-    ):
+        self,
+        *,
+        graph: Graph,
+        labels: ArrayLike,
+        loads: ArrayLike,
+        positions: ArrayLike,
+        saturates: bool = True,
+        without_rows: ArrayLike | None = None,
+        groups: ClientIds | None = None,
+    ) -> None:
         self.graph = graph
         self.labels = labels
         self.loads = loads
         self.positions = positions
         self.saturates = saturates
         self.without_rows = without_rows
-        self.groups = groups
+        self.groups: Any = groups
 
     @classmethod
-    def from_estimator(cls, estimator, *, positions=None, names=False, ax=None, **scatter_kw):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        positions: ArrayLike | dict[Any, Any] | None = None,
+        names: bool = False,
+        ax: Axes | None = None,
+        **scatter_kw: Any,
+    ) -> EmpiricalGraphDisplay:
         """Draw the graph of a fitted estimator.
 
         Parameters
@@ -161,7 +232,9 @@ class EmpiricalGraphDisplay:
         )
         return display.plot(ax, names=names, **scatter_kw)
 
-    def plot(self, ax=None, *, names=False, **scatter_kw):
+    def plot(
+        self, ax: Axes | None = None, *, names: bool = False, **scatter_kw: Any
+    ) -> EmpiricalGraphDisplay:
         """Draw the graph.
 
         Parameters
@@ -195,7 +268,7 @@ class EmpiricalGraphDisplay:
         ax.set(xticks=[], yticks=[])
         return self
 
-    def _draw_edges(self, ax, places, loads):
+    def _draw_edges(self, ax: Any, places: Array, loads: Array) -> None:
         from matplotlib.collections import LineCollection
 
         graph = self.graph
@@ -205,10 +278,12 @@ class EmpiricalGraphDisplay:
         colours[:, 3] = 0.12 + 0.6 * loads[order]
         colours[self.saturated_[order]] = (0.84, 0.15, 0.16, 0.9)
         width = graph.weights[order] / max(graph.weights.max(initial=0.0), 1e-300)
-        self.edges_ = LineCollection(ends, colors=colours, linewidths=0.5 + 1.3 * width, zorder=1)
+        self.edges_ = LineCollection(
+            list(ends), colors=colours, linewidths=0.5 + 1.3 * width, zorder=1
+        )
         ax.add_collection(self.edges_)
 
-    def _draw_nodes(self, ax, places, scatter_kw):
+    def _draw_nodes(self, ax: Any, places: Array, scatter_kw: dict[str, Any]) -> None:
         labels = np.asarray(self.labels)
         shown = min(COLOURS, len(labels) - 1)  # no colours where nodes share no models
         shown = shown if len(np.unique(labels)) < len(labels) else 0
@@ -224,7 +299,9 @@ class EmpiricalGraphDisplay:
             self.nodes_.append(ax.scatter(*places[empty].T, **{**hollow, **style, "linewidth": 2}))
 
 
-def edge_loads(graph, penalty, lam, models, outflow, labels):
+def edge_loads(
+    graph: Graph, penalty: Any, lam: float, models: Array, outflow: Array, labels: Array
+) -> Array:
     """Flow along every edge over what it can carry, (n_edges,), from a solution.
 
     Flows are the penalty's slope where it has one, and within clusters such that every node's net
@@ -263,7 +340,7 @@ def edge_loads(graph, penalty, lam, models, outflow, labels):
     return np.minimum(penalty.dual_norm(flow) / capacity, 1.0)
 
 
-def _places(positions, graph, groups):
+def _places(positions: Any, graph: Graph, groups: Any) -> Array:
     """Where nodes are drawn, (n_nodes, 2)."""
     if positions is None:
         return _layout(graph)
@@ -283,7 +360,7 @@ def _places(positions, graph, groups):
     return places
 
 
-def _layout(graph):
+def _layout(graph: Graph) -> Array:
     """Places of the nodes, neighbours near to each other."""
     start = _spectral(graph)
     try:
@@ -295,7 +372,7 @@ def _layout(graph):
     return np.array([places[i] for i in range(graph.n_nodes)])
 
 
-def _spectral(graph):
+def _spectral(graph: Graph) -> Array:
     """Places by the two smoothest functions on the graph, its first eigenvectors but one."""
     n = graph.n_nodes
     if n < 4:

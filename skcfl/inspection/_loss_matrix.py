@@ -1,13 +1,32 @@
 """Pictures of methods that choose by loss: clients by models, and what rounds achieve."""
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
 from .._groups import check_ids, encode
+from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ._axes import axes_or_new, check_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["LossMatrixDisplay", "RoundsDisplay"]
 
@@ -46,7 +65,7 @@ class LossMatrixDisplay:
     image_ : matplotlib AxesImage
         The heat map.
     marks_ : list of matplotlib Rectangle
-        The outlines that mark the assignment, one a cluster with clients.
+        The outlines that mark the assignment, one per cluster with clients.
     ax_ : matplotlib Axes
         Axes with the heat map.
     figure_ : matplotlib Figure
@@ -75,13 +94,28 @@ class LossMatrixDisplay:
     ((12, 3), 0)
     """
 
-    def __init__(self, *, losses, labels=None, groups=None):
+    def __init__(
+        self,
+        *,
+        losses: ArrayLike,
+        labels: ArrayLike | None = None,
+        groups: ClientIds | None = None,
+    ) -> None:
         self.losses = losses
         self.labels = labels
         self.groups = groups
 
     @classmethod
-    def from_estimator(cls, estimator, X, y=None, *, groups=None, ax=None, **kwargs):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        *,
+        groups: ClientIds | None = None,
+        ax: Axes | None = None,
+        **kwargs: Any,
+    ) -> LossMatrixDisplay:
         """Draw the loss matrix of some rows.
 
         Parameters
@@ -118,7 +152,14 @@ class LossMatrixDisplay:
         )
         return cls(losses=losses, labels=labels, groups=ids).plot(ax, **kwargs)
 
-    def plot(self, ax=None, *, cmap="viridis", numbers="auto", colorbar=True):
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        cmap: Any = "viridis",
+        numbers: Literal["auto"] | bool = "auto",
+        colorbar: bool = True,
+    ) -> LossMatrixDisplay:
         """Draw the heat map.
 
         Parameters
@@ -181,7 +222,7 @@ class LossMatrixDisplay:
             self.figure_.colorbar(self.image_, ax=ax, label="mean loss")
         return self
 
-    def _outline(self, k, rows):
+    def _outline(self, k: int, rows: Array) -> Any:
         """Outline the cells of a cluster's clients and its model."""
         from matplotlib.patches import Rectangle
 
@@ -190,7 +231,7 @@ class LossMatrixDisplay:
         self.ax_.add_patch(Rectangle(corner, 1, height, fill=False, ec="black", lw=4))
         return self.ax_.add_patch(Rectangle(corner, 1, height, fill=False, ec="white", lw=2))
 
-    def _write(self, shown):
+    def _write(self, shown: Array) -> None:
         for i, j in zip(*np.nonzero(~np.ma.getmaskarray(shown)), strict=True):
             red, green, blue, _ = self.image_.cmap(self.image_.norm(shown[i, j]))
             dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
@@ -205,7 +246,7 @@ class LossMatrixDisplay:
             )
 
 
-def _norm(shown):
+def _norm(shown: Array) -> Any:
     """Logarithmic colours where losses are far apart."""
     from matplotlib.colors import LogNorm, Normalize
 
@@ -215,7 +256,7 @@ def _norm(shown):
     return LogNorm(low, high)
 
 
-def _colours(cmap):
+def _colours(cmap: Any) -> Any:
     """Colours with red for losses that are no numbers, as in the paper."""
     import matplotlib
 
@@ -267,7 +308,14 @@ class RoundsDisplay:
     >>> by_score = display.plot(curve="score")
     """
 
-    def __init__(self, *, ari=None, score=None, name=None, score_name="score"):
+    def __init__(
+        self,
+        *,
+        ari: ArrayLike | None = None,
+        score: ArrayLike | None = None,
+        name: str | None = None,
+        score_name: str = "score",
+    ) -> None:
         self.ari = ari
         self.score = score
         self.name = name
@@ -275,8 +323,17 @@ class RoundsDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, y=None, *, groups=None, curve=None, name=None, ax=None, **line_kw
-    ):
+        cls,
+        estimator: Any,
+        X: MatrixLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        groups: ClientIds | None = None,
+        curve: Literal["ari", "score"] | None = None,
+        name: str | None = None,
+        ax: Axes | None = None,
+        **line_kw: Any,
+    ) -> RoundsDisplay:
         """Score the rounds of a fit and draw them.
 
         Parameters
@@ -330,7 +387,14 @@ class RoundsDisplay:
         )
         return display.plot(ax, curve=curve, **line_kw)
 
-    def plot(self, ax=None, *, curve=None, name=None, **line_kw):
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        curve: Literal["ari", "score"] | None = None,
+        name: str | None = None,
+        **line_kw: Any,
+    ) -> RoundsDisplay:
         """Draw a curve by round.
 
         Parameters
@@ -377,7 +441,9 @@ class RoundsDisplay:
         return self
 
 
-def _round_scores(estimator, X, y, groups):
+def _round_scores(
+    estimator: Any, X: MatrixLike, y: ArrayLike | None, groups: ClientIds | None
+) -> Array:
     """Score of the models of every round, as the estimator itself scores."""
     one = copy.copy(estimator)
     scores = []

@@ -1,13 +1,47 @@
 """Each client's coefficient with its interval: the caterpillar plot of a mixed model."""
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
+from .._typing import ArrayLike, ClientIds
 from ._axes import axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["RandomEffectsDisplay"]
 
@@ -80,16 +114,33 @@ class RandomEffectsDisplay:
     True
     """
 
-    def __init__(self, *, values, std, groups=None, labels=None, means=None, name=None):
+    def __init__(
+        self,
+        *,
+        values: ArrayLike,
+        std: ArrayLike,
+        groups: ClientIds | None = None,
+        labels: ArrayLike | None = None,
+        means: ArrayLike | None = None,
+        name: str | None = None,
+    ) -> None:
         self.values = values
         self.std = std
-        self.groups = groups
+        self.groups: Any = groups
         self.labels = labels
-        self.means = means
+        self.means: Any = means
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, feature="intercept", *, output=None, level=0.95, ax=None):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        feature: str | int = "intercept",
+        *,
+        output: Any = None,
+        level: float = 0.95,
+        ax: Axes | None = None,
+    ) -> RandomEffectsDisplay:
         """Draw a coefficient of all clients of a fitted estimator.
 
         Parameters
@@ -128,7 +179,7 @@ class RandomEffectsDisplay:
         )
         return display.plot(ax, level=level)
 
-    def plot(self, ax=None, *, level=0.95):
+    def plot(self, ax: Axes | None = None, *, level: float = 0.95) -> RandomEffectsDisplay:
         """Draw values and intervals.
 
         Parameters
@@ -153,10 +204,11 @@ class RandomEffectsDisplay:
         labels = np.asarray(labels)
         if values.ndim != 1 or not values.shape == std.shape == labels.shape:
             raise ValueError(
-                "values, std and labels must have one entry a client; got the shapes "
+                "values, std and labels must have one entry per client; got the shapes "
                 f"{values.shape}, {std.shape} and {labels.shape}."
             )
-        if not np.isscalar(level) or not 0.0 < level < 1.0:
+        one = np.isscalar(level)
+        if not one or not 0.0 < level < 1.0:
             raise ValueError(f"level must be a probability in (0, 1), got {level!r}.")
         self.ax_ = ax = axes_or_new(ax, "RandomEffectsDisplay.plot")
         self.figure_ = ax.figure
@@ -183,7 +235,7 @@ class RandomEffectsDisplay:
         return self
 
 
-def _position(estimator, feature, output):
+def _position(estimator: Any, feature: Any, output: Any) -> tuple[int, str]:
     """Position of a coefficient in the parameters of a model, and its name."""
     model, names = estimator.model_, list(map(str, estimator.coef_names_))
     if isinstance(feature, str):

@@ -1,10 +1,30 @@
 """Who was set aside by a robust aggregation."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
+from .._typing import Array
 from ._axes import axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["SuspicionDisplay"]
 
@@ -54,11 +74,13 @@ class SuspicionDisplay:
     True
     """
 
-    def __init__(self, *, suspicion, labels, groups):
+    def __init__(self, *, suspicion: Array, labels: Array, groups: Array) -> None:
         self.suspicion, self.labels, self.groups = suspicion, labels, groups
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, **scatter_kw):
+    def from_estimator(
+        cls, estimator: Any, *, ax: Axes | None = None, **scatter_kw: Any
+    ) -> SuspicionDisplay:
         """Draw the suspicions of a fitted estimator.
 
         Parameters
@@ -92,7 +114,7 @@ class SuspicionDisplay:
         )
         return display.plot(ax, **scatter_kw)
 
-    def plot(self, ax=None, **scatter_kw):
+    def plot(self, ax: Axes | None = None, **scatter_kw: Any) -> SuspicionDisplay:
         """Draw the suspicions on a logarithmic axis.
 
         Parameters

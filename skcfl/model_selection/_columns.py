@@ -1,14 +1,17 @@
 """Ids in a column of X."""
 
+from __future__ import annotations
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from .._checks import about
 from .._groups import check_ids, column_position
+from .._typing import Array, ArrayLike, MatrixLike
 
 
-def ids_in_column(X, group_col, names=None):
+def ids_in_column(X: MatrixLike, group_col: str | int, names: ArrayLike | None = None) -> Array:
     """Client ids in a column of X.
 
     Parameters
@@ -39,7 +42,7 @@ def ids_in_column(X, group_col, names=None):
         )
     position = column_position(group_col, getattr(X, "columns", names), X.shape[1])
     if sparse.issparse(X):
-        ids = X.tocsr()[:, [position]].toarray().ravel()
+        ids = sparse.csr_array(X)[:, [position]].toarray().ravel()
     else:
         ids = _safe_indexing(X, position, axis=1)
     return check_ids(ids, name=f"Column group_col={group_col!r} of X")

@@ -1,14 +1,18 @@
 """Fusion methods over lam: where everything fuses, and all solutions on the way."""
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, validate_params
+from sklearn.utils._param_validation import Interval
 
 from .._checks import MOST, Count, real_array
+from .._typing import Array, ArrayLike, ClientIds, MatrixLike, validate_params
 
 # Values of lam that a path can have.
 MOST_LAMS = 10**4
@@ -16,7 +20,13 @@ MOST_LAMS = 10**4
 __all__ = ["LamPath", "lam_max", "lam_path"]
 
 
-def lam_max(est, X, y=None, groups=None, sample_weight=None):
+def lam_max(
+    est: Any,
+    X: MatrixLike,
+    y: ArrayLike | None = None,
+    groups: ClientIds | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[float, float]:
     """Bounds of the value of lam at and beyond which all clients have one model.
 
     Parameters
@@ -143,16 +153,16 @@ class LamPath:
     prefer_skip_nested_validation=False,
 )
 def lam_path(
-    est,
-    X,
-    y=None,
-    groups=None,
+    est: Any,
+    X: MatrixLike,
+    y: ArrayLike | None = None,
+    groups: ClientIds | None = None,
     *,
-    n_lams=30,
-    lams=None,
-    lam_min_ratio=None,
-    sample_weight=None,
-):
+    n_lams: int = 30,
+    lams: ArrayLike | None = None,
+    lam_min_ratio: float | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> LamPath:
     """Solve a fusion method over a range of lam.
 
     In convex methods every solution starts from the one before, with its dual rescaled and the
@@ -248,7 +258,7 @@ def lam_path(
     )
 
 
-def check_lams(lams):
+def check_lams(lams: ArrayLike) -> Array:
     """Values of lam given by a user: ascending, each once.
 
     Parameters
@@ -275,7 +285,7 @@ def check_lams(lams):
     return np.unique(values)
 
 
-def warn_path(path, est):
+def warn_path(path: Any, est: Any) -> None:
     """Say once that solutions of a path fell short."""
     short = np.flatnonzero(~path.converged)
     excess = path.gaps[short] / np.maximum(np.abs(path.objectives[short]), 1e-300)
@@ -290,7 +300,13 @@ def warn_path(path, est):
     )
 
 
-def _problem(est, X, y, groups, sample_weight):
+def _problem(
+    est: Any,
+    X: MatrixLike,
+    y: ArrayLike | None,
+    groups: ClientIds | None,
+    sample_weight: ArrayLike | None,
+) -> tuple[Any, Any]:
     """What a fit of these rows would be about, and the fusion problem."""
     if not hasattr(est, "_path"):
         raise TypeError(
@@ -307,7 +323,7 @@ def _problem(est, X, y, groups, sample_weight):
     return task, est._problem(task.pool, **task.options)
 
 
-def _canonical(labels):
+def _canonical(labels: Array) -> Array:
     """Number clusters by decreasing size, then by first member, as estimators do."""
     _, first, labels, sizes = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True

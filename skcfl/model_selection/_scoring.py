@@ -1,9 +1,13 @@
-"""Scores of estimators that want to know whose rows they predict."""
+"""Scores of estimators that need the client of each row."""
+
+from __future__ import annotations
 
 import copy
 import functools
 import warnings
+from collections.abc import Callable
 from inspect import signature
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
@@ -17,6 +21,7 @@ from sklearn.utils.validation import _check_sample_weight, _num_samples, check_i
 
 from .._checks import about, check_size, is_missing, real_array, refuse_masked
 from .._groups import check_ids, encode
+from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ._columns import ids_in_column
 
 __all__ = ["grouped_scorer", "per_client_scores"]
@@ -24,7 +29,7 @@ __all__ = ["grouped_scorer", "per_client_scores"]
 _RESPONSES = ("predict", "predict_proba", "predict_log_proba", "decision_function")
 
 
-def grouped_scorer(scoring, **kwargs):
+def grouped_scorer(scoring: str | Callable[..., Any], **kwargs: Any) -> _GroupedScorer:
     """Make a scorer that carries groups to the predictions it scores.
 
     scikit-learn's named scorers never hand groups to ``predict``, not even with metadata
@@ -97,19 +102,27 @@ def grouped_scorer(scoring, **kwargs):
 class _GroupedScorer:
     """What `grouped_scorer` returns."""
 
-    def __init__(self, scorer, scoring, kwargs):
+    def __init__(self, scorer: Any, scoring: Any, kwargs: dict[str, Any]) -> None:
         self.scorer = scorer
         self._spelling = ", ".join([repr(scoring), *(f"{k}={v!r}" for k, v in kwargs.items())])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"grouped_scorer({self._spelling})"
 
-    def __call__(self, estimator, X, y=None, *, groups=None, **kwargs):
+    def __call__(
+        self,
+        estimator: Any,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        *,
+        groups: ClientIds | None = None,
+        **kwargs: Any,
+    ) -> float:
         while hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
         routing = get_routing_for_object(estimator)
 
-        def respond(method, rows):
+        def respond(method: Callable[..., Any], rows: Any) -> Any:
             if not routing.consumes(method.__name__, ["groups"]):
                 return method(rows)
             if groups is None:
@@ -123,18 +136,18 @@ class _GroupedScorer:
 
         return self.scorer(_Answering(estimator, respond), X, y, **kwargs)
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> Any:
         """Groups, and what the inner scorer asks for."""
         routing = get_routing_for_object(self.scorer)
         routing.score.add_request(param="groups", alias=True)
         return routing
 
-    def set_score_request(self, **kwargs):
+    def set_score_request(self, **kwargs: Any) -> Self:
         """Say what else than groups is wanted, such as ``sample_weight=True``."""
         self.scorer.set_score_request(**kwargs)
         return self
 
-    def _accept_sample_weight(self):
+    def _accept_sample_weight(self) -> bool:
         # what searches ask without metadata routing
         return self.scorer._accept_sample_weight()
 
@@ -142,14 +155,14 @@ class _GroupedScorer:
 class _Answering:
     """An estimator for whose prediction methods ``respond(method, X)`` answers."""
 
-    def __init__(self, estimator, respond):
+    def __init__(self, estimator: Any, respond: Callable[..., Any]) -> None:
         self._estimator = estimator
         self._respond = respond
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         return get_tags(self._estimator)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._estimator, name)
         if name not in _RESPONSES:
             return attribute
@@ -157,7 +170,14 @@ class _Answering:
         return functools.wraps(attribute)(functools.partial(self._respond, attribute))
 
 
-def per_client_scores(estimator, X, y=None, groups=None, scoring=None, sample_weight=None):
+def per_client_scores(
+    estimator: Any,
+    X: MatrixLike,
+    y: ArrayLike | None = None,
+    groups: ClientIds | None = None,
+    scoring: str | Callable[..., Any] | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> Bunch:
     """Score a fitted estimator on each client's rows.
 
     One number for all rows hides the clients that a model serves badly. The rows are predicted
@@ -238,7 +258,7 @@ def per_client_scores(estimator, X, y=None, groups=None, scoring=None, sample_we
             check_consistent_length(X, values)
     final, rows = _innermost(estimator, X)
     n_samples = _num_samples(rows)
-    ids = _whose(final, rows, groups, n_samples)
+    ids = _client_ids(final, rows, groups, n_samples)
     clients, codes = encode(ids)
     sizes = np.bincount(codes, minlength=len(clients))
     order = np.argsort(codes, kind="stable")
@@ -290,7 +310,7 @@ def per_client_scores(estimator, X, y=None, groups=None, scoring=None, sample_we
     return Bunch(groups=clients, scores=scores, n_samples=sizes)
 
 
-def _innermost(estimator, X):
+def _innermost(estimator: Any, X: MatrixLike) -> tuple[Any, Any]:
     """The estimator at the end of pipelines and searches, and the rows as it gets them."""
     while True:
         if hasattr(estimator, "best_estimator_"):
@@ -303,30 +323,32 @@ def _innermost(estimator, X):
             return estimator, X
 
 
-def _whose(estimator, X, groups, n_samples):
+def _client_ids(estimator: Any, X: MatrixLike, groups: ClientIds | None, n_samples: int) -> Array:
     if groups is not None:
         return check_ids(groups, n_samples)
     column = getattr(estimator, "group_col", None)
     if column is None:
         raise ValueError(
-            "per_client_scores needs to know whose rows these are: pass groups= with one client "
-            "id a row, or set group_col on the estimator before fit."
+            "per_client_scores needs to know the client of each row: pass groups= with one client "
+            "id per row, or set group_col on the estimator before fit."
         )
     return ids_in_column(X, column, getattr(estimator, "feature_names_in_", None))
 
 
-def _score_of_rows(estimator, X, y, groups, scoring):
+def _score_of_rows(
+    estimator: Any, X: MatrixLike, y: Any, groups: ClientIds | None, scoring: Any
+) -> Callable[..., Any]:
     """Return the function ``score(rows, sample_weight=)`` of positions of rows."""
     routing = get_routing_for_object(estimator)
 
-    def ids_for(method, rows=slice(None)):
+    def ids_for(method: str, rows: Any = slice(None)) -> dict[str, Any]:
         wanted = groups is not None and routing.consumes(method, ["groups"])
         return {"groups": _safe_indexing(groups, rows)} if wanted else {}
 
     scorer = _as_scorer(estimator, scoring)
     if scorer is None:
 
-        def own_score(rows, **weights):
+        def own_score(rows: Any, **weights: Any) -> Any:
             target = None if y is None else y[rows]
             return estimator.score(
                 _safe_indexing(X, rows), target, **weights, **ids_for("score", rows)
@@ -338,13 +360,13 @@ def _score_of_rows(estimator, X, y, groups, scoring):
         raise ValueError(f"per_client_scores with scoring={scoring!r} needs y, got None.")
 
     @functools.cache
-    def answers(name):
+    def answers(name: str) -> Array:
         return np.asarray(getattr(estimator, name)(X, **ids_for(name)))
 
     # What scorers do with X is to hand it to predict: here it is positions of rows.
     recalling = _Answering(estimator, lambda method, rows: answers(method.__name__)[rows])
 
-    def score(rows, **weights):
+    def score(rows: Any, **weights: Any) -> Any:
         try:
             return scorer(recalling, rows, y[rows], **weights)
         except TypeError as error:
@@ -355,7 +377,7 @@ def _score_of_rows(estimator, X, y, groups, scoring):
     return score
 
 
-def _as_scorer(estimator, scoring):
+def _as_scorer(estimator: Any, scoring: Any) -> Any:
     """The scikit-learn scorer that is meant, None for the estimator's own score."""
     if scoring is None:
         name = (

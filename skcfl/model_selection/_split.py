@@ -7,7 +7,11 @@ balanced colourings of bipartite graphs: clients and classes are the nodes, the 
 the edges, the folds the colours.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -19,6 +23,7 @@ from sklearn.utils.validation import _num_samples
 
 from .._checks import about, is_missing, refuse_masked
 from .._groups import check_ids, encode
+from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, RandomState
 from ._columns import ids_in_column
 
 __all__ = ["ClientKFold"]
@@ -85,15 +90,21 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
     ['a' 'a' 'b' 'b' 'c'] ['a' 'a' 'b']
     """
 
+    n_splits: int
+    group_col: str | int | None
+    shuffle: bool
+    random_state: RandomState
+    singletons: Literal["train", "test"]
+
     def __init__(
         self,
-        n_splits=5,
+        n_splits: int = 5,
         *,
-        group_col=None,
-        shuffle=True,
-        random_state=None,
-        singletons="train",
-    ):
+        group_col: str | int | None = None,
+        shuffle: bool = True,
+        random_state: RandomState = None,
+        singletons: Literal["train", "test"] = "train",
+    ) -> None:
         if not isinstance(n_splits, Integral) or isinstance(n_splits, bool) or n_splits < 2:
             raise ValueError(f"n_splits must be an integer of at least 2, got {n_splits!r}.")
         if group_col is not None and not isinstance(group_col, (str, Integral)):
@@ -115,7 +126,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         self.random_state = random_state
         self.singletons = singletons
 
-    def get_n_splits(self, X=None, y=None, groups=None):
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds.
 
         Parameters
@@ -130,7 +141,9 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         """
         return self.n_splits
 
-    def split(self, X, y=None, groups=None):
+    def split(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Iterator[tuple[IntArray, IntArray]]:
         """Generate training and test rows.
 
         Parameters
@@ -155,7 +168,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         for k in range(self.n_splits):
             yield np.flatnonzero(folds != k), np.flatnonzero(folds == k)
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> Any:
         """Metadata that ``split`` asks for.
 
         Returns
@@ -168,7 +181,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
             routing.split.add_request(param="groups", alias=False)
         return routing
 
-    def _folds(self, X, y, groups):
+    def _folds(self, X: MatrixLike, y: ArrayLike | None, groups: ClientIds | None) -> Array:
         """Fold in which each row is tested, -1 for rows that stay in training."""
         with about("X"):
             n_samples = _num_samples(X)
@@ -200,7 +213,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         folds[dealt] = _deal(clients[dealt], classes[dealt], self.n_splits, rng)
         return folds
 
-    def _ids(self, X, groups, n_samples):
+    def _ids(self, X: MatrixLike, groups: ClientIds | None, n_samples: int) -> Array:
         if self.group_col is not None:
             if groups is not None:
                 raise ValueError(
@@ -210,13 +223,13 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
             return ids_in_column(X, self.group_col)
         if groups is None:
             raise ValueError(
-                "ClientKFold needs to know whose rows these are: pass groups= with one client id "
-                "a row, or set group_col to the column of X that holds them."
+                "ClientKFold needs to know the client of each row: pass groups= with one id "
+                "per row, or set group_col to the column of X that holds them."
             )
         return check_ids(groups, n_samples)
 
 
-def _encode_classes(y):
+def _encode_classes(y: ArrayLike | None) -> Array | None:
     """Class of each row, None if y has no classes."""
     if y is None:
         return None
@@ -236,7 +249,9 @@ def _encode_classes(y):
         raise ValueError(f"y must hold classes of one type to stratify by: {error}.") from error
 
 
-def _deal(clients, classes, n_folds, rng):
+def _deal(
+    clients: Array, classes: Array, n_folds: int, rng: np.random.RandomState | None
+) -> Array:
     """Fold of each row.
 
     Parameters
@@ -269,7 +284,9 @@ def _deal(clients, classes, n_folds, rng):
     return folds
 
 
-def _deal_remainders(remainders, client, label, n_folds, rng):
+def _deal_remainders(
+    remainders: Array, client: Array, label: Array, n_folds: int, rng: np.random.RandomState | None
+) -> Array:
     """Which folds get one more row of each cell.
 
     Parameters
@@ -312,7 +329,7 @@ def _deal_remainders(remainders, client, label, n_folds, rng):
     return extra
 
 
-def _halve(left, right):
+def _halve(left: Array, right: Array) -> Array:
     """Split the edges of a bipartite graph in two, evenly at every node and in all.
 
     Parameters
@@ -347,7 +364,7 @@ def _halve(left, right):
     return (orbit < orbit[partner_left])[:n_edges]
 
 
-def _pair(nodes):
+def _pair(nodes: Array) -> Any:
     """Partner of each edge: edges at one node, an even number, are paired in their order."""
     order = np.argsort(nodes, kind="stable")
     partner = np.empty(len(nodes), dtype=np.intp)

@@ -1,11 +1,16 @@
 """Autoencoder as a local model: no targets."""
 
+from __future__ import annotations
+
+from typing import Literal
+
 import numpy as np
 from scipy import sparse
 from scipy.special import expit
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._typing import Activation, LayerSizes
 from ._network import NETWORK_CONSTRAINTS, Network
 
 
@@ -60,12 +65,12 @@ class Autoencoder(Network):
 
     def __init__(
         self,
-        hidden_layer_sizes=(32,),
-        activation="relu",
-        output_activation="identity",
-        alpha=1e-4,
-        precision="single",
-    ):
+        hidden_layer_sizes: LayerSizes = (32,),
+        activation: Activation = "relu",
+        output_activation: Literal["identity", "sigmoid"] = "identity",
+        alpha: float = 1e-4,
+        precision: Literal["single", "double"] = "single",
+    ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.output_activation = output_activation

@@ -10,6 +10,8 @@ the same, t (c, n); L2 penalty of each parameter, decay (p,); number of true row
 client, lengths (c,).
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 # Ratio of eigenvalues below which solutions are refined.
@@ -17,7 +19,7 @@ UNEVEN = 1e-6
 
 
 class _Factors:
-    """Arrays with one entry a client."""
+    """Arrays with one entry per client."""
 
     def take(self, index):
         """The same of some of the clients."""

@@ -1,6 +1,9 @@
 """Linear local models."""
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy import sparse
@@ -9,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._typing import ClassWeight
 from ..numerics.newton import invert_scaled
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Wide
@@ -16,6 +20,39 @@ from ._local_model import choose
 from ._plain import plain_linear
 from ._posteriors import PosteriorMixin
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
 
 EPS = np.finfo(float).eps
 # Rows of a prediction are computed in chunks of about this many bytes.
@@ -31,7 +68,7 @@ MAX_ROWS, FREE = 512, 1e-6
 LANCZOS_TOL = 1e-3
 
 
-class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
+class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore[override]
     r"""Linear local model: regression or classification, L2 penalty.
 
     Client i's objective is
@@ -53,7 +90,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
         :class:`~skcfl.models.losses.Loss` says.
     alpha : "auto" or float, default="auto"
         L2 penalty of the coefficients; the intercept is free.  "auto" leaves it to the
-        estimator, which sets a standard normal prior once a model (see
+        estimator, which sets a standard normal prior once per model (see
         :meth:`skcfl.federation.ClientPool.penalised`); a model that is bound outside of an
         estimator has none until then.
     fit_intercept : bool, default=True
@@ -97,16 +134,16 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):
 
     def __init__(
         self,
-        loss="squared_error",
-        alpha="auto",
-        fit_intercept=True,
-        delta=1.35,
-        standardize=True,
-        class_weight=None,
-        power=1.5,
-        quantile=0.5,
-        smoothing=0.1,
-    ):
+        loss: str | Loss = "squared_error",
+        alpha: Literal["auto"] | float = "auto",
+        fit_intercept: bool = True,
+        delta: float = 1.35,
+        standardize: bool = True,
+        class_weight: ClassWeight = None,
+        power: float = 1.5,
+        quantile: float = 0.5,
+        smoothing: float = 0.1,
+    ) -> None:
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept

@@ -1,5 +1,9 @@
 """Location of a client's rows: the local model of convex clustering."""
 
+from __future__ import annotations
+
+from typing import Literal
+
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
@@ -18,8 +22,8 @@ class Location(ConvexModel):
     .. math:: f_i(x) = \frac{1}{n_i} \sum_l s_l \, \ell(\|x - a_l\|), \qquad n_i = \sum_l s_l,
 
     for rows :math:`a_l` with sample weights :math:`s_l`: the minimiser is the mean with
-    ``"squared_error"`` and a robust centre with ``"huber"``.  With one row a client, sum of norms
-    fusion of these models is convex clustering (Armacki et al., section II).
+    ``"squared_error"`` and a robust centre with ``"huber"``.  With one row per client, sum of
+    norms fusion of these models is convex clustering (Armacki et al., section II).
 
     Parameters
     ----------
@@ -44,7 +48,9 @@ class Location(ConvexModel):
     #: The width of the rows about their location is not known.
     unknown_scale = True
 
-    def __init__(self, loss="squared_error", delta=1.0):
+    def __init__(
+        self, loss: Literal["squared_error", "huber"] = "squared_error", delta: float = 1.0
+    ) -> None:
         self.loss = loss
         self.delta = delta
 

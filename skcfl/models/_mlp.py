@@ -1,13 +1,51 @@
 """Multi-layer perceptron as a local model."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._typing import Activation, ClassWeight, LayerSizes
 from ._network import NETWORK_CONSTRAINTS, Network
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 
+if TYPE_CHECKING:
+    from .losses import Loss
 
-class MLP(SupervisedMixin, Network):
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+if TYPE_CHECKING:
+    from .losses import Loss
+
+
+class MLP(SupervisedMixin, Network):  # type: ignore[override]
     r"""Multi-layer perceptron: regression or classification by a feed-forward network.
 
     Client i's objective is the mean loss of its rows plus the penalty
@@ -76,17 +114,17 @@ class MLP(SupervisedMixin, Network):
 
     def __init__(
         self,
-        hidden_layer_sizes=(100,),
-        activation="relu",
-        loss="log_loss",
-        alpha=1e-4,
-        delta=1.35,
-        precision="single",
-        class_weight=None,
-        power=1.5,
-        quantile=0.5,
-        smoothing=0.1,
-    ):
+        hidden_layer_sizes: LayerSizes = (100,),
+        activation: Activation = "relu",
+        loss: str | Loss = "log_loss",
+        alpha: float = 1e-4,
+        delta: float = 1.35,
+        precision: Literal["single", "double"] = "single",
+        class_weight: ClassWeight = None,
+        power: float = 1.5,
+        quantile: float = 0.5,
+        smoothing: float = 0.1,
+    ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.loss = loss

@@ -1,12 +1,16 @@
 """What a server knows of a local model: shapes, the penalty, starts and units, and no row."""
 
+from __future__ import annotations
+
 from abc import ABCMeta, abstractmethod
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from .._checks import Count
 from .._docs import DocLinkMixin
+from .._typing import Array, DTypeLike, RandomState
 
 
 class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
@@ -42,7 +46,7 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     #: Whether an estimator standardises the features that it trains on.
     standardize = False
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
-    class_weight = None
+    class_weight: Any = None
     #: Numbers of a row's representation, which the last layer sees, of bound models that have one.
     n_representation = 0
     #: Whether the Hessian of a client with fewer rows than parameters tells what they are.
@@ -59,16 +63,16 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     isotropic = False
 
     @property
-    def supervised(self):
+    def supervised(self) -> bool:
         """Whether the model needs targets."""
         return self.estimator_type is not None
 
     @property
-    def n_free(self):
+    def n_free(self) -> int:
         """Parameters that predictions depend on, of a bound model: what a criterion counts."""
         return self.n_params
 
-    def plain(self, params, classes):
+    def plain(self, params: Array, classes: Array | None) -> Any:
         """Fitted estimator of scikit-learn with the parameters (n_params,) of one model.
 
         Parameters
@@ -84,7 +88,7 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         """
         raise ValueError(f"scikit-learn has no estimator that is a {type(self).__name__}.")
 
-    def prior_unit(self, share, around):
+    def prior_unit(self, share: float, around: float) -> float:
         """Penalty that is a standard normal prior of the parameters, times the rows.
 
         Asked of models with ``unknown_scale``: `share` is the ratio of the mean loss of the model
@@ -92,7 +96,7 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         """
         return share
 
-    def for_rows(self, shape):
+    def for_rows(self, shape: tuple[int, ...]) -> ModelSpec:
         """Model, not bound, of rows that have several axes and are stored flat.
 
         Parameters
@@ -110,7 +114,9 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
             "such rows (TorchModel)."
         )
 
-    def bind(self, n_features, n_classes=None, dtype=float):
+    def bind(
+        self, n_features: int, n_classes: int | None = None, dtype: DTypeLike = float
+    ) -> Self:
         """Copy of the model that knows the shape of the data.
 
         Parameters
@@ -140,34 +146,34 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         return bound
 
     @abstractmethod
-    def _bind(self):
+    def _bind(self) -> None:
         """Set ``n_outputs``, ``n_params`` and what else depends on the shapes."""
 
     @abstractmethod
-    def init_params(self, n_models, random_state):
+    def init_params(self, n_models: int, random_state: RandomState) -> Array:
         """Random starts, an array (n_models, n_params)."""
 
-    def start(self, random_state=None):
+    def start(self, random_state: RandomState = None) -> Array:
         """Start of local training, an array (n_params,), the same for all clients."""
         return self.init_params(1, random_state)[0]
 
-    def head_mask(self):
+    def head_mask(self) -> Array:
         """Parameters of the last layer of a bound model, (n_params,) of bool."""
         names = list(self.layer_slices())
         mask = np.zeros(self.n_params, dtype=bool)
         mask[self.layer_slices()[names[-1]]] = True
         return mask
 
-    def head_params(self, weights, biases):
+    def head_params(self, weights: Array, biases: Array) -> Array:
         """Parameters of the last layer, of weights (n_inputs, n_outputs) and biases."""
         return np.concatenate([weights.ravel(), biases])
 
-    def body_mask(self):
+    def body_mask(self) -> Array:
         """Parameters that clients with a last layer of their own have in common, of bool."""
         return ~self.head_mask()
 
 
-def _check_count(value, name, most):
+def _check_count(value: Any, name: str, most: int) -> None:
     """Raise a ValueError if a number is no integer from 1 to `most`."""
     if not Count(1, most).is_satisfied_by(value):
         raise ValueError(

@@ -1,8 +1,12 @@
 """Modules of PyTorch as local models."""
 
+from __future__ import annotations
+
 import copy
 import pickle
+from collections.abc import Sequence
 from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -10,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._typing import ClassWeight
 from ._local_model import LocalModel, check_class_weight, choose
 from ._network import MAX_PARAMS
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
@@ -32,7 +37,7 @@ ROWS_TRIED = 32
 MOST_WHOLE = 2**24
 
 
-class TorchModel(SupervisedMixin, LocalModel):
+class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     """Any module of PyTorch as what clients train (the extra ``torch``).
 
     Client i's objective is the mean loss of its rows plus the penalty
@@ -142,19 +147,19 @@ class TorchModel(SupervisedMixin, LocalModel):
 
     def __init__(
         self,
-        module,
+        module: Any,
         *,
-        loss="log_loss",
-        task="auto",
-        alpha=1e-4,
-        input_shape=None,
-        input_dtype="float",
-        head=None,
-        precision="single",
-        class_weight=None,
-        device="auto",
-        **module_params,
-    ):
+        loss: Any = "log_loss",
+        task: Literal["auto", "classifier", "regressor", "unsupervised"] = "auto",
+        alpha: float = 1e-4,
+        input_shape: Sequence[int] | None = None,
+        input_dtype: Literal["float", "int"] = "float",
+        head: str | None = None,
+        precision: Literal["single", "double"] = "single",
+        class_weight: ClassWeight = None,
+        device: str = "auto",
+        **module_params: Any,
+    ) -> None:
         self.module = module
         self.loss = loss
         self.task = task

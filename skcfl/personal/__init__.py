@@ -1,1 +1,3 @@
-"""Server half of the personal methods: a model a client beside a shared one."""
+"""Server half of the personal methods: a model per client beside a shared one."""
+
+from __future__ import annotations

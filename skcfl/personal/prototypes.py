@@ -16,6 +16,8 @@ where ``h_i`` stacks ``p_i(y) mean_i(y)``, the classes' shares times their mean 
 and ``v_i`` is the variance of that estimate: bias and variance of the mixed head.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from scipy.optimize import nnls
 
@@ -126,7 +128,7 @@ def nearest_prototype_heads(prototypes, n_outputs):
     prototypes : ndarray of shape (n_classes, n_representation)
         NaN of classes that have none, which are never predicted.
     n_outputs : int
-        1 for two classes, whose output is the difference; else one a class.
+        1 for two classes, whose output is the difference; else one per class.
 
     Returns
     -------

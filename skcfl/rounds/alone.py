@@ -1,4 +1,6 @@
-"""One model a client: no federation at all."""
+"""One model per client: no federation at all."""
+
+from __future__ import annotations
 
 from functools import partial
 
@@ -30,7 +32,7 @@ def solve_local(pool, options=None):
     Returns
     -------
     result : Result
-        One cluster a client; what is sent are the models, to be published, and the objectives.
+        One cluster per client; what is sent are the models, to be published, and the objectives.
     """
     pool.ledger.since_mark()
     if not pool.second_order:

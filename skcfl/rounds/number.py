@@ -10,12 +10,12 @@ B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
-clients weighted by their rows.  After `PATIENCE` numbers without a replacement one model a client
-competes: where it loses, the search is over; where it wins, the clients may be a continuum, the
-steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last, the numbers
+clients weighted by their rows.  After `PATIENCE` numbers without a replacement one model per
+client competes: where it loses, the search is over; where it wins, the clients may be a continuum,
+the steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last, the numbers
 that were stepped over next to the best are tried.
 
-One model a client replaces one model for all by `ONE_EACH` standard errors: it takes part
+One model per client replaces one model for all by `ONE_EACH` standard errors: it takes part
 without a search, and where nobody differs it is clearly worse.  Clusters it replaces unless they,
 or one model for all, are better by a standard error: those of a continuum are hardly better than
 none, while clusters that exist save their clients the noise of a model each, nearly all of them.
@@ -31,6 +31,8 @@ References
 P. Burman. "A comparative study of ordinary cross-validation, v-fold cross-validation and the
 repeated learning-testing methods". Biometrika 76, 1989.
 """
+
+from __future__ import annotations
 
 import numpy as np
 
@@ -48,7 +50,7 @@ N_FOLDS, FEW_FOLDS, FEW_ROWS = 4, 10, 500
 PATIENCE = 2
 # Least relative gain that makes another cluster worth its models.
 MIN_GAIN = 0.01
-# Standard errors by which one model a client has to be better than one model for all.
+# Standard errors by which one model per client has to be better than one model for all.
 ONE_EACH = 0.5
 # Steps of the number, relative to it (at least one), in clear clusters and on a continuum.
 STEP, LONG_STEP = 0.25, 0.5
@@ -86,7 +88,7 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, robust=False, judge=
     result : Result
         Of the chosen number, on all rows.  Its history has the rounds of all fits, one after the
         other, with the column "searched" (the K of the fit, 0 for the final one);
-        ``extra["search"]`` has one entry a number tried: "n_clusters" (asked for), "found" (not
+        ``extra["search"]`` has one entry per number tried: "n_clusters" (asked for), "found" (not
         empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
         best number before), "accepted", "floats_up" and "floats_down".
     """
@@ -253,7 +255,7 @@ class _Search:
         return gain == np.inf or gain > max(error, least), gain, error
 
     def _one_each(self, best):
-        """Whether one model a client is to be preferred to the best of fewer."""
+        """Whether one model per client is to be preferred to the best of fewer."""
         gain, error = self._gain(self.n, best)
         if best == 1:
             least = self.min_gain * abs(self.share @ self._counted(1))
@@ -374,7 +376,7 @@ def _join(histories):
     lengths = [len(history["objective"]) for _, history in histories]
     joined = {}
     for name in dict.fromkeys(name for _, history in histories for name in history):
-        # A model a client has no clusters to compare.
+        # One model per client has no clusters to compare.
         parts = [
             h.get(name, np.full(n, np.nan)) for (_, h), n in zip(histories, lengths, strict=True)
         ]

@@ -1,4 +1,6 @@
-"""History of a fit: one entry a round, with the floats sent since the last one."""
+"""History of a fit: one entry per round, with the floats sent since the last one."""
+
+from __future__ import annotations
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
@@ -9,7 +11,7 @@ __all__ = ["History", "RoundRecord"]
 
 
 class History:
-    """Columns of numbers, one entry a round; the last two are the floats sent in it.
+    """Columns of numbers, one entry per round; the last two are the floats sent in it.
 
     Parameters
     ----------

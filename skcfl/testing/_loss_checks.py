@@ -1,18 +1,45 @@
 """Whether a loss is what the local models take it for."""
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .._typing import ArrayLike, RandomState
 from ..models.losses import make_loss
 from ._comparing import require, require_close, sent
+
+if TYPE_CHECKING:
+    from ..models.losses import Loss
+
+if TYPE_CHECKING:
+    from ..models.losses import Loss
+
+if TYPE_CHECKING:
+    from ..models.losses import Loss
+
+if TYPE_CHECKING:
+    from ..models.losses import Loss
+
+if TYPE_CHECKING:
+    from ..models.losses import Loss
 
 # Predictions around zero, of this size, and how far apart differences are taken.
 SIZE, STEP = 3.0, 1e-5
 
 
-def check_loss(loss, y=None, *, n_classes=None, n_rows=60, random_state=0, **parameters):
+def check_loss(
+    loss: Loss | str,
+    y: ArrayLike | None = None,
+    *,
+    n_classes: int | None = None,
+    n_rows: int = 60,
+    random_state: RandomState = 0,
+    **parameters: Any,
+) -> None:
     """Check that a loss is what the local models and the proofs take it for.
 
     Derivatives against finite differences; bounds of the curvature, also after a move; that the

@@ -1,15 +1,37 @@
 """Whether a penalty is what the fusion problems take it for."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .._typing import RandomState
 from ._comparing import require, require_close, sent
+
+if TYPE_CHECKING:
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..penalties import Penalty
+
+if TYPE_CHECKING:
+    from ..penalties import Penalty
 
 # Lengths of differences, in units of the penalty's own where it has some.
 SIZES = (1e-3, 0.1, 1.0, 10.0)
 
 
-def check_penalty(penalty, *, n_params=3, n_edges=20, random_state=0):
+def check_penalty(
+    penalty: Penalty, *, n_params: int = 3, n_edges: int = 20, random_state: RandomState = 0
+) -> None:
     """Check that a penalty is what the solvers and the proofs take it for.
 
     That the prox is the minimiser; Moreau's decomposition; that value and conjugate meet Fenchel's

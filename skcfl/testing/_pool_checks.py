@@ -1,13 +1,34 @@
 """Whether a pool whose clients are elsewhere is the pool of clients of this process."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .._typing import RandomState
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
 from ..models import LinearModel
 from ._comparing import require, require_close
 from ._strict import _wall
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 # Rows of the clients: none, one, few, and more than parameters.
 SIZES = (12, 1, 0, 5, 9, 20, 14)
@@ -15,7 +36,13 @@ SIZES = (12, 1, 0, 5, 9, 20, 14)
 SHAPES = 4.0
 
 
-def check_pool(make_pool, *, model=None, rtol=1e-9, random_state=0):
+def check_pool(
+    make_pool: Callable[..., Any],
+    *,
+    model: LocalModel | None = None,
+    rtol: float = 1e-9,
+    random_state: RandomState = 0,
+) -> None:
     """Check that a pool answers every call as one of clients in this process does.
 
     All calls of :data:`skcfl.federation.messages.CALLS`, of the pool and of those made of it: some

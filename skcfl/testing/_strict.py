@@ -1,13 +1,62 @@
 """A federation whose messages are pickled, and whose rows nobody gets at."""
 
+from __future__ import annotations
+
 import copy
 import inspect
 import pickle
+from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from .._typing import Array, Kind
 from ..federation.federation import Federation
 from ..federation.pool import ClientPool
 from ..federation.sites import Site
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
+
+if TYPE_CHECKING:
+    from ..federation.federation import Hello
+    from ..models import LocalModel
 
 # Arguments that are rows, and the rooms that have none.
 ROWS = frozenset({"block", "X", "y"})
@@ -49,7 +98,7 @@ class StrictSite(Site):
         return tuple(map(StrictSite, self._StrictSite__site.held_out(fraction, seed)))
 
     def folds(self, n_folds, seed):
-        """Pairs of parts, one a fold."""
+        """Pairs of parts, one per fold."""
         pairs = self._StrictSite__site.folds(n_folds, seed)
         return [tuple(map(StrictSite, pair)) for pair in pairs]
 
@@ -61,7 +110,7 @@ class StrictSite(Site):
 
 
 @cache
-def kernels(kind):
+def kernels(kind: str | None) -> frozenset[str]:
     """Names of a local model's methods that take rows or blocks of them: what servers lack."""
     found = inspect.getmembers(kind, inspect.isfunction)
     return frozenset(
@@ -82,7 +131,7 @@ class _SpecOnly:
         return super().__getattribute__(name)
 
 
-def spec_only(model):
+def spec_only(model: LocalModel) -> Any:
     """The same model, of which server code gets the spec only."""
     strict = copy.copy(model)
     kind = type(model)
@@ -126,22 +175,28 @@ class StrictFederation(Federation):
     1
     """
 
-    def __init__(self, federation):
+    def __init__(self, federation: Federation) -> None:
         self.federation = federation
 
-    def hello(self, kind=None):
+    def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are, through pickle."""
         return _through(self.federation.hello(kind))
 
-    def rows(self, model, hello):
+    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """What the places hold."""
         return self.federation.rows(model, hello)
 
-    def collected(self, answers):
+    def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows, in the order of the federation behind the wall."""
         return self.federation.collected(answers)
 
-    def open_with_folds(self, model, random_state=None, hello=None, robust=False):
+    def open_with_folds(
+        self,
+        model: LocalModel,
+        random_state: Any = None,
+        hello: Hello | None = None,
+        robust: bool = False,
+    ) -> tuple[Any, Any]:
         """The pool behind the wall, and folds behind another."""
         pool, folds = super().open_with_folds(model, random_state, hello, robust)
         return _wall(pool), _StrictFolds(folds)

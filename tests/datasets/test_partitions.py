@@ -533,12 +533,12 @@ def test_dirichlet_given_proportions():
         (
             partition_label_skew,
             dict(n_unique=9, n_shared=2, sharing="pairwise"),
-            "are 11 classes a cluster, y has 10",
+            "are 11 classes per cluster, y has 10",
         ),
         (
             partition_label_skew,
             dict(n_clusters=8, n_unique=1, n_shared=8, sharing="pairwise", n_classes=4),
-            "9 classes a cluster, y has 4",
+            "9 classes per cluster, y has 4",
         ),
         (
             partition_label_skew,

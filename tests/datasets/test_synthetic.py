@@ -342,7 +342,7 @@ def test_ellipses_match_the_paper():
         (dict(n_samples=(1, 2, 3)), r"range \(low, high\)"),
         (dict(n_samples=[5, 2]), "24 positive integers"),
         (dict(n_samples=[0] * 24), "24 positive integers"),
-        (dict(cluster_sizes=[1, 2]), "cluster_sizes must be one size a cluster"),
+        (dict(cluster_sizes=[1, 2]), "cluster_sizes must be one size per cluster"),
         (dict(cluster_sizes=[1, 2, 3]), "sum to n_clients=24"),
         (dict(cluster_sizes="even"), "cluster_sizes"),
         (dict(coef="uniform"), "coef.*gaussian"),

@@ -320,7 +320,7 @@ def test_number_of_clusters_is_found(Estimator, make, n_clusters):
     assert model.n_clusters_ == n_clusters
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     search = model.search_
-    # Two more than were found, and a model a client, do not gain.
+    # Two more than were found, and a model per client, do not gain.
     n_clients = len(data.labels)
     tried = [*range(1, n_clusters + 3), n_clients]
     np.testing.assert_array_equal(search["n_clusters"], tried)
@@ -395,7 +395,7 @@ def test_nonconvergence_warns_once_with_the_number():
         ({"n_clusters": "auto", "init": np.zeros((3, 7))}, "n_clusters='auto' tries several"),
         ({"shared_layers": 1}, "fewer than all, or names of some"),
         ({"shared_layers": ["first"]}, r"the layers of the local model are \['linear'\]"),
-        ({"true_labels": [0, 1]}, "true_labels must have one entry a client, 24"),
+        ({"true_labels": [0, 1]}, "true_labels must have one entry per client, 24"),
         ({"true_labels": {"nobody": 0}}, "true_labels has no entry for 24 of 24 clients"),
         ({"hidden_layer_sizes": (4,), "shared_layers": 2}, "fewer than all"),
         ({"hidden_layer_sizes": (4,), "polish": True}, "polish=True needs"),

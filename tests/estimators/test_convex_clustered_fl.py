@@ -206,7 +206,7 @@ def test_auto_finds_clusters_under_other_losses(loss):
 def test_auto_says_one_cluster_where_there_is_one(n_samples, most):
     """Also where clients have as many rows as parameters and interpolate them.
 
-    With five rows a client chance may better one model by more than the standard errors that it
+    With five rows per client chance may better one model by more than the standard errors that it
     is given: in one of these four fits at most.
     """
     several = 0
@@ -291,7 +291,7 @@ def test_criterion_is_sent_as_losses(monkeypatch):
 
     monkeypatch.setattr(LamSearch, "run", run)
     fit(ConvexClusteredFLRegressor(graph="knn", criterion="bic"), data)
-    assert booked[0] <= 12 * 6  # a value and a gradient a client
+    assert booked[0] <= 12 * 6  # a value and a gradient per client
 
 
 def test_number_of_partitions():

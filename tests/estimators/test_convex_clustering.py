@@ -121,7 +121,7 @@ def test_huber_of_a_row_has_closed_forms():
     rows = rng.standard_normal((7, 3))
     model = Location(loss="huber", delta=0.8).bind(3)
     pool = open_rows(model, rows, None, np.arange(7), 7)
-    # Two equal rows a client are one, but for the code that runs.
+    # Two equal rows per client are one, but for the code that runs.
     twice = open_rows(model, np.repeat(rows, 2, axis=0), None, np.repeat(np.arange(7), 2), 7)
     v, rho = 2.0 * rng.standard_normal((7, 3)), rng.uniform(0.1, 5.0, 7)
     np.testing.assert_allclose(pool.prox(v, rho), twice.prox(v, rho), atol=1e-7)

@@ -62,7 +62,7 @@ def test_regression_needs_no_tuning(options, seed):
 
 @pytest.mark.parametrize("seed", [3])
 def test_classification_with_few_rows_needs_no_tuning(seed):
-    """20 to 60 rows a client for 11 parameters: many local models separate their classes."""
+    """20 to 60 rows per client for 11 parameters: many local models separate their classes."""
     data = make_clustered_classification(random_state=seed)
     model = fit(FPFCClassifier(refit=True), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0

@@ -180,7 +180,7 @@ def test_messages_are_booked():
     checks = len(net.history_["round"])
     assert net.history_["messages"].sum() == 2 * WEIR.n_edges * net.n_iter_
     assert net.history_["message_floats"].sum() == d * net.history_["messages"].sum()
-    # A model an iteration; gradients and values at checks, and twice before the first iteration.
+    # A model per iteration; gradients and values at checks, and twice before the first iteration.
     assert net.floats_up_ == n * d * net.n_iter_ + (n * d + n) * (checks + 2)
     lengths = {len(column) for column in net.history_.values()}
     assert lengths == {checks}

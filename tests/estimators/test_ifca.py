@@ -480,5 +480,5 @@ def test_oracle_refuses_labels_that_do_not_fit():
     data = regression(25)
     with pytest.raises(ValueError, match="labels has no entry for 24 of 24 clients"):
         fit(OracleClustersRegressor(labels={"nobody": 0}), data)
-    with pytest.raises(ValueError, match="one entry a client, 24"):
+    with pytest.raises(ValueError, match="one entry per client, 24"):
         fit(OracleClustersRegressor(labels=[0, 1]), data)

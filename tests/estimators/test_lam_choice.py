@@ -62,7 +62,7 @@ def score(model, train, test):
 )
 @pytest.mark.parametrize("truth", ["clusters", "continuum", "same"])
 def test_right_in_all_three_truths(truth, method):
-    """Not worse than the better of one model for all and one a client, but for chance."""
+    """Not worse than the better of one model for all and one per client, but for chance."""
     data = clusters(n_samples=24)
     rows = {
         "clusters": (data.X, data.y, data.groups),
@@ -86,7 +86,7 @@ def test_right_in_all_three_truths(truth, method):
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_clusters_that_all_folds_find_win_within_the_noise(seed):
-    """A penalised model a client is a little better on the rows held out, by chance."""
+    """Penalised per-client models are a little better on the rows held out, by chance."""
     data = make_clustered_regression(n_clients=18, n_clusters=3, n_samples=25, random_state=0)
     model = ConvexClusteredFLRegressor(graph="knn", penalty="l2", random_state=seed)
     model.fit(data.X, data.y, groups=data.groups)
@@ -97,7 +97,7 @@ def test_clusters_that_all_folds_find_win_within_the_noise(seed):
 
 
 def test_few_rows_and_a_wild_client():
-    """Three rows a client, a line each; rows of one client are no line.
+    """Three rows per client, a line each; rows of one client are no line.
 
     Folds leave two rows, which its line meets, and its losses are most of the mean.
     """

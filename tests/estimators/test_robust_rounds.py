@@ -64,7 +64,7 @@ def test_networks_and_objects():
     data = make_clustered_classification(12, 2, 4, n_samples=40, random_state=0)
 
     class First:
-        """One vector a cluster: that of its heaviest client."""
+        """One vector per cluster: that of its heaviest client."""
 
         def aggregate(self, messages, weights):
             assert messages.shape == (len(weights), messages.shape[1])

@@ -189,7 +189,7 @@ def test_bad_arguments():
         FedAvgRegressor(group_col=0).fit_federation(one(3))
     with pytest.raises(ValueError, match="n_clusters=2 is more"):
         IFCARegressor(n_clusters=2).fit_federation(one(3))
-    with pytest.raises(ValueError, match="y must have one entry a row"):
+    with pytest.raises(ValueError, match="y must have one entry per row"):
         one(3, [1.0, 2.0])
     with pytest.raises(ValueError, match="groups"):
         one(3, groups=["a", None, "b"])

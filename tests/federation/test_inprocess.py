@@ -821,7 +821,7 @@ def test_no_matrix_shows_the_rows_of_a_client():
 
 
 def test_what_every_call_sends():
-    """Floats (up, down): n clients, p parameters a model, K models."""
+    """Floats (up, down): n clients, p parameters per model, K models."""
     fed = Federation("log_loss")
     pool = fed.pool()
     n, p, K = fed.m, pool.n_params, 4

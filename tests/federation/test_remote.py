@@ -191,7 +191,7 @@ def part(ids, d=4, y=None, dtype=float):
         (part(["b"], dtype=np.float32), "part 0 are float64, those of part 1 float32"),
         (part([7]), "ids of one type: in part 0 .* 'a', in part 1 7"),
         (part(["b"], y=np.array([0.0, np.nan, 1.0])), "part 1: Input y contains NaN"),
-        (part(["b"], y=np.array([0.0, 1.0])), "part 1: y must have one entry a row, 3, got 2"),
+        (part(["b"], y=np.array([0.0, 1.0])), "part 1: y must have one entry per row, 3, got 2"),
         (part([]), "part 1: X is not valid: Found array with 0 sample"),
         ((np.ones((3, 4)), np.ones(3)), r"part 1 must be \(X, y, groups\) .* tuple of 2"),
         (None, "part 1 must be .*, got NoneType"),

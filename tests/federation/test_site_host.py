@@ -174,7 +174,7 @@ def test_tables_of_any_kind():
 
 
 def test_a_site_is_sent_its_own_clients_only():
-    """Of what has an entry a client a site gets its clients' entries, and no other's id."""
+    """Of what has an entry per client a site gets its clients' entries, and no other's id."""
     seen = {}
 
     class Spy(Wire):
@@ -331,7 +331,7 @@ class Same:
         (other_dtype, "float64.*'south' float32"),
         (no_rows, "Site 'south': load.* returned no row"),
         (text, "Site 'south': could not convert string to float"),
-        (short, "Site 'south': y must have one entry a row, 48, got 47"),
+        (short, "Site 'south': y must have one entry per row, 48, got 47"),
         (nameless, "Site 'south': groups must name a client in every row"),
         (holes, "Site 'south': Input X contains NaN"),
         (pair, "Site 'south': load.* must return X, y, groups"),

@@ -277,7 +277,7 @@ def test_clients_of_one_class(loss):
 @pytest.mark.parametrize("alpha", [0.0, 0.01])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_fewer_rows_than_features(loss, alpha):
-    """Two rows and four features a client: only together they determine a model."""
+    """Two rows and four features per client: only together they determine a model."""
     problem = make_problem(loss, 12, n_rows=2, d=4, seed=3, n_clusters=1, spread=0.7, alpha=alpha)
     if loss in CLASSIFIERS and alpha == 0.0:
         pytest.skip("classes that can be separated have no best model without a penalty")

@@ -359,7 +359,7 @@ def test_skipping_zeros_sends_less_and_changes_nothing_else(participation, spars
         assert lean.history[name].sum() < 0.85 * plain.history[name].sum()
     assert lean.history["floats_up"][0] == plain.history["floats_up"][0]
     if participation == 1.0:
-        # In the end: only the 75 pairs between clusters, one vector a client for the others;
+        # In the end: only the 75 pairs between clusters, one vector per client for the others;
         # for ten rounds and one check (an objective with gradients, a conjugate, rounding).
         d, n_pairs = 3, 75
         up, down = d * (n + n_pairs), d * (4 * n_pairs + n)

@@ -62,7 +62,7 @@ def make_problem(
 
 
 def make_points(a, graph=None, *, loss="squared_error", delta=1.0, penalty=None):
-    """Convex clustering of the points a: one row a client."""
+    """Convex clustering of the points a: one row per client."""
     a = np.asarray(a, dtype=float).reshape(len(a), -1)
     pool = open_rows(
         Location(loss=loss, delta=delta).bind(a.shape[1]), a, None, np.arange(len(a)), len(a)

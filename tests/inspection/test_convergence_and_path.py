@@ -181,7 +181,7 @@ def test_wrong_paths_are_refused(changes, message):
 def test_wrong_kind_and_partition_are_refused():
     with pytest.raises(ValueError, match="kind must be one of .*'tree'.*got 'dendrogram'"):
         ClusterPathDisplay.from_path(PATH, kind="dendrogram")
-    with pytest.raises(ValueError, match=r"partition must have one label a client, shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"must have one label per client, shape \(5,\)"):
         ClusterPathDisplay.from_path(PATH, partition=[0, 1])
 
 

@@ -161,7 +161,7 @@ def test_halves_of_a_bipartite_graph(edges):
 
 
 def test_small_clients_spread_their_rows():
-    groups = np.repeat(np.arange(30), 2)  # two rows a client, five folds
+    groups = np.repeat(np.arange(30), 2)  # two rows per client, five folds
     folds = test_folds_of(ClientKFold(random_state=0), groups, groups * 0.5, groups)
     assert (folds[::2] != folds[1::2]).all()
     assert np.bincount(folds).tolist() == [12] * 5
@@ -289,11 +289,11 @@ def test_bad_splitters(parameters, message):
 @pytest.mark.parametrize(
     ("parameters", "groups", "message"),
     [
-        ({}, None, "pass groups= with one client id a row, or set group_col"),
+        ({}, None, "pass groups= with one id per row, or set group_col"),
         ({}, [1, 2, 1], "got 3 ids for 6 rows"),
         ({}, [1, 2, 1, 2, None, 1], "missing id"),
         ({}, [1, 2, 1, 2, "a", 1], "mixture"),
-        ({}, "site", "must hold one id a row"),
+        ({}, "site", "must hold one id per row"),
         ({"n_splits": 7}, [1] * 6, "n_splits=7 is more than the number of rows .* 6."),
         ({}, [1, 2, 3, 4, 5, 5], r"2. 4 client\(s\) have a single row, which singletons='train'"),
         ({"group_col": 0}, [1] * 6, "got groups, but has group_col=0"),
@@ -739,7 +739,7 @@ def test_bad_calls_for_scores(regression):
     estimator = LocalModelsRegressor().fit(X, y, groups)
     with pytest.raises(NotFittedError):
         per_client_scores(clone(estimator), X, y, groups)
-    with pytest.raises(ValueError, match="per_client_scores needs to know whose rows these are"):
+    with pytest.raises(ValueError, match="per_client_scores needs to know the client"):
         per_client_scores(estimator, X, y)
     with pytest.raises(ValueError, match=f"got 3 ids for {len(y)} rows"):
         per_client_scores(estimator, X, y, groups[:3])

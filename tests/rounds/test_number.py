@@ -85,7 +85,7 @@ def test_five_rows_a_client_without_clusters(Method):
 
 
 def test_losses_are_those_of_models_of_all_rows():
-    """Burman's correction, by hand for one model a client."""
+    """Burman's correction, by hand for one model per client."""
     rng = np.random.RandomState(0)
     codes = np.repeat(np.arange(6), 4)
     X = rng.standard_normal((24, 1))

@@ -150,7 +150,7 @@ def test_theorem_4_1_square_root_vectors_are_recovered_in_one_shot():
 
 
 def test_theorem_4_1_needs_enough_rows():
-    """Out of the regime it fails: with few rows a client the vectors are noise."""
+    """Out of the regime it fails: with few rows per client the vectors are noise."""
     found = 0
     for seed in range(10):
         rng, truth = draw(seed)

@@ -5,6 +5,10 @@ below; the tests run over that list.  :class:`Loss` says what a file must have, 
 :func:`skcfl.testing.check_loss` checks it.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from .gamma import Gamma
 from .huber import Huber
 from .log_loss import Logistic
@@ -35,7 +39,7 @@ REGRESSION_LOSSES = tuple(name for name, loss in LOSSES.items() if not loss.clas
 CLASSIFICATION_LOSSES = tuple(name for name, loss in LOSSES.items() if loss.classifier)
 
 
-def make_loss(loss, *, n_classes=None, **parameters):
+def make_loss(loss: str | Loss, *, n_classes: int | None = None, **parameters: Any) -> Loss:
     """Loss object of a name.
 
     Parameters

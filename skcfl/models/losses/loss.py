@@ -1,5 +1,7 @@
 """What a loss is: the base of all losses."""
 
+from __future__ import annotations
+
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
@@ -60,11 +62,11 @@ class Loss:
     ('log', 'non-negative', False, inf)
     """
 
-    name = None
-    parameters = ()
+    name: str | None = None
+    parameters: tuple[str, ...] = ()
     classifier = False
     has_proba = False
-    link = "identity"
+    link: str | None = "identity"
     target_range = "real"
     unknown_scale = False
     degree = 2
@@ -85,7 +87,7 @@ class Loss:
         return f"{type(self).__name__}({own})"
 
     def n_outputs(self, n_classes):
-        """Outputs of a model: one, or one a class where there are more than two."""
+        """Outputs of a model: one, or one per class where there are more than two."""
         if not self.classifier or n_classes is None or n_classes <= 2:
             return 1
         return n_classes

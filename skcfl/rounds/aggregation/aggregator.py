@@ -1,5 +1,7 @@
 """What operators have in common, and how they are applied to all clusters at once."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -30,10 +32,10 @@ class Aggregator(ABC):
         Parameters
         ----------
         messages : ndarray of shape (..., m, p)
-            Finite vectors, one a client.
+            Finite vectors, one per client.
         weights : ndarray of shape (..., m)
-            Their weights, not negative, of which one a cluster is positive; a client of no weight
-            is not there.
+            Their weights, not negative, of which one per cluster is positive; a client of no
+            weight is not there.
 
         Returns
         -------
@@ -49,7 +51,7 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights):
     aggregator : object
         The operator.
     messages : ndarray of shape (n, p)
-        Vectors, one a client.
+        Vectors, one per client.
     labels : ndarray of shape (n,)
         Cluster of each client.
     n_clusters : int
