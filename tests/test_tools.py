@@ -534,7 +534,7 @@ def test_cross_validate_groups_argument(case):
             case.estimator, case.X, case.y, cv=case.cv, groups=case.groups, return_estimator=True
         )
         assert all(len(estimator.groups_) == 1 for estimator in result["estimator"])
-        with pytest.raises(ValueError, match="ClientKFold needs to know whose rows"):
+        with pytest.raises(ValueError, match="ClientKFold needs to know the client"):
             cross_validate(
                 case.estimator, case.X, case.y, cv=case.cv, params={"groups": case.groups}
             )

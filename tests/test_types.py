@@ -34,7 +34,7 @@ HINTED = [
     *("inspection", "testing", "federation", "models"),
 ]
 # Of these the constructors only: their methods are the interface of servers and kernels.
-CONSTRUCTORS = {"LinearModel", "MLP", "Autoencoder", "Location", "LocalModel"}
+CONSTRUCTORS = {"LinearModel", "TorchModel", "MLP", "Autoencoder", "Location", "LocalModel"}
 
 
 def test_stub_of_the_everyday_classes_is_up_to_date():

@@ -64,7 +64,7 @@ class CallableLoss(Loss):
         if not isinstance(values, torch.Tensor) or values.shape != (len(output),):
             got = tuple(getattr(values, "shape", ())) if hasattr(values, "shape") else values
             raise ValueError(
-                f"loss must return one number a row, a tensor of shape ({len(output)},) for "
+                f"loss must return one number per row, a tensor of shape ({len(output)},) for "
                 f"{len(output)} rows, got {got!r}: losses of PyTorch do with reduction='none'."
             )
         return values

@@ -57,7 +57,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         or one of two classes) and "squared_hinge" make a classifier; "squared_error", "huber",
         "quantile", "poisson", "gamma" and "tweedie" a regressor with one output, of whose
         exponential the last three are. An object such as ``Huber(delta=2.0)`` has other values of
-        a loss's parameters. A function of the tensors ``(output, target)`` returns one number a
+        a loss's parameters. A function of the tensors ``(output, target)`` returns one number per
         row: targets are codes of classes (int64), numbers, or the input; it needs ``task``.
     task : {"auto", "classifier", "regressor", "unsupervised"}, default="auto"
         What targets are. "auto" goes by the name of the loss. With "unsupervised" the target is
@@ -389,7 +389,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         if not isinstance(output, torch.Tensor) or output.shape[:1] != (2,):
             got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output)
             raise ValueError(
-                "module must return a tensor with one entry a row, the first axis, got "
+                "module must return a tensor with one entry per row, the first axis, got "
                 f"{got} for 2 rows."
             )
         if not output.is_floating_point():
@@ -456,7 +456,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         if outputs != needed or outputs == 0:
             about = "" if self.n_classes is None else f" and {self.n_classes} classes"
             raise ValueError(
-                f"module must have {needed} outputs a row for loss={self.loss!r}{about}, got "
+                f"module must have {needed} outputs per row for loss={self.loss!r}{about}, got "
                 f"outputs of shape {output_shape}."
             )
         self.kernel, self.n_outputs = kernel, outputs
@@ -723,7 +723,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         """Raise a ValueError if the last layer takes nothing that is one."""
         if not self.n_representation:
             raise ValueError(
-                f"head must name a part of the module that takes one tensor with an entry a row, "
+                "head must name a part of the module that takes one tensor with an entry per row, "
                 f"the representation; {self.head_!r} does not."
             )
 

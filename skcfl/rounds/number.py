@@ -189,7 +189,7 @@ class _Search:
         """Judge a number of clusters: whether it is better than the best so far."""
         label = f"{K} cluster{'s' if K > 1 else ''}"
         if self.local is not None and K == self.n > 1:
-            label = "one model a client"
+            label = "one model per client"
         with self.told.item(label, leaf=True) as tell:
             accepted = self._judge(K, best)
             verdict = {} if best is None else {"verdict": "better" if accepted else "no better"}
