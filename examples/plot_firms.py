@@ -150,10 +150,11 @@ def draw(model, errors, path):
         )
     left.set_yticks(heights, errors)
     left.set(xlabel="error of unseen years (root mean square of logarithms)")
-    left.set_title("five known years of each firm", fontsize=10)
+    left.set_title("Investment of 11 firms, five years of each known", fontsize=10)
+    left.set_xlim(0, None)
     RandomEffectsDisplay.from_estimator(model, 1, ax=right)
     right.set(xlabel="elasticity of investment with respect to capital")
-    right.set_title("all years; dotted: the mean of the population", fontsize=10)
+    right.set_title("Each firm, 95 % interval (dashed: the population's mean)", fontsize=10)
     for ax in (left, right):
         ax.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

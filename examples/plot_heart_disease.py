@@ -156,7 +156,7 @@ def draw(final, frame, y, results, path):
 
     preparation, fusion = final[:-1], final[-1]
     figure, (top, bottom) = plt.subplots(
-        2, 1, figsize=(6.8, 5.4), sharex=True, height_ratios=[1.5, 1]
+        2, 1, figsize=(7.2, 5.6), sharex=True, height_ratios=[1.5, 1]
     )
     for name, colour, line in (
         ("one model for all", "C3", "-."),
@@ -167,7 +167,7 @@ def draw(final, frame, y, results, path):
     top.plot(fusion.lams_, loss, "o-", markersize=4, color="C0", label="fusion")
     top.axvline(fusion.lam_, color="black", linestyle=":", linewidth=1, label="lam chosen")
     top.set_ylabel("log-loss of held-out patients")
-    top.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0.02, 0.85))
+    top.legend(frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     ClusterPathDisplay.from_estimator(
         fusion, preparation.transform(frame), y, n_lams=40, kind="tree", ax=bottom, linewidth=2
     )

@@ -105,12 +105,12 @@ def draw(models, train, test, path):
     fed, local, _, clove = models.values()
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1, 1.15])
     for model, label, line in (
-        (clove, "one per cluster (CLoVE)", "o-C0"),
-        (fed, "one for all (FedAvg)", "o-C3"),
+        (clove, "one model per cluster (CLoVE)", "o-C0"),
+        (fed, "one model for all (FedAvg)", "o-C3"),
     ):
         left.plot(ROUNDS, by_round(clone(model), train, test), line, label=label)
     level = accuracies(local, test).mean()
-    left.axhline(level, color="C7", linestyle="--", label="one per client")
+    left.axhline(level, color="C7", linestyle="--", label="one model per client")
     left.set(xlabel="round", ylabel="mean accuracy of the clients", ylim=(0, 1))
     left.legend(loc="lower right", frameon=False)
     left.spines[["top", "right"]].set_visible(False)
