@@ -567,7 +567,7 @@ REFUSED = [
     (TorchModel(modules.Net(10), hidden=3), ValueError, "module is a module already"),
     (TorchModel(lambda: modules.Net(10)), ValueError, "module must be something that can be cop"),
     (net(loss=lambda z, y: z, task="regressor"), ValueError, "loss must be something that can"),
-    (net(n_outputs=3), ValueError, "module must have 1 outputs a row for loss='log_loss' and 2"),
+    (net(n_outputs=3), ValueError, "module must have 1 outputs per row for loss='log_loss' and 2"),
     (net(n_features=9), ValueError, r"module cannot take rows of shape \(10,\)"),
     (net(loss="nothing"), ValueError, "loss"),
     (net(loss=modules.cross_entropy_rows), ValueError, "task must be 'classifier'"),
@@ -580,7 +580,7 @@ REFUSED = [
     (net(precision="half"), ValueError, "precision"),
     (TorchModel(torch.nn.ReLU), ValueError, "module must have parameters"),
     (TorchModel(torch.nn.Embedding, num_embeddings=3, embedding_dim=2), ValueError, "input_dtype"),
-    (TorchModel(modules.Wrong, how="scalar"), ValueError, "one entry a row"),
+    (TorchModel(modules.Wrong, how="scalar"), ValueError, "one entry per row"),
     (TorchModel(modules.Wrong, how="tuple"), ValueError, "must return a tensor"),
     (TorchModel(modules.Wrong, how="int"), ValueError, "module must return floats"),
     (TorchModel(modules.Wrong, how="log"), ValueError, "outputs that are not finite on rows of X"),
@@ -606,7 +606,7 @@ def test_bad_losses_and_targets():
     with pytest.raises(ValueError, match="y must be non-negative"):
         fitted(model, data=data)
     for loss, match in (
-        (modules.mean_loss, "one number a row"),
+        (modules.mean_loss, "one number per row"),
         (modules.log_of_target, "finite"),
     ):
         with pytest.raises(ValueError, match=match):
