@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
@@ -11,36 +10,7 @@ from scipy import sparse
 from ._groups import check_ids, locate
 from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
 from .base import BaseFederated
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
+from .federation.pool import prior_covariance
 
 if TYPE_CHECKING:
     from .federation.pool import ClientPool
@@ -53,11 +23,16 @@ MAX_COVARIANCES = 2**28
 CHUNK_BYTES = 2**23
 
 
-def posterior_std(spread: Array, to_user: Callable[[Array], Array]) -> Array:
-    """Standard deviations (n, p) in the user's units of covariances (n, p, p) or variances."""
-    back = to_user(np.eye(spread.shape[1])).T
+def posterior_std(spread: Array, user_map: Any) -> Array:
+    """Standard deviations (n, p) in the user's units of covariances (n, p, p) or variances.
+
+    Of variances those are NaN that depend on more parameters than one.
+    """
     if spread.ndim == 2:
-        return np.sqrt(np.maximum(spread, 0.0)) * np.abs(np.diag(back))
+        out = np.sqrt(np.maximum(spread, 0.0)) * np.abs(user_map.diagonal())
+        out[:, np.diff(user_map.indptr) > 1] = np.nan
+        return out
+    back = user_map.toarray()
     out = np.empty(spread.shape[:2])
     step = max(CHUNK_BYTES // (8 * back.size), 1)
     for start in range(0, len(out), step):
@@ -69,8 +44,9 @@ def posterior_std(spread: Array, to_user: Callable[[Array], Array]) -> Array:
 class PosteriorPredictions(BaseFederated):
     """Base of the estimators whose clients have a posterior.
 
-    A fit sets ``_population``, what clients are like, and ``_covariances``, those of the clients'
-    parameters in the units of the pool, or None.
+    A fit sets, in the units of the pool, ``_population``, what clients are like; ``_errors``,
+    covariances of the errors of its means, or None; and ``_covariances``, those of the clients'
+    parameters, or None.
     """
 
     # ----------------------------------------------------------------------------- new clients
@@ -111,7 +87,7 @@ class PosteriorPredictions(BaseFederated):
         adapted = super().adapt(X, y, groups=groups)
         pool, clients = self._new_clients(X, y, groups)
         dense = self._covariances is not None
-        arguments: tuple[Array, Array, Array, float] = self._population.arguments
+        arguments: tuple[Any, ...] = *self._population.arguments, self._errors
         r, _, covariances = pool.posteriors(*arguments, dense=dense)
         old, _ = locate(adapted.groups_, self.groups_)
         new, _ = locate(adapted.groups_, clients)
@@ -119,7 +95,7 @@ class PosteriorPredictions(BaseFederated):
         adapted.responsibilities_ = np.vstack([self.responsibilities_, r])[order]
         if dense:
             adapted._covariances = np.concatenate([self._covariances, covariances])[order]
-        fresh = posterior_std(covariances, pool.to_user)
+        fresh = posterior_std(covariances, pool.user_map())
         fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
         return adapted
@@ -214,11 +190,12 @@ class PosteriorPredictions(BaseFederated):
         if ids is not None:
             positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
         X = X if self._scaling is None else self._scaling.transform(X)
-        population = self._population
-        other = population.full_covariance()
-        if self.unseen == "average":
-            away = population.means - population.weights @ population.means
-            other = other + (population.weights[:, None] * away).T @ away
+        theta, root, weights, _ = self._population.arguments
+        if self.unseen == "largest":
+            # The first cluster is the largest, and a new client is taken for one of it.
+            theta, weights = theta[:1], np.ones(1)
+        errors = None if self._errors is None else self._errors[: len(theta)]
+        other = prior_covariance(theta, root, weights, errors, dense=True)
         table = np.concatenate([self._covariances, other[None]])
         out = np.empty(X.shape[0])
         step = max(CHUNK_BYTES // (8 * table[0].size), 1)

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -19,8 +20,10 @@ from .._memory import require
 from .._typing import RandomState, Unseen
 from ..federation.result import Result
 from ..models import LinearModel
+from ..numerics.newton import MAX_DENSE
 from ..pooling.components import bic, fit_population
-from ..pooling.em import Options, mean_covariances
+from ..pooling.em import Options
+from ..pooling.normal_equations import is_lean, mean_covariances
 from ..pooling.population import COVARIANCES
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
@@ -69,7 +72,7 @@ MATRICES = 12
 class _PartialPooling(PosteriorPredictions):
     _parameter_constraints = {
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "covariance": [StrOptions(set(COVARIANCES))],
+        "covariance": [StrOptions({"auto", *COVARIANCES})],
         "random": [StrOptions({"all", "intercept"}), "array-like"],
         "prior": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -86,11 +89,15 @@ class _PartialPooling(PosteriorPredictions):
             a fall of 10. Clusters of one client are outliers and not chosen; clusters that are no
             client's most probable one are dropped. More clusters than clients is an error.""",
         "covariance": """\
-            {"diag", "full", "spherical"}
+            {"auto", "diag", "full", "spherical"}
             Covariance of the clients' parameters about their cluster's mean, which all clusters
             have in common. "diag" has a variance for each parameter (of standardised features),
             "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.
-            Where BIC prefers that, several clusters have none at all.""",
+            "auto" is "full" where BIC prefers that for one cluster, of up to 256 parameters, and
+            else "diag"; ``covariance_type_`` says which. Memory grows like n_clients n_params^2
+            for "full", and like n_clients n_params for the others with more than 256 parameters
+            and fewer rows than that a client. Where BIC prefers it, several clusters have none at
+            all.""",
         "random": """\
             {"all", "intercept"} or list of str or int
             What differs between clients: all coefficients, the intercept alone, or the intercept
@@ -102,7 +109,10 @@ class _PartialPooling(PosteriorPredictions):
             "auto" or float
             Variance of a normal prior of the slopes of the clusters' means (of standardised
             features; intercepts are free). "auto" estimates it by empirical Bayes, one for each
-            cluster; ``numpy.inf`` is no prior, which is maximum likelihood.""",
+            cluster, takes the means' degrees of freedom from those of the noise, and draws the
+            correlations of a full covariance to zero by an inverse Wishart prior that is worth
+            two clients without correlations for each parameter; ``numpy.inf`` is no prior, which
+            is maximum likelihood.""",
         "max_iter": """\
             int
             Largest number of exchanges with the clients of the fit of one number of clusters.
@@ -141,11 +151,19 @@ class _PartialPooling(PosteriorPredictions):
             ndarray of shape (n_params, n_params)
             Covariance of the clients' parameters about their cluster's mean, in the units of
             ``params_``: of each output the coefficients, then the intercept. Diagonal for
-            standardised features need not be diagonal here.""",
+            standardised features need not be diagonal here. A sparse array with more than 256
+            parameters, unless it is full.""",
+        "covariance_type_": """\
+            {"diag", "full", "spherical", "none"}
+            Kind of ``covariance_``: what ``covariance="auto"`` chose, and "none" for clusters
+            without variance.""",
         "params_std_": """\
             ndarray of shape (n_clients, n_params)
-            Posterior standard deviations of ``params_``, given the population. NaN for intercepts
-            of centred features where the clients' covariances would take more than 256 MB.""",
+            Posterior standard deviations of ``params_``, given the variances: of a client about
+            its cluster's mean, and of that mean, which is all there is where clusters have no
+            variance inside. With more than 256 parameters of a covariance that is not full they
+            are given the means too, and NaN for intercepts of centred features where the clients'
+            covariances would take more than 256 MB.""",
         "mixture_weights_": """\
             ndarray of shape (n_clusters_,)
             Probabilities of the clusters.""",
@@ -170,7 +188,9 @@ class _PartialPooling(PosteriorPredictions):
             the responsibilities; infinite with clusters of one client.""",
         "standard_errors_": """\
             ndarray of shape (n_clusters_, n_params)
-            Standard errors of ``cluster_params_``, given the covariance.""",
+            Standard errors of ``cluster_params_``, given the covariance and the prior; those of
+            maximum likelihood with ``prior=numpy.inf``. NaN with more than 256 parameters of a
+            covariance that is not full, of which clients send no curvatures.""",
         "prior_variance_": """\
             ndarray of shape (n_clusters_,)
             Variance of the prior of each cluster mean's slopes, of standardised features;
@@ -231,13 +251,7 @@ class _PartialPooling(PosteriorPredictions):
             raise ValueError(
                 f"alpha must be 'auto' or 0: the prior is estimated; got alpha={model.alpha_:g}."
             )
-        K = 1 if self.n_clusters == "auto" else self.n_clusters
-        require(
-            8 * model.n_params**2 * (3 * K + MATRICES),
-            f"{type(self).__name__}'s curvatures of {model.n_params} parameters",
-            "Use fewer features, or a method that needs no curvature of all parameters, such as "
-            "FedAvg or ConvexClusteredFL.",
-        )
+        self._require_memory(pool)
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
         options = Options(
@@ -251,33 +265,49 @@ class _PartialPooling(PosteriorPredictions):
         fit, path = fit_population(pool, self.covariance, self.n_clusters, self.n_init, options)
         return self._result(pool, fit, path, options)
 
+    def _require_memory(self, pool):
+        """Raise an error where curvatures do not fit in memory."""
+        p = pool.n_params
+        K = 1 if self.n_clusters == "auto" else self.n_clusters
+        if self.covariance == "full":
+            square, hint = p**2, 'covariance="diag"'
+        else:
+            square, hint = min(p**2, p * max(pool.n_clients, MAX_DENSE)), "fewer features"
+        require(
+            8 * square * (3 * K + MATRICES),
+            f"{type(self).__name__}'s curvatures of {p} parameters",
+            f"Use {hint}, or a method that needs no curvature of all parameters, such as FedAvg "
+            "or ConvexClusteredFL.",
+        )
+
     def _result(self, pool, fit, path, options):
-        population, p = fit.population, pool.n_params
+        population = fit.population
         dense = self._keeps_covariances(pool)
-        r, means, covariances = pool.posteriors(*population.arguments, dense=dense)
-        spread = covariances if dense else _spread(pool, covariances)
+        errors = None if is_lean(fit.sums) else mean_covariances(population, fit.sums)
+        r, means, covariances = pool.posteriors(*population.arguments, errors, dense=dense)
         labels = r.argmax(axis=1)
         # Numbered as published: by size, then by the first client.
         sizes = np.bincount(labels, minlength=population.n_clusters)
         first = [np.argmax(labels == k) for k in range(population.n_clusters)]
         order = np.lexsort((first, -sizes))
-        errors = mean_covariances(population, fit.sums)[order]
         population = population.ordered(order)
-        to_user = pool.to_user(np.eye(p)).T
-        variances = np.einsum("pq,kqr,pr->kp", to_user, errors, to_user)
+        errors = None if errors is None else errors[order]
+        user_map = pool.user_map()
+        covariance = user_map @ population.covariance_matrix() @ user_map.T
         trail = np.array(fit.trail)
         extra = {
-            "covariance": to_user @ population.full_covariance() @ to_user.T,
+            "covariance_type": population.kind,
+            "covariance": covariance.tocsr() if sparse.issparse(covariance) else covariance,
             "mixture_weights": population.weights,
             "responsibilities": r[:, order],
             "dispersion": population.dispersion,
             "loglik": fit.loglik,
             "bic": bic(fit, pool, options),
             "bic_path": path,
-            "standard_errors": np.sqrt(np.maximum(variances, 0.0)),
+            "standard_errors": _standard_errors(population, errors, user_map),
             "prior_variance": population.prior,
-            "params_std": posterior_std(spread, pool.to_user),
-            "state": (population, covariances if dense else None, pool.n_samples),
+            "params_std": posterior_std(covariances, user_map),
+            "state": (population, errors, covariances if dense else None, pool.n_samples),
         }
         shortfall = ""
         if not fit.converged:
@@ -305,43 +335,56 @@ class _PartialPooling(PosteriorPredictions):
     def _publish(self, header, pool, groups, classes, result):
         state = result.extra.pop("state")
         super()._publish(header, pool, groups, classes, result)
-        self._population, self._covariances, self._n_rows = state
+        self._population, self._errors, self._covariances, self._n_rows = state
         # What is expected of a client of which nothing is known.
         self._average_params = self.mixture_weights_ @ self.cluster_params_
 
     # -------------------------------------------------------------------------------- summary
 
-    def summary(self) -> str:
+    def summary(self, max_params: int = 50) -> str:
         """Table of the fit: means, their standard errors, and what differs between clients.
+
+        Parameters
+        ----------
+        max_params : int, default=50
+            Parameters that are shown at most: the intercepts, and the first of the others.
 
         Returns
         -------
         text : str
-            As of lme4: standard deviations of the random effects, by parameter, then the fixed
-            effects of each cluster. In the user's units.
+            As of lme4: standard deviations of the random effects, by parameter, with their
+            correlations where the covariance is full, then the fixed effects of each cluster. In
+            the user's units.
         """
         check_is_fitted(self)
         model = self.model_
         names = [*map(str, self.coef_names_), *["(Intercept)"] * bool(model.fit_intercept)]
         if model.n_outputs > 1:
             names = [f"{name} | {label}" for label in self.classes_ for name in names]
+        shown = self._shown(len(names), max_params)
+        names = [names[j] for j in shown]
         width = max(map(len, [*names, "(Intercept)"]))
         rows = int(self._n_rows)
         lines = [
-            f"{type(self).__name__}, loss {model.loss}, covariance {self.covariance}",
+            f"{type(self).__name__}, loss {model.loss}, covariance {self.covariance_type_}",
             f"{rows} rows of {len(self.groups_)} clients, {self.n_clusters_} "
             f"cluster{'s' if self.n_clusters_ > 1 else ''}",
             f"log-likelihood {self.loglik_:.3f}   BIC {self.bic_:.3f}",
             "",
             "Random effects",
-            f"  {'':{width}}  {'Std. dev.':>12}",
         ]
-        spread = np.sqrt(np.diag(self.covariance_))
-        lines += [f"  {n:{width}}  {s:12.5g}" for n, s in zip(names, spread, strict=True)]
+        correlated = self.covariance_type_ == "full" and len(shown) > 1
+        lines.append(f"  {'':{width}}  {'Std. dev.':>12}" + "  Corr" * correlated)
+        spread = np.sqrt(self.covariance_.diagonal()[shown])
+        correlations = self._correlations(shown) if correlated else [""] * len(shown)
+        lines += [
+            f"  {n:{width}}  {s:12.5g}{c}"
+            for n, s, c in zip(names, spread, correlations, strict=True)
+        ]
         if model.unknown_scale:
             lines.append(f"  {'Residual':{width}}  {np.sqrt(self.dispersion_):12.5g}")
         for k, (theta, errors) in enumerate(
-            zip(self.cluster_params_, self.standard_errors_, strict=True)
+            zip(self.cluster_params_[:, shown], self.standard_errors_[:, shown], strict=True)
         ):
             lines += ["", "Fixed effects"]
             if self.n_clusters_ > 1:
@@ -353,13 +396,36 @@ class _PartialPooling(PosteriorPredictions):
             for name, value, error in zip(names, theta, errors, strict=True):
                 z = value / error if error > 0 else np.nan
                 lines.append(f"  {name:{width}}  {value:12.5g}  {error:12.5g}  {z:8.2f}")
-        return "\n".join(lines)
+        if len(shown) < self.cluster_params_.shape[1]:
+            total = self.cluster_params_.shape[1]
+            lines += ["", f"{len(shown)} of {total} parameters, see max_params."]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _shown(self, n_params, max_params):
+        """Positions of the parameters of a summary, in their order."""
+        if not isinstance(max_params, Integral) or max_params < 1:
+            raise ValueError(f"max_params must be an int of at least 1, got {max_params!r}.")
+        order = np.arange(n_params)
+        if self.model_.fit_intercept:
+            column = order % self.model_.n_columns
+            order = np.argsort(column != self.model_.n_columns - 1, kind="stable")
+        return np.sort(order[:max_params])
+
+    def _correlations(self, shown):
+        """Of each of some parameters the correlations with those before it, as text."""
+        block = self.covariance_[np.ix_(shown, shown)]
+        spread = np.sqrt(np.diag(block))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            R = block / (spread[:, None] * spread)
+        texts = ("".join(f"{r:7.2f}" for r in row[:i]) for i, row in enumerate(R))
+        return [text.replace("nan", "   ") for text in texts]
 
 
-def _spread(pool, variances):
-    """Variances (n, p), with NaN where those in the user's units need covariances."""
-    mixed = np.count_nonzero(pool.to_user(np.eye(pool.n_params)), axis=0) > 1
-    return np.where(mixed, np.nan, variances)
+def _standard_errors(population, errors, user_map):
+    """Of the clusters' means in the user's units, (K, p), NaN where they are not known."""
+    if errors is None:
+        return np.full(population.means.shape, np.nan)
+    return posterior_std(errors, user_map)
 
 
 @document
@@ -414,7 +480,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
         model: LocalModel | None = None,
         n_clusters: int | Literal["auto"] = "auto",
         *,
-        covariance: Literal["diag", "full", "spherical"] = "diag",
+        covariance: Literal["auto", "diag", "full", "spherical"] = "auto",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
         prior: float | Literal["auto"] = "auto",
         max_iter: int = 1000,
@@ -558,18 +624,18 @@ class PartialPoolingRegressor(_Regressor, _PartialPooling):
     >>> print(model.summary())
     PartialPoolingRegressor, loss squared_error, covariance diag
     320 rows of 40 clients, 1 cluster
-    log-likelihood -463.684   BIC 945.812
+    log-likelihood -463.688   BIC 945.820
     <BLANKLINE>
     Random effects
                       Std. dev.
-      x0                 0.3757
-      (Intercept)       0.11303
-      Residual          0.97628
+      x0                0.37483
+      (Intercept)       0.10857
+      Residual          0.98022
     <BLANKLINE>
     Fixed effects
                        Estimate    Std. error         z
-      x0                 2.0166      0.082265     24.51
-      (Intercept)     0.0017155      0.059697      0.03
+      x0                 2.0166       0.08229     24.51
+      (Intercept)     0.0015373      0.059695      0.03
     """
 
     __init__ = everyday_constructor(PartialPooling, _Regressor)

@@ -78,6 +78,11 @@ class Block:
         """Row values back to the columns: (c, C, n) -> (c, C, d)."""
         return np.matmul(r, self.X)
 
+    def backward_all(self, r):
+        """Row values back to the columns, summed over the clients: (c, M, n) -> (M, d)."""
+        c, n, d = self.shape
+        return r.transpose(1, 0, 2).reshape(-1, c * n) @ self.X.reshape(c * n, d)
+
     def times(self, w, out):
         """``X_i w_i`` of each client, written into `out`: (c, d, h) -> (c, n, h)."""
         np.matmul(self.X, w, out=out)
@@ -108,6 +113,10 @@ class Block:
     def row_gram(self, scale):
         """``X diag(scale) X'`` of each client: (c, d) -> (c, n, n)."""
         return np.matmul(self.X * scale[:, None, :], self.X.transpose(0, 2, 1))
+
+    def column_forms(self, Q):
+        """``x' Q x`` of each column x of each client: (c, n, n) -> (c, d)."""
+        return np.einsum("cnd,cnd->cd", np.matmul(Q, self.X), self.X)
 
     def dense(self):
         """Design matrices as an array of shape (c, n, d)."""
@@ -245,6 +254,10 @@ class SparseBlock(Block):
         rows = r.transpose(0, 2, 1).reshape(c * n, outputs)
         return (self._diagonal().T @ rows).reshape(c, d, outputs).transpose(0, 2, 1)
 
+    def backward_all(self, r):
+        """Row values back to the columns, summed over the clients: (c, M, n) -> (M, d)."""
+        return (self.X.T @ r.transpose(0, 2, 1).reshape(self.X.shape[0], -1)).T
+
     def times(self, w, out):
         """``X_i w_i`` of each client, written into `out`: (c, d, h) -> (c, n, h)."""
         c, n, d = self.shape
@@ -272,6 +285,25 @@ class SparseBlock(Block):
         out = np.zeros((c, n, n), dtype=products.dtype)
         i, j = products.coords
         out[i // n, i % n, j % n] = products.data
+        return out
+
+    def column_forms(self, Q):
+        """``x' Q x`` of each column x of each client: (c, n, n) -> (c, d)."""
+        c, n, d = self.shape
+        own = self.own_columns()
+        columns, X = (None, self.X) if own is None else (own.columns, own.block.X)
+        width = X.shape[1]
+        out = np.zeros((c, d))
+        for i in range(c):
+            first, last = X.indptr[i * n], X.indptr[(i + 1) * n]
+            indices, data = X.indices[first:last], X.data[first:last]
+            indptr = X.indptr[i * n : (i + 1) * n + 1] - first
+            # Columns as rows, so that the product has one row for each that the client touches.
+            mine = sparse.csc_array((data, indices, indptr), shape=(width, n))
+            products = mine @ Q[i]
+            row = np.repeat(np.arange(n), np.diff(indptr))
+            forms = np.bincount(indices, data * products[indices, row], minlength=width)
+            out[i, slice(None) if columns is None else columns[i]] = forms
         return out
 
     def dense(self):

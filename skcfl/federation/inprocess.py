@@ -533,39 +533,44 @@ class InProcessSite(PersonalKernels, Site):
 
     # ----------------------------------------------------------------- partial pooling
 
-    def _posteriors_of(self, block, slots, theta, root, weights, dispersion):
+    def _posteriors_of(self, block, slots, theta, root, weights, dispersion, dense=False):
         """Pieces of a block: its clients, their posteriors, responsibilities and evidence."""
-        p = theta.shape[1]
-        size = max(int(POSTERIOR_BYTES // (8 * p * p * (2 * len(theta) + 4))), 1)
+        (K, p), n = theta.shape, block.shape[1] * self.model.n_outputs
+        by_rows = not dense and self.model.has_few_rows(block, root)
+        floats = (2 * K + 2) * n * n + (6 * K + 8) * p if by_rows else (2 * K + 4) * p * p
+        size = max(int(POSTERIOR_BYTES // (8 * floats)), 1)
         with np.errstate(divide="ignore"):
             prior = np.log(weights)[:, None]
-        for first in range(0, len(slots), size):
-            some = slice(first, first + size)
-            part = block if len(slots) <= size else block.take(some)
+        for some, part in _pieces(block, size, by_rows):
             n = self.client_weights[slots[some]]
             start = part.cache.get("modes")
             if start is not None and start.shape != (len(theta), len(n), p):
                 start = None
-            found = self.model.posteriors(part, n, theta, root, dispersion, start)
+            found = self.model.posteriors(part, n, theta, root, dispersion, start, by_rows)
             part.cache["modes"] = found.modes
             joint = found.evidence + prior
             evidence = logsumexp(joint, axis=0)
             yield slots[some], found, np.exp(joint - evidence), evidence
 
-    def _posterior_sums(self, theta, root, weights, dispersion):
+    def _posterior_sums(self, theta, root, weights, dispersion, dense):
         (K, p), parts = theta.shape, {}
-        shapes = (K,), (K, p), (1, *root.shape), (K, p), (K, p, p), (p,), (p, p), (), (), ()
+        square = (p, p) if dense else (p,)
+        shapes = (K,), (K, p), (1, *root.shape), (K, p), (K, *square), (p,), square, (), (), ()
+        sums_of = _sums_of if dense else _lean_sums_of
 
         def work(block, slots):
-            total = [np.zeros(shape) for shape in shapes]
+            total, kept = [np.zeros(shape) for shape in shapes], []
             for own, found, r, evidence in self._posteriors_of(
-                block, slots, theta, root, weights, dispersion
+                block, slots, theta, root, weights, dispersion, dense
             ):
                 n = self.client_weights[own]
-                sums = _sums_of(found, r, root, dispersion)
+                sums = sums_of(found, r, root, dispersion)
                 sums += evidence.sum(), n.sum()
                 total = [a + b for a, b in zip(total, sums, strict=True)]
+                kept.append(_information(found, r))
             parts[int(slots[0])] = total
+            if not dense:
+                block.cache["information"] = (theta, root, weights, dispersion), kept
 
         self._each(work, K * p)
         sums = [np.zeros(shape) for shape in shapes]
@@ -573,20 +578,45 @@ class InProcessSite(PersonalKernels, Site):
             sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
         return dict(zip(CALLS["posterior_sums"].up, sums, strict=True))
 
-    def _posteriors(self, theta, root, weights, dispersion, dense):
+    def _posterior_products(self, theta, root, weights, dispersion, vectors):
+        about, parts = (theta, root, weights, dispersion), {}
+
+        def work(block, slots):
+            asked, kept = block.cache.get("information", ((), ()))
+            if len(asked) != 4 or not all(map(np.array_equal, asked, about)):
+                found = self._posteriors_of(block, slots, *about)
+                kept = [_information(posteriors, r) for _, posteriors, r, _ in found]
+                block.cache["information"] = about, kept
+            parts[int(slots[0])] = sum(
+                np.array([times(v) for times, v in zip(piece, vectors, strict=True)])
+                for piece in kept
+            )
+
+        self._each(work, vectors.shape[0] * vectors.shape[1])
+        products = np.zeros(vectors.shape)
+        for key in sorted(parts):
+            products += parts[key]
+        return {"products": products}
+
+    def _posteriors(self, theta, root, weights, dispersion, errors, dense):
         p = theta.shape[1]
         responsibilities = np.tile(weights, (self.n_clients, 1))
         means = self._zeros(p) + weights @ theta
         covariances = self._zeros(*((p, p) if dense else (p,)))
-        covariances[:] = prior_covariance(theta, root, weights, dispersion, dense)
+        covariances[:] = prior_covariance(theta, root, weights, errors, dense)
+        every = [None] * len(theta) if errors is None else errors
 
         def work(block, slots):
             for own, found, r, _ in self._posteriors_of(
-                block, slots, theta, root, weights, dispersion
+                block, slots, theta, root, weights, dispersion, errors is not None
             ):
                 responsibilities[own] = r.T
                 x = theta[:, None] + found.deviations
-                means[own], covariances[own] = _of_mixture(r, x, found.covariances, dense)
+                V = [
+                    each.covariances(error) if dense else each.variances(error)
+                    for each, error in zip(found.curvatures, every, strict=True)
+                ]
+                means[own], covariances[own] = _of_mixture(r, x, V)
 
         self._each(work, len(theta) * p)
         return {
@@ -701,14 +731,28 @@ def open_rows(
     return ClientPool(site, model, random_state, scaling)
 
 
+def _pieces(block, size, kept):
+    """Places of at most `size` clients of a block, and their rows, which may be kept for later."""
+    c = len(block.clients)
+    if c <= size:
+        return [(slice(0, c), block)]
+    if ("pieces", size) not in block.cache:
+        places = [slice(first, first + size) for first in range(0, c, size)]
+        pieces = ((some, block.take(some)) for some in places)
+        if not kept:
+            return pieces
+        block.cache["pieces", size] = list(pieces)
+    return block.cache["pieces", size]
+
+
 def _sums_of(found, r, root, dispersion):
     """Sums over clients of posteriors with responsibilities r (K, c)."""
     squares, pull, coupling, scatter = 0.0, 0.0, 0.0, 0.0
-    curvature = np.empty((len(r), *found.curvatures[0].shape[1:]))
+    curvature = np.empty((len(r), *found.curvatures[0].hessian.shape[1:]))
     for k, own in enumerate(r):
-        u, A, H = found.modes[k], found.inner[k], found.curvatures[k]
+        u, A, H = found.modes[k], found.curvatures[k].inner, found.curvatures[k].hessian
         c, p = u.shape
-        if k == 0 or H is not found.curvatures[k - 1]:
+        if k == 0 or found.curvatures[k] is not found.curvatures[k - 1]:
             half = H * root if root.ndim == 1 else np.matmul(H, root)
             inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
             # Curvature of the marginal likelihood in the prior's mean: H - half A half'.
@@ -727,31 +771,53 @@ def _sums_of(found, r, root, dispersion):
         curvature[k] = (own @ H.reshape(c, -1)).reshape(p, p)
         curvature[k] -= loss @ spent.reshape(c * p, p)
         scatter += own @ (2.0 * found.losses[k] + dispersion * known)
-    return (
-        r.sum(axis=1),
-        np.einsum("kc,kcp->kp", r, found.deviations),
-        squares[None],
-        -np.einsum("kc,kcp->kp", r, found.slopes),
-        curvature,
-        pull,
-        coupling,
-        scatter,
-    )
+    return (*_sums_of_modes(found, r, squares, curvature), pull, coupling, scatter)
 
 
-def _of_mixture(r, x, V, dense):
+def _lean_sums_of(found, r, root, dispersion):
+    """The same without matrices: diagonals, and of the coupling the sums of its rows."""
+    squares, pull, coupling, scatter, curvature = 0.0, 0.0, 0.0, 0.0, []
+    for k, own in enumerate(r):
+        u, own_curvature = found.modes[k], found.curvatures[k]
+        if k == 0 or own_curvature is not found.curvatures[k - 1]:
+            information = own_curvature.information_diagonal()
+            known = root**2 * information
+        weighted = own[:, None] * u
+        rows = root * own_curvature.hessian_times(root * u)
+        squares += own @ (1.0 - known) + (weighted * u).sum(axis=0)
+        pull += (weighted * (rows + u)).sum(axis=0)
+        coupling += own @ known + (weighted * rows).sum(axis=0)
+        scatter += own @ (2.0 * found.losses[k] + dispersion * known.sum(axis=1))
+        curvature.append(own @ information)
+    return (*_sums_of_modes(found, r, squares, np.array(curvature)), pull, coupling, scatter)
+
+
+def _sums_of_modes(found, r, squares, curvature):
+    deviations = np.einsum("kc,kcp->kp", r, found.deviations)
+    slopes = np.einsum("kc,kcp->kp", r, found.slopes)
+    return r.sum(axis=1), deviations, squares[None], -slopes, curvature
+
+
+def _information(found, r):
+    """Functions v -> ``sum_i r_i P_i v`` of each component."""
+    return [
+        own.information_products(weights) for own, weights in zip(found.curvatures, r, strict=True)
+    ]
+
+
+def _of_mixture(r, x, V):
     """Means (c, p) and covariances of mixtures, (c, p, p) or their diagonals (c, p).
 
-    Of components with weights r (K, c), means x (K, c, p) and covariances V, K of (c, p, p).
+    Of components with weights r (K, c), means x (K, c, p) and K arrays V of covariances.
     """
     mean = np.einsum("kc,kcp->cp", r, x)
     total = 0.0
     for k, own in enumerate(V):
         away = x[k] - mean
-        if dense:
+        if own.ndim == 3:
             total = total + r[k][:, None, None] * (own + away[:, :, None] * away[:, None, :])
         else:
-            total = total + r[k][:, None] * (np.einsum("cii->ci", own) + away**2)
+            total = total + r[k][:, None] * (own + away**2)
     return mean, total
 
 

@@ -7,10 +7,11 @@ and their shapes checked, and the ledger is booked, here and nowhere else.
 
 Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
 parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``f`` of features,
-``v`` of vectors, ``h`` of centres, ``q`` that of the numbers of a row's representation, and ``H``
-the symmetric matrix or the three numbers that clients may send in its place.  What begins with
-``n`` has an entry for each client, which that client alone is sent or sends; other arguments are
-sent to all, and other answers are sums over the clients.
+``v`` and ``m`` of vectors, ``h`` of centres, ``q`` that of the numbers of a row's representation,
+``R`` the root of a covariance, a matrix or a diagonal, and ``H`` a symmetric matrix, its diagonal
+or the three numbers that clients may send in its place.  What begins with ``n`` has an entry for
+each client, which that client alone is sent or sends; other arguments are sent to all, and other
+answers are sums over the clients.
 
 What a client has answered last it keeps, and is not sent again: ``own`` says who goes on from
 that model, and the argument with the starts is None where all do.
@@ -127,21 +128,35 @@ def _mixture_sums(sizes, arguments):
     return down, up + n * K * (p + p * (p + 1) // 2)
 
 
+def _prior(sizes, arguments):
+    """Floats of priors that share a covariance."""
+    K, p, root = sizes["K"], sizes["p"], arguments["root"]
+    return K * p + (p if root.ndim == 1 else p * (p + 1) // 2) + K + 1
+
+
 def _posterior_sums(sizes, arguments):
     """Floats of priors down and, by component, sums of posteriors up."""
     n, K, p = sizes["n"], sizes["K"], sizes["p"]
-    square = p * (p + 1) // 2
-    root = arguments["root"]
-    own = p if root.ndim == 1 else square
-    return n * (K * p + own + K + 1), n * (K * (1 + 2 * p + square) + own + p + square + 3)
+    triangle = p * (p + 1) // 2
+    square = triangle if arguments["dense"] else p
+    own = p if arguments["root"].ndim == 1 else triangle
+    up = K * (1 + 2 * p + square) + own + p + square + 3
+    return n * _prior(sizes, arguments), n * up
+
+
+def _posterior_products(sizes, arguments):
+    """Floats of priors and vectors down, and their products up."""
+    n, K, m, p = (sizes[letter] for letter in "nKmp")
+    return n * (_prior(sizes, arguments) + K * m * p), n * K * m * p
 
 
 def _posteriors(sizes, arguments):
     """Floats of priors down, and each client's posterior up."""
     n, K, p = sizes["n"], sizes["K"], sizes["p"]
-    square = p * (p + 1) // 2
-    root = p if arguments["root"].ndim == 1 else square
-    return n * (K * p + root + K + 1), n * (K + p + (square if arguments["dense"] else p))
+    triangle = p * (p + 1) // 2
+    square = triangle if arguments["dense"] else p
+    errors = 0 if arguments["errors"] is None else K * triangle
+    return n * (_prior(sizes, arguments) + errors), n * (K + p + square)
 
 
 def _named(*names):
@@ -222,17 +237,25 @@ CALLS = {
         unbounded=_named("rounding", "drift", "floor"),
     ),
     "posterior_sums": Message(
-        {"theta": "K p", "root": "H", "weights": "K", "dispersion": ""},
+        {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "dense": ""},
         {
-            **{"counts": "K", "deviations": "K p", "squares": "1 H", "slopes": "K p"},
-            **{"curvature": "K p p", "pull": "p", "coupling": "p p"},
+            **{"counts": "K", "deviations": "K p", "squares": "1 R", "slopes": "K p"},
+            **{"curvature": "K H", "pull": "p", "coupling": "H"},
             **{"scatter": "", "evidence": "", "weight": ""},
         },
         count=_posterior_sums,
         whole=False,
     ),
+    "posterior_products": Message(
+        {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "vectors": "K m p"},
+        {"products": "K m p"},
+        count=_posterior_products,
+    ),
     "posteriors": Message(
-        {"theta": "K p", "root": "H", "weights": "K", "dispersion": "", "dense": ""},
+        {
+            **{"theta": "K p", "root": "R", "weights": "K", "dispersion": ""},
+            **{"errors": "K p p", "dense": ""},
+        },
         {"responsibilities": "n K", "means": "n p", "covariances": "n H"},
         count=_posteriors,
     ),
@@ -343,6 +366,7 @@ CALLS = {
 def sizes_of(pool, arguments, shared=0):
     """What the letters of the shapes stand for in a call."""
     models, mask = arguments.get("theta"), arguments.get("shared")
+    vectors = arguments.get("vectors")
     return {
         "n": pool.n_clients,
         "p": pool.n_params,
@@ -352,6 +376,7 @@ def sizes_of(pool, arguments, shared=0):
         "q": pool.model.n_representation,
         "f": pool.model.n_features,
         "v": arguments.get("n_columns", 0),
+        "m": 0 if vectors is None else vectors.shape[1],
         "h": arguments.get("n_centres", 0),
         "shared": shared,
     }
@@ -377,8 +402,9 @@ def check_answers(call, answers, sizes):
         wanted = tuple(map(sizes.get, words, words))
         if got == wanted:
             continue
-        # H stands for one axis or two.
-        right = got[: len(words) - 1] == wanted[:-1] if "H" in words else got == wanted
+        # H and R stand for one axis or two.
+        free = not {"H", "R"}.isdisjoint(words)
+        right = got[: len(words) - 1] == wanted[:-1] if free else got == wanted
         if not right:
             raise RuntimeError(f"{call} must answer {name} of shape {wanted}, got {got}.")
 
@@ -432,15 +458,13 @@ def silent_answers(call, arguments, sizes, dtype=np.float64):
         Of the shapes that the table says, and "answered".
     """
     p = sizes["p"]
-    if "dense" in arguments:
-        H = (p, p) if arguments["dense"] else (p,) if call == "posteriors" else (3,)
-    else:
-        H = np.shape(arguments.get("root"))
+    less = (3,) if call == "enclosure" else (p,)
+    axes = {"H": (p, p) if arguments.get("dense") else less, "R": np.shape(arguments.get("root"))}
     answers = {}
     for name, words in CALLS[call].words.items():
         shape = []
         for word in words:
-            shape += H if word == "H" else [sizes.get(word, word)]
+            shape += axes.get(word, [sizes.get(word, word)])
         answers[name] = np.zeros(shape, dtype=_TYPES.get(name, dtype))
     return {**answers, "answered": np.zeros(sizes["n"], dtype=bool)}
 

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import check_random_state
 
 from .._typing import Array, ArrayLike, DTypeLike, Optimizer, RandomState
@@ -429,7 +430,9 @@ class ClientPool(PersonalCalls):
             theta, weights = arguments["theta"], arguments["weights"]
             answers["responsibilities"][lost] = weights
             answers["means"][lost] = weights @ theta
-            answers["covariances"][lost] = prior_covariance(**arguments)
+            names = "theta", "root", "weights", "errors", "dense"
+            own = prior_covariance(*(arguments[name] for name in names))
+            answers["covariances"][lost] = own
         elif call == "solve":
             answers["converged"][lost] = True
 
@@ -576,6 +579,12 @@ class ClientPool(PersonalCalls):
     def to_user(self, params: Array) -> Array:
         """Parameters (..., n_params) in the user's units."""
         return params if self.scaling is None else self.model.to_user(params, self.scaling)
+
+    def user_map(self) -> Any:
+        """The sparse matrix M (n_params, n_params) of :meth:`to_user`, ``M x``."""
+        if self.scaling is None:
+            return sparse.eye_array(self.n_params, format="csr")
+        return self.model.user_map(self.scaling)
 
     def from_user(self, params: Array) -> Array:
         """Parameters (..., n_params) in the units of this pool, of those in the user's."""
@@ -1266,7 +1275,12 @@ class ClientPool(PersonalCalls):
     # ----------------------------------------------------------------- partial pooling
 
     def posterior_sums(
-        self, theta: Array, root: Array, weights: Array, dispersion: float
+        self,
+        theta: Array,
+        root: Array,
+        weights: Array,
+        dispersion: float,
+        dense: bool = True,
     ) -> dict[str, Array]:
         """Sums of the clients' posteriors under normal priors that share a covariance ``L L'``.
 
@@ -1280,6 +1294,9 @@ class ClientPool(PersonalCalls):
             Probabilities of the priors.
         dispersion : float
             phi: the density of a client's rows is ``exp(-n_i f_i / phi)`` but for a constant.
+        dense : bool, default=True
+            Whether "curvature" and "coupling" are matrices; else clients send the diagonal of the
+            one and the sums of the rows of the other.  False needs a diagonal root.
 
         Returns
         -------
@@ -1294,14 +1311,49 @@ class ClientPool(PersonalCalls):
             ``x = theta + L diag(alpha) u``; "scatter", twice the expected sum of the rows'
             losses; "evidence", the marginal log-likelihood; "weight", the total weight.
         """
-        arguments = _prior(theta, root, weights, dispersion)
+        arguments = {**_prior(theta, root, weights, dispersion), "dense": bool(dense)}
         names = CALLS["posterior_sums"].up
         return dict(zip(names, self._ask("posterior_sums", arguments), strict=True))
 
+    def posterior_products(
+        self, theta: Array, root: Array, weights: Array, dispersion: float, vectors: Array
+    ) -> Array:
+        """Products of "curvature" of :meth:`posterior_sums` with vectors, for wide models.
+
+        Parameters
+        ----------
+        theta, root, weights, dispersion
+            As of :meth:`posterior_sums`; the root is a diagonal.
+        vectors : ndarray of shape (K, m, n_params)
+            m vectors for each component.
+
+        Returns
+        -------
+        products : ndarray of shape (K, m, n_params)
+        """
+        arguments = _prior(theta, root, weights, dispersion)
+        arguments["vectors"] = np.ascontiguousarray(vectors, dtype=float)
+        return self._ask("posterior_products", arguments)[0]
+
     def posteriors(
-        self, theta: Array, root: Array, weights: Array, dispersion: float, dense: bool = False
+        self,
+        theta: Array,
+        root: Array,
+        weights: Array,
+        dispersion: float,
+        errors: Array | None = None,
+        dense: bool = False,
     ) -> tuple[Array, Array, Array]:
-        """Each client's posterior; arguments as of :meth:`posterior_sums`.
+        """Each client's posterior.
+
+        Parameters
+        ----------
+        theta, root, weights, dispersion
+            As of :meth:`posterior_sums`.
+        errors : ndarray of shape (K, n_params, n_params), default=None
+            Covariances of the errors of theta, which are integrated out; None is none.
+        dense : bool, default=False
+            Whether clients send covariances and not variances alone.
 
         Returns
         -------
@@ -1310,7 +1362,7 @@ class ClientPool(PersonalCalls):
         covariances : ndarray of shape (n_clients, n_params) or (n_clients, n_params, n_params)
             Variances, or with `dense` covariances, between components too.
         """
-        arguments = {**_prior(theta, root, weights, dispersion), "dense": dense}
+        arguments = {**_prior(theta, root, weights, dispersion), "errors": errors, "dense": dense}
         return self._ask("posteriors", arguments)
 
     # -------------------------------------------------------------------- other pools
@@ -1469,13 +1521,17 @@ def _prior(theta, root, weights, dispersion):
 
 
 def prior_covariance(
-    theta: Array, root: Array, weights: Array, dispersion: float, dense: bool
+    theta: Array, root: Array, weights: Array, errors: Array | None, dense: bool
 ) -> Array:
     """Covariance of a client of which nothing is known, or its diagonal."""
-    covariance = np.diag(root**2) if root.ndim == 1 else root @ root.T
     away = theta - weights @ theta
-    covariance = covariance + (weights[:, None] * away).T @ away
-    return covariance if dense else np.diag(covariance)
+    if dense:
+        covariance = np.diag(root**2) if root.ndim == 1 else root @ root.T
+        covariance = covariance + (weights[:, None] * away).T @ away
+        return covariance if errors is None else covariance + np.tensordot(weights, errors, 1)
+    variance = root**2 if root.ndim == 1 else (root**2).sum(axis=1)
+    variance = variance + weights @ away**2
+    return variance if errors is None else variance + weights @ np.einsum("kpp->kp", errors)
 
 
 def least_curvature(free: Array, size: Array, penalty: float) -> Array:

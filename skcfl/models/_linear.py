@@ -203,6 +203,14 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
             intercept -= coef @ scaling.mean
         return W.reshape(np.shape(params))
 
+    def user_map(self, scaling):
+        """The sparse matrix of :meth:`to_user`, of shape (n_params, n_params)."""
+        own = sparse.diags_array(1.0 / scaling.scale)
+        if self.fit_intercept:
+            row = sparse.csr_array(-(scaling.mean / scaling.scale)[None])
+            own = sparse.block_array([[own, None], [row, np.ones((1, 1))]])
+        return sparse.csr_array(sparse.block_diag([own] * self.n_outputs))
+
     def from_user(self, params, scaling):
         """Parameters (..., n_params) for scaled features, of those for the user's."""
         W, coef, intercept = self._parts(params)

@@ -9,14 +9,21 @@ the covariance ``A^-1``, ``A = I + L' H L``; the evidence is
     log p(rows) = -n f / phi + c(rows, phi) - |u|^2 / 2 - log det(A) / 2,
 
 exact for squared error, Laplace's approximation for other losses.
+
+What the rows tell of theta is ``P = H - H L A^-1 L' H``, minus the second derivative of the
+evidence.  Of wide models with a diagonal root, clients of few rows never make matrices of the
+parameters' size: with ``H = X' R R' X``, n the number of rows,
+
+    A^-1 = I - L P L,   P = X' R M R' X,   M = (I + R' X L L X' R)^-1, which is (n, n).
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ..numerics.matrices import sandwich
-from ..numerics.newton import newton
+from ..numerics.newton import MAX_DENSE, newton
 
 # Newton steps to a posterior mode.
 MAX_STEPS = 100
@@ -32,12 +39,8 @@ class Posteriors:
         In the coordinates of the priors.
     deviations : ndarray of shape (K, c, p)
         Modes minus the priors' means, in parameters.
-    inner : list of ndarray of shape (c, p, p)
-        Covariances of the coordinates.
-    covariances : list of ndarray of shape (c, p, p)
-        Of the parameters.
-    curvatures : list of ndarray of shape (c, p, p)
-        Hessians of the rows' minus log-density at the modes.
+    curvatures : list of DenseCurvature or RowCurvature
+        Of the rows' minus log-density at the modes, and what follows from it.
     slopes : ndarray of shape (K, c, p)
         Gradients of the same.
     losses : ndarray of shape (K, c)
@@ -48,15 +51,13 @@ class Posteriors:
 
     modes: np.ndarray
     deviations: np.ndarray
-    inner: list
-    covariances: list
     curvatures: list
     slopes: np.ndarray
     losses: np.ndarray
     evidence: np.ndarray
 
 
-def posteriors(model, block, weights, theta, root, dispersion, start=None):
+def posteriors(model, block, weights, theta, root, dispersion, start=None, by_rows=False):
     """Posteriors of a block's clients.
 
     Parameters
@@ -75,6 +76,8 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None):
         phi.
     start : ndarray of shape (K, c, p), default=None
         Where to look for the modes.
+    by_rows : bool, default=False
+        Whether curvatures are matrices of the rows' size; the root must be a diagonal.
 
     Returns
     -------
@@ -85,11 +88,9 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None):
     constants = model.log_constants(block, weights, dispersion)
     modes, deviations, slopes = np.empty((3, K, c, p))
     losses, evidence = np.empty((2, K, c))
-    inner, covariances, curvatures = [], [], []
+    curvatures = []
     for k in range(K):
-        oracle = _PosteriorOracle(model, block, unit, theta[k], root)
-        # Curvature that is constant is that of all priors.
-        new = k == 0 or not model.quadratic
+        oracle = _PosteriorOracle(model, block, unit, theta[k], root, by_rows)
         if not model.quadratic:
             u = np.zeros((c, p)) if start is None else start[k]
             u = oracle.better_start(u)
@@ -97,24 +98,21 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None):
         else:
             modes[k] = 0.0
         _, gradient = oracle.at(modes[k])
-        if new:
-            H = oracle.curvature()
-            A = oracle.inner(H)
-            log_det = 2.0 * np.log(np.einsum("cii->ci", np.linalg.cholesky(A))).sum(axis=1)
-            A = np.linalg.inv(A)
-            V = sandwich(_transposed(root), A)
+        if k and model.quadratic:
+            # Curvature that is constant is that of all priors.
+            curvatures.append(curvatures[0])
+        else:
+            curvatures.append(oracle.curvature())
         if model.quadratic:
-            modes[k] = -np.matmul(A, gradient[:, :, None])[:, :, 0]
+            modes[k] = -curvatures[k].covariance_times(gradient)
             oracle.at(modes[k])
-        inner.append(A)
-        covariances.append(V)
-        curvatures.append(H)
         deviations[k] = _spread(root, modes[k])
         slopes[k] = oracle.slopes
         losses[k] = weights * oracle.losses
         evidence[k] = constants - losses[k] / dispersion
-        evidence[k] -= 0.5 * (np.einsum("cp,cp->c", modes[k], modes[k]) + log_det)
-    return Posteriors(modes, deviations, inner, covariances, curvatures, slopes, losses, evidence)
+        square = np.einsum("cp,cp->c", modes[k], modes[k])
+        evidence[k] -= 0.5 * (square + curvatures[k].log_det)
+    return Posteriors(modes, deviations, curvatures, slopes, losses, evidence)
 
 
 def _transposed(root):
@@ -131,12 +129,182 @@ def _gather(root, g):
     return g * root if root.ndim == 1 else g @ root
 
 
+def _product(matrices, v):
+    """Products of matrices (c, p, p) with vectors (c, p)."""
+    return np.matmul(matrices, v[:, :, None])[:, :, 0]
+
+
+class DenseCurvature:
+    """Curvatures of a block's clients as matrices of the parameters.
+
+    Attributes
+    ----------
+    hessian : ndarray of shape (c, p, p)
+        H.
+    inner : ndarray of shape (c, p, p)
+        ``A^-1``, covariances in the coordinates of the prior.
+    log_det : ndarray of shape (c,)
+        ``log det(A)``.
+    """
+
+    def __init__(self, root, H):
+        self.root, self.hessian = root, H
+        A = _inner(root, H)
+        self.log_det = 2.0 * np.log(np.einsum("cii->ci", np.linalg.cholesky(A))).sum(axis=1)
+        self.inner = np.linalg.inv(A)
+        self._information = None
+
+    def covariance_times(self, g):
+        """``A^-1 g``: (c, p) -> (c, p)."""
+        return _product(self.inner, g)
+
+    def hessian_times(self, v):
+        """``H v``: (c, p) -> (c, p)."""
+        return _product(self.hessian, v)
+
+    def covariances(self, errors=None):
+        """Posterior covariances of the parameters, (c, p, p).
+
+        With the covariance (p, p) of the errors of the prior's mean it is integrated out: modes
+        move with the mean by ``I - V H``.
+        """
+        V = sandwich(_transposed(self.root), self.inner)
+        if errors is None:
+            return V
+        moves = -np.matmul(V, self.hessian)
+        np.einsum("cii->ci", moves)[:] += 1.0
+        return V + np.matmul(moves, np.matmul(errors, moves.transpose(0, 2, 1)))
+
+    def variances(self, errors=None):
+        """Their diagonals, (c, p)."""
+        if self.root.ndim == 1 and errors is None:
+            return self.root**2 * np.einsum("cii->ci", self.inner)
+        return np.einsum("cii->ci", self.covariances(errors))
+
+    @property
+    def information(self):
+        """P, with a diagonal root: (c, p, p)."""
+        if self._information is None:
+            half = self.hessian * self.root
+            self._information = self.hessian - np.matmul(
+                half, np.matmul(self.inner, half.transpose(0, 2, 1))
+            )
+        return self._information
+
+    def information_diagonal(self):
+        """Diagonal of P, (c, p)."""
+        return np.einsum("cii->ci", self.information)
+
+    def information_products(self, r):
+        """The function ``sum_i r_i P_i v`` of vectors (m, p), with r (c,) the clients' weights."""
+        total = np.tensordot(r, self.information, 1)
+        return partial(_right_product, total)
+
+
+class RowCurvature:
+    """The same as matrices of the rows, the root a diagonal.
+
+    Attributes
+    ----------
+    factors : ndarray of shape (c, n, C, C)
+        R of each row.
+    inner : ndarray of shape (c, n C, n C)
+        M.
+    log_det : ndarray of shape (c,)
+        ``log det(A)``.
+    """
+
+    def __init__(self, block, root, factors, gram):
+        self.block, self.root, self.factors = block, root, factors
+        c, n, C, _ = factors.shape
+        G = np.einsum("clas,calm,cmat->clsmt", factors, gram, factors, optimize=True)
+        G = G.reshape(c, n * C, n * C)
+        np.einsum("cii->ci", G)[:] += 1.0
+        self.log_det = 2.0 * np.log(np.einsum("cii->ci", np.linalg.cholesky(G))).sum(axis=1)
+        self.inner = np.linalg.inv(G)
+
+    def _to_rows(self, z):
+        """``R'`` times predictions (c, ..., C, n): (c, n C, ...)."""
+        c, n, C, _ = self.factors.shape
+        t = np.einsum("clas,cmal->clsm", self.factors, z.reshape(c, -1, C, n))
+        return t.reshape(c, n * C, -1)
+
+    def _from_rows(self, t):
+        """R times values (c, n C, m): (c, m, C, n)."""
+        c, n, C, _ = self.factors.shape
+        return np.einsum("clas,clsm->cmal", self.factors, t.reshape(c, n, C, -1))
+
+    def _predictions(self, v):
+        c, _, C, _ = self.factors.shape
+        return self.block.forward(v.reshape(c, C, -1))
+
+    def _back(self, t):
+        """``X' R t``: (c, n C, 1) -> (c, p)."""
+        return self.block.backward(self._from_rows(t)[:, 0]).reshape(len(t), -1)
+
+    def covariance_times(self, g):
+        """``A^-1 g``: (c, p) -> (c, p)."""
+        t = self._to_rows(self._predictions(self.root * g))
+        return g - self.root * self._back(np.matmul(self.inner, t))
+
+    def hessian_times(self, v):
+        """``H v``: (c, p) -> (c, p)."""
+        return self._back(self._to_rows(self._predictions(v)))
+
+    def covariances(self, errors=None):
+        """Posterior covariances of the parameters, (c, p, p), given the mean."""
+        c, n, C, _ = self.factors.shape
+        X = self.block.dense()
+        half = np.einsum("clas,cld->clsad", self.factors, X).reshape(c, n * C, -1)
+        half = half * self.root**2
+        out = -np.matmul(half.transpose(0, 2, 1), np.matmul(self.inner, half))
+        np.einsum("cii->ci", out)[:] += self.root**2
+        return out
+
+    def variances(self, errors=None):
+        """Their diagonals, (c, p)."""
+        return self.root**2 * (1.0 - self.root**2 * self.information_diagonal())
+
+    def information_diagonal(self):
+        """Diagonal of P, (c, p)."""
+        c, n, C, _ = self.factors.shape
+        inner = self.inner.reshape(c, n, C, n, C)
+        Q = np.einsum("clas,clsmt,cmat->calm", self.factors, inner, self.factors, optimize=True)
+        return np.stack([self.block.column_forms(Q[:, a]) for a in range(C)], axis=1).reshape(
+            c, -1
+        )
+
+    def information_products(self, r):
+        """The function ``sum_i r_i P_i v`` of vectors (m, p), with r (c,) the clients' weights."""
+        return partial(self._products, r)
+
+    def _products(self, r, v):
+        c, n, C, _ = self.factors.shape
+        m = len(v)
+        z = self.block.forward_all(v.reshape(m * C, -1)).reshape(c, m, C, n)
+        t = r[:, None, None] * np.matmul(self.inner, self._to_rows(z))
+        out = self.block.backward_all(self._from_rows(t).reshape(c, m * C, n))
+        return out.reshape(m, -1)
+
+
+def _right_product(matrix, v):
+    return v @ matrix
+
+
+def _inner(root, H):
+    """``I + L' H L``."""
+    A = sandwich(root, H)
+    np.einsum("cii->ci", A)[:] += 1.0
+    return A
+
+
 class _PosteriorOracle:
     """``n f(theta + L u) / phi + |u|^2 / 2`` of the clients of a block, for ``newton``."""
 
-    def __init__(self, model, block, unit, theta, root):
+    def __init__(self, model, block, unit, theta, root, by_rows):
         self.model, self.block, self.unit = model, block, unit
         self.theta, self.root, self.step = theta, root, None
+        self.gram = model.row_grams(block, root**2) if by_rows else None
 
     def scale(self):
         """Size of each function."""
@@ -170,19 +338,22 @@ class _PosteriorOracle:
             losses = self.model.row_sums(self.block, self.state + t[:, None, None] * self.change)
             return self.unit * losses + 0.5 * np.einsum("cp,cp->c", u, u)
 
-    def curvature(self, damping=0.0):
-        """Hessians of the rows' minus log-density."""
+    def _hessian(self, damping):
         return self.unit[:, None, None] * self.model.curvature(self.block, self.state, damping)
 
-    def inner(self, H):
-        """``I + L' H L``."""
-        A = sandwich(self.root, H)
-        np.einsum("cii->ci", A)[:] += 1.0
-        return A
+    def curvature(self, damping=0.0):
+        """Curvature of the rows' minus log-density."""
+        if self.gram is None:
+            return DenseCurvature(self.root, self._hessian(damping))
+        rows = self.model.row_curvatures(self.block, self.state, damping)
+        factors = np.sqrt(self.unit)[:, None, None, None] * rows
+        return RowCurvature(self.block, self.root, factors, self.gram)
 
     def direction(self, g, damping):
         """Newton directions."""
-        A = self.inner(self.curvature(damping))
+        if self.gram is not None:
+            return -self.curvature(damping).covariance_times(g)
+        A = _inner(self.root, self._hessian(damping))
         return -np.linalg.solve(A, g[:, :, None])[:, :, 0]
 
 
@@ -197,10 +368,15 @@ class PosteriorMixin:
         """Whether the loss is minus a log-likelihood, up to a dispersion and a constant."""
         return self.describe_loss().is_likelihood
 
-    def posteriors(self, block, weights, theta, root, dispersion, start=None):
+    def posteriors(self, block, weights, theta, root, dispersion, start=None, by_rows=False):
         """Posteriors of the clients of a block, see :func:`posteriors`."""
         block = block.astype(np.float64)
-        return posteriors(self, block, weights, theta, root, dispersion, start)
+        return posteriors(self, block, weights, theta, root, dispersion, start, by_rows)
+
+    def has_few_rows(self, block, root):
+        """Whether curvatures of a block's clients are better matrices of their rows."""
+        wide = self.n_params > max(MAX_DENSE, self.n_outputs * block.shape[1])
+        return wide and root.ndim == 1
 
     def log_constants(self, block, weights, dispersion):
         """What is added to ``-n_i f_i / phi`` for the log-density of each client's rows, (c,)."""
@@ -222,6 +398,26 @@ class PosteriorMixin:
     def loss_and_slopes(self, block, state):
         """Mean losses (c,) and their gradients (c, p)."""
         return self._loss(block, state), self._loss_gradient(block, state)
+
+    def row_grams(self, block, scale):
+        """``X diag(scale) X'`` of each client and output: (p,) -> (c, C, n, n)."""
+        scale = scale.reshape(self.n_outputs, -1)
+        shape = len(block.clients), scale.shape[1]
+        return np.stack([block.row_gram(np.broadcast_to(own, shape)) for own in scale], axis=1)
+
+    def row_curvatures(self, block, state, damping=0.0):
+        """Factors R of each row's second derivatives ``R R'``, weights included, (c, n, C, C)."""
+        c, C, n = state.shape
+        W = np.zeros((c, n, C, C))
+        damping = np.reshape(damping, (-1, 1, 1))
+        for a, outputs, h in self.kernel.curvature_blocks(state, block.y, damping):
+            rows = (h * block.weights[:, None, :]).transpose(0, 2, 1)
+            W[:, :, a, outputs] = rows
+            W[:, :, outputs, a] = rows
+        if C == 1:
+            return np.sqrt(np.maximum(W, 0.0))
+        values, vectors = np.linalg.eigh(W)
+        return vectors * np.sqrt(np.maximum(values, 0.0))[:, :, None, :]
 
     def curvature(self, block, state, damping=0.0):
         """Hessians of the mean losses, (c, p, p)."""

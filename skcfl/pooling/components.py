@@ -9,7 +9,9 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .._progress import series
+from ..numerics.newton import MAX_DENSE
 from .em import maximise, pooled
+from .population import LEAST_DISPERSION
 
 # Exchanges of a start before it is compared with others.
 TRIAL = 8
@@ -24,6 +26,9 @@ LEAST_FALL = 1e-2
 # Fall of the criterion that clusters instead of one population must bring, very strong evidence in
 # the words of Kass and Raftery (1995).
 STRONG = 10.0
+# Clients without correlations, for each parameter, that the prior of a full covariance is worth.
+# Benchmark: twelve tables of benchmarks/real.py, four splits, all rows and 3, 5 and 10 a client.
+SHRINKAGE = 2.0
 # Clients that make a cluster. Benchmark: benchmarks/real.py with five rows.
 LEAST_CLIENTS = 2
 
@@ -35,8 +40,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     ----------
     pool : ClientPool
         The clients.
-    kind : {"diag", "full", "spherical"}
-        What the covariance may be.
+    kind : {"auto", "diag", "full", "spherical"}
+        What the covariance may be; "auto" is diagonal or full, as BIC of one cluster prefers.
     n_clusters : int or "auto"
         Number of clusters.
     n_init : int
@@ -51,17 +56,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     path : dict of str to ndarray
         "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number that was tried.
     """
-    start, n_iter = pooled(pool, options, kind)
+    fit = _one_cluster(pool, kind, options)
     n = int((~pool.without_rows).sum())
-    if n < 2:
-        # One client's differences from others are not known.
-        fit = maximise(pool, start, options, max_iter=1)
-        fit = replace(fit, n_iter=n_iter + 1, converged=True)
-    else:
-        squares = np.diag(start.unit) if kind == "full" else start.unit.copy()
-        start = replace(start, covariance=start.shaped(squares, 1))
-        fit = maximise(pool, start, options)
-        fit = replace(fit, n_iter=n_iter + fit.n_iter)
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
     path, best, least, rises = [], None, np.inf, 0
     first = coordinates = None
@@ -86,7 +82,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                 rises += 1
                 if rises == RISES:
                     break
-            if n_clusters == "auto" and told.stopped:
+            if n_clusters == "auto" and (told.stopped or not _may_pay(fit, pool, options)):
                 break
     if best.population.n_clusters > 1:
         best = _crisp_if_better(pool, best, options)
@@ -95,6 +91,32 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     for name in ("n_clusters", "n_iter"):
         path[name] = path[name].astype(int)
     return best, path
+
+
+def _one_cluster(pool, kind, options):
+    """Fit of one cluster, from the variances of one row's worth."""
+    start, n_iter = pooled(pool, options)
+    if (~pool.without_rows).sum() < 2:
+        # One client's differences from others are not known.
+        kind = "diag" if kind == "auto" else kind
+        start = start.of_kind(kind, np.zeros_like(start.unit))
+        fit = maximise(pool, start, options, max_iter=1)
+        return replace(fit, n_iter=n_iter + 1, converged=True)
+    # Of wide models so many rows' worth together.
+    variances = start.unit * min(1.0, MAX_DENSE / len(start.unit))
+    kinds = [kind]
+    if kind == "auto":
+        wide = len(start.unit) > MAX_DENSE
+        kinds = ["diag"] if wide or options.varying.sum() < 2 else ["diag", "full"]
+    fits = []
+    for each in kinds:
+        population = start.of_kind(each, variances)
+        if each == "full" and options.prior == "auto":
+            population.shrinkage = SHRINKAGE * np.count_nonzero(options.varying)
+        fits.append(maximise(pool, population, options))
+        n_iter += fits[-1].n_iter
+    best = min(fits, key=lambda fit: bic(fit, pool, options))
+    return replace(best, n_iter=n_iter)
 
 
 def _crisp_if_better(pool, fit, options):
@@ -128,6 +150,17 @@ def icl(fit, pool, options):
     if np.bincount(r.argmax(axis=1), minlength=r.shape[1]).min() < LEAST_CLIENTS:
         return np.inf
     return criterion - 2.0 * xlogy(r, r).sum()
+
+
+def _may_pay(fit, pool, options):
+    """Whether another cluster could lower the criterion, however likely it made the rows."""
+    rows = float(fit.sums["weight"])
+    n_varying = np.count_nonzero(fit.population.varying)
+    cost = pool.model.n_free / pool.n_params * n_varying * np.log(max(rows, 1.0))
+    most = 0.0  # of classes and counts
+    if options.dispersion_of is not None:
+        most = -0.5 * rows * np.log(2 * np.pi * LEAST_DISPERSION * fit.population.unit.max())
+    return cost < 2.0 * (most - fit.loglik)
 
 
 def _sizes(population, pool, options):

@@ -30,6 +30,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .._progress import loop
+from ..numerics.newton import MAX_DENSE
+from .normal_equations import (
+    degrees_of_freedom,
+    is_lean,
+    mean_variances,
+    newton_means,
+    solve,
+    whitening,
+)
 from .population import LEAST_DISPERSION, LEAST_WEIGHT, Population
 from .quasi_newton import climb
 
@@ -43,14 +52,14 @@ ROUNDING = 1e-13
 FARTHEST, SHRUNK, ROUND = 2.0, 0.3, 1e-2
 # Change of the prior's variance, relative, below which it is settled.
 SETTLED = 1e-3
+# Part of the rows that the means take at most.
+MOST_SPENT = 0.9
 # Rounds of the prior's variance after convergence.
 MAX_PRIORS = 20
 # Gain, a client, in three steps of EM, and number of them, after which quasi-Newton steps follow.
 # They end where one of them gains that part of what three steps of EM must.
 # Benchmark: the mixed models of twelve tables of benchmarks/real.py, in exchanges.
 SWITCH, LONG, SHARE = 1e-2, 30, 0.03
-# Singular values of a system of normal equations that count as zero.
-SINGULAR = 1e-12
 
 
 @dataclass
@@ -117,105 +126,32 @@ class Fit:
 
 def evaluate(pool, population):
     """A population, and the sums of the clients' posteriors there."""
-    return Fit(population, pool.posterior_sums(*population.arguments))
-
-
-def _solve(A, b):
-    """Least-norm solution of a positive semi-definite system in unlike units."""
-    size = np.sqrt(np.maximum(np.diag(A), 0.0))
-    size = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(A / (size[:, None] * size))
-    inverse = np.where(values > SINGULAR * max(values[-1], 1e-300), 1.0, 0.0)
-    inverse = np.divide(inverse, values, out=np.zeros_like(values), where=inverse > 0)
-    return vectors @ (inverse * (vectors.T @ (b / size))) / size
-
-
-def _together(population):
-    """Places of each cluster's means in the systems that are solved together.
-
-    Yields arrays (k, p) of k clusters: one at a time, all where some parameters are shared.
-    """
-    K, p = population.means.shape
-    shared = ~population.varying
-    if K == 1 or not shared.any():
-        for k in range(K):
-            yield slice(k, k + 1), np.arange(p)[None]
-        return
-    place = np.empty((K, p), dtype=int)
-    place[:, shared] = np.arange(np.count_nonzero(shared))
-    place[:, ~shared] = place[0, shared].size + np.arange((K * ~shared).sum()).reshape(K, -1)
-    yield slice(0, K), place
-
-
-def _system(population, sums, some, place):
-    """Matrix of the normal equations of some clusters' means."""
-    A = np.zeros((place.max() + 1,) * 2)
-    for at, P, prior in zip(
-        place, sums["curvature"][some], population.precision[some], strict=True
-    ):
-        A[np.ix_(at, at)] += P + np.diag(prior)
-    return A
-
-
-def mean_covariances(population, sums):
-    """Covariances of the means, given all else, (K, p, p)."""
-    out = []
-    for some, place in _together(population):
-        A = _system(population, sums, some, place)
-        size = np.sqrt(np.maximum(np.diag(A), 0.0))
-        size = np.where(size > 0, size, 1.0)
-        inverse = np.linalg.pinv(A / (size[:, None] * size), rcond=SINGULAR, hermitian=True)
-        inverse /= size[:, None] * size
-        out += [inverse[np.ix_(at, at)] for at in place]
-    return np.array(out)
-
-
-def _whitening(population, sums):
-    """Moves of all means (K p, m) by which the log-likelihood curves by one."""
-    K, p = population.means.shape
-    columns = []
-    for some, place in _together(population):
-        A = _system(population, sums, some, place)
-        size = np.sqrt(np.maximum(np.diag(A), 0.0))
-        size = np.where(size > 0, size, 1.0)
-        values, vectors = np.linalg.eigh(A / (size[:, None] * size))
-        kept = values > SINGULAR * max(values[-1], 1e-300)
-        moves = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
-        whole = np.zeros((K, p, moves.shape[1]))
-        whole[some] = moves[place]
-        columns.append(whole.reshape(K * p, -1))
-    return np.concatenate(columns, axis=1)
-
-
-def _newton_means(population, sums):
-    """Means by generalised least squares."""
-    slopes = sums["slopes"] - population.precision * population.means
-    steps = np.empty_like(population.means)
-    for some, place in _together(population):
-        b = np.bincount(place.ravel(), slopes[some].ravel())
-        steps[some] = _solve(_system(population, sums, some, place), b)[place]
-    return population.means + steps
+    dense = population.kind == "full" or pool.n_params <= MAX_DENSE
+    return Fit(population, pool.posterior_sums(*population.arguments, dense=dense))
 
 
 def _em_means(population, sums):
     """Means by a step of EM, which never lowers the likelihood."""
-    covariance = population.full_covariance()
-    steps = []
-    for k in range(population.n_clusters):
-        A = sums["counts"][k] * np.eye(len(covariance)) + covariance * population.precision[k]
-        b = sums["deviations"][k] - covariance @ (population.precision[k] * population.means[k])
-        steps.append(np.linalg.solve(A, b) if sums["counts"][k] > 0 else np.zeros_like(b))
-    return population.means + np.array(steps)
+    counts, away = sums["counts"][:, None], sums["deviations"]
+    pull, spread = population.precision * population.means, population.covariance
+    if spread.ndim == 1:
+        size = np.where(counts > 0, counts + spread * population.precision, np.inf)
+        return population.means + (away - spread * pull) / size
+    steps = np.zeros_like(population.means)
+    for k in np.flatnonzero(sums["counts"] > 0):
+        A = counts[k] * np.eye(len(spread)) + spread * population.precision[k]
+        steps[k] = np.linalg.solve(A, away[k] - spread @ pull[k])
+    return population.means + steps
 
 
-def step(population, sums, options, newton=True):
+def step(pool, population, sums, options, newton=True):
     """The population of a step: the faster one, or that of EM alone."""
     n = max(float(sums["counts"].sum()), 1e-300)
     root, squares, scatter = population.root, sums["squares"][0], float(sums["scatter"])
     if newton:
-        means = _newton_means(population, sums)
+        means = newton_means(pool, population, sums)
         if population.kind != "none" and (root.ndim == 1 or _is_round(population)):
-            stretch, gain = _stretch(sums)
+            stretch, gain = _stretch(sums, population.kind)
             scatter = max(scatter - population.dispersion * gain, 0.0)
             squares = squares * (stretch**2 if root.ndim == 1 else stretch[:, None] * stretch)
     else:
@@ -231,9 +167,9 @@ def step(population, sums, options, newton=True):
             squares = squares - cross - cross.T + (counts[:, None] * move).T @ move
     weights = np.maximum(sums["counts"] / n, LEAST_WEIGHT)
     dispersion = population.dispersion
-    if options.dispersion_of is not None:
+    if options.dispersion_of is not None and not _is_held(pool, population, sums):
         least = LEAST_DISPERSION * float(population.unit.max())
-        mean = scatter / max(float(sums["weight"]), 1e-300)
+        mean = scatter / max(float(sums["weight"]) - population.spent, 1e-300)
         dispersion = max(options.dispersion_of(mean), least)
     return replace(
         population,
@@ -250,27 +186,31 @@ def _is_round(population):
     return values[0] > ROUND * values[-1]
 
 
-def _stretch(sums):
+def _stretch(sums, kind):
     """Factors of the coordinates that raise the expected log-density most, and twice by how much.
 
     Parameter expansion (Liu, Rubin and Wu 1998): a variance that the rows know little of, which
     EM changes by little, moves by what they know.
     """
     G, c = sums["coupling"], sums["pull"]
-    move = np.maximum(_solve(G, c - G.sum(axis=1)), SHRUNK - 1.0)
+    if kind == "spherical":
+        G, c = G.sum().reshape(1, 1), c.sum().reshape(1)
+    if G.ndim == 1:
+        # As if no two coordinates were coupled.
+        move = np.divide(c - G, G, out=np.zeros_like(G), where=G > 0)
+        move = np.clip(move, SHRUNK - 1.0, 1.0 / SHRUNK - 1.0)
+        return 1.0 + move, float(move @ (2.0 * c - G * (2.0 + move)))
+    move = np.maximum(solve(G, c - G.sum(axis=1)), SHRUNK - 1.0)
     return 1.0 + move, float(move @ (2.0 * c - G @ (2.0 + move)))
 
 
-def pooled(pool, options, kind):
-    """Population of one cluster without variance: one model for all clients.
-
-    The fit starts from that with the variances of one row's worth.
-    """
+def pooled(pool, options):
+    """Population of one cluster without variance, one model for all clients, and exchanges."""
     p = pool.n_params
     population = Population(
-        kind,
+        "none",
         means=np.zeros((1, p)),
-        covariance=np.zeros((p, p) if kind == "full" else p),
+        covariance=np.zeros(p),
         weights=np.ones(1),
         dispersion=1.0,
         prior=np.full(1, 1e-300),  # of a constant
@@ -281,36 +221,54 @@ def pooled(pool, options, kind):
     known = options.dispersion_of is None
     size = _noise(evaluate(pool, population).sums, options)
     current, n_iter = _newton(pool, population, options)
-    h = np.diag(current.sums["curvature"][0]) / max(float(current.sums["weight"]), 1e-300)
+    h = current.sums["curvature"][0]
+    h = (np.diag(h) if h.ndim == 2 else h) / max(float(current.sums["weight"]), 1e-300)
     dispersion = 1.0
     if not known:
         # Of a constant, but for the rounding of targets that are all alike.
         dispersion = max(_noise(current.sums, options), ROUNDING**1.5 * size) or 1.0
     unit = dispersion / np.where(h > 0, h, 1.0)
-    prior = np.full(1, dispersion if options.prior == "auto" else options.prior)
+    # The slopes together explain about as much as there is.
+    n_slopes = max(np.count_nonzero(~options.free), 1)
+    prior = np.full(1, dispersion / n_slopes if options.prior == "auto" else options.prior)
     population = replace(current.population, dispersion=dispersion, unit=unit, prior=prior)
     current, more = _newton(pool, population, options)
     population = current.population
     n_iter += more
     if not known:
         floor = LEAST_DISPERSION * dispersion
-        dispersion = max(_noise(current.sums, options), floor)
+        spent = _spent(pool, population, current.sums, options)
+        dispersion = max(_noise(current.sums, options, spent), floor)
         unit = unit * (dispersion / population.dispersion)
+        spent = 0.0 if _is_held(pool, population, current.sums) else spent
+        population = replace(population, spent=spent)
     population = replace(population, dispersion=dispersion, unit=unit)
     return population, n_iter
 
 
-def _noise(sums, options):
+def _noise(sums, options, spent=0.0):
     """Dispersion that explains the scatter of the rows."""
-    mean = float(sums["scatter"] / max(float(sums["weight"]), 1e-300))
+    mean = float(sums["scatter"] / max(float(sums["weight"]) - spent, 1e-300))
     return mean if options.dispersion_of is None else options.dispersion_of(mean)
+
+
+def _spent(pool, population, sums, options, variances=None):
+    """Degrees of freedom that the means take from the dispersion, see :func:`_with_prior`."""
+    if not pool.quadratic or options.dispersion_of is None:
+        return 0.0
+    if options.prior != "auto" and not _is_held(pool, population, sums):
+        return 0.0
+    if variances is None:
+        variances = mean_variances(pool, population, sums)
+    most = MOST_SPENT * float(sums["weight"])
+    return min(degrees_of_freedom(population, variances), most)
 
 
 def _newton(pool, population, options):
     """The mean of a population without variance, by Newton's method with halving."""
     current, n_iter = evaluate(pool, population), 1
     for _ in range(1 if pool.quadratic else POOLED_STEPS):
-        ahead = _newton_means(current.population, current.sums) - current.population.means
+        ahead = newton_means(pool, current.population, current.sums) - current.population.means
         slopes = current.sums["slopes"] - current.population.precision * current.population.means
         gain, length = float((slopes * ahead).sum()), 1.0
         for _ in range(HALVINGS):
@@ -327,13 +285,6 @@ def _newton(pool, population, options):
         if gain <= options.tol:
             break
     return current, n_iter
-
-
-def _priors(population, sums):
-    """Variance of each cluster's slopes, by empirical Bayes: (K,)."""
-    spread = np.einsum("kpp->kp", mean_covariances(population, sums))
-    expected = population.means**2 + spread
-    return np.maximum(expected[:, ~population.free].mean(axis=1), 1e-300)
 
 
 def maximise(pool, population, options, max_iter=None):
@@ -357,7 +308,7 @@ def maximise(pool, population, options, max_iter=None):
     max_iter = options.max_iter if max_iter is None else max_iter
     fit = evaluate(pool, population)
     fit = _by_em(pool, replace(fit, n_iter=1, trail=[(fit.loglik, fit.value)]), options, max_iter)
-    if not (fit.converged and pool.quadratic and pool.answered is None):
+    if not (fit.converged and _is_climbed(pool, fit.sums) and pool.answered is None):
         return fit
     for _ in range(MAX_PRIORS):
         if fit.n_iter >= max_iter:
@@ -365,39 +316,79 @@ def maximise(pool, population, options, max_iter=None):
         fit = climb(
             lambda at: evaluate(pool, at),
             fit,
-            _whitening(fit.population, fit.sums),
+            whitening(fit.population, fit.sums),
             options.dispersion_of is None,
             max_iter - fit.n_iter,
             SHARE * options.tol * max(float(fit.sums["counts"].sum()), 1.0),
         )
-        fit, settled = _with_prior(fit, options)
+        fit, settled = _with_prior(pool, fit, options)
         if settled:
             break
     return fit
 
 
-def _with_prior(fit, options):
-    """The fit with another variance of the prior, and whether that is as it was."""
-    population = fit.population
-    if options.prior != "auto" or population.free.all():
+def _is_held(pool, population, sums):
+    """Whether the dispersion is part of the prior, and stays as it is between its rounds.
+
+    Wide means can interpolate: given what they take of the degrees of freedom the likelihood
+    would have no maximum.
+    """
+    return is_lean(sums) and pool.quadratic and np.isfinite(population.prior).all()
+
+
+def _with_prior(pool, fit, options):
+    """The fit with another prior, and whether that is as it was.
+
+    By empirical Bayes: the variance of the prior, and the degrees of freedom that the means take
+    from the dispersion, or the dispersion itself (MacKay, 1992).
+    """
+    population, sums = fit.population, fit.sums
+    if np.isinf(population.prior).all():
         return fit, True
-    new = _priors(population, fit.sums)
-    if np.abs(np.log(new / population.prior)).max() <= SETTLED:
+    variances = mean_variances(pool, population, sums)
+    new, change = {}, 0.0
+    slopes = ~population.free
+    if options.prior == "auto" and slopes.any():
+        expected = (population.means**2 + variances)[:, slopes].mean(axis=1)
+        new["prior"] = np.maximum(expected, 1e-300)
+        change = np.abs(np.log(new["prior"] / population.prior)).max()
+    spent = _spent(pool, population, sums, options, variances)
+    if spent and _is_held(pool, population, sums):
+        least = LEAST_DISPERSION * float(population.unit.max())
+        new["dispersion"] = max(_noise(sums, options, spent), least)
+        change = max(change, abs(np.log(new["dispersion"] / population.dispersion)))
+    elif spent:
+        new["spent"] = spent
+        left = max(float(sums["weight"]) - spent, 1e-300)
+        change = max(change, abs(spent - population.spent) / left)
+    if change <= SETTLED:
         return fit, True
-    return replace(fit, population=replace(population, prior=new)), False
+    population = replace(population, **new)
+    if "dispersion" in new:
+        # Of which the sums depend.
+        return replace(
+            fit, sums=evaluate(pool, population).sums, population=population, n_iter=fit.n_iter + 1
+        ), False
+    return replace(fit, population=population), False
+
+
+def _is_climbed(pool, sums):
+    """Whether quasi-Newton steps follow: wide models' means are too many for them."""
+    return pool.quadratic and not is_lean(sums)
 
 
 def _by_em(pool, current, options, max_iter):
     """Steps of EM, until they gain little or, where others follow, not much."""
     points, gains, priors, done = [current.population.coordinates()], [], 0, False
     n = max(float(current.sums["counts"].sum()), 1.0)
-    least = max(SWITCH, options.tol) if pool.quadratic else options.tol
+    climbed = _is_climbed(pool, current.sums)
+    least = max(SWITCH, options.tol) if climbed else options.tol
     n_iter, trail = current.n_iter, current.trail
     with loop("exchange", max_iter) as told:
         while n_iter < max_iter and not (done or told.stopped):
             told.begin()
             slack = ROUNDING * (1.0 + abs(current.value))
-            for candidate in _candidates(current, points, options):
+            for candidate in _candidates(pool, current, points, options):
                 trial = evaluate(pool, candidate)
                 n_iter += 1
                 if pool.answered is not None or trial.value >= current.value - slack:
@@ -411,19 +402,20 @@ def _by_em(pool, current, options, max_iter):
             at = current.population.coordinates()
             points = [at] if len(points) == 2 else [*points, at]
             done = len(gains) >= 3 and sum(gains[-3:]) <= least * n
-            done |= pool.quadratic and len(gains) >= LONG
+            done |= climbed and len(gains) >= LONG
             if priors < 2 * MAX_PRIORS and (done or (len(gains) % 3 == 0 and priors < MAX_PRIORS)):
                 priors += 1
-                current, settled = _with_prior(current, options)
+                current, settled = _with_prior(pool, replace(current, n_iter=n_iter), options)
+                n_iter = current.n_iter
                 if not settled:
-                    gains, done = [], done and pool.quadratic
+                    gains, done = [], done and climbed
     return replace(current, n_iter=n_iter, converged=done and not told.stopped, trail=trail)
 
 
-def _candidates(current, points, options):
+def _candidates(pool, current, points, options):
     """Populations of a step, those that may lower the likelihood first."""
     population, sums = current.population, current.sums
-    ahead = step(population, sums, options)
+    ahead = step(pool, population, sums, options)
     if len(points) == 2:
         last = ahead.coordinates()
         first, second = points[1] - points[0], last - points[1]
@@ -434,7 +426,7 @@ def _candidates(current, points, options):
             far = points[0] + 2.0 * length * first + length**2 * bend
             yield ahead.at(last + np.clip(far - last, -FARTHEST, FARTHEST))
     yield ahead
-    yield step(population, sums, options, newton=False)
+    yield step(pool, population, sums, options, newton=False)
     if population.kind == "none" or not population.varying.all():
         # Steps of EM do not move parameters without variance.
-        yield replace(population, means=_newton_means(population, sums))
+        yield replace(population, means=newton_means(pool, population, sums))

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
+
+from ..numerics.newton import MAX_DENSE
 
 # Least variance, or eigenvalue of a covariance, as a part of a parameter's unit: maximum
 # likelihood often ends at no variance at all, where steps in logarithms have no end.
@@ -11,6 +14,8 @@ FLOOR = 1e-8
 LEAST_WEIGHT, LEAST_DISPERSION = 1e-12, 1e-12
 
 COVARIANCES = ("diag", "full", "spherical")
+# Rounds between a full covariance and the diagonal that its prior is about.
+SHRINKS = 10
 
 
 @dataclass
@@ -38,6 +43,11 @@ class Population:
     varying : ndarray of shape (p,) of bool
         Parameters that differ between clients.  The others have no variance, and are the same
         in all clusters.
+    shrinkage : float, default=0.0
+        Clients without correlations that the prior of a full covariance is worth: it is inverse
+        Wishart with that many degrees of freedom, about the diagonal matrix of greatest density.
+    spent : float, default=0.0
+        Degrees of freedom of the means, which are taken from those that the dispersion has.
     """
 
     kind: str
@@ -49,6 +59,8 @@ class Population:
     unit: np.ndarray
     free: np.ndarray
     varying: np.ndarray
+    shrinkage: float = 0.0
+    spent: float = 0.0
 
     @property
     def n_clusters(self):
@@ -104,18 +116,39 @@ class Population:
         """What the clients are told."""
         return self.means, self.root, self.weights, self.dispersion
 
+    def of_kind(self, kind, variances):
+        """The same with a covariance of another kind, which is diagonal yet."""
+        square = np.diag(variances) if kind == "full" else variances
+        population = replace(self, kind=kind)
+        return replace(population, covariance=population.shaped(square, 1))
+
     def crisp(self):
         """The same clusters without variance."""
         return replace(self, kind="none", covariance=np.zeros_like(self.unit))
 
-    def full_covariance(self):
-        """Sigma as a matrix."""
-        return self.covariance if self.kind == "full" else np.diag(self.covariance)
+    def covariance_matrix(self):
+        """Sigma as a matrix, a sparse one where it is diagonal and large."""
+        if self.kind == "full":
+            return self.covariance
+        if len(self.unit) > MAX_DENSE:
+            return sparse.diags_array(self.covariance)
+        return np.diag(self.covariance)
 
     @property
     def penalty(self):
-        """Minus the logarithm of the prior density of the means, but for its constant."""
-        return 0.5 * float((self.precision * self.means**2).sum())
+        """Minus the logarithm of the prior densities, but for their constants."""
+        penalty = 0.5 * float((self.precision * self.means**2).sum())
+        penalty -= 0.5 * self.spent * np.log(self.dispersion)
+        if self.kind != "full" or not self.shrinkage:
+            return penalty
+        scaled = _floored(self.scaled)
+        own = np.log(np.diag(np.linalg.inv(scaled))).sum()
+        return penalty + 0.5 * self.shrinkage * float(own + np.linalg.slogdet(scaled)[1])
+
+    def penalty_slope(self, scaled):
+        """Twice the gradient of the penalty in a full covariance, in the parameters' units."""
+        inverse = np.linalg.inv(scaled)
+        return self.shrinkage * (inverse - inverse / np.diag(inverse) @ inverse)
 
     def shaped(self, squares, n):
         """Covariance of the kind, of sums of squares over `n` clients, no less than the floor."""
@@ -128,8 +161,17 @@ class Population:
         if self.kind == "spherical":
             common = max(covariance[self.varying].mean(), floor[self.varying].mean())
             return np.where(self.varying, common, 0.0)
-        values, vectors = np.linalg.eigh(replace(self, covariance=covariance).scaled)
-        return self.of_scaled(vectors * np.maximum(values, FLOOR) @ vectors.T)
+        scaled = replace(self, covariance=covariance).scaled
+        return self.of_scaled(_floored(self._shrunk(scaled, n)))
+
+    def _shrunk(self, scaled, n):
+        """Covariance of greatest posterior density, where `scaled` has the greatest likelihood."""
+        if not self.shrinkage:
+            return scaled
+        best, share = _floored(self.scaled), n / (n + self.shrinkage)
+        for _ in range(SHRINKS):
+            best = share * scaled + (1.0 - share) * np.diag(1.0 / np.diag(np.linalg.inv(best)))
+        return best
 
     # ------------------------------------------------------------------ coordinates
 
@@ -172,3 +214,9 @@ class Population:
             weights=weights / weights.sum(),
             dispersion=float(np.exp(coordinates[-1])),
         )
+
+
+def _floored(scaled):
+    """A covariance in the parameters' units with no eigenvalue less than the floor."""
+    values, vectors = np.linalg.eigh(scaled)
+    return vectors * np.maximum(values, FLOOR) @ vectors.T

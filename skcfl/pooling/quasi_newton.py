@@ -101,14 +101,18 @@ class Chart:
             values, vectors = np.linalg.eigh(population.scaled)
             excess = sums["squares"][0][np.ix_(varying, varying)] - self.n * np.eye(len(values))
             back = vectors / np.sqrt(np.maximum(values, FLOOR))
-            own = (back @ excess @ back.T @ self._triangle(factor))[self.lower]
+            excess = back @ excess @ back.T
+            if population.shrinkage:
+                excess -= population.penalty_slope(population.scaled)
+            own = (excess @ self._triangle(factor))[self.lower]
         elif population.kind == "none":
             own = factor
         else:
             excess = (sums["squares"][0][varying] - self.n) / (factor**2 + FLOOR)
             own = factor * (excess if population.kind == "diag" else excess.sum(keepdims=True))
         shares = sums["counts"] - self.n * population.weights
-        phi = 0.5 * (float(sums["scatter"]) / population.dispersion - self.rows)
+        rows = self.rows - population.spent
+        phi = 0.5 * (float(sums["scatter"]) / population.dispersion - rows)
         parts = self.whiten.T @ slopes.ravel(), own, shares, [0.0 if self.scale_known else phi]
         return np.concatenate(parts) / self.scale
 

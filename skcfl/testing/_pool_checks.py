@@ -207,9 +207,20 @@ def _calls(pool, rng):
     shares = np.array([0.5, 0.3, 0.2])
     for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
         prior = theta, root, shares, 0.7
-        yield "posterior_sums", lambda pool, p=prior: tuple(pool.posterior_sums(*p).values())
+        for dense in (True, False)[: 1 + (root.ndim == 1)]:
+            yield "posterior_sums", lambda pool, p=prior, d=dense: _sums(pool, p, d)
         for dense in (False, True):
             yield "posteriors", lambda pool, p=prior, d=dense: pool.posteriors(*p, dense=d)
+    errors = np.tile(np.eye(p) + 0.5, (3, 1, 1))
+    for dense in (True, False):
+        yield "posteriors", lambda pool, d=dense: pool.posteriors(*prior, errors, dense=d)
+    vectors = np.stack([theta, theta[::-1]], axis=1)
+    diagonal = theta, rho.mean() * np.ones(p), shares, 0.7
+    yield "posterior_products", lambda pool: pool.posterior_products(*diagonal, vectors)
+
+
+def _sums(pool, prior, dense):
+    return tuple(pool.posterior_sums(*prior, dense=dense).values())
 
 
 def _go_on(pool):

@@ -54,6 +54,17 @@ def loglik(model, X, y, groups):
     return total
 
 
+def mean_errors(model, X, groups):
+    """Covariance of generalised least squares."""
+    Z = np.column_stack([X, np.ones(len(X))])
+    precision = 0.0
+    for group in np.unique(groups):
+        A = Z[groups == group]
+        V = A @ model.covariance_ @ A.T + model.dispersion_ * np.eye(len(A))
+        precision = precision + A.T @ np.linalg.solve(V, A)
+    return np.linalg.inv(precision)
+
+
 def mixed_model(X, y, groups, varying):
     """statsmodels' fit by maximum likelihood of random intercepts and slopes."""
     Z = np.column_stack([X, np.ones(len(y))])
@@ -198,6 +209,38 @@ def test_likelihood_never_falls(covariance, prior):
         assert model.objective_ <= model.history_["objective"].min() + 1e-9
 
 
+def test_prior_draws_correlations_to_zero_and_variances_not():
+    X, _, groups, _ = population(12, 40)
+    rng = np.random.default_rng(1)
+    own = rng.normal(size=(12, 1)) + 0.7 * rng.normal(size=(12, 3))
+    y = (X * own[groups, :2]).sum(axis=1) + own[groups, 2] + 0.1 * rng.normal(size=len(X))
+    correlation, spread = {}, {}
+    for prior in ("auto", np.inf):
+        options = {"covariance": "full", "prior": prior, "standardize": False}
+        model = PartialPoolingRegressor(1, **options).fit(X, y, groups=groups)
+        spread[prior] = np.sqrt(np.diag(model.covariance_))
+        R = model.covariance_ / (spread[prior][:, None] * spread[prior])
+        correlation[prior] = R[np.tril_indices(3, -1)]
+        assert (np.linalg.eigvalsh(model.covariance_) > 0).all()
+    # 12 clients, and a prior worth 6 of them.
+    share = correlation["auto"] / correlation[np.inf]
+    assert (share > 0.6).all() and (share < 0.95).all()
+    assert_allclose(spread["auto"], spread[np.inf], rtol=0.2)
+
+
+@pytest.mark.parametrize("prior", ["auto", np.inf])
+def test_noise_does_not_depend_on_what_the_means_spend(prior):
+    """With half as many slopes as rows maximum likelihood finds half of the noise."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(120, 60)), np.repeat(np.arange(6), 20)
+    y = X @ rng.normal(size=60) + 3.0 * rng.normal(size=120)
+    model = PartialPoolingRegressor(1, random="intercept", prior=prior).fit(X, y, groups=groups)
+    if prior == "auto":
+        assert model.dispersion_ == pytest.approx(9.0, rel=0.3)
+    else:
+        assert model.dispersion_ < 6.0
+
+
 def test_no_likelihood_nearby_is_larger():
     """At the maximum every change of a parameter lowers the likelihood."""
     X, y, groups, _ = population(25, 12, sd=2 * SD)
@@ -300,6 +343,18 @@ def test_clusters_that_differ_inside_keep_their_variance():
     model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
     assert_array_equal(np.sort(model.cluster_sizes_), [10, 10, 10])
     assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(1.0, rel=0.3)
+
+
+def test_correlations_are_found_where_there_are_any():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 2)), np.repeat(np.arange(30), 10)
+    own = rng.normal(size=(30, 3))
+    for B, wanted in ((own, "diag"), (own[:, :1] + 0.3 * own, "full")):
+        y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=300)
+        model = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+        assert model.covariance_type_ == wanted
+        same = PartialPoolingRegressor(1, covariance=wanted).fit(X, y, groups=groups)
+        assert_allclose(model.params_, same.params_, rtol=1e-10)
 
 
 def test_an_outlier_is_no_cluster():
@@ -415,7 +470,7 @@ def test_counts_and_several_classes():
 
 def test_standard_deviations_cover():
     X, y, groups, B = population(200, 6, noise=0.5)
-    model = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(1, prior=np.inf).fit(X, y, groups=groups)
     rng = np.random.default_rng(5)
     new = rng.normal(size=X.shape)
     truth = (new * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=len(new))
@@ -427,8 +482,9 @@ def test_standard_deviations_cover():
     mean, wide = model.predict(new[:3], groups=["?"] * 3, return_std=True)
     Z = np.column_stack([new[:3], np.ones(3)])
     assert_allclose(mean, Z @ model.cluster_params_[0])
-    expected = np.einsum("rp,pq,rq->r", Z, model.covariance_, Z) + model.dispersion_
-    assert_allclose(wide, np.sqrt(expected), rtol=1e-8)
+    both = model.covariance_ + mean_errors(model, X, groups)
+    expected = np.einsum("rp,pq,rq->r", Z, both, Z) + model.dispersion_
+    assert_allclose(wide, np.sqrt(expected), rtol=1e-6)
     assert (wide > std[:3]).all()
 
 
@@ -521,7 +577,31 @@ def test_summary_has_what_lme4_shows():
     text = model.summary()
     for word in ("Random effects", "Fixed effects", "(Intercept)", "Residual", "Std. error"):
         assert word in text
-    assert f"{model.loglik_:.3f}" in text
+    assert f"{model.loglik_:.3f}" in text and "Corr" not in text
+    assert model.covariance_type_ == "diag"
+    few = model.summary(max_params=2)
+    assert "x0" in few and "x1" not in few and "(Intercept)" in few and "2 of 3" in few
+    for wrong in (0, None, 2.0):
+        with pytest.raises(ValueError, match="max_params"):
+            model.summary(max_params=wrong)
+    model = PartialPoolingRegressor(1, covariance="full").fit(X, y, groups=groups)
+    spread = np.sqrt(np.diag(model.covariance_))
+    line = next(line for line in model.summary().splitlines() if "(Intercept)" in line)
+    wanted = [f"{model.covariance_[2, j] / (spread[2] * spread[j]):.2f}" for j in (0, 1)]
+    assert "Corr" in model.summary() and line.split()[-2:] == wanted
+    # Of parameters that do not differ there are none.
+    model = PartialPoolingRegressor(1, covariance="full", random=[0]).fit(X, y, groups=groups)
+    line = next(line for line in model.summary().splitlines() if "(Intercept)" in line)
+    assert len(line.split()) == 3 and "nan" not in model.summary()
+
+
+def test_crisp_clusters_have_the_errors_of_their_means():
+    data = make_clustered_regression(24, 3, 4, n_samples=30, random_state=5)
+    model = PartialPoolingRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert not model.covariance_.any()
+    assert_allclose(model.params_std_, model.standard_errors_[model.labels_], rtol=1e-4)
+    z = (model.params_[:, :4] - data.coef[data.labels]) / model.params_std_[:, :4]
+    assert 0.5 < np.sqrt(np.mean(z**2)) < 2.0
 
 
 def test_bad_parameters():
@@ -557,14 +637,17 @@ def test_bad_parameters():
 
 def test_posterior_standard_deviations_are_in_the_users_units():
     X, y, groups, _ = population(10, 8)
-    model = PartialPoolingRegressor(1).fit(X * [1, 50] + 3, y, groups=groups)
+    model = PartialPoolingRegressor(1, prior=np.inf).fit(X * [1, 50] + 3, y, groups=groups)
     Z = np.column_stack([X * [1, 50] + 3, np.ones(len(X))])
+    errors = mean_errors(model, X * [1, 50] + 3, groups)
+    assert_allclose(model.standard_errors_[0], np.sqrt(np.diag(errors)), rtol=1e-6)
     for i in range(10):
         A = Z[groups == i]
         inner = A @ model.covariance_ @ A.T + model.dispersion_ * np.eye(len(A))
-        gain = model.covariance_ @ A.T @ np.linalg.inv(inner)
-        expected = np.sqrt(np.diag(model.covariance_ - gain @ A @ model.covariance_))
-        assert_allclose(model.params_std_[i], expected, rtol=1e-6)
+        # The best linear unbiased prediction's error, the mean being estimated too.
+        rest = np.eye(3) - model.covariance_ @ A.T @ np.linalg.solve(inner, A)
+        expected = rest @ model.covariance_ + rest @ errors @ rest.T
+        assert_allclose(model.params_std_[i], np.sqrt(np.diag(expected)), rtol=1e-6)
     adapted = model.adapt(X * [1, 50] + 3, y, groups=groups + 100)
     assert_allclose(adapted.params_std_[10:], model.params_std_, rtol=1e-8)
 
@@ -581,7 +664,8 @@ def test_clients_of_one_class_without_rows_and_of_one_row():
     proba = model.predict_proba(X, groups=groups)
     assert np.isfinite(proba).all() and proba.shape == (len(X), 2)
     assert_allclose(model.params_[7], model.cluster_params_[0])
-    assert_allclose(model.params_std_[7], np.sqrt(np.diag(model.covariance_)), rtol=1e-6)
+    unknown = np.diag(model.covariance_) + model.standard_errors_[0] ** 2
+    assert_allclose(model.params_std_[7], np.sqrt(unknown), rtol=1e-6)
     own = model.params_std_[[2, 5]]
     assert (own <= model.params_std_[7] * (1 + 1e-9)).all() and (own > 0).all()
     # A client of one class is drawn that way, and no further than the others let it.
@@ -617,8 +701,8 @@ def test_several_places_are_as_one():
     X, y, groups, _ = population(12, 10)
     parts = [(X[groups % 2 == k], y[groups % 2 == k], groups[groups % 2 == k]) for k in (0, 1)]
     federation = FanOutFederation([InProcessFederation(*part) for part in parts])
-    model = PartialPoolingRegressor(1).fit_federation(federation)
-    alone = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(1, covariance="diag").fit_federation(federation)
+    alone = PartialPoolingRegressor(1, covariance="diag").fit(X, y, groups=groups)
     assert_allclose(model.params_, alone.params_, rtol=1e-6, atol=1e-8)
     assert (model.calls_, model.floats_up_) == (alone.calls_, alone.floats_up_)
 
@@ -627,4 +711,4 @@ def test_what_does_not_fit_in_memory_is_refused_before():
     X = sparse.random(40, 200_000, density=1e-4, random_state=0, format="csr")
     y, groups = np.arange(40.0), np.repeat(np.arange(4), 10)
     with pytest.raises(NotEnoughMemoryError, match="200001 parameters need.*TB of memory"):
-        PartialPoolingRegressor(1).fit(X, y, groups=groups)
+        PartialPoolingRegressor(1, covariance="full").fit(X, y, groups=groups)

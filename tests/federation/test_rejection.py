@@ -108,6 +108,7 @@ def test_every_call():
     whole = pool_of()
     p, labels = whole.n_params, np.arange(12) % 3
     theta, w = rng.normal(size=(3, p)), rng.normal(size=(12, p))
+    prior = theta, np.ones(p), np.ones(3) / 3, 1.0
     first, shares = np.arange(p) < 1, np.full((12, 3), 1 / 3)
     stages = [(2, ~first)]
     ask = {
@@ -122,8 +123,9 @@ def test_every_call():
         "solve": lambda pool: pool.solve(),
         "prox": lambda pool: pool.prox(w, 1.0, x0=w),
         "spectrum": lambda pool: pool.spectrum(),
-        "posterior_sums": lambda pool: pool.posterior_sums(theta, np.ones(p), np.ones(3) / 3, 1.0),
-        "posteriors": lambda pool: pool.posteriors(theta, np.ones(p), np.ones(3) / 3, 1.0),
+        "posterior_sums": lambda pool: pool.posterior_sums(*prior),
+        "posterior_products": lambda pool: pool.posterior_products(*prior, theta[:, None]),
+        "posteriors": lambda pool: pool.posteriors(*prior),
         "moreau_update": lambda pool: pool.moreau_update(w, 2, 0.1, 0.5, 1.0),
         "meta_update": lambda pool: pool.meta_update(w, 2, 0.1, 0.1),
         "partial_update": lambda pool: pool.partial_update(w[:, :1], first, stages, 0.1),

@@ -11,22 +11,25 @@ from skcfl.pooling.population import Population
 from skcfl.pooling.quasi_newton import Chart
 
 
+@pytest.mark.parametrize("prior", [{}, {"shrinkage": 5.0, "spent": 7.0}])
 @pytest.mark.parametrize("kind", ["diag", "full", "spherical", "none"])
-def test_gradient_is_that_of_differences(kind):
+def test_gradient_is_that_of_differences(kind, prior):
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(60, 2)), np.repeat(np.arange(10), 6)
     y = X @ [1.0, -1.0] + rng.normal(size=10)[groups] + rng.normal(size=60)
     pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    full = np.array([[0.5, 0.2, 0.1], [0.2, 0.3, -0.1], [0.1, -0.1, 0.8]])
     population = Population(
         kind,
         means=rng.normal(size=(2, 3)),
-        covariance=np.diag([0.5, 0.3, 0.8]) if kind == "full" else np.array([0.5, 0.3, 0.8]),
+        covariance=full if kind == "full" else np.diag(full),
         weights=np.array([0.4, 0.6]),
         dispersion=0.7,
         prior=np.array([2.0, 3.0]),
         unit=np.array([1.0, 0.5, 2.0]),
         free=np.array([False, False, True]),
         varying=np.ones(3, dtype=bool),
+        **prior,
     )
     chart = Chart(evaluate(pool, population), np.eye(6), scale_known=False)
     z = chart.start + 0.3 * rng.normal(size=len(chart.start))

@@ -1,0 +1,175 @@
+"""Normal equations of the clusters' means: generalised least squares and its errors.
+
+Where clients send curvatures as matrices they are solved; of wide models clients send the
+diagonals, and their products with vectors when they are asked (conjugate gradients).
+"""
+
+import numpy as np
+from scipy import sparse
+
+# Singular values of a system of normal equations that count as zero.
+SINGULAR = 1e-12
+# Relative accuracy of conjugate gradients, in the norm of their preconditioner, and most steps.
+CG_TOL, CG_STEPS = 1e-4, 100
+# Vectors of signs by which the errors of wide means are estimated; of fewer parameters exactly.
+PROBES = 8
+
+
+def is_lean(sums):
+    """Whether of the curvatures only diagonals are known."""
+    return sums["curvature"].ndim == 2
+
+
+def newton_means(pool, population, sums):
+    """Means by generalised least squares."""
+    slopes = sums["slopes"] - population.precision * population.means
+    if is_lean(sums):
+        return population.means + _solve_lean(pool, population, sums, slopes[:, None])[:, 0]
+    steps = np.empty_like(population.means)
+    for some, place in _together(population):
+        b = np.bincount(place.ravel(), slopes[some].ravel())
+        steps[some] = solve(_system(population, sums, some, place), b)[place]
+    return population.means + steps
+
+
+def mean_covariances(population, sums):
+    """Covariances of the means, given all else, (K, p, p)."""
+    out = []
+    for some, place in _together(population):
+        A = _system(population, sums, some, place)
+        size = np.sqrt(np.maximum(np.diag(A), 0.0))
+        size = np.where(size > 0, size, 1.0)
+        inverse = np.linalg.pinv(A / (size[:, None] * size), rcond=SINGULAR, hermitian=True)
+        inverse /= size[:, None] * size
+        out += [inverse[np.ix_(at, at)] for at in place]
+    return np.array(out)
+
+
+def mean_variances(pool, population, sums):
+    """Their diagonals, (K, p): of wide models unbiased estimates, sums of which are accurate."""
+    if not is_lean(sums):
+        return np.einsum("kpp->kp", mean_covariances(population, sums))
+    K, p = population.means.shape
+    if p <= PROBES:
+        probes = np.eye(p)
+    else:
+        # The same for all clusters, whose shared parameters are one.
+        probes = np.where(np.random.RandomState(0).uniform(size=(PROBES, p)) < 0.5, -1.0, 1.0)
+    every = np.broadcast_to(probes, (K, *probes.shape))
+    solved = _solve_lean(pool, population, sums, every, gathered=True)
+    return (probes * solved).sum(axis=1) / (1 if p <= PROBES else PROBES)
+
+
+def degrees_of_freedom(population, variances):
+    """Number of the means' parameters that the rows determine and not their prior."""
+    K = population.n_clusters
+    share = 1.0 - np.clip(population.precision * variances, 0.0, 1.0)
+    # Of shared parameters each cluster has its part of the prior.
+    share[:, ~population.varying] = 1.0 / K - (1.0 - share[:, ~population.varying])
+    return float(np.maximum(share, 0.0).sum())
+
+
+def whitening(population, sums):
+    """Moves of all means (K p, m) by which the log-likelihood curves by one, or nearly."""
+    K, p = population.means.shape
+    if is_lean(sums):
+        place = np.arange(K * p).reshape(K, p)
+        if not population.varying.all():
+            ((_, place),) = _together(population, always=True)
+        diagonal = np.bincount(place.ravel(), (sums["curvature"] + population.precision).ravel())
+        size = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        entries = size[place.ravel()], (np.arange(K * p), place.ravel())
+        return sparse.csr_array(entries, shape=(K * p, len(size)))
+    columns = []
+    for some, place in _together(population):
+        A = _system(population, sums, some, place)
+        size = np.sqrt(np.maximum(np.diag(A), 0.0))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(A / (size[:, None] * size))
+        kept = values > SINGULAR * max(values[-1], 1e-300)
+        moves = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
+        whole = np.zeros((K, p, moves.shape[1]))
+        whole[some] = moves[place]
+        columns.append(whole.reshape(K * p, -1))
+    return np.concatenate(columns, axis=1)
+
+
+def _together(population, always=False):
+    """Places of each cluster's means in the systems that are solved together.
+
+    Yields arrays (k, p) of k clusters: one at a time, all where some parameters are shared.
+    """
+    K, p = population.means.shape
+    shared = ~population.varying
+    if not always and (K == 1 or not shared.any()):
+        for k in range(K):
+            yield slice(k, k + 1), np.arange(p)[None]
+        return
+    place = np.empty((K, p), dtype=int)
+    place[:, shared] = np.arange(np.count_nonzero(shared))
+    place[:, ~shared] = place[0, shared].size + np.arange((K * ~shared).sum()).reshape(K, -1)
+    yield slice(0, K), place
+
+
+def _system(population, sums, some, place):
+    """Matrix of the normal equations of some clusters' means."""
+    A = np.zeros((place.max() + 1,) * 2)
+    for at, P, prior in zip(
+        place, sums["curvature"][some], population.precision[some], strict=True
+    ):
+        A[np.ix_(at, at)] += P + np.diag(prior)
+    return A
+
+
+def solve(A, b):
+    """Least-norm solution of a positive semi-definite system in unlike units."""
+    size = np.sqrt(np.maximum(np.diag(A), 0.0))
+    size = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(A / (size[:, None] * size))
+    inverse = np.where(values > SINGULAR * max(values[-1], 1e-300), 1.0, 0.0)
+    inverse = np.divide(inverse, values, out=np.zeros_like(values), where=inverse > 0)
+    return vectors @ (inverse * (vectors.T @ (b / size))) / size
+
+
+def _solve_lean(pool, population, sums, b, gathered=False):
+    """Solutions of the normal equations with right-hand sides (K, m, p), by conjugate gradients.
+
+    Shared parameters are in every cluster's vectors, with the same values; `gathered` says that
+    their right-hand sides are, else they are summed over the clusters.
+    """
+    shared = ~population.varying if len(b) > 1 else np.zeros(b.shape[2], dtype=bool)
+
+    def gather(v):
+        if shared.any():
+            v = v.copy()
+            v[..., shared] = v[..., shared].sum(axis=0)
+        return v
+
+    def dot(u, v):
+        if shared.any():
+            u = np.where(shared, u / len(u), u)
+            return np.einsum("kmp,kmp->m", u, v)[None, :, None]
+        return np.einsum("kmp,kmp->km", u, v)[:, :, None]
+
+    prior = population.precision[:, None]
+    diagonal = gather(sums["curvature"][:, None] + prior)
+    diagonal = np.where(diagonal > 0, diagonal, 1.0)
+    x, r = np.zeros_like(b), np.array(b if gathered else gather(b))
+    z = r / diagonal
+    move, size = z, dot(r, z)
+    least = CG_TOL**2 * size
+    for _ in range(CG_STEPS):
+        going = size > least
+        if not going.any():
+            break
+        product = pool.posterior_products(*population.arguments, np.where(going, move, 0.0))
+        product = gather(product + prior * np.where(going, move, 0.0))
+        curved = dot(move, product)
+        going &= curved > 0
+        length = np.divide(size, curved, out=np.zeros_like(size), where=going)
+        x = x + length * move
+        r = r - length * product
+        z = r / diagonal
+        last, size = size, np.where(going, dot(r, z), 0.0)
+        move = z + np.divide(size, last, out=np.zeros_like(size), where=last > 0) * move
+    return x

@@ -1,0 +1,139 @@
+"""Wide models: clients of few rows make no matrices of the parameters' size."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+import skcfl.models._posteriors as models_posteriors
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.pooling import em, normal_equations
+
+GROUPS = np.repeat(np.arange(12), 6)
+
+
+def rows(seed=0):
+    """Seven features with zeros, and what the rows are about."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(len(GROUPS), 7))
+    X[np.abs(X) < 0.8] = 0.0
+    B = 1.0 + 0.5 * rng.normal(size=(12, 7))
+    return X, (X * B[GROUPS]).sum(axis=1), rng
+
+
+@pytest.fixture
+def narrow_is_wide(monkeypatch):
+    """Models of any size are wide, and errors of the means exact."""
+    monkeypatch.setattr(models_posteriors, "MAX_DENSE", 0)
+    monkeypatch.setattr(em, "MAX_DENSE", 0)
+    monkeypatch.setattr(normal_equations, "PROBES", 20)
+
+
+def targets(loss, z, rng):
+    return {
+        "squared_error": lambda: z + rng.normal(size=len(z)),
+        "poisson": lambda: rng.poisson(np.exp(z / 4)).astype(float),
+        "two": lambda: (z + rng.logistic(size=len(z)) > 2).astype(int),
+        "three": lambda: np.digitize(z + rng.logistic(size=len(z)), [1, 3]),
+    }[loss]()
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "poisson", "two", "three"])
+@pytest.mark.parametrize("to_rows", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
+    X, z, rng = rows()
+    y, classes = targets(loss, z, rng), {"two": 2, "three": 3}.get(loss)
+    model = LinearModel("log_loss" if classes else loss).bind(7, classes)
+    pool = InProcessFederation(to_rows(X), y, GROUPS).open(model, random_state=0)
+    p = pool.n_params
+    root = np.abs(rng.normal(size=p))
+    root[2] = 0.0
+    prior = rng.normal(size=(2, p)), root, np.array([0.3, 0.7]), 0.7
+    vectors = rng.normal(size=(2, 3, p))
+    wanted = pool.posterior_sums(*prior)
+    posteriors = [pool.posteriors(*prior, dense=dense) for dense in (True, False)]
+    if by_rows:
+        monkeypatch.setattr(models_posteriors, "MAX_DENSE", 0)
+        assert model.has_few_rows(pool._site._blocks[0][0], root)
+    sums = pool.posterior_sums(*prior, dense=False)
+    products = pool.posterior_products(*prior, vectors)
+    assert_allclose(products, np.matmul(vectors, wanted["curvature"]), rtol=1e-7, atol=1e-8)
+    wanted["curvature"] = np.einsum("kpp->kp", wanted["curvature"])
+    wanted["coupling"] = wanted["coupling"].sum(axis=1)
+    for name, value in wanted.items():
+        assert_allclose(sums[name], value, rtol=1e-7, atol=1e-8, err_msg=name)
+    for dense, answers in zip((True, False), posteriors, strict=True):
+        for got, value in zip(pool.posteriors(*prior, dense=dense), answers, strict=True):
+            assert_allclose(got, value, rtol=1e-6, atol=1e-8)
+    # Of another prior than that of the last sums.
+    other = prior[0] + 1.0, *prior[1:]
+    products = pool.posterior_products(*other, vectors)
+    curvature = pool.posterior_sums(*other)["curvature"]
+    assert_allclose(products, np.matmul(vectors, curvature), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("to_rows", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_clusters": 1},
+        {"n_clusters": 2, "random": [0, 1]},
+        {"n_clusters": 1, "covariance": "spherical"},
+        {"n_clusters": 1, "prior": np.inf, "random": "intercept"},
+    ],
+)
+def test_fits_are_those_of_matrices(to_rows, options, request, monkeypatch):
+    monkeypatch.setattr(em, "SETTLED", 1e-6)
+    monkeypatch.setattr(em, "MAX_PRIORS", 200)
+    X, z, rng = rows()
+    y = targets("squared_error", z, rng)
+    fits = []
+    for _ in range(2):
+        model = PartialPoolingRegressor(**options, random_state=0, tol=1e-8)
+        fits.append(model.fit(to_rows(X), y, groups=GROUPS))
+        request.getfixturevalue("narrow_is_wide")
+    dense, wide = fits
+    assert wide.loglik_ == pytest.approx(dense.loglik_, abs=5e-4)
+    assert_allclose(wide.params_, dense.params_, atol=1e-3)
+    assert_allclose(wide.covariance_, dense.covariance_, atol=1e-3)
+    assert np.isnan(wide.standard_errors_).all()
+    assert_allclose(
+        wide.predict(to_rows(X), groups=GROUPS), dense.predict(X, groups=GROUPS), atol=5e-3
+    )
+
+
+def test_wide_classes_have_the_likelihood_of_matrices(request):
+    X, z, rng = rows()
+    y = targets("two", z, rng)
+    options = {"n_clusters": 1, "prior": 1.0}
+    dense = PartialPoolingClassifier(**options).fit(X, y, groups=GROUPS)
+    request.getfixturevalue("narrow_is_wide")
+    wide = PartialPoolingClassifier(**options).fit(X, y, groups=GROUPS)
+    # Laplace's approximation may fall in a step, which ends either fit.
+    assert wide.loglik_ == pytest.approx(dense.loglik_, abs=0.2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
+def test_memory_is_that_of_vectors(cls):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(6), 12)
+    X = sparse.random_array((72, 4000), density=0.01, rng=0, format="csr")
+    z = X[:, :50].sum(axis=1) + 0.3 * rng.normal(size=6)[groups] + 0.3 * rng.normal(size=72)
+    y = z if cls is PartialPoolingRegressor else (z > np.median(z)).astype(int)
+    tracemalloc.start()
+    model = cls(1, max_iter=15, tol=1e-2).fit(X, y, groups=groups)
+    model.predict(X, groups=groups)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30e6 < 8 * 4001**2
+    assert sparse.issparse(model.covariance_) and model.covariance_.shape == (4001, 4001)
+    assert np.isfinite(model.params_std_).all()
+    assert "50 of 4001 parameters" in model.summary()
+    new = model.adapt(X[:5], y[:5], groups=np.full(5, 9))
+    assert new.params_.shape == (7, 4001)
