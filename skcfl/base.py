@@ -507,6 +507,9 @@ class BaseFederated(
             params = cluster_params[labels]
         else:
             params = _in_user_units(pool, result.params, model.dtype)
+        if model.own is not None:
+            params, cluster_params = _with_own(pool, labels, params, cluster_params)
+            shared = False
         if not (
             np.isfinite(params).all()
             and np.isfinite(cluster_params).all()
@@ -1219,6 +1222,21 @@ def _counted(pool: ClientPool, extra: dict[str, Any]) -> Array:
 def _average(weights: Array, params: Array) -> Array:
     """Mean of the clients' models by their rows; those that are equal count together."""
     return (weights / weights.sum()) @ params
+
+
+def _with_own(
+    pool: ClientPool, labels: Array, params: Array, cluster_params: Array
+) -> tuple[Array, Array]:
+    """Models with what the clients have kept for themselves, and clusters' with its means."""
+    own = pool.model.own
+    params, cluster_params = np.array(params), np.array(cluster_params)
+    params[:, own] = pool.recall(params)[:, own]
+    weights = pool.client_weights
+    for k in range(len(cluster_params)):
+        mine = (labels == k) & (weights > 0)
+        if mine.any():
+            cluster_params[k, own] = _average(weights[mine], params[np.ix_(mine, own)])
+    return params, cluster_params
 
 
 def _canonical(labels: Array, n_clusters: int) -> tuple[Array, Array]:

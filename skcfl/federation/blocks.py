@@ -55,6 +55,8 @@ class Block:
         self.lengths = lengths
         self.exact = (y, weights) if exact is None else exact
         self.cache = {}
+        #: Parameters that clients keep for themselves (c, q), and which clients do (c,), or None.
+        self.own = None
 
     @property
     def shape(self):
@@ -143,6 +145,11 @@ class Block:
         """`part` with the factors of its clients, if this block has been factored."""
         if "factors" in self.cache:
             part.cache["factors"] = self.cache["factors"].take(index)
+        return self._lend(part, index)
+
+    def _lend(self, part, index=...):
+        """`part` with what its clients keep for themselves, in the same memory for slices."""
+        part.own = None if self.own is None else tuple(values[index] for values in self.own)
         return part
 
     def columns(self, index):
@@ -175,7 +182,7 @@ class Block:
         y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
         # Without the mode numpy would write to an array of its own first.
         X = np.take(self.X.reshape(c * n, d), here * n + rows, axis=0, out=room, mode="clip")
-        return Block(X, y, weights, self.clients, self.lengths)
+        return self._lend(Block(X, y, weights, self.clients, self.lengths))
 
     def row_sizes(self):
         """Euclidean lengths of the rows, (c, n)."""
@@ -197,7 +204,7 @@ class Block:
 
     def reweighted(self, weights):
         """Block of the same rows with other weights."""
-        return Block(self.X, self.y, weights, self.clients, self.lengths)
+        return self._lend(Block(self.X, self.y, weights, self.clients, self.lengths))
 
     def astype(self, dtype):
         """Same block in another floating type (itself if nothing changes)."""

@@ -49,6 +49,7 @@ class Folds:
         -------
         folds : list of Fold
         """
+        self._check_own()
         counts, discrete = zip(*ask_each(self.parts, "testable"), strict=True)
         n_testable = sum(counts)
         if n_testable < n_folds:
@@ -58,6 +59,14 @@ class Folds:
             )
         dealt = [part.folds(n_folds, seed, all(discrete)) for part in self.parts]
         return [Fold(self, list(parts)) for parts in zip(*dealt, strict=True)]
+
+    def _check_own(self):
+        """Raise a ValueError if models are not all that predictions depend on."""
+        if self.model.own is not None:
+            raise ValueError(
+                "buffers must be 'average' where models are judged on folds, as with lam='auto': "
+                "servers do not know what clients keep, got buffers='local'."
+            )
 
     def split(self, cv):
         """The folds of a splitter, which gets the clients' positions as groups.
@@ -71,6 +80,7 @@ class Folds:
         -------
         folds : list of Fold
         """
+        self._check_own()
         if len(self.parts) > 1 or not hasattr(self.parts[0], "X"):
             raise ValueError(
                 f"cv must be a number of folds where the rows are in {len(self.parts)} place(s), "

@@ -150,8 +150,16 @@ class InProcessSite(PersonalKernels, Site):
             # A model that diverges answers infinity or NaN: for the server to see, no warning.
             with np.errstate(over="ignore", invalid="ignore"):
                 for block, index, slots in some:
-                    function(block if index is None else block.take(index), slots)
+                    part = block if index is None else block.take(index)
+                    if own is None:
+                        function(part, slots)
+                    else:
+                        self._with_own(function, part, slots)
 
+        own = self.model.own
+        if own is not None:
+            nobody = np.zeros((0, int(own.sum())), self.model.dtype)
+            self.state.keep("own", self._entries[:0], nobody)
         amount = self.client_sizes.sum() * self.model.n_params * models
         # To ask for the number of threads takes longer than a small call.
         if len(self._blocks) == 1 or amount < PARALLEL_WORK:
@@ -164,6 +172,16 @@ class InProcessSite(PersonalKernels, Site):
         shares = [self._blocks[i::count] for i in range(count)]
         with threadpool_limits(1):
             Parallel(n_jobs=n_jobs, require="sharedmem")(delayed(work)(s) for s in shares)
+
+    def _with_own(self, function, block, slots):
+        """Call a function on a block whose clients have what they keep for themselves."""
+        clients = self._entries[slots]
+        nothing = np.zeros((len(slots), int(self.model.own.sum())), self.model.dtype)
+        known = self.state.knows("own", clients)
+        block = copy.copy(block)  # others may be at work on the same rows
+        block.own = self.state.recall("own", clients, nothing), known
+        function(block, slots)
+        self.state.keep("own", clients[known], block.own[0][known])
 
     # --------------------------------------------------------------------- first order
 
@@ -665,7 +683,7 @@ class InProcessSite(PersonalKernels, Site):
         n_held = np.where(size > 1, np.minimum(n_held, size - 1), n_held)
         held = self._shuffle(codes, seed) < n_held[codes]
         train = ~held | (size == 1)[codes]
-        return self._part(rows, train), self._part(rows, held)
+        return self._parts(rows, train, held)
 
     def folds(self, n_folds, seed):
         """Every row held out once, but for the only row of a client."""
@@ -677,7 +695,7 @@ class InProcessSite(PersonalKernels, Site):
         first = (mixed(seed, self.places) % np.uint64(n_folds)).astype(np.intp)
         fold = (self._shuffle(codes, seed, classes) + first[codes]) % n_folds
         fold[(self.client_sizes == 1)[codes]] = -1
-        return [(self._part(rows, fold != k), self._part(rows, fold == k)) for k in range(n_folds)]
+        return [self._parts(rows, fold != k, fold == k) for k in range(n_folds)]
 
     def _shuffle(self, codes, seed, classes=None):
         """Place of each row, sorted by client, in a random order, by class if given."""
@@ -687,6 +705,13 @@ class InProcessSite(PersonalKernels, Site):
         order = np.lexsort((key, codes) if classes is None else (key, classes, codes))
         rank[order] = np.arange(len(codes)) - start
         return rank
+
+    def _parts(self, rows, train, held):
+        """Sites of rows to train on and of others, whose clients are the same."""
+        parts = self._part(rows, train), self._part(rows, held)
+        if self.model.own is not None:
+            parts[1].state = parts[0].state
+        return parts
 
     def _part(self, rows, mask):
         """Site of some of the rows that :meth:`_rows` returned."""

@@ -152,6 +152,8 @@ class PersonalKernels:
 
     def _recall(self, w):
         w = self.state.recall("model", self._entries, w)
+        if self.model.own is not None:
+            w[:, self.model.own] = self.state.recall("own", self._entries, w[:, self.model.own])
         self.memory.keep(self.at, w)
         return {"w": w}
 

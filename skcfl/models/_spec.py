@@ -59,6 +59,8 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     local_steps_only = False
     #: Parameters that local steps move, (n_params,) of bool of a bound model; None are all.
     moved = None
+    #: Parameters that each client keeps for itself and publishes at the end, likewise; None: none.
+    own = None
     #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
 

@@ -25,7 +25,7 @@ from ._torch_losses import (
     ReconstructionLoss,
 )
 from ._torch_runner import Runner, entries_of, need_torch, seeded, vector_of
-from ._torch_training import Stacked, Training, clients_that_fit
+from ._torch_training import Stacked, Training, clients_that_fit, own_of
 from .losses import LOSSES, Loss, make_loss
 from .losses.log_loss import Logistic, Multinomial
 
@@ -75,6 +75,10 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         input is the representation that :class:`~skcfl.FedProtoClassifier` and
         :class:`~skcfl.FedPACClassifier` speak of, and what is not its own is what
         :class:`~skcfl.FedRep` shares. None is the last layer that has parameters.
+    buffers : {"average", "local"}, default="average"
+        What becomes of buffers of floats, such as the running statistics of batch normalisation:
+        the server averages them with the parameters, or each client keeps its own and publishes
+        them at the end (as in FedBN).
     precision : {"single", "double"}, default="single"
         Floating type of parameters and computations, whatever the type of the rows.
     class_weight : {"balanced"}, dict or None, default=None
@@ -93,9 +97,11 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     Notes
     -----
     Buffers of floats, such as the running statistics of batch normalisation, belong to the vector,
-    behind the parameters of their layer: the server averages them, no optimiser moves them, and
-    predictions use them. A batch of one row is normalised by the running statistics, as it has no
-    variance. Counters and other integers begin anew in every round.
+    behind the parameters of their layer: no optimiser moves them, and predictions use them. With
+    ``buffers="local"`` what is sent in their place is what was received, and ``params_`` has each
+    client's own; ``cluster_params_`` have the means of the clusters' clients. A batch of one row
+    is normalised by the running statistics, as it has no variance. Counters and other integers
+    begin anew in every round.
 
     Dropout and other draws in training are seeded by the client, the round and the step: they do
     not depend on where or beside whom a client computes, and PyTorch's own generator is left as it
@@ -135,6 +141,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         "input_shape": [tuple, list, None],
         "input_dtype": [StrOptions({"float", "int"})],
         "head": [str, None],
+        "buffers": [StrOptions({"average", "local"})],
         "precision": [StrOptions({"single", "double"})],
         "class_weight": LOSS_CONSTRAINTS["class_weight"],
         "device": [str],
@@ -155,6 +162,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         input_shape: Sequence[int] | None = None,
         input_dtype: Literal["float", "int"] = "float",
         head: str | None = None,
+        buffers: Literal["average", "local"] = "average",
         precision: Literal["single", "double"] = "single",
         class_weight: ClassWeight = None,
         device: str = "auto",
@@ -167,6 +175,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         self.input_shape = input_shape
         self.input_dtype = input_dtype
         self.head = head
+        self.buffers = buffers
         self.precision = precision
         self.class_weight = class_weight
         self.device = device
@@ -338,6 +347,9 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         #: Parameters that steps move, None for all.
         self.moved = self._mask(lambda entry: entry.trained)
         self.moved = None if self.moved.all() else self.moved
+        #: Buffers that stay with the clients.
+        buffers = self._mask(lambda entry: entry.buffer)
+        self.own = buffers if self.buffers == "local" and buffers.any() else None
         self.local_steps_only = self.stochastic or any(e.buffer for e in self.entries)
         #: Whether clients may be stacked: nothing is drawn or kept, and vmap takes the module.
         self.stackable = not self.local_steps_only and (
@@ -657,15 +669,19 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         c, n, d = block.shape
         values = np.zeros((len(theta), c * n), block.dtype)
         X, y = block.X.reshape(c * n, d), block.y.transpose(1, 0, 2).reshape(-1, c * n)
-        rows = np.flatnonzero((np.arange(n) < block.lengths[:, None]).ravel())
+        rows = [n * i + np.arange(length) for i, length in enumerate(block.lengths)]
+        pieces = [(rows[i], own_of(block, i)) for i in range(c)]
+        if block.own is None:
+            pieces = [(np.concatenate(rows), None)]
         runner = self._runner(block.dtype)
         for k in range(len(theta)):
-            runner.load(theta[k])
-            for start in range(0, len(rows), ROWS_AT_ONCE):
-                some = rows[start : start + ROWS_AT_ONCE]
-                part = X[some]
-                z = runner.outputs(part).T
-                values[k, some] = self.kernel.value(z, self.targets(part, y[:, some]))
+            for mine, own in pieces:
+                runner.load(theta[k], own)
+                for start in range(0, len(mine), ROWS_AT_ONCE):
+                    some = mine[start : start + ROWS_AT_ONCE]
+                    part = X[some]
+                    z = runner.outputs(part).T
+                    values[k, some] = self.kernel.value(z, self.targets(part, y[:, some]))
         return values.reshape(-1, c, n).transpose(1, 0, 2)
 
     def best_response(self, block, theta, fixed=None):
@@ -681,7 +697,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         """``f_i(w_i)``: (c, p) -> (c,)."""
         value, runner = self._penalty(w), self._runner(block.dtype)
         for i in range(len(w)):
-            runner.load(w[i])
+            runner.load(w[i], own_of(block, i))
             n = block.lengths[i]
             for start in range(0, n, ROWS_AT_ONCE):
                 some = slice(start, min(start + ROWS_AT_ONCE, n))
@@ -712,7 +728,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         out = np.zeros((*block.shape[:2], self.n_representation), block.dtype)
         runner = self._runner(block.dtype)
         for i in range(len(w)):
-            runner.load(w[i])
+            runner.load(w[i], own_of(block, i))
             n = block.lengths[i]
             for start in range(0, n, ROWS_AT_ONCE):
                 some = slice(start, min(start + ROWS_AT_ONCE, n))

@@ -175,18 +175,27 @@ class Runner:
     def _see(self, part, inputs):
         self.seen = inputs[0] if inputs else None
 
-    def load(self, w):
-        """Take the parameters from a vector (n_params,)."""
-        at = w.__array_interface__["data"][0]
+    def load(self, w, own=None):
+        """Take the parameters from a vector (n_params,), and buffers from `own` if it is given."""
+        given = [w] if own is None else [w, own]
+        at = [values.__array_interface__["data"][0] for values in given]
         if self.device == "cpu" and self.loaded is not None and self.loaded[0] == at:
             return
-        if w.dtype != self.dtype or not w.flags.writeable or not w.flags.c_contiguous:
-            w = np.array(w, self.dtype)
-        flat = self.torch.from_numpy(w).to(self.device)
+        for k, values in enumerate(given):
+            if values.dtype != self.dtype or not values.flags.writeable:
+                given[k], at = np.array(values, self.dtype), None
+        flat = self.torch.from_numpy(given[0]).to(self.device)
         for tensor, entry in self.places:
             tensor.data = flat[entry.start : entry.stop].view(entry.shape)
+        #: Where the buffers are, as arrays.
+        self.homes = [given[0][entry.start : entry.stop] for _, entry in self.buffers]
+        if own is not None:
+            cuts = np.cumsum([0, *(entry.stop - entry.start for _, entry in self.buffers)])
+            self.homes = [given[1][a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+            for (tensor, entry), home in zip(self.buffers, self.homes, strict=True):
+                tensor.data = self.torch.from_numpy(home).to(self.device).view(entry.shape)
         # Kept, so that no other vector comes to lie in the same place.
-        self.loaded = at, w
+        self.loaded = at, given
 
     def inputs(self, X):
         """Rows (n, n_features) as the module takes them."""
@@ -226,8 +235,8 @@ class Runner:
         finally:
             self.module.eval()
         if self.device != "cpu":
-            for tensor, entry in self.buffers:
-                self.loaded[1][entry.start : entry.stop] = tensor.cpu().numpy().ravel()
+            for (tensor, _), home in zip(self.buffers, self.homes, strict=True):
+                home[...] = tensor.cpu().numpy().ravel()
         return out
 
     def functional(self, parts, x):

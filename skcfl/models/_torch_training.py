@@ -63,7 +63,7 @@ class Training:
     def _client(self, block, i, n, w, seed, value):
         model, runner = self.model, self.runner
         X, weights = block.X[i, :n], block.weights[i, :n]
-        runner.load(w)
+        runner.load(w, self._own(block, i, w))
         outputs, representation = runner.forward(X, self.training, seed)
         z = outputs.detach().cpu().numpy().T
         target = model.targets(X, block.y[i][:, :n])
@@ -75,6 +75,12 @@ class Training:
             among.append(representation)
             slopes.append(self._pull(block, i, n, representation.detach().cpu().numpy()))
         runner.gradient(among, slopes, self.out[i])
+
+    def _own(self, block, i, w):
+        """What client i keeps for itself, from now on what it was sent if that is nothing yet."""
+        if self.training and block.own is not None and not block.own[1][i]:
+            block.own[0][i], block.own[1][i] = w[self.model.own], True
+        return own_of(block, i)
 
     def _pull(self, block, i, n, A):
         """Slope of the distance of representations to their classes' prototypes."""
@@ -139,6 +145,11 @@ def clients_that_fit(n_rows, n_states, n_params, itemsize, device):
     free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else 2**30
     each = itemsize * (STATES * n_rows * n_states + COPIES * n_params)
     return max(int(free // (2 * max(each, 1))), 1)
+
+
+def own_of(block, i):
+    """What client i of a block keeps for itself, None if that is nothing."""
+    return None if block.own is None or not block.own[1][i] else block.own[0][i]
 
 
 def _real_rows(weights, length):

@@ -637,3 +637,97 @@ def test_stacked_clients_are_those_one_after_the_other(kind, monkeypatch):
     assert_allclose(stacked.params_, plain.params_, atol=2e-5)
     drawing = net(dropout=0.5)
     assert not fitted(drawing).model_.stackable
+
+
+# ------------------------------------------------------------------ buffers of the clients' own
+
+
+def shifted():
+    """The data of two clusters, each client's features in other units."""
+    rng = np.random.default_rng(0)
+    ids, codes = np.unique(DATA.groups, return_inverse=True)
+    scale, level = rng.uniform(0.5, 4.0, (2, len(ids), DATA.X.shape[1]))
+    X = scale[codes] * DATA.X + level[codes]
+    return Bunch(X=X, y=DATA.y, groups=DATA.groups)
+
+
+class Normed(modules.Net):
+    """Normalises the rows before anything else."""
+
+    def __init__(self, n_features=10):
+        super().__init__(n_features)
+        self.norm = torch.nn.BatchNorm1d(n_features, momentum=0.3)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+modules.Normed = Normed
+Normed.__module__ = "torch_modules"
+Normed.__qualname__ = "Normed"
+
+
+def test_buffers_of_the_clients_own():
+    """They are those of each client's rows, however models are averaged, and predicted with."""
+    data = shifted()
+    X, _, codes, n = pooled(data)
+    options = {"max_iter": 8, "local_steps": 5}
+    method = fitted(
+        TorchModel(modules.Normed, buffers="local"), IFCA, data, n_clusters=2, **options
+    )
+    for i, group in enumerate(method.groups_):
+        module = method.client_model(group)
+        assert_allclose(module.norm.running_mean, X[codes == i].mean(axis=0), rtol=1e-3)
+    common = fitted(TorchModel(modules.Normed), IFCA, data, n_clusters=2, **options)
+    scores = [m.score(data.X, data.y, groups=data.groups) for m in (method, common)]
+    assert scores[0] > scores[1] + 0.03
+    # Everything else is the cluster's.
+    others = ~method.model_.own
+    assert_array_equal(
+        method.params_[:, others], method.cluster_params_[method.labels_][:, others]
+    )
+    assert (np.ptp(method.params_, axis=0)[method.model_.own] > 0).any()
+
+
+def test_buffers_of_their_own_do_not_travel():
+    """What comes back from training is what was sent; recall publishes."""
+    data = shifted()
+    bound = TorchModel(modules.Normed, buffers="local").bind(10, 2)
+    pool = open_rows(bound, *pooled(data), random_state=0)
+    w = pool.start()
+    first = pool.local_update(w, 3, 0.01, "adam", batch_size=9)
+    assert_array_equal(first[:, bound.own], np.tile(w[bound.own], (pool.n_clients, 1)))
+    mine = pool.recall(first)
+    assert (mine[:, bound.own] != first[:, bound.own]).any(axis=1).all()
+    assert_array_equal(mine[:, ~bound.own], first[:, ~bound.own])
+    # Judged with what they keep: as by a model that averages, given these buffers.
+    other = open_rows(TorchModel(modules.Normed).bind(10, 2), *pooled(data), random_state=0)
+    assert_allclose(pool.objectives(first), other.objectives(mine), rtol=1e-6)
+    diagonal = np.diag(other.losses(mine))
+    assert_allclose(np.diag(pool.losses(first)), diagonal, rtol=1e-5)
+    # A client not heard of goes by what it is sent.
+    fresh = open_rows(bound, *pooled(data), random_state=0)
+    assert_allclose(np.diag(fresh.losses(mine)), diagonal, rtol=1e-5)
+
+
+def test_buffers_of_their_own_wherever_clients_are():
+    data = shifted()
+    model = TorchModel(modules.Normed, buffers="local")
+    method = fitted(model, IFCA, data, n_clusters=2, hold_out=0.3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inprocess, "PARALLEL_WORK", 0)
+        other = fitted(model, IFCA, data, n_clusters=2, hold_out=0.3, n_jobs=2)
+    assert_array_equal(other.params_, method.params_)
+    parts = [
+        InProcessFederation(data.X[here], data.y[here], data.groups[here])
+        for here in (data.groups > "client04", data.groups <= "client04")
+    ]
+    federation = FanOutFederation(parts)
+    other = clone(method).fit_federation(StrictFederation(federation))
+    assert_allclose(other.params_, method.params_, atol=1e-6)
+    personal = fitted(model, FedRep, data)
+    assert (np.ptp(personal.params_, axis=0)[personal.model_.own] > 0).any()
+    adapted = method.adapt(data.X[:40], data.y[:40], np.full(40, "new"))
+    assert len(adapted.params_) == len(method.params_) + 1
+    with pytest.raises(ValueError, match="buffers must be 'average' where models are judged"):
+        federation.open_with_folds(method.model_)[1].deal(3, 0)
