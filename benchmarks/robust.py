@@ -5,7 +5,8 @@
 40 clients in 4 clusters, 80 rows of 10 features each, of which a quarter is held out.  One line a
 case: score (R2 or accuracy) on the held-out rows of honest clients, adjusted Rand index of their
 clusters, clients set aside who were honest and false ones who were not, seconds of process time a
-fit; means over the seeds.  "one_y", "one_X": a single client with targets or features times 1e6.
+fit; means over the seeds. Fusion methods (``ConvexClusteredFL``, ``GTV``, ``FPFC``) have "huber" in the
+place of aggregations, and choose their number of clusters.  "one_y", "one_X": a single client with targets or features times 1e6.
 Messages are attacked ("update_...") without polishing, in rounds.
 """
 
@@ -22,6 +23,7 @@ from skcfl.federation import Faults, InProcessFederation
 
 N_CLIENTS, N_CLUSTERS, N_ROWS, N_FEATURES = 40, 4, 80, 10
 METHODS = ("FedAvg", "IFCA", "CLoVE", "RobustClusteredFL")
+FUSION = ("ConvexClusteredFL", "GTV", "FPFC")
 AGGREGATIONS = ("mean", "median", "trimmed_mean", "geometric_median")
 ATTACKS = {
     "none": {},
@@ -35,7 +37,7 @@ ATTACKS = {
 }
 
 
-def one(kind, method, attack, share, aggregation, seed, networks):
+def one(kind, method, attack, share, aggregation, seed, networks, n_clusters):
     """Score, ARI, honest set aside, false kept, seconds of a fit; None where it cannot be."""
     regression = kind == "regression"
     if attack == "one_y" and not regression:
@@ -62,13 +64,17 @@ def one(kind, method, attack, share, aggregation, seed, networks):
         false = corrupt(X, y, groups, **options, random_state=seed)
         X, y, is_false = false.X, false.y, false.is_false
     parameters = {"aggregation": aggregation, "random_state": 0}
-    if method != "FedAvg":
-        parameters["n_clusters"] = N_CLUSTERS
-    if faults is not None:
+    if method in FUSION:
+        if faults is not None:
+            return None
+        parameters = {"client_loss": None if aggregation == "mean" else aggregation}
+    elif method != "FedAvg":
+        parameters["n_clusters"] = n_clusters
+    if faults is not None and not networks:
         parameters.update(polish=False)
     if networks:
         parameters["hidden_layer_sizes"] = (16,)
-    if share > 0.25:
+    if share > 0.25 and method not in FUSION:
         parameters["trim"] = 0.4
     cls = getattr(skcfl, method + ("Regressor" if regression else "Classifier"))
     federation = InProcessFederation(X[~test], y[~test], groups[~test], faults=faults)
@@ -97,6 +103,7 @@ def main():
     parser.add_argument("--kinds", nargs="+", default=["regression", "classification"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--networks", action="store_true")
+    parser.add_argument("--n-clusters", type=int, default=N_CLUSTERS)
     given = parser.parse_args()
     print(f"{'kind':15s}{'method':19s}{'attack':17s}share  aggregation        score    ARI  "
           "honest aside  false kept  seconds")  # fmt: skip
@@ -105,11 +112,11 @@ def main():
             for attack in given.attacks:
                 single = attack == "none" or attack.startswith("one")
                 for share in [0.0] if single else given.shares:
-                    for aggregation in given.aggregations:
-                        runs = [
-                            one(kind, method, attack, share, aggregation, seed, given.networks)
-                            for seed in range(given.seeds)
-                        ]
+                    names = ("mean", "huber") if method in FUSION else given.aggregations
+                    for aggregation in names:
+                        case = kind, method, attack, share, aggregation
+                        more = given.networks, given.n_clusters
+                        runs = [one(*case, seed, *more) for seed in range(given.seeds)]
                         if runs[0] is None:
                             continue
                         score, ari, aside, kept, seconds = np.mean(runs, axis=0)

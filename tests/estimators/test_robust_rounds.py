@@ -6,8 +6,23 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import CLoVERegressor, FedAvgRegressor, IFCAClassifier, IFCARegressor
+from skcfl import (
+    CFLRegressor,
+    CLoVERegressor,
+    DittoRegressor,
+    FedAvgRegressor,
+    FedPACClassifier,
+    FedProtoClassifier,
+    FedRepRegressor,
+    FeSEMRegressor,
+    IFCAClassifier,
+    IFCARegressor,
+    PerFedAvgRegressor,
+)
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.personal.pull_choice import choose_pull, pull_grid
 from skcfl.rounds.aggregation import GeometricMedian
 
 DATA = make_clustered_regression(24, 3, 5, n_samples=40, random_state=0)
@@ -106,3 +121,51 @@ def test_an_unknown_number_of_clusters_and_one_client_in_other_units():
     model = IFCARegressor(aggregation="median", random_state=0).fit(data.X, y, groups=data.groups)
     true = ids != ids[3]
     assert adjusted_rand_score(data.labels[true], model.labels_[true]) == 1.0
+
+
+@pytest.mark.parametrize("units", ["X", "y"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        CFLRegressor(),
+        FeSEMRegressor(n_clusters=3),
+        DittoRegressor(),
+        FedRepRegressor(),
+        PerFedAvgRegressor(),
+        FedPACClassifier(max_iter=20, tol=0),
+        FedProtoClassifier((4,), max_iter=10, tol=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_one_client_in_other_units_costs_the_others_nothing(model, units):
+    """Steps, pulls, splits, starts and prototypes are what most clients say."""
+    classes = hasattr(model, "predict_proba")
+    if classes and units == "y":
+        pytest.skip("Classes have no units.")
+    here, y = CODES != 0, (DATA.y > 0).astype(int) if classes else DATA.y
+    model = clone(model).set_params(aggregation="geometric_median", random_state=0)
+    model.fit(DATA.X[here], y[here], groups=DATA.groups[here])
+    clean = model.score(DATA.X[here], y[here], groups=DATA.groups[here])
+    X = DATA.X * np.where(here | (units == "y"), 1.0, 1e6)[:, None]
+    model.fit(X, y * (1.0 if units == "X" else np.where(here, 1.0, 1e6)), groups=DATA.groups)
+    score = model.score(DATA.X[here], y[here], groups=DATA.groups[here])
+    assert score > clean - 0.01
+
+
+def test_the_pull_is_chosen_by_most_clients():
+    X = DATA.X * np.where(CODES == 0, 1e6, 1.0)[:, None]
+    federation = InProcessFederation(X, DATA.y, DATA.groups)
+    pool = federation.open(LinearModel(alpha=0.01, standardize=False).bind(5), random_state=0)
+    strengths = [pull_grid(pool, 3, robust=robust)[1] for robust in (False, True)]
+    assert strengths[0] > 1e6 * strengths[1]
+
+    def fit(part, lams):
+        """Under the weak pull the honest are well off, under the strong one the first."""
+        own, zero = part.solve()[0], np.zeros((part.n_clients, 6))
+        yield np.where((np.arange(24) == 0)[:, None], own, zero)
+        yield np.where((np.arange(24) == 0)[:, None], 1e3, own)
+
+    for robust in (False, True):
+        lam, losses = choose_pull(pool, [1.0, 0.0], fit, robust)
+        assert lam == (0.0 if robust else 1.0)
+    assert np.isfinite(losses).all()
