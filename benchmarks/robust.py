@@ -5,9 +5,9 @@
 40 clients in 4 clusters, 80 rows of 10 features each, of which a quarter is held out.  One line a
 case: score (R2 or accuracy) on the held-out rows of honest clients, adjusted Rand index of their
 clusters, clients set aside who were honest and false ones who were not, seconds of process time a
-fit; means over the seeds. Fusion methods (``ConvexClusteredFL``, ``GTV``, ``FPFC``) have "huber" in the
-place of aggregations, and choose their number of clusters.  "one_y", "one_X": a single client with targets or features times 1e6.
-Messages are attacked ("update_...") without polishing, in rounds.
+fit; means over the seeds.  "one_y", "one_X": a single client with targets or features times 1e6.
+Messages are attacked ("update_...") without polishing, in rounds.  Fusion methods have client_loss
+"huber" in the place of aggregations, and choose their number of clusters.
 """
 
 import argparse
@@ -34,6 +34,7 @@ ATTACKS = {
     "update_sign_flip": {},
     "update_scale": {},
     "update_alie": {},
+    "update_inner_product": {},
 }
 
 
