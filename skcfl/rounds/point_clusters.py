@@ -25,6 +25,10 @@ __all__ = ["cluster_points"]
 CLUSTERINGS = ("kmeans", "trimmed", "median")
 # Starts by k-means++, and most iterations of each.
 N_INIT, MAX_ITER = 10, 100
+# Share of the points, those nearest to the middle, among which some of the starts are drawn.
+NEAR = 0.75
+# Largest coordinates, of which squares can be summed.
+FARTHEST = 1e70
 # Distances of points from the centres of some runs that are held at once.
 MAX_DISTANCES = 10_000_000
 
@@ -53,6 +57,7 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
         Which vectors count in the centre of their cluster.
     """
     points = np.nan_to_num(np.asarray(points, dtype=float), posinf=0.0, neginf=0.0)
+    points = np.clip(points, -FARTHEST, FARTHEST)
     kept = np.ones(len(points), dtype=bool)
     if not isinstance(clusterer, str):
         return _of_clusterer(points, n_clusters, clusterer, rng), kept
@@ -65,10 +70,16 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
     if clusterer == "trimmed":
         # Every cluster keeps a point.
         n_kept = max(len(points) - int(trim * len(points)), n_clusters)
-    # k-means++ spreads the centres over the clusters, but also over what is far from all.
-    spread = spread_centres(points - points.mean(axis=0), n_clusters, rng, N_INIT)
+    # k-means++ spreads the centres over the clusters, but also over what is far from all; among
+    # those nearest to the middle of all it does not.
+    middle = np.median(points, axis=0)
+    reach = np.linalg.norm(points - middle, axis=1)
+    near = points[np.argsort(reach, kind="stable")[: max(int(NEAR * len(points)), n_clusters)]]
+    starts = [
+        middle + spread_centres(some - middle, n_clusters, rng, N_INIT) for some in (points, near)
+    ]
     drawn = [rng.choice(len(points), n_clusters, replace=False) for _ in range(N_INIT)]
-    starts = np.concatenate([spread + points.mean(axis=0), points[drawn]])
+    starts = np.concatenate([*starts, points[drawn]])
     if clusterer == "trimmed":
         return _trimmed_lloyd(points, starts, n_kept)
     runs = [_geomedian_lloyd(points, start) for start in starts]

@@ -123,3 +123,19 @@ def test_lost_clients(faults, rounds):
     alone = OneShotRegressor(3, rounds=rounds, random_state=0, **PLAIN)
     alone.fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
     np.testing.assert_allclose(once.params_[here], alone.params_, rtol=1e-6)
+
+
+def test_trimmed_clusters_beside_many_that_are_far_away():
+    """A fifth of the points are far from all others and from each other: starts among the rest."""
+    for seed in range(20):
+        rng = np.random.RandomState(seed)
+        labels = np.arange(40) % 4
+        points = 3.0 * np.eye(4, 6)[labels] + 0.2 * rng.standard_normal((40, 6))
+        far = rng.choice(40, 8, replace=False)
+        points[far] *= 1e6
+        found, kept = cluster_points(points, 4, "trimmed", rng, trim=0.25)
+        true = ~np.isin(np.arange(40), far)
+        assert adjusted_rand_score(labels[true], found[true]) == 1.0
+        assert not kept[far].any()
+    points[far] *= 1e200
+    assert np.isfinite(cluster_points(points, 4, "trimmed", rng, trim=0.25)[0]).all()
