@@ -1,4 +1,5 @@
 """The same words mean something else: sentences of topics, embedded by PyTorch.
+=============================================================================
 
 Eighteen shops have 150 short reviews each, as ids of words. A shop sells books, knives or films,
 which nobody says. Whether "long", "sharp", "quiet" and their like praise or blame depends on what

@@ -1,5 +1,6 @@
 """The examples with pictures run, and end with a message where they cannot."""
 
+import ast
 import importlib.util
 import re
 import sys
@@ -14,6 +15,13 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 pytest.importorskip("matplotlib")
 pd = pytest.importorskip("pandas")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.stem)
+def test_example_has_a_title(path):
+    """The gallery makes a page of each: a heading, underlined in full."""
+    title, line, *_ = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).splitlines()
+    assert line == "=" * len(line) and len(line) >= len(title)
 
 
 def load(name):
