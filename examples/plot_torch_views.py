@@ -92,7 +92,7 @@ def draw(means, answers, path):
 
 def main():
     """Fit both methods, print what they found, save the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="torch_views.png", help="where to save the picture")
     args = parser.parse_args()
     X, y, groups = make_clients()
