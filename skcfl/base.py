@@ -860,7 +860,7 @@ class BaseFederated(
         """Copy of this estimator that also knows some new clients.
 
         A few labelled rows per client are enough: each new client gets the model of the cluster
-        of least mean loss, or, where every client has a model of its own by definition
+        of least mean loss, or, where every client has its local model by definition
         (:class:`~skcfl.LocalModels`), one that is fitted to its rows. Nothing else changes, and
         this estimator stays as it is.
 

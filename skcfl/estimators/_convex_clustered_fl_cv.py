@@ -35,9 +35,10 @@ class ConvexClusteredFLClassifierCV(ClassifierMixin, FusionCV):
     Notes
     -----
     What competes is what ``lam="auto"`` of :class:`ConvexClusteredFLClassifier` compares, on
-    folds and with a score of one's choice, and the best mean score wins. Models are fitted to a
-    thousandth while they are compared, and to ``tol`` in the end. Shrinkage helps to predict where
-    clients have few rows, so that the best ``lam`` may form fewer or more clusters than there are.
+    folds and with a score of the user's choice, and the best mean score wins. Models are fitted to
+    a thousandth while they are compared, and to ``tol`` in the end. Shrinkage helps to predict
+    where clients have few rows, so that the best ``lam`` may form fewer or more clusters than
+    there are.
 
     Examples
     --------
@@ -78,9 +79,10 @@ class ConvexClusteredFLRegressorCV(RegressorMixin, FusionCV):
     Notes
     -----
     What competes is what ``lam="auto"`` of :class:`ConvexClusteredFLRegressor` compares, on
-    folds and with a score of one's choice, and the best mean score wins. Models are fitted to a
-    thousandth while they are compared, and to ``tol`` in the end. Shrinkage helps to predict where
-    clients have few rows, so that the best ``lam`` may form fewer or more clusters than there are.
+    folds and with a score of the user's choice, and the best mean score wins. Models are fitted to
+    a thousandth while they are compared, and to ``tol`` in the end. Shrinkage helps to predict
+    where clients have few rows, so that the best ``lam`` may form fewer or more clusters than
+    there are.
 
     Examples
     --------

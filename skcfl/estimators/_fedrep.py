@@ -245,7 +245,7 @@ class FedRepClassifier(NeuralMixin, ClassifierMixin, _FedRep):
 
     Examples
     --------
-    Clients that share coefficients and have intercepts of their own:
+    Clients that share coefficients and have per-client intercepts:
 
     >>> from skcfl import FedRepClassifier
     >>> from skcfl.datasets import make_clustered_classification

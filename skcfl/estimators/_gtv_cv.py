@@ -49,9 +49,9 @@ class GTVClassifierCV(NeuralMixin, ClassifierMixin, _GTVCV):
     Notes
     -----
     What competes is what ``lam="auto"`` of :class:`GTVClassifier` compares, on folds and with a
-    score of one's choice, and the best mean score wins. Linear models are fitted to a thousandth
-    while they are compared, and to ``tol`` in the end. Nodes without rows take part in every
-    fold, and are not scored.
+    score of the user's choice, and the best mean score wins. Linear models are fitted to a
+    thousandth while they are compared, and to ``tol`` in the end. Nodes without rows take part in
+    every fold, and are not scored.
 
     Examples
     --------
@@ -93,9 +93,9 @@ class GTVRegressorCV(NeuralMixin, RegressorMixin, _GTVCV):
     Notes
     -----
     What competes is what ``lam="auto"`` of :class:`GTVRegressor` compares, on folds and with a
-    score of one's choice, and the best mean score wins. Linear models are fitted to a thousandth
-    while they are compared, and to ``tol`` in the end. Nodes without rows take part in every
-    fold, and are not scored.
+    score of the user's choice, and the best mean score wins. Linear models are fitted to a
+    thousandth while they are compared, and to ``tol`` in the end. Nodes without rows take part in
+    every fold, and are not scored.
 
     Examples
     --------

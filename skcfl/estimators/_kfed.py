@@ -18,6 +18,10 @@ __all__ = ["KFED"]
 class KFED(ClusteredRows):
     """Clusters of rows that belong to clients, in one exchange (k-FED).
 
+    For clusters of rows that may not leave their clients, where one exchange has to do. Not for
+    clusters of clients (:class:`IFCA`, :class:`PACFL`), nor for rows that are all at hand
+    (:class:`sklearn.cluster.KMeans`).
+
     Every client clusters its own rows and sends the centres; the server clusters the centres, and
     each row belongs to the cluster of its client's centre nearest to it [1]_. Where each client
     has rows of a few clusters only, this needs less separation than k-means on all rows.

@@ -153,7 +153,7 @@ class OneShot(GenericMixin, _OneShot):
 
     Notes
     -----
-    Where clients have rows enough that their own models are near their cluster's, the error after
+    Where clients have rows enough that local models are near their cluster's, the error after
     one exchange is of the order of the fit that knows the clusters (the theorem of [2]_). Where
     rows are few, own models are noise, and methods by loss find clusters that this one misses.
     Networks are trained from one common start: two networks with permuted units compute the same

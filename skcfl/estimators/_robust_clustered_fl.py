@@ -54,7 +54,7 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
     --------
     RobustClusteredFLClassifier : The same with a linear classifier or a network.
     RobustClusteredFLRegressor : The same with a linear regressor or a network.
-    OneShot : The same stages, trusting everybody.
+    OneShot : The same stages, trusting all clients.
     IFCA : Clusters by loss, chosen anew in every round; with ``aggregation=`` robust, too.
 
     Notes
@@ -63,7 +63,7 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
     the order ``trim / sqrt(n) + 1 / sqrt(n m)`` of n rows per client and m clients per cluster, as
     long as the share of false clients in it is at most `trim` [1]_ [2]_.  Polishing
     (``polish="auto"``) fits linear models to the rows of all who are not set aside by
-    ``suspicion_``: nothing is lost where nobody is false.
+    ``suspicion_``: nothing is lost where no client is false.
 
     K-geomedians (``clusterer="median"``) tolerate false models among the others, but a model that
     is very far away takes a centre for itself; trimming leaves it out.  What no method of this

@@ -16,8 +16,8 @@ class SitePolicy:
     """Which calls the clients of a site answer.
 
     A site that has refused a call takes no further part in that fit, so that sums over the clients
-    do not change whom they are of.  Where the site is elsewhere its clients are missing from then
-    on; in this process the refusal is an error.
+    are always over the same clients.  Where the site is elsewhere its clients are missing from
+    then on; in this process the refusal is an error.
 
     Parameters
     ----------

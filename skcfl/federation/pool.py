@@ -184,8 +184,8 @@ class ClientPool(PersonalCalls):
     random_state : int, RandomState instance or None, default=None
         Source of the server's draws, and of the seed of the clients'.
     scaling : Scaling, default=None
-        How the clients' features are scaled: what they and the server told each other for that is
-        booked.
+        How the clients' features are scaled: what they and the server sent each other for that is
+        counted.
     presence : Presence, default=None
         Who the clients are, and how many have to answer.
 
