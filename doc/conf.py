@@ -83,6 +83,9 @@ sphinx_gallery_conf = {
 # sphinx-gallery's configuration holds a function, which Sphinx cannot keep between builds.
 suppress_warnings = ["config.cache"]
 
+# A reference to what is not there is a warning, and so an error.
+nitpicky = True
+
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"

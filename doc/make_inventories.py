@@ -20,7 +20,12 @@ HEADER = """# Sphinx inventory version 2
 # Version: {version}
 # The remainder of this file is compressed using zlib.
 """
-OTHERS = {"sklearn.utils.Bunch": "class", "sklearn.pipeline.Pipeline": "class"}
+OTHERS = {
+    "sklearn.utils.Bunch": "class",
+    "sklearn.pipeline.Pipeline": "class",
+    "sklearn.model_selection.GroupKFold": "class",
+    "sklearn.model_selection.StratifiedKFold": "class",
+}
 #: Modules in the order in which a public name is looked for.
 MODULES = [
     *("base", "calibration", "cluster", "compose", "covariance", "datasets", "decomposition"),

@@ -168,7 +168,7 @@ class PACFL(GenericMixin, _PACFL):
     The published code takes the least entry of ``arccos(U_i' U_j)``, with neither the singular
     values of that product nor absolute values: it depends on the arbitrary signs and order of
     singular vectors (the same subspace in another basis is at 41 degrees from itself). Here angles
-    are the principal ones, those of :func:`scipy.linalg.subspace_angles`.
+    are the principal ones, those of ``scipy.linalg.subspace_angles``.
 
     ``assign`` needs no targets: without `y` the directions of all rows of a new client are
     compared with those of the clusters' clients.

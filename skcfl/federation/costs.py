@@ -16,7 +16,7 @@ __all__ = ["Cost", "estimate_cost"]
 
 @dataclass(frozen=True)
 class Cost:
-    """Time and bytes of a fit, as :func:`estimate_cost` estimates them.
+    """Time and bytes of a fit, as :func:`~skcfl.federation.estimate_cost` estimates them.
 
     Attributes
     ----------

@@ -118,7 +118,7 @@ class SiteRows:
 class SiteHost:
     """What answers a server at a site.
 
-    It does what :data:`ASKED` and :data:`MADE` list and nothing else, reads no classes but those
+    It does what ``ASKED`` and ``MADE`` list and nothing else, reads no classes but those
     of local models, and sends numbers, text and arrays of them.
 
     Parameters

@@ -107,7 +107,7 @@ class Site(Place, ABC):
         Parameters
         ----------
         call : str
-            A name in :data:`skcfl.federation.messages.CALLS`.
+            A name in ``skcfl.federation.messages.CALLS``.
         arguments : dict
             Its arguments.
 
@@ -147,7 +147,7 @@ def answer_without(site, call, arguments, answered):
     site : Site
         The clients.
     call : str
-        A name in :data:`skcfl.federation.messages.CALLS`.
+        A name in ``skcfl.federation.messages.CALLS``.
     arguments : dict
         Its arguments.
     answered : ndarray of shape (n_clients,) of bool

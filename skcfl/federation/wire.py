@@ -143,7 +143,7 @@ class WireTransport(Transport):
         """
 
     def start(self, request):
-        """Send a request; see :meth:`~skcfl.federation.remote.Transport.start`."""
+        """Send a request; see ``Transport.start``."""
         if self._missed >= self.patience:
             return _raising(self._lost(f"not asked again after {self.patience} calls"))
         self.messages += 1

@@ -132,7 +132,7 @@ class LossClusters(ChoiceRule):
     rng : RandomState
         Source of k-means' starts.
     embedding : {"log", "sqrt", "raw", "centered"}, default="log"
-        What is clustered, see :func:`embed`.
+        What is clustered, see ``embed``.
     clusterer : clusterer, default=None
         A scikit-learn clusterer, cloned for every round; its number of clusters is set to that of
         the models, if it has one.  None is k-means.
