@@ -88,7 +88,7 @@ class PosteriorPredictions(BaseFederated):
         pool, clients = self._new_clients(X, y, groups)
         dense = self._covariances is not None
         arguments: tuple[Any, ...] = *self._population.arguments, self._errors
-        r, _, covariances = pool.posteriors(*arguments, dense=dense)
+        r, _, covariances = pool.posteriors(*arguments, dense=dense)  # type: ignore[misc]
         old, _ = locate(adapted.groups_, self.groups_)
         new, _ = locate(adapted.groups_, clients)
         order = np.argsort(np.concatenate([old, new]))

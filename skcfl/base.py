@@ -1228,7 +1228,7 @@ def _with_own(
     pool: ClientPool, labels: Array, params: Array, cluster_params: Array
 ) -> tuple[Array, Array]:
     """Models with what the clients have kept for themselves, and clusters' with its means."""
-    own = pool.model.own
+    own: Any = pool.model.own
     params, cluster_params = np.array(params), np.array(cluster_params)
     params[:, own] = pool.recall(params)[:, own]
     weights = pool.client_weights
