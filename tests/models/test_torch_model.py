@@ -1,7 +1,9 @@
 """Modules of PyTorch as local models; skipped where PyTorch is not installed."""
 
 import copy
+import inspect
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -9,10 +11,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import Bunch, check_random_state
 
+import skcfl
 from skcfl import (
     IFCA,
     FedAvg,
@@ -21,8 +25,9 @@ from skcfl import (
     FedProtoClassifier,
     FedRep,
 )
+from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess, wire
 from skcfl.federation.inprocess import open_rows
 from skcfl.model_selection import ClientKFold
 from skcfl.models import MLP, TorchModel
@@ -731,3 +736,47 @@ def test_buffers_of_their_own_wherever_clients_are():
     assert len(adapted.params_) == len(method.params_) + 1
     with pytest.raises(ValueError, match="buffers must be 'average' where models are judged"):
         federation.open_with_folds(method.model_)[1].deal(3, 0)
+
+
+# ------------------------------------------------------------------ wherever models go
+
+GENERIC = [
+    cls
+    for name, cls in vars(skcfl).items()
+    if isinstance(cls, type)
+    and issubclass(cls, BaseFederated)
+    and "model" in inspect.signature(cls).parameters
+    and name not in {"ConvexClusteredFL", "PartialPooling"}
+]
+
+
+@pytest.mark.parametrize("cls", GENERIC, ids=lambda cls: cls.__name__)
+def test_every_method_trains_modules(cls):
+    """Through messages, with a network that draws and has buffers."""
+    few = DATA.groups < "client04"
+    X, y, groups = DATA.X[few], DATA.y[few], DATA.groups[few]
+    own = inspect.signature(cls).parameters
+    wanted = {"max_iter": 2, "local_steps": 2, "tol": 1e3, "random_state": 0, "n_clusters": 2}
+    options = {name: value for name, value in wanted.items() if name in own}
+    if cls in (skcfl.FPFC, skcfl.GTV):
+        options |= {"lam": 0.01, "refit": False}
+    options |= {"labels": np.arange(4) % 2} if cls is skcfl.OracleClusters else {}
+    method = cls(model=net(norm=True, dropout=0.1), **options)
+    federation = StrictFederation(InProcessFederation(X, y, groups))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        method.fit_federation(federation)
+    predicted = method.predict(X, groups=groups)
+    assert set(predicted) <= set(y)
+
+
+def test_organisations_take_classes_that_they_trust():
+    bound = net(norm=True).bind(10, 2)
+    message = wire.dumps(bound)
+    with pytest.raises(pickle.UnpicklingError, match="torch_modules.Net, which is not trusted"):
+        wire.loads(message)
+    other = wire.loads(message, trusted=("torch_modules",))
+    assert_array_equal(other.start(0), bound.start(0))
+    given = wire.dumps(TorchModel(modules.Net(10)).bind(10, 2))
+    with pytest.raises(pickle.UnpicklingError):
+        wire.loads(given, trusted=("torch_modules",))
