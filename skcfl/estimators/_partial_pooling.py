@@ -86,8 +86,9 @@ class _PartialPooling(PosteriorPredictions):
             Number of clusters. "auto" fits 1, 2, ... clusters until ICL, the integrated
             classification likelihood, has risen twice in a row and keeps the number where it is
             least; one cluster is a continuum of clients, and more must bring very strong evidence,
-            a fall of 10. Clusters of one client are outliers and not chosen; clusters that are no
-            client's most probable one are dropped. More clusters than clients is an error.""",
+            a fall of 10. Clusters of one client are outliers and not chosen, nor are clusters that
+            differ inside where one has no more clients than coefficients vary; clusters that are
+            no client's most probable one are dropped. More clusters than clients is an error.""",
         "covariance": """\
             {"auto", "diag", "full", "spherical"}
             Covariance of the clients' parameters about their cluster's mean, which all clusters
@@ -185,7 +186,8 @@ class _PartialPooling(PosteriorPredictions):
             dict of str to ndarray
             "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number of clusters tried. ICL
             is BIC with the rows as the sample of the clusters' means, plus twice the entropy of
-            the responsibilities; infinite with clusters of one client.""",
+            the responsibilities; infinite with clusters of one client, and of those that would
+            be chosen where they are the tail of a population, see ``n_clusters``.""",
         "standard_errors_": """\
             ndarray of shape (n_clusters_, n_params)
             Standard errors of ``cluster_params_``, given the covariance and the prior; those of

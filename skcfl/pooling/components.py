@@ -71,6 +71,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                 if n_clusters == "auto" or most == K:
                     fit = _pruned(pool, fit, options)
                 criterion = icl(fit, pool, options)
+                if K > 1 and criterion < least and not _are_clusters(pool, fit, options):
+                    criterion = np.inf
                 tell(log_likelihood=fit.loglik, ICL=criterion)
             path.append((K, fit.loglik, bic(fit, pool, options), criterion, fit.n_iter))
             if n_clusters != "auto":
@@ -117,6 +119,19 @@ def _one_cluster(pool, kind, options):
         n_iter += fits[-1].n_iter
     best = min(fits, key=lambda fit: bic(fit, pool, options))
     return replace(best, n_iter=n_iter)
+
+
+def _are_clusters(pool, fit, options):
+    """Whether clusters are more than the tail of a population that is not normal.
+
+    Where clients differ inside clusters, as many of them as have coefficients that vary can be
+    anywhere, and their mean is no cluster's.
+    """
+    labels = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows].argmax(axis=1)
+    if np.bincount(labels).min() > np.count_nonzero(fit.population.varying):
+        return True
+    crisp = maximise(pool, fit.population.crisp(), options)
+    return bic(crisp, pool, options) < bic(fit, pool, options)
 
 
 def _crisp_if_better(pool, fit, options):

@@ -357,6 +357,22 @@ def test_correlations_are_found_where_there_are_any():
         assert_allclose(model.params_, same.params_, rtol=1e-10)
 
 
+def test_a_long_tail_is_no_cluster():
+    """Clients of very different sizes: a second cluster would have the three largest."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 4)), np.repeat(np.arange(30), 10)
+    B = np.exp(rng.normal(size=(30, 1))) * (1 + 0.3 * rng.normal(size=(30, 5)))
+    y = (X * B[groups, :4]).sum(axis=1) + B[groups, 4] + 0.5 * rng.normal(size=300)
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert model.n_clusters_ == 1
+    assert np.isinf(model.bic_path_["icl"][1])
+    # Three that are alike are one.
+    B[:3], B[3:] = B[0] + 5, B[3]
+    y = (X * B[groups, :4]).sum(axis=1) + B[groups, 4] + 0.5 * rng.normal(size=300)
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert_array_equal(model.cluster_sizes_, [27, 3])
+
+
 def test_an_outlier_is_no_cluster():
     X, y, groups, _ = population(20, 10)
     y = y + 100 * (groups == 3)
