@@ -239,9 +239,8 @@ def draw(data, levels, curves, interval, counts, runs, path):
     where = {"xy": (LAMS[-1], bottom), "xytext": (LAMS[-1], bottom + 0.6), "color": "C3"}
     arrow = {"arrowstyle": "->", "color": "C3"}
     second.annotate(f"global {levels['global']:.1f}", **where, ha="right", arrowprops=arrow)
-    second.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.27, 0.24))
+    second.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.17, 0.24))
     third.set_title("distance within clusters (Fig. 3)", fontsize=10)
-    third.legend(frameon=False, fontsize=8)
     fusion = curves["fusion"]
     fourth.plot(LAMS, fusion["n_clusters"], "-", color="C0", label="fusion, 10 points")
     small = np.array(PAPER_LAMS) <= LAMS[-1]
@@ -258,11 +257,10 @@ def draw(data, levels, curves, interval, counts, runs, path):
     fourth.legend(frameon=False, fontsize=8, loc="lower left")
     for ax in (second, third, fourth):
         ax.set(xscale="log", xlabel="lambda of the paper")
-        at, aside = ax.get_xaxis_transform(), {"size": 8, "rotation": 90, "color": "0.35"}
         if interval[0]:
-            ax.axvspan(*interval, color="0.9", zorder=0)
-            ax.annotate("three clusters", (interval[1], 0.7), xycoords=at, **aside)
+            ax.axvspan(*interval, color="0.9", zorder=0, label="three clusters found")
 
+    third.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.15, 1.0))
     journey = SimpleNamespace(lams=LAMS, params=fusion["params"], labels=fusion["labels"])
     ClusterPathDisplay.from_path(journey, partition=data.labels, ax=fifth)
     fifth.set_title("models along lam, coloured by hidden cluster", fontsize=10)

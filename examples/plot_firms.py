@@ -154,7 +154,7 @@ def draw(model, errors, path):
     left.set_xlim(0, None)
     RandomEffectsDisplay.from_estimator(model, 1, ax=right)
     right.set(xlabel="elasticity of investment with respect to capital")
-    right.set_title("Each firm, 95 % interval (dashed: the population's mean)", fontsize=10)
+    right.set_title("All years: each firm, 95 % intervals (dashed: mean)", fontsize=10)
     for ax in (left, right):
         ax.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

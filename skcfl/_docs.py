@@ -263,8 +263,8 @@ object
         Seed of everything that is drawn. An int makes the fit reproducible.""",
     "verbose": """\
         int
-        0 prints nothing, 1 one line a stage of the fit, with k of n and an estimate of the time
-        that is left, 2 the rounds or iterations too.""",
+        0 prints nothing, 1 one line per stage of the fit, with k of n and an estimate of the
+        time that is left, 2 the rounds or iterations too.""",
 }
 
 ATTRIBUTES = {
@@ -495,8 +495,8 @@ def document(cls: _T) -> _T:
     Parameters
     ----------
     verbose : int, default=0
-        0 prints nothing, 1 one line a stage of the fit, with k of n and an estimate of the time
-        that is left, 2 the rounds or iterations too.
+        0 prints nothing, 1 one line per stage of the fit, with k of n and an estimate of the
+        time that is left, 2 the rounds or iterations too.
     """
     sections = {
         "{parameters}": _section("Parameters", _parameter_entries(cls)),

@@ -58,7 +58,7 @@ _listener = ContextVar("skcfl_progress", default=None)
 def loop(item, most, name=None, sure=False):
     """A stage of many short items: communication rounds, iterations of a solver, folds.
 
-    ``verbose=1`` prints a line at its end, ``verbose=2`` a line an item.
+    ``verbose=1`` prints a line at its end, ``verbose=2`` a line per item.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def loop(item, most, name=None, sure=False):
 def series(name, item, total, sure=True):
     """A stage of long items, which may have stages of their own: starts, values that are tried.
 
-    ``verbose=1`` prints a line an item. What is one item only is no stage.
+    ``verbose=1`` prints a line per item. What is one item only is no stage.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ def test_automatic_penalty_of_least_squares_has_the_ratio_of_the_noise():
     data, n = REGRESSION, len(REGRESSION.y)
     model = skcfl.FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
     X = np.column_stack([data.X, np.ones(n)])
-    residuals = data.y - X @ np.linalg.lstsq(X, data.y)[0]
+    residuals = data.y - X @ np.linalg.lstsq(X, data.y, rcond=None)[0]
     ratio = (residuals @ residuals / (n - X.shape[1])) / data.y.var(ddof=1)
     assert model.alpha_ == pytest.approx(ratio / n, rel=1e-6)
     # The units of the target change nothing, nor does counting rows twice as weights of two.

@@ -573,7 +573,7 @@ class ClientPool(PersonalCalls):
         g = self.client_weights @ self.objectives_gradients(theta, float)[1]
         H = self.hessians(theta, together, damping=1.0)[0]
         step = np.zeros_like(theta)
-        step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free])[0]
+        step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free], rcond=None)[0]
         return step
 
     def to_user(self, params: Array) -> Array:

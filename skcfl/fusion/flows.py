@@ -442,7 +442,9 @@ class _Forest:
         order = np.argsort(-weights, kind="stable")
         rank = np.empty(len(heads))
         rank[order] = np.arange(1.0, len(heads) + 1.0)
-        links = sparse.csr_array(sparse.coo_array((rank, (heads, tails)), shape=(n, n)))
+        # Older versions of scipy take no trees of 64-bit indices.
+        ends = heads.astype(np.int32), tails.astype(np.int32)
+        links = sparse.csr_array(sparse.coo_array((rank, ends), shape=(n, n)))
         tree = sparse.coo_array(minimum_spanning_tree(links))
         self.edges = np.sort(order[tree.data.astype(np.intp) - 1])
         heads, tails = heads[self.edges], tails[self.edges]

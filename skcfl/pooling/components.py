@@ -197,7 +197,7 @@ def _coordinates(pool, fit):
     if population.kind != "full":
         return away / np.sqrt(population.covariance[population.varying]), means
     root = population.root[np.ix_(population.varying, population.varying)]
-    return np.linalg.lstsq(root, away.T)[0].T, means
+    return np.linalg.lstsq(root, away.T, rcond=None)[0].T, means
 
 
 def _grown(pool, fit, first, coordinates, K, n_init, options):
