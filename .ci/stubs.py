@@ -13,7 +13,7 @@ from pathlib import Path
 
 import skcfl.estimators
 
-STUB = Path(__file__).resolve().parents[1] / "skcfl" / "estimators" / "__init__.pyi"
+STUB = Path(skcfl.estimators.__file__).with_suffix(".pyi")
 WIDTH = 99
 # Where the names of annotations come from.
 SOURCES = {
