@@ -228,9 +228,10 @@ def pooled(pool, options):
         # Of a constant, but for the rounding of targets that are all alike.
         dispersion = max(_noise(current.sums, options), ROUNDING**1.5 * size) or 1.0
     unit = dispersion / np.where(h > 0, h, 1.0)
-    # The slopes together explain about as much as there is.
-    n_slopes = max(np.count_nonzero(~options.free), 1)
-    prior = np.full(1, dispersion / n_slopes if options.prior == "auto" else options.prior)
+    # Of wide models the slopes together explain about as much as there is.
+    n_slopes = np.count_nonzero(~options.free)
+    start = dispersion / (n_slopes if pool.n_params > MAX_DENSE else 1)
+    prior = np.full(1, start if options.prior == "auto" else options.prior)
     population = replace(current.population, dispersion=dispersion, unit=unit, prior=prior)
     current, more = _newton(pool, population, options)
     population = current.population
