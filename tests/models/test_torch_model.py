@@ -425,6 +425,19 @@ def test_dropout_is_drawn_by_client_and_round(batch_size):
     assert (first != second).any()
 
 
+def test_every_step_draws_anew():
+    """Two steps of hardly any length go twice as far as one only where nothing is drawn."""
+    moves = {}
+    for dropout in (0.0, 0.5):
+        bound = net(dropout=dropout, precision="double").bind(10, 2)
+        for steps in (1, 2):
+            pool = open_rows(bound, *pooled(DATA), random_state=0)
+            w = pool.start()
+            moves[dropout, steps] = pool.local_update(w, steps, 1e-6) - w
+    assert_allclose(moves[0.0, 2], 2 * moves[0.0, 1], rtol=1e-3, atol=1e-10)
+    assert np.abs(moves[0.5, 2] - 2 * moves[0.5, 1]).max() > 1e-8
+
+
 def pooled(data):
     codes = np.unique(data.groups, return_inverse=True)[1]
     return data.X, np.unique(data.y, return_inverse=True)[1], codes, codes.max() + 1
@@ -705,8 +718,11 @@ def test_buffers_of_their_own_do_not_travel():
     mine = pool.recall(first)
     assert (mine[:, bound.own] != first[:, bound.own]).any(axis=1).all()
     assert_array_equal(mine[:, ~bound.own], first[:, ~bound.own])
-    # Judged with what they keep: as by a model that averages, given these buffers.
+    # In a first round they are what a model that averages sends.
     other = open_rows(TorchModel(modules.Normed).bind(10, 2), *pooled(data), random_state=0)
+    other.start()
+    assert_allclose(mine, other.local_update(w, 3, 0.01, "adam", batch_size=9), rtol=1e-5)
+    # Judged with what they keep: as by a model that averages, given these buffers.
     assert_allclose(pool.objectives(first), other.objectives(mine), rtol=1e-6)
     diagonal = np.diag(other.losses(mine))
     assert_allclose(np.diag(pool.losses(first)), diagonal, rtol=1e-5)
