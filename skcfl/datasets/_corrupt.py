@@ -11,6 +11,7 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array, check_consistent_length
 
+from skcfl._checks import about
 from skcfl._typing import ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 
 __all__ = ["corrupt"]
@@ -88,9 +89,11 @@ def corrupt(
     >>> false.false
     array(['client02', 'client08'], dtype='<U8')
     """
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], copy=True)
+    with about("X"):
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], copy=True)
     numeric = attack in {"sign_flip", "scale_y"}
-    y = check_array(y, ensure_2d=False, dtype=np.float64 if numeric else None, copy=True)
+    with about("y"):
+        y = check_array(y, ensure_2d=False, dtype=np.float64 if numeric else None, copy=True)
     check_consistent_length(X, y, groups)
     ids, codes = np.unique(np.asarray(groups), return_inverse=True)
     rng = check_random_state(random_state)

@@ -54,7 +54,7 @@ class LamChoiceMixin:
             gradient (a number takes the place of the 4), whatever its rows say; features are
             scaled by medians over the clients; and who is beyond the bound at the middle of all
             models (``suspicion_``) does not judge ``lam`` and has no part in refits, far beyond it
-            in nothing. Linear models only; see :doc:`/robust`.""",
+            in nothing. Linear models only; the guide has a page on false clients.""",
     }
 
     _doc_attributes = {
