@@ -94,7 +94,7 @@ class _PartialPooling(PosteriorPredictions):
             Covariance of the clients' parameters about their cluster's mean, which all clusters
             have in common. "diag" has a variance for each parameter (of standardised features),
             "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.
-            "auto" is "full" where BIC prefers that for one cluster, of up to 256 parameters, and
+            "auto" is "full" for one cluster where BIC prefers that, of up to 256 parameters, and
             else "diag"; ``covariance_type_`` says which. Memory grows like n_clients n_params^2
             for "full", and like n_clients n_params for the others with more than 256 parameters
             and fewer rows than that a client. Where BIC prefers it, several clusters have none at

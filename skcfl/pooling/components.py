@@ -41,7 +41,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     pool : ClientPool
         The clients.
     kind : {"auto", "diag", "full", "spherical"}
-        What the covariance may be; "auto" is diagonal or full, as BIC of one cluster prefers.
+        What the covariance may be; "auto" is diagonal or full, as BIC prefers, for one cluster,
+        and diagonal inside several, whose means hold what correlates.
     n_clusters : int or "auto"
         Number of clusters.
     n_init : int
@@ -56,7 +57,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     path : dict of str to ndarray
         "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number that was tried.
     """
-    fit = _one_cluster(pool, kind, options)
+    fit, simple = _one_cluster(pool, kind, options)
     n = int((~pool.without_rows).sum())
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
     path, best, least, rises = [], None, np.inf, 0
@@ -66,7 +67,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
             with told.item(f"{K} cluster{'s' if K > 1 else ''}", leaf=True) as tell:
                 if K > 1:
                     if first is None:
-                        first, coordinates = fit, _coordinates(pool, fit)
+                        first, coordinates = simple, _coordinates(pool, simple)
+                        fit = simple
                     fit = _grown(pool, fit, first, coordinates, K, n_init, options)
                 if n_clusters == "auto" or most == K:
                     fit = _pruned(pool, fit, options)
@@ -96,14 +98,15 @@ def fit_population(pool, kind, n_clusters, n_init, options):
 
 
 def _one_cluster(pool, kind, options):
-    """Fit of one cluster, from the variances of one row's worth."""
+    """Fit of one cluster, from the variances of one row's worth, and where several begin."""
     start, n_iter = pooled(pool, options)
     if (~pool.without_rows).sum() < 2:
         # One client's differences from others are not known.
         kind = "diag" if kind == "auto" else kind
         start = start.of_kind(kind, np.zeros_like(start.unit))
         fit = maximise(pool, start, options, max_iter=1)
-        return replace(fit, n_iter=n_iter + 1, converged=True)
+        fit = replace(fit, n_iter=n_iter + 1, converged=True)
+        return fit, fit
     # Of wide models so many rows' worth together.
     variances = start.unit * min(1.0, MAX_DENSE / len(start.unit))
     kinds = [kind]
@@ -118,7 +121,7 @@ def _one_cluster(pool, kind, options):
         fits.append(maximise(pool, population, options))
         n_iter += fits[-1].n_iter
     best = min(fits, key=lambda fit: bic(fit, pool, options))
-    return replace(best, n_iter=n_iter)
+    return replace(best, n_iter=n_iter), fits[0]
 
 
 def _are_clusters(pool, fit, options):

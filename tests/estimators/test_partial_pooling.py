@@ -363,8 +363,9 @@ def test_a_long_tail_is_no_cluster():
     X, groups = rng.normal(size=(300, 4)), np.repeat(np.arange(30), 10)
     B = np.exp(rng.normal(size=(30, 1))) * (1 + 0.3 * rng.normal(size=(30, 5)))
     y = (X * B[groups, :4]).sum(axis=1) + B[groups, 4] + 0.5 * rng.normal(size=300)
-    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
-    assert model.n_clusters_ == 1
+    for covariance in ("auto", "full"):
+        model = PartialPoolingRegressor(covariance=covariance, random_state=0)
+        assert model.fit(X, y, groups=groups).n_clusters_ == 1
     assert np.isinf(model.bic_path_["icl"][1])
     # Three that are alike are one.
     B[:3], B[3:] = B[0] + 5, B[3]
