@@ -259,6 +259,7 @@ DEVELOPERS = {
     *("RoundRecord", "Safeguard", "State", "StepSizes", "StopRule", "UpdateRule"),
     *("polish", "rounds_stable", "run_rounds"),
     "ModelSpec",
+    "TorchModel",  # needs PyTorch: malformed arguments in its own tests
     *("AGGREGATORS", "Aggregator", "aggregate_by_cluster", "is_operator"),
     "make_aggregator",
     *("Bipartition", "NearestModel", "Node", "Partition", "Responsibilities", "Suspects"),
