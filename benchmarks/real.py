@@ -288,11 +288,11 @@ def make_job(rows, units, train, test, seed):
 # ------------------------------------------------------------------
 
 
-def everyday(family, job, suffix=""):
+def everyday(family, job, suffix="", **options):
     """An everyday class with nothing but groups (and a seed)."""
     kind = "Classifier" if job.loss == LOG else "Regressor"
     cls = getattr(skcfl, f"{family}{kind}{suffix}")
-    parameters = {"random_state": job.seed, "loss": job.loss}
+    parameters = {"random_state": job.seed, "loss": job.loss, **options}
     known = inspect.signature(cls).parameters
     model = cls(**{name: value for name, value in parameters.items() if name in known})
     model.fit(job.X, job.y, groups=job.ids)
@@ -439,7 +439,7 @@ def boosting(job):
 
 BASELINES = {name: partial(everyday, name) for name in ("FedAvg", "LocalModels")}
 EVERYDAY = {
-    "PartialPooling": partial(everyday, "PartialPooling"),
+    "PartialPooling": partial(everyday, "PartialPooling", covariance="auto"),
     "IFCA": partial(everyday, "IFCA"),
     "CLoVE": partial(everyday, "CLoVE"),
     "CCFL": partial(everyday, "ConvexClusteredFL"),

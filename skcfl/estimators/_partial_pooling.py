@@ -482,7 +482,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
         model: LocalModel | None = None,
         n_clusters: int | Literal["auto"] = "auto",
         *,
-        covariance: Literal["auto", "diag", "full", "spherical"] = "auto",
+        covariance: Literal["auto", "diag", "full", "spherical"] = "diag",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
         prior: float | Literal["auto"] = "auto",
         max_iter: int = 1000,

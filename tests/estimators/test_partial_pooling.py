@@ -351,7 +351,7 @@ def test_correlations_are_found_where_there_are_any():
     own = rng.normal(size=(30, 3))
     for B, wanted in ((own, "diag"), (own[:, :1] + 0.3 * own, "full")):
         y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=300)
-        model = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+        model = PartialPoolingRegressor(1, covariance="auto").fit(X, y, groups=groups)
         assert model.covariance_type_ == wanted
         same = PartialPoolingRegressor(1, covariance=wanted).fit(X, y, groups=groups)
         assert_allclose(model.params_, same.params_, rtol=1e-10)

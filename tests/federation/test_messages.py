@@ -7,11 +7,11 @@ from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.federation.messages import CALLS, Message, check_answers, count_floats
 from skcfl.models import LinearModel
 
-SIZES = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2, "shared": 0}
+SIZES = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2, "m": 2, "shared": 0}
 
 
 def answers_of(call):
-    shapes = {"H": (4, 4)}
+    shapes = {"H": (4, 4), "R": (4,)}
     return {
         name: np.zeros(
             [size for word in words for size in shapes.get(word, (SIZES.get(word, word),))]

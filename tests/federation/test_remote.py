@@ -241,7 +241,7 @@ def test_silent_answers_have_the_shapes_of_the_table(call):
     for root, dense in ((np.ones(4), False), (np.eye(4), True)):
         arguments = {"theta": theta, "root": root, "dense": dense, "dtype": None}
         arguments = {key: arguments[key] for key in CALLS[call].down if key in arguments}
-        sizes = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2}
+        sizes = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2, "m": 2}
         answers = silent_answers(call, arguments, sizes, np.float32)
         assert not answers.pop("answered").any()
         check_answers(call, answers, sizes)
