@@ -133,13 +133,13 @@ def _are_clusters(pool, fit, options):
     labels = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows].argmax(axis=1)
     if np.bincount(labels).min() > np.count_nonzero(fit.population.varying):
         return True
-    crisp = maximise(pool, fit.population.crisp(), options)
+    crisp = maximise(pool, fit.population.crisp(options.prior == "auto"), options)
     return bic(crisp, pool, options) < bic(fit, pool, options)
 
 
 def _crisp_if_better(pool, fit, options):
     """The clusters without variance, where BIC prefers them: noise looks like some."""
-    crisp = maximise(pool, fit.population.crisp(), options)
+    crisp = maximise(pool, fit.population.crisp(options.prior == "auto"), options)
     if bic(crisp, pool, options) >= bic(fit, pool, options):
         return fit
     kept = crisp.n_iter + fit.n_iter

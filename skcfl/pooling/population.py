@@ -122,9 +122,21 @@ class Population:
         population = replace(self, kind=kind)
         return replace(population, covariance=population.shaped(square, 1))
 
-    def crisp(self):
-        """The same clusters without variance."""
-        return replace(self, kind="none", covariance=np.zeros_like(self.unit))
+    def crisp(self, estimated):
+        """The same clusters without variance, where a fit of them begins.
+
+        What is estimated on the way begins at round numbers: how a fit with variances rounds, and
+        where the clients are, is not seen in one without.
+        """
+        return replace(
+            self,
+            kind="none",
+            covariance=np.zeros_like(self.unit),
+            weights=np.full_like(self.weights, 1.0 / len(self.weights)),
+            prior=_round(self.prior) if estimated else self.prior,
+            dispersion=float(_round(self.dispersion)),
+            spent=float(np.round(self.spent)),
+        )
 
     def covariance_matrix(self):
         """Sigma as a matrix, a sparse one where it is diagonal and large."""
@@ -220,3 +232,9 @@ def _floored(scaled):
     """A covariance in the parameters' units with no eigenvalue less than the floor."""
     values, vectors = np.linalg.eigh(scaled)
     return vectors * np.maximum(values, FLOOR) @ vectors.T
+
+
+def _round(x):
+    """Positive numbers to the nearest of twenty between powers of ten."""
+    with np.errstate(divide="ignore"):
+        return 10.0 ** (np.round(20.0 * np.log10(x)) / 20.0)

@@ -7,7 +7,19 @@ from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.federation.messages import CALLS, Message, check_answers, count_floats
 from skcfl.models import LinearModel
 
-SIZES = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2, "m": 2, "shared": 0}
+SIZES = {
+    "n": 5,
+    "K": 3,
+    "p": 4,
+    "s": 2,
+    "C": 3,
+    "q": 2,
+    "f": 6,
+    "v": 3,
+    "h": 2,
+    "m": 2,
+    "shared": 0,
+}
 
 
 def answers_of(call):
