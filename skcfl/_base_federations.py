@@ -18,36 +18,6 @@ from .federation.sites import ask_each
 if TYPE_CHECKING:
     from .federation.federation import Hello
 
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-if TYPE_CHECKING:
-    from .federation.federation import Hello
-
 __all__ = ["OnFederations"]
 
 METHODS = ("predict", "predict_proba", "decision_function")

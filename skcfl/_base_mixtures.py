@@ -17,46 +17,6 @@ if TYPE_CHECKING:
     from .federation.pool import ClientPool
     from .models import LocalModel
 
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
 __all__ = ["MixturePredictions"]
 
 

@@ -30,51 +30,6 @@ if TYPE_CHECKING:
     from .federation.result import Result
     from .models import LocalModel
 
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
 __all__ = ["BasePoints"]
 
 

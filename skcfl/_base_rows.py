@@ -30,33 +30,6 @@ from .models import Location
 if TYPE_CHECKING:
     from .federation.pool import ClientPool
 
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
 __all__ = ["ClusteredRows"]
 
 

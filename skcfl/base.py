@@ -63,66 +63,6 @@ if TYPE_CHECKING:
     from .federation.result import Result
     from .models import LocalModel
 
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
 __all__ = ["BaseFederated"]
 
 _REQUEST_GROUPS = {"groups": True}

@@ -41,41 +41,6 @@ if TYPE_CHECKING:
     from .federation.pool import ClientPool
     from .graphs.generators import GraphLike
 
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from .graphs.generators import GraphLike
-
 __all__ = [
     "ClusteringConstants",
     "PartitionCertificate",

@@ -15,18 +15,6 @@ from skcfl.datasets._layout import COUNT, ROWS, client_sizes, even_split
 if TYPE_CHECKING:
     from skcfl.datasets._layout import Layout
 
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
 CLIENT_ID = "client{client:0{width}d}"
 
 # Constraints of the parameters that every partition takes.

@@ -26,36 +26,6 @@ from skcfl.datasets._layout import (
 if TYPE_CHECKING:
     from skcfl.datasets._layout import Layout
 
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
-if TYPE_CHECKING:
-    from skcfl.datasets._layout import Layout
-
 # Products of larger numbers overflow.
 _NON_NEGATIVE = [Interval(Real, 0, 1e100, closed="both")]
 _POSITIVE = [Interval(Real, 1e-100, 1e100, closed="both")]

@@ -23,33 +23,6 @@ from ._base_fusion import FusionMixin, as_graph
 if TYPE_CHECKING:
     from ..graphs.generators import GraphLike
 
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-
 __all__ = ["ConvexClustering"]
 
 

@@ -28,18 +28,6 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["FedEM", "FedEMClassifier", "FedEMRegressor"]
 
 # Rounds, and the change that ends them, of fits that only look for the number of models.

@@ -24,18 +24,6 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["FlexCFL", "FlexCFLClassifier", "FlexCFLRegressor"]
 
 # Clients that make the groups: so many times their number.

@@ -41,18 +41,6 @@ from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
 # Values of lam that "auto" begins with, by partitions, and by rows held out, where others are

@@ -19,56 +19,6 @@ if TYPE_CHECKING:
     from ..models import LocalModel
     from ..penalties import Penalty
 
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-
 __all__ = ["GTV", "GTVClassifier", "GTVRegressor", "NodesMixin"]
 
 

@@ -21,18 +21,6 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["OneShot", "OneShotClassifier", "OneShotRegressor"]
 
 # Steps of networks before they are sent, by trial: distances blur when rows are known by heart.

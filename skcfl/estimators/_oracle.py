@@ -17,18 +17,6 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegressor"]
 
 

@@ -31,36 +31,6 @@ from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["PartialPooling", "PartialPoolingClassifier", "PartialPoolingRegressor"]
 
 

@@ -26,18 +26,6 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["PerFedAvg", "PerFedAvgClassifier", "PerFedAvgRegressor"]
 
 # Inner step of networks where nobody says, found by trial on digits.

@@ -13,18 +13,6 @@ from ._one_shot import _OneShot
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 __all__ = ["RobustClusteredFL", "RobustClusteredFLClassifier", "RobustClusteredFLRegressor"]
 
 

@@ -20,18 +20,6 @@ from .sites import PlaceLost, ask_each
 if TYPE_CHECKING:
     from distributed import Client
 
-if TYPE_CHECKING:
-    from distributed import Client
-
-if TYPE_CHECKING:
-    from distributed import Client
-
-if TYPE_CHECKING:
-    from distributed import Client
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 __all__ = ["DaskFederation"]
 
 # Seconds between two looks at whether a worker that does not answer is still there.

@@ -27,36 +27,6 @@ from .sites import ask_each
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 @dataclass
 class Hello:

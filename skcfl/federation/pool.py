@@ -25,56 +25,6 @@ if TYPE_CHECKING:
     from .scaling import Scaling
     from .sites import Site
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .scaling import Scaling
-    from .sites import Site
-
 # Steps to the size of the noise of losses that are no parabolas, and its least ratio to the
 # targets' variance, far below any real noise.
 NOISE_STEPS, LEAST_NOISE = 20, 1e-6

@@ -31,26 +31,6 @@ if TYPE_CHECKING:
     from ..models import LocalModel
     from .federation import Hello
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .federation import Hello
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .federation import Hello
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .federation import Hello
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .federation import Hello
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-    from .federation import Hello
-
 # What the clients of a host are before a model is chosen.
 ROOT = 0
 

@@ -19,18 +19,6 @@ from .._typing import Array
 if TYPE_CHECKING:
     from . import Graph
 
-if TYPE_CHECKING:
-    from . import Graph
-
-if TYPE_CHECKING:
-    from . import Graph
-
-if TYPE_CHECKING:
-    from . import Graph
-
-if TYPE_CHECKING:
-    from . import Graph
-
 TILE_BYTES = 2**20
 
 

@@ -19,51 +19,6 @@ if TYPE_CHECKING:
 
     from ..graphs import Graph
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..graphs import Graph
-
 __all__ = ["EmpiricalGraphDisplay"]
 
 # Clusters beyond these are grey.

@@ -16,18 +16,6 @@ from ._axes import axes_or_new, check_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 __all__ = ["LossMatrixDisplay", "RoundsDisplay"]
 
 # Clients up to which rows have names, and their cells numbers.

@@ -16,33 +16,6 @@ from ._axes import axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 __all__ = ["RandomEffectsDisplay"]
 
 # Clusters that have a colour of their own, and that of the others.

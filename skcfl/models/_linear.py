@@ -24,36 +24,6 @@ from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 if TYPE_CHECKING:
     from .losses import Loss
 
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
 EPS = np.finfo(float).eps
 # Rows of a prediction are computed in chunks of about this many bytes.
 CHUNK_BYTES = 2**21

@@ -14,36 +14,6 @@ from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 if TYPE_CHECKING:
     from .losses import Loss
 
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
-if TYPE_CHECKING:
-    from .losses import Loss
-
 
 class MLP(SupervisedMixin, Network):  # type: ignore[override]
     r"""Multi-layer perceptron: regression or classification by a feed-forward network.

@@ -15,18 +15,6 @@ from ._comparing import require, require_close, sent
 if TYPE_CHECKING:
     from ..models.losses import Loss
 
-if TYPE_CHECKING:
-    from ..models.losses import Loss
-
-if TYPE_CHECKING:
-    from ..models.losses import Loss
-
-if TYPE_CHECKING:
-    from ..models.losses import Loss
-
-if TYPE_CHECKING:
-    from ..models.losses import Loss
-
 # Predictions around zero, of this size, and how far apart differences are taken.
 SIZE, STEP = 3.0, 1e-5
 

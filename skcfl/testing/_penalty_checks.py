@@ -13,18 +13,6 @@ from ._comparing import require, require_close, sent
 if TYPE_CHECKING:
     from ..penalties import Penalty
 
-if TYPE_CHECKING:
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..penalties import Penalty
-
-if TYPE_CHECKING:
-    from ..penalties import Penalty
-
 # Lengths of differences, in units of the penalty's own where it has some.
 SIZES = (1e-3, 0.1, 1.0, 10.0)
 

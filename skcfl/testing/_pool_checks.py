@@ -18,18 +18,6 @@ from ._strict import _wall
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 # Rows of the clients: none, one, few, and more than parameters.
 SIZES = (12, 1, 0, 5, 9, 20, 14)
 # How far apart bounds of rounding may be, which count the rows that blocks are padded to.

@@ -18,46 +18,6 @@ if TYPE_CHECKING:
     from ..federation.federation import Hello
     from ..models import LocalModel
 
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
-if TYPE_CHECKING:
-    from ..federation.federation import Hello
-    from ..models import LocalModel
-
 # Arguments that are rows, and the rooms that have none.
 ROWS = frozenset({"block", "X", "y"})
 SERVER = tuple(
