@@ -23,6 +23,7 @@ ESTIMATORS = [
 NEURAL = [cls for cls in ESTIMATORS if "hidden_layer_sizes" in inspect.signature(cls).parameters]
 # With one client, as the checks are, these are FedAvg, whose networks are checked.
 RIVALS = {"RobustClusteredFL", "FeSEM", "OneShot", "FlexCFL", "PACFL", "CFL"}
+RIVALS |= {"IFCA", "CLoVE", "OracleClusters"}
 
 
 def networks():
