@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -28,6 +28,7 @@ def size(Z, t):
     return 1.0 + np.abs(Z).max() ** 2 * (1.0 + np.max(t))
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from(
         [L2(), L1(), SquaredL2(), SquaredL2(Q=Q3), SCAD(0.7), MCP(20.0, a=1.5, xi=0.1)]
