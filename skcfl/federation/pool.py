@@ -827,10 +827,10 @@ class ClientPool(PersonalCalls):
         return self._ask("hessians", arguments)[0]
 
     def _members(self, labels, n_clusters, counted=True):
-        """Clients with rows of each cluster, (K,)."""
-        return np.bincount(labels, counted & ~self.without_rows, n_clusters).astype(np.intp)
+        """Clients of each cluster with rows that weigh anything, (K,)."""
+        return np.bincount(labels, counted & (self.client_sizes > 0), n_clusters).astype(np.intp)
 
-    def shows_rows(self, labels: Array, n_clusters: int) -> Array:
+    def shows_rows(self, labels: Array, n_clusters: int, counted: Array | bool = True) -> Array:
         """Clusters whose Hessians would show the rows of a client: they are of one with few.
 
         The Hessian of fewer rows than parameters is spanned by them, but for the penalty.  Such a
@@ -843,13 +843,16 @@ class ClientPool(PersonalCalls):
             Cluster of each client.
         n_clusters : int
             Number of clusters, K.
+        counted : ndarray of shape (n_clients,) of bool, default=True
+            Whose Hessians are summed; all by default.
 
         Returns
         -------
         shown : ndarray of shape (K,) of bool
         """
-        few = np.bincount(labels, self.client_sizes, n_clusters) < self.n_params
-        return self.model.hessian_shows_rows & few & (self._members(labels, n_clusters) == 1)
+        few = np.bincount(labels, counted * self.client_sizes, n_clusters) < self.n_params
+        alone = self._members(labels, n_clusters, counted) == 1
+        return self.model.hessian_shows_rows & few & alone
 
     def hessian_products(
         self,

@@ -44,6 +44,8 @@ from .problem import SHRINKAGE, FusionProblem
 
 # Suspicion beyond which a client is left out.
 GROSS = 100.0
+# Least bound, where the typical gradient is zero, and least weight of an edge that ties a client.
+LEAST = 1e-90
 # Accuracy and iterations of the model of all clients under the bound.
 FUSED_TOL, FUSED_ITERATIONS = 1e-9, 2000
 
@@ -74,7 +76,7 @@ class ClientLimits:
 
     def __init__(self, pool, factor, penalty=None):
         penalty = L2() if penalty is None else penalty
-        heard = ~pool.without_rows & ~pool.rejected
+        heard = (pool.client_sizes > 0) & ~pool.rejected
         self.models = pool.solve()[0]
         some = self.models[heard].astype(float)
         self.centre = GeometricMedian().aggregate(some, np.ones(len(some)))
@@ -89,7 +91,7 @@ class ClientLimits:
         # Clients may have been rejected since.
         heard &= ~pool.rejected
         typical = np.median(sizes.max(axis=0)[heard]) if heard.any() else 0.0
-        self.most = max(factor * float(typical), 1e-300)
+        self.most = max(factor * float(typical), LEAST)
         self.suspicion = np.where(heard, sizes[0] / self.most, 0.0)
 
     @property
@@ -181,7 +183,8 @@ class BoundedProblem(FusionProblem):
         m, graph = len(self.heard), self.graph
         heads = np.concatenate([np.arange(m), graph.heads + m])
         tails = np.concatenate([m + self.heard, graph.tails + m])
-        weights = np.concatenate([np.full(m, self.limits.most / lam), graph.weights])
+        tie = np.clip(self.limits.most / lam, LEAST, 1.0 / LEAST)
+        weights = np.concatenate([np.full(m, tie), graph.weights])
         start = self.local_models().copy()
         # Who is far away begins where the others are.
         start[self.limits.suspicion > 1.0] = self.limits.centre

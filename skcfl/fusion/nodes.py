@@ -107,9 +107,9 @@ class NodePool:
 
     # ------------------------------------------------------------- sums over clusters
 
-    def shows_rows(self, labels, n_clusters):
+    def shows_rows(self, labels, n_clusters, counted=True):
         """Clusters whose Hessians would show the rows of a client."""
-        return self.pool.shows_rows(labels[self.places], n_clusters)
+        return self.pool.shows_rows(labels[self.places], n_clusters, self._of_clients(counted))
 
     def hessians(self, theta, labels, weights=None, damping=0.0):
         """Hessians summed by cluster."""

@@ -714,9 +714,9 @@ class _ReducedOracle:
         self.touch = abs(self.outflow)
         self.memory = self.first = None
         # Clusters of one client whose Hessian would show its rows: it multiplies by it.
-        alone = problem.pool.shows_rows(labels, K)
-        self.summed = 1.0 - alone[labels]
-        self.clients = np.flatnonzero(alone[labels] & ~problem.pool.without_rows)
+        alone = problem.pool.shows_rows(labels, K)[labels] & (problem.pool.client_sizes > 0)
+        self.summed = 1.0 - alone
+        self.clients = np.flatnonzero(alone)
         self.alone = labels[self.clients]
         if len(self.alone):
             self.hidden = problem.pool.subset(self.clients)
@@ -792,7 +792,8 @@ class _ReducedOracle:
         shift = np.einsum("kii->k", blocks[alone]) / d
         inverse = np.linalg.inv(blocks)
         given = blocks - own
-        given[alone] = shift[:, None, None] * np.eye(d)
+        # Of clients without rows that are with them there is the penalty.
+        given[alone] = shift[:, None, None] * np.eye(d) - own[alone]
         order, theta, damping = np.arange(len(alone)), self.theta[alone], damping[alone]
 
         def precondition(r):

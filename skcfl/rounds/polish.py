@@ -162,16 +162,18 @@ class _PooledOracle:
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         # A cluster of clients that weigh nothing has its penalty only.
         weights = np.where(total[labels] > 0, weights, 1.0)
+        self.alone = pool.shows_rows(labels, n_clusters, weights > 0)
+        # The model of the only client with rows is its own.
+        weights = np.where(self.alone[labels] & (pool.client_sizes == 0), 0.0, weights)
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
         self.mass = total / total.sum()
         self.cached = None
-        self.alone = pool.shows_rows(labels, n_clusters)
         self.summed = np.where(self.alone[labels], 0.0, self.share)
 
     def solve_alone(self, theta):
         """Let clients whose Hessians would show their rows solve, in place; whether they could."""
-        who = np.flatnonzero(self.alone[self.labels])
+        who = np.flatnonzero(self.alone[self.labels] & (self.share > 0))
         if not len(who):
             return True
         theta[self.labels[who]], converged = self.pool.subset(who).solve()

@@ -153,3 +153,27 @@ def test_classes_and_nodes_without_rows():
     gtv = GTVRegressor(0.05, graph=graph, nodes=nodes, client_loss="huber")
     gtv.fit(DATA.X, DATA.y, groups=DATA.groups)
     assert gtv.without_rows_.sum() == 1 and gtv.suspicion_[gtv.without_rows_] == 0.0
+
+
+@pytest.mark.parametrize("client_loss", [None, "huber"])
+def test_few_rows_and_a_client_whose_rows_weigh_nothing(client_loss):
+    """Clusters of it and one other client are fitted without showing the rows of that one."""
+    data = make_clustered_regression(9, n_clusters=3, n_samples=12, random_state=1)
+    weights = np.where(data.groups == data.groups[0], 0.0, 1.0)
+    model = FPFCRegressor(client_loss=client_loss, random_state=0)
+    model.fit(data.X, data.y, groups=data.groups, sample_weight=weights)
+    some = weights > 0
+    assert model.score(data.X[some], data.y[some], groups=data.groups[some]) > 0.9
+    if client_loss is not None:
+        idle = model.groups_ == data.groups[0]
+        assert model.suspicion_[idle] == 0.0 < model.suspicion_[~idle].min()
+
+
+@pytest.mark.parametrize("cls", [ConvexClusteredFLRegressor, GTVRegressor, FPFCRegressor])
+def test_nothing_pulls(cls):
+    """Where the typical gradient is zero the bound is the least that there is."""
+    y = np.zeros(len(DATA.y))
+    model = cls(client_loss="huber", **QUICK).fit(DATA.X, y, groups=DATA.groups)
+    assert model.n_clusters_ == 1
+    np.testing.assert_array_equal(model.predict(DATA.X, groups=DATA.groups), y)
+    assert not model.suspicion_.any()

@@ -293,3 +293,20 @@ def test_steps_are_recorded_and_booked():
     assert points == int(points)
     assert len(steps) <= points <= 2 * len(steps) + 2
     assert down == m * p * (points + len(steps)) + n * p
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_one_client_with_few_rows_beside_clients_whose_rows_weigh_nothing(share):
+    """Its Hessian is not asked for: the model is its own."""
+    rng = np.random.default_rng(0)
+    X, codes = rng.normal(size=(40, 6)), np.repeat(np.arange(4), [4, 4, 16, 16])
+    model = LinearModel(loss="log_loss", alpha=ALPHA).bind(6, 2)
+    weight = np.where(codes == 1, 0.0, 1.0)
+    pool = open_rows(model, X, codes % 2 ^ (X[:, 0] > 0), codes, 4, sample_weight=weight)
+    weights = np.where(pool.client_sizes > 0, pool.client_weights, share)
+    labels = np.array([0, 0, 1, 1])
+    theta, converged, _ = solve_pooled(pool, labels, np.zeros((2, 7)), weights)
+    assert converged
+    assert_allclose(theta[0], pool.subset([0]).solve()[0][0], rtol=1e-10)
+    together = pool.objectives_gradients(theta[labels])[1]
+    assert np.abs(together[2] + together[3]).max() < 1e-10
