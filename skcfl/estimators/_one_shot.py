@@ -30,7 +30,10 @@ NETWORK_STEPS = 50
 class _OneShot(ClustersOnce):
     _parameter_constraints = {
         "rounds": [Count(0), StrOptions({"auto"})],
-        "clusterer": [StrOptions(set(CLUSTERINGS)), HasMethods(["fit_predict", "get_params"])],
+        "clusterer": [
+            StrOptions({"auto", *CLUSTERINGS}),
+            HasMethods(["fit_predict", "get_params"]),
+        ],
         "combine": [StrOptions({"mean", "precision"})],
         "pretrain_steps": [Count(1), StrOptions({"auto"})],
     }
@@ -44,16 +47,18 @@ class _OneShot(ClustersOnce):
             more than its standard error and 1 %, then a model for each client. ``search_`` has
             what was tried.""",
         "clusterer": """\
-            {"kmeans", "trimmed", "median"} or clusterer
+            {"auto", "kmeans", "trimmed", "median"} or clusterer
             What clusters the models that the clients send. "kmeans" is k-means (ten starts of
             k-means++); "trimmed" leaves out of the means the share `trim` of the clients that are
-            farthest from them, and "median" has geometric medians for centres: both tolerate
-            clients that send anything. Or a clusterer of scikit-learn or this package, such as
-            :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
-            clients that it calls noise go to the nearest mean.""",
+            farthest from them, and finds clusters without as many of these as is needed;
+            "median" has geometric medians for centres. "auto" is "kmeans" where the aggregation
+            is the mean, else "trimmed", which tolerates clients that send anything. Or a clusterer
+            of scikit-learn or this package, such as :class:`~skcfl.ConvexClustering`, cloned, its
+            ``n_clusters`` set if it has one; clients that it calls noise go to the nearest
+            mean.""",
         "trim": """\
             float
-            Share of the clients that ``clusterer="trimmed"`` leaves out, in [0, .5), and of false
+            Share of the clients that the trimmed clusterer leaves out, in [0, .5), and of false
             clients that "trimmed_mean" and "krum" reckon with.""",
         "combine": """\
             {"mean", "precision"}
@@ -98,7 +103,10 @@ class _OneShot(ClustersOnce):
     def _partition(self, pool, evidence, n_clusters, options):
         models, known = evidence
         rng = pool.random_state
-        labels, kept = cluster_points(models[known], n_clusters, self.clusterer, rng, self.trim)
+        clusterer = self.clusterer
+        if isinstance(clusterer, str) and clusterer == "auto":
+            clusterer = "kmeans" if options.aggregator is None else "trimmed"
+        labels, kept = cluster_points(models[known], n_clusters, clusterer, rng, self.trim)
         labels = spread_labels(labels, known)
         counted = known.copy()
         counted[known] = kept
@@ -137,6 +145,7 @@ class OneShot(GenericMixin, _OneShot):
     OneShotClassifier : The same with a linear classifier or a network.
     OneShotRegressor : The same with a linear regressor or a network.
     ConvexClusteredFL : Models and clusters from one convex problem.
+    RobustClusteredFL : The same, trusting nobody.
     IFCA : Clusters by loss, chosen anew in every round.
 
     Notes
@@ -179,7 +188,7 @@ class OneShot(GenericMixin, _OneShot):
         model: LocalModel | None = None,
         n_clusters: int | Literal["auto"] = "auto",
         *,
-        clusterer: Literal["kmeans", "trimmed", "median"] | Clusterer = "kmeans",
+        clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto",
         trim: float = 0.2,
         combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto",

@@ -86,7 +86,7 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
         model: LocalModel | None = None,
         n_clusters: int | Literal["auto"] = "auto",
         *,
-        clusterer: Literal["kmeans", "trimmed", "median"] | Clusterer = "trimmed",
+        clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
         trim: float = 0.25,
         combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto",

@@ -4,9 +4,21 @@
 name          least                                                  centre
 ============  =====================================================  ==========================
 ``kmeans``    sum of squared distances                               mean
-``trimmed``   the same, without the farthest share of the clients    mean of those who are left
+``trimmed``   the same, without the farthest of the clients          mean of those who are left
 ``median``    sum of distances                                       geometric median
 ============  =====================================================  ==========================
+
+Trimming by a fixed share [1]_ takes small clusters for false clients: where one has fewer clients
+than the share, leaving it out and splitting another costs less.  So fewer are left out if that
+does as well: the distance to its centre within which all but the share lie, as in the least
+quantile of squares [2]_, is a little larger at most.
+
+References
+----------
+.. [1] J. A. Cuesta-Albertos, A. Gordaliza, C. Matran. "Trimmed k-means: an attempt to robustify
+   quantizers". Annals of Statistics 25, 1997.
+.. [2] P. J. Rousseeuw. "Least Median of Squares Regression". Journal of the American Statistical
+   Association 79, 1984.
 """
 
 import warnings
@@ -27,6 +39,8 @@ CLUSTERINGS = ("kmeans", "trimmed", "median")
 N_INIT, MAX_ITER = 10, 100
 # Share of the points, those nearest to the middle, among which some of the starts are drawn.
 NEAR = 0.75
+# Distance, over the least that any number left out gives, at which fewer are left out.
+SLACK = 1.25
 # Largest coordinates, of which squares can be summed.
 FARTHEST = 1e70
 # Distances of points from the centres of some runs that are held at once.
@@ -47,7 +61,8 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
     rng : RandomState, default=None
         Source of the starts.
     trim : float, default=0.1
-        Share of the vectors that "trimmed" leaves out of the means.
+        Share of the vectors that "trimmed" leaves out of the means; clusters are found without as
+        many of them as is needed.
 
     Returns
     -------
@@ -66,10 +81,6 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
         return np.zeros(len(points), dtype=np.intp), kept
     if clusterer == "kmeans":
         return KMeans(n_clusters, n_init=N_INIT, random_state=rng).fit_predict(points), kept
-    n_kept = len(points)
-    if clusterer == "trimmed":
-        # Every cluster keeps a point.
-        n_kept = max(len(points) - int(trim * len(points)), n_clusters)
     # k-means++ spreads the centres over the clusters, but also over what is far from all; among
     # those nearest to the middle of all it does not.
     middle = np.median(points, axis=0)
@@ -81,13 +92,29 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
     drawn = [rng.choice(len(points), n_clusters, replace=False) for _ in range(N_INIT)]
     starts = np.concatenate([*starts, points[drawn]])
     if clusterer == "trimmed":
-        return _trimmed_lloyd(points, starts, n_kept)
+        # Every cluster keeps a point.
+        return _trimmed(points, starts, min(int(trim * len(points)), len(points) - n_clusters))
     runs = [_geomedian_lloyd(points, start) for start in starts]
     return min(runs, key=lambda run: run[0])[1], kept
 
 
+def _trimmed(points, starts, most):
+    """Labels, and which points count, of trimmed k-means that leaves out as few as it needs."""
+    n = len(points)
+    numbers = [0, *(2**k for k in range(n.bit_length()) if 2**k < most), most]
+    runs = [_trimmed_lloyd(points, starts, n - number) for number in dict.fromkeys(numbers)]
+    # Distances to the nearest centre within which all but `most` are.
+    goals = [np.sort(reach)[n - most - 1] for _, reach in runs]
+    labels, reach = next(
+        run for run, goal in zip(runs, goals, strict=True) if goal <= SLACK * min(goals)
+    )
+    kept = np.zeros(n, dtype=bool)
+    kept[np.argsort(reach, kind="stable")[: n - most]] = True
+    return np.unique(labels, return_inverse=True)[1], kept
+
+
 def _trimmed_lloyd(points, starts, n_kept):
-    """Labels, and which points count, of the best run of trimmed k-means, all at the same time."""
+    """Labels and distances to the centres of the best run of trimmed k-means, all at once."""
     n, n_clusters = len(points), starts.shape[1]
     best = None
     size = max(MAX_DISTANCES // (n * n_clusters), 1)
@@ -111,7 +138,7 @@ def _trimmed_lloyd(points, starts, n_kept):
         cost = np.where(kept, reach**2, 0.0).sum(axis=1)
         least = int(cost.argmin())
         if best is None or cost[least] < best[0]:
-            best = cost[least], labels[least], kept[least]
+            best = cost[least], labels[least], reach[least]
     return best[1:]
 
 

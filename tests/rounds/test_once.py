@@ -13,7 +13,7 @@ from skcfl import (
     OneShotClassifier,
     OneShotRegressor,
 )
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.point_clusters import cluster_points
 
@@ -82,6 +82,8 @@ def test_clusterers(clusterer):
         ("trimmed", "mean", -30.0),
         ("trimmed", "geometric_median", -30.0),
         ("median", "geometric_median", -4.0),
+        ("auto", "geometric_median", -1e6),
+        ("auto", "krum", 1e6),
     ],
 )
 def test_false_clients(clusterer, aggregation, factor):
@@ -99,6 +101,42 @@ def test_false_clients(clusterer, aggregation, factor):
     assert np.abs(robust.coef_[honest] - wanted.coef_[honest]).max() < 0.2
     plain = OneShotRegressor(2, **options).fit(data.X, y, groups=data.groups)
     assert adjusted_rand_score(data.labels[honest], plain.labels_[honest]) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "n_clusters"),
+    [("median", 4), ("trimmed_mean", 4), ("geometric_median", 4), ("geometric_median", "auto")],
+)
+def test_one_client_in_other_units(aggregation, n_clusters):
+    """Clusters by themselves bear a client times a million; k-means, asked for, does not."""
+    data = make_clustered_regression(24, 4, 6, n_samples=40, random_state=0)
+    lies = corrupt(
+        *(data.X, data.y, data.groups), attack="scale_y", fraction=1 / 24, random_state=1
+    )
+    true, rows = ~lies.is_false, ~np.isin(data.groups, lies.false)
+    options = {"n_clusters": n_clusters, "aggregation": aggregation, "random_state": 0}
+    scores = []
+    for X, y in ((data.X, data.y), (lies.X, lies.y)):
+        once = OneShotRegressor(**options).fit(X, y, groups=data.groups)
+        assert adjusted_rand_score(data.labels[true], once.labels_[true]) == 1.0
+        scores.append(once.score(data.X[rows], data.y[rows], groups=data.groups[rows]))
+    assert abs(scores[0] - scores[1]) < 0.01
+    plain = OneShotRegressor(**{**options, "n_clusters": 4}, clusterer="kmeans")
+    plain.fit(lies.X, lies.y, groups=data.groups)
+    assert adjusted_rand_score(data.labels[true], plain.labels_[true]) < 0.9
+
+
+def test_trimming_leaves_small_clusters():
+    """Clusters of fewer clients than may be left out, beside false clients or not."""
+    for seed in range(10):
+        rng = np.random.RandomState(seed)
+        labels = np.repeat([0, 1, 2, 3], [18, 13, 6, 3])
+        points = 4.0 * np.eye(4, 6)[labels] + 0.3 * rng.standard_normal((40, 6))
+        for n_far in (0, 1, 2):
+            points[:n_far] *= 1e6
+            found, kept = cluster_points(points, 4, "trimmed", rng, trim=0.2)
+            assert adjusted_rand_score(labels[n_far:], found[n_far:]) == 1.0
+            assert kept.sum() == 32 and not kept[:n_far].any()
 
 
 def test_points():
