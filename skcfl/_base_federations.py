@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, IntArray, Kind
+from .exceptions import RejectedClientWarning
 from .federation.fanout import joined
 from .federation.federation import Federation
 from .federation.pool import ClientPool, Presence
@@ -18,7 +20,7 @@ from .federation.sites import ask_each
 if TYPE_CHECKING:
     from .federation.federation import Hello
 
-__all__ = ["OnFederations"]
+__all__ = ["OnFederations", "asked", "check_same_features", "tell_rejected"]
 
 METHODS = ("predict", "predict_proba", "decision_function")
 
@@ -156,18 +158,8 @@ class OnFederations:
         check_is_fitted(self)
         _check_federation(federation)
         hello = federation.hello(kind)
-        if hello.n_features != self.model_.n_features:
-            raise ValueError(
-                f"{type(self).__name__} was fitted on {self.model_.n_features} features, the "
-                f"clients of the federation have {hello.n_features}."
-            )
-        if hasattr(self, "feature_names_in_") and hello.feature_names is not None:
-            names = list(self.coef_names_)
-            if list(hello.feature_names) != names:
-                raise ValueError(
-                    f"{type(self).__name__} was fitted on the features {names}, the clients of "
-                    f"the federation have {list(hello.feature_names)}."
-                )
+        names = list(self.coef_names_) if hasattr(self, "feature_names_in_") else None
+        check_same_features(hello, type(self).__name__, self.model_.n_features, names)
         return hello
 
     def _scored_parts(
@@ -186,6 +178,47 @@ class OnFederations:
             some, own = np.unique(index[part.places], return_inverse=True)
             parts.append(part.scored(self.model_, table[some], own, codes))
         return parts
+
+
+def asked(federation: Federation, kind: Kind, group_col: str | int | None) -> Hello:
+    """Ask the clients that an estimator is fitted to who they are."""
+    _check_federation(federation)
+    if group_col is not None:
+        raise ValueError(
+            "group_col must be None where a federation is fitted, which knows the clients of "
+            f"its rows, got {group_col!r}."
+        )
+    return federation.hello(kind)
+
+
+def check_same_features(
+    hello: Hello, estimator: str, n_features: int, names: list[Any] | None
+) -> None:
+    """Raise a ValueError if clients have other features than those of fit."""
+    if hello.n_features != n_features:
+        raise ValueError(
+            f"{estimator} was fitted on {n_features} features, the "
+            f"clients of the federation have {hello.n_features}."
+        )
+    theirs = names if hello.feature_names is None else list(hello.feature_names)
+    if names is not None and theirs != names:
+        raise ValueError(
+            f"{estimator} was fitted on the features {names}, the clients of "
+            f"the federation have {theirs}."
+        )
+
+
+def tell_rejected(rejected: Array, n_clients: int, stacklevel: int) -> None:
+    """Warn of clients that were rejected, if any were."""
+    if len(rejected):
+        some = ", ".join(map(repr, rejected[:5].tolist()))
+        warnings.warn(
+            f"{len(rejected)} of {n_clients} clients sent numbers that "
+            f"are not finite, and took no part from then on: {some}"
+            f"{', ...' if len(rejected) > 5 else ''} (rejected_clients_).",
+            RejectedClientWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _check_federation(federation: Federation) -> None:

@@ -1,7 +1,7 @@
 """The base of clusterers of rows that belong to clients.
 
-Like ``base.py`` above the pool and in sight of rows: ``fit`` checks them, lets the clients find
-centres, and gives every row the cluster of its nearest centre, which each client does for itself.
+Like ``base.py`` above the pool and in sight of rows: ``fit`` checks them and makes a federation of
+them, the clients find centres, and each row has the cluster of its client's nearest centre.
 """
 
 from __future__ import annotations
@@ -14,48 +14,86 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._checks import about, check_size, refuse_masked
+from ._base_federations import asked, check_same_features, tell_rejected
+from ._base_ids import TakesIds, check_new_ids
+from ._checks import about
 from ._docs import DocLinkMixin
-from ._groups import check_ids, encode
+from ._groups import (
+    check_ids,
+    column_position,
+    describe_unseen,
+    encode,
+    family,
+    joined_ids,
+    locate,
+)
 from ._progress import CallbackSupportMixin, follow
-from ._typing import Array, ArrayLike, ClientIds, fit_context
+from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, fit_context
 from .exceptions import SingleClientWarning
-from .federation.inprocess import open_rows
+from .federation.checking import as_table, check_features, check_weights
+from .federation.federation import InProcessFederation
+from .federation.sites import ask_each
 from .models import Location
+from .models._nearest_centre import NearestCentre
 
 if TYPE_CHECKING:
+    from .federation.federation import Federation, Hello
     from .federation.pool import ClientPool
 
 __all__ = ["ClusteredRows"]
 
 
 class ClusteredRows(
-    CallbackSupportMixin, DocLinkMixin, ClusterMixin, BaseEstimator, metaclass=ABCMeta
+    CallbackSupportMixin,
+    DocLinkMixin,
+    TakesIds,
+    ClusterMixin,
+    BaseEstimator,
+    metaclass=ABCMeta,
 ):
-    """Base of the clusterers of clients' rows; a subclass has ``_solve``."""
+    """Base of the clusterers of clients' rows; a subclass has ``_centres`` and ``_merge``."""
+
+    n_clusters: int
+    random_state: Any
+    n_jobs: int | None
 
     __metadata_request__fit = {"groups": True}
+    __metadata_request__predict = {"groups": True}
 
     @abstractmethod
-    def _solve(self, pool: ClientPool) -> Any:
-        """Centres (n_clients, h, d), their counts and labels (n_clients, h), merged (k, d)."""
+    def _centres(self, pool: ClientPool) -> tuple[Array, Array]:
+        """What clients find in their rows: centres (n_clients, h, d), rows of each (n, h)."""
+
+    @abstractmethod
+    def _merge(self, centres: Array, counts: Array) -> tuple[Array, Array]:
+        """Clusters of all centres (n_clients, h), -1 where there is none; their means (k, d)."""
+
+    # ------------------------------------------------------------------------------------ fit
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: Any = None, groups: ClientIds | None = None) -> Self:
+    def fit(
+        self,
+        X: MatrixLike,
+        y: Any = None,
+        groups: ClientIds | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Cluster rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of all clients, in any order.
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of all clients, in any order; with ``group_col`` one of the columns holds the
+            client ids.
         y : object
             Not used.
         groups : array-like of shape (n_samples,), default=None
-            Id of each row's client. None makes all rows one client.
+            Id of each row's client. None without ``group_col`` makes all rows one client.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row; a weight of 2 counts as the row twice. None is 1 for all.
 
         Returns
         -------
@@ -65,100 +103,153 @@ class ClusteredRows(
         Raises
         ------
         ValueError
-            If X or the ids are not valid, or there are fewer rows than clusters.
+            If X, the ids or the weights are not valid, or there are fewer rows than clusters.
 
         Warns
         -----
         SingleClientWarning
             If nothing names the clients.
         """
-        header = copy.copy(self)
-        X = header._check(X, reset=True)
-        if len(X) < self.n_clusters:
-            raise ValueError(f"n_samples={len(X)} should be >= n_clusters={self.n_clusters}.")
-        if groups is None:
+        metadata = {"groups": groups, "sample_weight": sample_weight}
+        metadata = {name: value for name, value in metadata.items() if value is not None}
+        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
+        rows, ids = header._take_rows(X, groups, reset=True)
+        weights = check_weights(sample_weight, rows)
+        if ids is None:
             warnings.warn(
                 f"{type(self).__name__}.fit got no groups, so all rows are one client. Pass "
-                "groups= with one client id per row.",
+                "groups= with one client id per row, or set group_col to the column of X that "
+                "holds them.",
                 SingleClientWarning,
                 stacklevel=3,
             )
-            ids, codes = np.zeros(1, dtype=int), np.zeros(len(X), dtype=np.intp)
-        else:
-            ids, codes = encode(check_ids(groups, len(X)))
-        model = Location().bind(X.shape[1], dtype=X.dtype)
-        pool = open_rows(
-            model,
-            X,
-            None,
-            codes,
-            len(ids),
-            n_jobs=self.n_jobs,
-            random_state=check_random_state(self.random_state),
-        )
-        given = {"X": X, "y": y, "metadata": None if groups is None else {"groups": groups}}
-        publish = partial(self._publish, header, X, ids, codes, pool)
-        follow(self, partial(self._solve, pool), publish, given)
+        clients, codes = self._clients(rows, ids)
+        federation = self._federation(rows, clients, codes, weights)
+        given = {"X": X, "y": y, "metadata": metadata or None}
+        return self._run(header, federation, federation.hello(), given, ids is not None)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit_federation(self, federation: Federation) -> Self:
+        """Cluster the rows of the clients of a federation, where they are.
+
+        Nothing but local centres leaves the clients. There is no ``labels_``:
+        ``predict_federation`` lets each client label its rows, and fetches the labels.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients, see :mod:`skcfl.federation`.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If ``group_col`` is set, since the federation knows its clients, or there are fewer
+            rows than clusters.
+        FederationError
+            If too few clients answer.
+
+        Warns
+        -----
+        RejectedClientWarning
+            If a client sent numbers that are not finite: it took no part.
+        """
+        hello = asked(federation, None, self.group_col)
+        header = copy.copy(self)
+        header.n_features_in_ = hello.n_features
+        header.__dict__.pop("feature_names_in_", None)
+        if hello.feature_names is not None:
+            header.feature_names_in_ = hello.feature_names
+        return self._run(header, federation, hello)
+
+    def _run(
+        self,
+        header: Any,
+        federation: Federation,
+        hello: Hello,
+        given: dict[str, Any] | None = None,
+        has_groups: bool = True,
+    ) -> Self:
+        """Solve and publish; with rows `given` they are labelled."""
+        if hello.n_rows < self.n_clusters:
+            raise ValueError(
+                f"n_samples={hello.n_rows} should be >= n_clusters={self.n_clusters}."
+            )
+        pool = self._open(federation, hello)
+
+        def solve() -> Any:
+            centres, counts = self._centres(pool)
+            return centres, counts, *self._merge(centres, counts)
+
+        rows = None if given is None else federation
+        publish = partial(self._publish, header, hello, pool, rows, has_groups)
+        follow(self, solve, publish, given)
+        tell_rejected(self.rejected_clients_, len(self.groups_), stacklevel=5)
         return self
 
+    def _open(self, federation: Federation, hello: Hello) -> ClientPool:
+        model = Location().bind(hello.n_features, dtype=hello.dtype)
+        return federation.open(model, check_random_state(self.random_state), hello)
+
     def _publish(
-        self, header: Any, X: Array, ids: Array, codes: Array, pool: ClientPool, result: Any
+        self,
+        header: Any,
+        hello: Hello,
+        pool: ClientPool,
+        rows: Any,
+        has_groups: bool,
+        result: Any,
     ) -> None:
         """Replace all fitted attributes at once."""
         centres, counts, which, merged = result
-        # Clusters by decreasing number of rows, equal ones by their first row.
-        labels = which[codes, self._nearest(X, centres, counts, codes)]
-        present, first, sizes = np.unique(labels, return_index=True, return_counts=True)
-        order = present[np.lexsort((first, -sizes))]
-        number = np.full(len(merged), -1)
-        number[order] = np.arange(len(order))
-        labels, which = number[labels], np.where(which < 0, -1, number[which])
-        rows = np.zeros((len(ids), len(order)))
-        np.add.at(rows, (codes, labels), 1.0)
+        # Clusters by decreasing weight of their rows, equal ones by their first client.
+        sizes = np.bincount(which[which >= 0], counts[which >= 0], len(merged))
+        order = np.argsort(-sizes, kind="stable")
+        which = np.where(which < 0, -1, np.argsort(order)[which])
+        missing, _ = pool.roll_call()
         fitted = {
             "n_features_in_": header.n_features_in_,
-            "labels_": labels,
             "n_clusters_": len(order),
-            "cluster_centers_": merged[order].astype(X.dtype),
-            "groups_": ids,
-            "client_labels_": rows.argmax(axis=1),
-            "local_centers_": centres.astype(X.dtype),
+            "cluster_sizes_": sizes[order],
+            "cluster_centers_": merged[order].astype(hello.dtype),
+            "groups_": hello.ids,
+            "client_labels_": _largest(which, counts, len(order)),
+            "local_centers_": centres.astype(hello.dtype),
             "local_labels_": which,
             "floats_up_": pool.ledger.up,
             "floats_down_": pool.ledger.down,
             "calls_": pool.ledger.calls,
+            "client_calls_": pool.ledger.client_calls,
+            "missing_clients_": hello.ids[missing],
+            "rejected_clients_": hello.ids[pool.rejected],
+            "_has_groups": has_groups,
         }
         if hasattr(header, "feature_names_in_"):
             fitted["feature_names_in_"] = header.feature_names_in_
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # what an earlier fit may have left
         self.__dict__.update(fitted)
+        if rows is not None:
+            model, table = self._nearest()
+            self.labels_ = model.decision(rows.X, table, rows.codes)
 
-    @staticmethod
-    def _nearest(X: Array, centres: Array, counts: Array, codes: Array) -> Array:
-        """Nearest of its own client's centres of each row."""
-        best, nearest = np.full(len(X), np.inf), np.zeros(len(X), dtype=np.intp)
-        for h in range(counts.shape[1]):
-            away = ((X - centres[codes, h]) ** 2).sum(axis=1)
-            away[counts[codes, h] == 0] = np.inf
-            nearest[away < best] = h
-            best = np.minimum(best, away)
-        return nearest
+    # -------------------------------------------------------------------------------- predict
 
-    def _check(self, X: Any, reset: bool) -> Any:
-        refuse_masked(X, "X")
-        with about("X"):
-            X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-        check_size(X, "X")
-        return X
-
-    def predict(self, X: ArrayLike) -> Array:
+    def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> IntArray:
         """Cluster of the nearest centre.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of any client.
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of any clients, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. A row of a client of fit has the cluster of that client's
+            nearest centre, as in ``labels_``; without ids, and for other clients, it is the
+            nearest of ``cluster_centers_``.
 
         Returns
         -------
@@ -166,4 +257,209 @@ class ClusteredRows(
             Number of the cluster of each row.
         """
         check_is_fitted(self)
-        return pairwise_distances_argmin(self._check(X, reset=False), self.cluster_centers_)
+        X, ids = self._take_rows(X, groups)
+        model, table = self._nearest()
+        index = np.full(X.shape[0], len(table) - 1)
+        if ids is not None:
+            index = self._positions(check_ids(ids, X.shape[0], self._ids_name()))
+        return model.decision(X, table, index)
+
+    def predict_federation(self, federation: Federation) -> IntArray:
+        """Let the clients of a federation label their rows, and fetch the labels.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients: those of fit, or others.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            As of ``predict`` with ids, for all rows: part by part, those of a part as they were
+            given.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit.
+        FederationError
+            If some rows do not answer.
+        """
+        hello = self._hello_of(federation)
+        model, table = self._nearest()
+        index, parts = self._positions(hello.ids), []
+        for part in federation.rows(Location().bind(hello.n_features, dtype=hello.dtype), hello):
+            some, own = np.unique(index[part.places], return_inverse=True)
+            parts.append(part.scored(model, table[some], own, None))
+        own = [("predict",)] * len(parts)
+        return federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
+
+    def assign(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> IntArray:
+        """Find the cluster of most rows of each of some clients.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the clients, with the columns of fit.
+        y : object
+            Not used.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
+            belong to one client.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_some_clients,)
+            In the order of ``np.unique(groups)``.
+        """
+        check_is_fitted(self)
+        rows, ids = self._take_rows(X, groups)
+        federation = self._federation(rows, *self._clients(rows, ids))
+        return self._met(federation, federation.hello())[-1]
+
+    def assign_federation(self, federation: Federation) -> IntArray:
+        """Find the cluster of most rows of each client of a federation.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients, seen in fit or not.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_clients,)
+            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit.
+        """
+        return self._met(federation, self._hello_of(federation))[-1]
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def adapt(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> Self:
+        """Copy of this estimator that also knows some new clients.
+
+        New clients find centres in their rows, and each belongs to the cluster whose centre is
+        nearest to it. Nothing else changes, and this estimator stays as it is.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : object
+            Not used.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client; not with ``group_col``.
+
+        Returns
+        -------
+        adapted : estimator
+            With the new clients in ``groups_``, ``client_labels_``, ``local_centers_`` and
+            ``local_labels_``.
+
+        Raises
+        ------
+        ValueError
+            If there are no ids, or an id was seen in fit.
+        """
+        check_is_fitted(self)
+        rows, ids = self._take_rows(X, groups)
+        clients, codes = self._clients(rows, ids)
+        check_new_ids(self.groups_, clients if self._has_groups and ids is not None else None)
+        federation = self._federation(rows, clients, codes)
+        centres, which, labels = self._met(federation, federation.hello())
+        adapted = copy.copy(self)
+        ids, codes = encode(joined_ids(self.groups_, clients))
+        order = np.argsort(codes)  # every id is there once
+        adapted.groups_ = ids
+        adapted.client_labels_ = np.append(self.client_labels_, labels)[order]
+        centres = centres.astype(self.local_centers_.dtype)
+        adapted.local_centers_ = np.concatenate([self.local_centers_, centres])[order]
+        adapted.local_labels_ = np.concatenate([self.local_labels_, which])[order]
+        return adapted
+
+    def _met(self, federation: Federation, hello: Hello) -> tuple[Array, Array, Array]:
+        """Centres that clients find, their clusters among those of fit, and the clients'."""
+        centres, counts = self._centres(self._open(federation, hello))
+        n, h, d = centres.shape
+        model = NearestCentre(self.n_clusters_, d, np.dtype(float))
+        table = model.pack(self.cluster_centers_[None], np.arange(self.n_clusters_)[None])
+        which = model.decision(centres.reshape(-1, d), table, np.zeros(n * h, dtype=np.intp))
+        which = np.where(counts > 0, which.reshape(n, h), -1)
+        return centres, which, _largest(which, counts, self.n_clusters_)
+
+    def _nearest(self) -> tuple[NearestCentre, Array]:
+        """What finds clusters, and a row of parameters for each client and one for others."""
+        K, d = self.cluster_centers_.shape
+        model = NearestCentre(max(K, self.local_labels_.shape[1]), d, self.cluster_centers_.dtype)
+        table = model.pack(self.local_centers_, self.local_labels_)
+        shared = model.pack(self.cluster_centers_[None], np.arange(K)[None])
+        table[(self.local_labels_ < 0).all(axis=1)] = shared
+        return model, np.vstack([table, shared])
+
+    def _positions(self, ids: Array) -> Array:
+        """Place of each id's parameters in the table."""
+        if not self._has_groups:
+            return np.full(len(ids), len(self.groups_))
+        positions, unseen = locate(self.groups_, ids)
+        if len(unseen) and family(self.groups_) != family(unseen):
+            raise ValueError(f"{describe_unseen(self.groups_, unseen)}.")
+        return np.where(positions < 0, len(self.groups_), positions)
+
+    # ----------------------------------------------------------------------------- validation
+
+    def _take_rows(self, X: Any, groups: ClientIds | None, reset: bool = False) -> tuple[Any, Any]:
+        """Checked features, and ids as they are, None if there are none."""
+        X = as_table(X)
+        with about("X"):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        ids = groups
+        if self.group_col is not None:
+            X, ids = self._take_column(X, groups, self)
+        if not reset and X.shape[1] != self.cluster_centers_.shape[1]:
+            raise ValueError(
+                f"The centres have {self.cluster_centers_.shape[1]} features, X has {X.shape[1]} "
+                f"besides the ids: group_col, now {self.group_col!r}, was changed after fit. Fit "
+                "again."
+            )
+        return check_features(X, estimator=self), ids
+
+    def _clients(self, X: Any, ids: Any) -> tuple[Array, Array]:
+        """Sorted ids and each row's client; one client where there are no ids."""
+        if ids is None:
+            return np.zeros(1, dtype=int), np.zeros(X.shape[0], dtype=np.intp)
+        return encode(check_ids(ids, X.shape[0], self._ids_name()))
+
+    def _federation(
+        self, X: Any, clients: Array, codes: Array, weights: Array | None = None
+    ) -> InProcessFederation:
+        return InProcessFederation.of_checked(X, None, codes, clients, weights, self.n_jobs, None)
+
+    def _hello_of(self, federation: Federation) -> Hello:
+        """Who the clients are, if they have the features of fit."""
+        check_is_fitted(self)
+        hello = asked(federation, None, None)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            names = list(names)
+            if self.group_col is not None:
+                del names[column_position(self.group_col, names, len(names))]
+        d = self.cluster_centers_.shape[1]
+        check_same_features(hello, type(self).__name__, d, names)
+        return hello
+
+    def __sklearn_tags__(self) -> Any:
+        """Tags: sparse rows are made dense client by client."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _largest(which: Array, counts: Array, n_clusters: int) -> Array:
+    """Cluster of most rows of each client, -1 where nothing is known."""
+    rows = np.zeros((len(which), n_clusters))
+    client, place = np.nonzero(which >= 0)
+    np.add.at(rows, (client, which[client, place]), counts[client, place])
+    return np.where((which < 0).all(axis=1), -1, rows.argmax(axis=1))

@@ -17,18 +17,18 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import ClassifierTags, RegressorTags, _safe_indexing, check_random_state
+from sklearn.utils import ClassifierTags, RegressorTags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import (
     check_is_fitted,
     validate_data,
 )
 
-from ._base_federations import OnFederations, _check_federation
+from ._base_federations import OnFederations, asked, tell_rejected
+from ._base_ids import TakesIds, check_new_ids
 from ._checks import about, check_size
 from ._docs import DocLinkMixin
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
@@ -45,7 +45,7 @@ from ._typing import (
     available_if,
     fit_context,
 )
-from .exceptions import RejectedClientWarning, SingleClientWarning
+from .exceptions import SingleClientWarning
 from .federation.checking import (
     FLOATS,
     as_rows,
@@ -66,14 +66,6 @@ if TYPE_CHECKING:
 __all__ = ["BaseFederated"]
 
 _REQUEST_GROUPS = {"groups": True}
-_METHODS_WITH_GROUPS = (
-    "fit",
-    "predict",
-    "predict_proba",
-    "predict_log_proba",
-    "decision_function",
-    "score",
-)
 
 
 def _has_proba(estimator: Any) -> bool:
@@ -111,7 +103,12 @@ class Task:
 
 
 class BaseFederated(
-    CallbackSupportMixin, DocLinkMixin, OnFederations, BaseEstimator, metaclass=ABCMeta
+    CallbackSupportMixin,
+    DocLinkMixin,
+    OnFederations,
+    TakesIds,
+    BaseEstimator,
+    metaclass=ABCMeta,
 ):
     """Base of the federated estimators.
 
@@ -290,13 +287,7 @@ class BaseFederated(
 
     def _federation_task(self, federation: Federation) -> Task:
         """Ask the clients who they are: what a fit is about, the estimator unchanged."""
-        _check_federation(federation)
-        if self.group_col is not None:
-            raise ValueError(
-                "group_col must be None where a federation is fitted, which knows the clients of "
-                f"its rows, got {self.group_col!r}."
-            )
-        hello = federation.hello(self._kind())
+        hello = asked(federation, self._kind(), self.group_col)
         header = copy.copy(self)
         header._row_shape = hello.row_shape
         header.n_features_in_ = hello.n_features
@@ -320,15 +311,7 @@ class BaseFederated(
         if not (result.converged or stopped):
             # four frames up: scikit-learn's context around fit is between
             warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=4)
-        if len(self.rejected_clients_):
-            some = ", ".join(map(repr, self.rejected_clients_[:5].tolist()))
-            warnings.warn(
-                f"{len(self.rejected_clients_)} of {len(self.groups_)} clients sent numbers that "
-                f"are not finite, and took no part from then on: {some}"
-                f"{', ...' if len(self.rejected_clients_) > 5 else ''} (rejected_clients_).",
-                RejectedClientWarning,
-                stacklevel=4,
-            )
+        tell_rejected(self.rejected_clients_, len(self.groups_), stacklevel=5)
         return self
 
     def _as_if_ended(self, task: Task, result: Result) -> dict[str, Any] | None:
@@ -828,18 +811,7 @@ class BaseFederated(
         """
         check_is_fitted(self)
         pool, clients = self._new_clients(X, y, groups)
-        if not self._has_groups or clients is None:
-            raise ValueError(
-                "adapt needs clients with ids: fit with groups= (or group_col) and pass the ids "
-                "of the new clients the same way."
-            )
-        positions, unseen = locate(self.groups_, clients)
-        if len(unseen) < len(clients):
-            known = clients[positions >= 0].tolist()
-            raise ValueError(
-                f"groups holds clients that were seen in fit: {known[:5]}. Pass rows of new "
-                "clients only; fit again to learn more of the others."
-            )
+        clients = check_new_ids(self.groups_, clients if self._has_groups else None)
         labels, params = self._models_of(pool)
         if labels is None:  # every client is a cluster
             labels = self.n_clusters_ + np.arange(len(clients))
@@ -1052,24 +1024,6 @@ class BaseFederated(
                 f"to take ids from, got {self.group_col!r}. Pass groups=."
             )
 
-    def _take_column(self, X: Any, groups: ClientIds | None, header: Any) -> tuple[Any, Any]:
-        if groups is not None:
-            raise ValueError(
-                f"groups and group_col={self.group_col!r} are both given. The ids come from one "
-                "place: leave groups out, or set group_col=None. (Under metadata routing, groups "
-                "still reach a splitter.)"
-            )
-        # an array passed after a fit on a DataFrame has the columns of fit, as its features have
-        names = getattr(X, "columns", getattr(header, "feature_names_in_", None))
-        position = column_position(self.group_col, names, X.shape[1])
-        others = np.delete(np.arange(X.shape[1]), position)
-        if sparse.issparse(X):
-            return X[:, others], X[:, [position]].toarray().ravel()
-        return _safe_indexing(X, others, axis=1), _safe_indexing(X, position, axis=1)
-
-    def _ids_name(self) -> str:
-        return "groups" if self.group_col is None else f"Column group_col={self.group_col!r} of X"
-
     def _check_features(self, X: Any, dtype: Any) -> Any:
         return check_features(X, dtype, self)
 
@@ -1125,25 +1079,6 @@ class BaseFederated(
         tags.input_tags.sparse = True
         tags.input_tags.three_d_array = getattr(self._local_model(), "any_rank", False)
         return tags
-
-    def get_metadata_routing(self) -> Any:
-        """Metadata that the methods ask for.
-
-        With ``group_col`` the estimator does not ask for ``groups``, so that these can be passed
-        for a splitter's sake.
-
-        Returns
-        -------
-        routing : MetadataRequest
-            The requests.
-        """
-        routing = super().get_metadata_routing()
-        if self.group_col is not None:
-            for method in _METHODS_WITH_GROUPS:
-                request = getattr(routing, method)
-                if "groups" in request.requests:  # the local model may offer no probabilities
-                    request.add_request(param="groups", alias=False)
-        return routing
 
 
 def _in_user_units(pool: ClientPool, params: Array, dtype: DTypeLike) -> Array:

@@ -23,6 +23,7 @@ LAYERS = (
     {
         "base",
         "_base_federations",
+        "_base_ids",
         "_base_points",
         "_base_posteriors",
         "_base_mixtures",

@@ -34,6 +34,8 @@ class KFED(ClusteredRows):
         Number of clusters that each client looks for in its own rows, k'. The paper's guarantee
         is for the true number, at most the root of k. "auto" looks for k in each client: a
         cluster that is cut to pieces by a client is put together by the server.
+    group_col : str, int or None, default=None
+        Column of X that holds the client ids, by name or position. None: ids come by ``groups=``.
     n_jobs : int or None, default=None
         Threads over blocks of clients.
     random_state : int, RandomState instance or None, default=None
@@ -44,21 +46,27 @@ class KFED(ClusteredRows):
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,)
-        Cluster of each row, numbered from 0 by decreasing number of rows.
+        Cluster of each row, numbered from 0 by decreasing weight of the rows. Not after
+        ``fit_federation``, where rows are not at hand: see ``predict_federation``.
     client_labels_ : ndarray of shape (n_clients,)
-        Cluster of most rows of each client, in the order of ``groups_``.
+        Cluster of most rows of each client, in the order of ``groups_``; -1 of those that did not
+        answer or whose rows weigh nothing.
     groups_ : ndarray of shape (n_clients,)
         The client ids, sorted; ``[0]`` after a fit without ids.
     cluster_centers_ : ndarray of shape (n_clusters_, n_features)
         Means of the clusters' rows.
+    cluster_sizes_ : ndarray of shape (n_clusters_,)
+        Total weight of the clusters' rows, their number without weights.
     local_centers_ : ndarray of shape (n_clients, n_local, n_features)
         What the clients have sent.
     local_labels_ : ndarray of shape (n_clients, n_local)
         Clusters of these centres; -1 where a client has fewer.
     n_clusters_ : int
         Number of clusters that have a row.
-    floats_up_, floats_down_, calls_ : int
-        Numbers sent to and by the server, and exchanges.
+    floats_up_, floats_down_, calls_, client_calls_ : int
+        Numbers sent to and by the server, exchanges, and clients asked in all of them.
+    missing_clients_, rejected_clients_ : ndarray
+        Ids of clients that did not answer, and of those that sent numbers that are not finite.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -76,6 +84,9 @@ class KFED(ClusteredRows):
     than to all others. The server begins with the centres of one client (under "auto" with the
     centre of most rows) and adds the farthest until there are k, so that a single row far from all
     others may become a cluster.
+
+    A centre of one row is that row: a client of few rows shows them. Places of a federation may
+    refuse for such clients (:class:`~skcfl.federation.SitePolicy`, ``min_rows``).
 
     As a method for clients, by ``client_labels_``, it sees features only: of no use where clusters
     differ in the target given the features.
@@ -101,6 +112,7 @@ class KFED(ClusteredRows):
     _parameter_constraints = {
         "n_clusters": [Count(1)],
         "n_local": [Count(1), StrOptions({"auto"})],
+        "group_col": [str, Integral, None],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -111,19 +123,21 @@ class KFED(ClusteredRows):
         n_clusters: int = 8,
         *,
         n_local: int | Literal["auto"] = "auto",
+        group_col: str | int | None = None,
         n_jobs: int | None = None,
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_local = n_local
+        self.group_col = group_col
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
-    def _solve(self, pool):
+    def _centres(self, pool):
         given = self.n_local != "auto"
-        n_local = min(self.n_local, self.n_clusters) if given else self.n_clusters
-        centres, counts = pool.local_centres(n_local)
-        labels, merged = merge_centres(centres, counts, self.n_clusters, given)
-        return centres, counts, labels, merged
+        return pool.local_centres(min(self.n_local, self.n_clusters) if given else self.n_clusters)
+
+    def _merge(self, centres, counts):
+        return merge_centres(centres, counts, self.n_clusters, self.n_local != "auto")

@@ -506,7 +506,7 @@ class InProcessSite(PersonalKernels, Site):
         return answers | {"moves": sums[0], "masses": sums[1]}
 
     def _local_centres(self, n_centres, draw):
-        design = self._rows()[0]
+        design, _, weights, _ = self._rows()
         first = np.concatenate([[0], np.cumsum(self.client_sizes)])
         centres = self._zeros(n_centres, self.model.n_features)
         counts = self._zeros(n_centres)
@@ -515,7 +515,10 @@ class InProcessSite(PersonalKernels, Site):
             rows = design[start:stop][:, : self.model.n_features]
             rows = rows.toarray() if sparse.issparse(rows) else rows
             if len(rows):
-                found, size = local_kmeans(rows.astype(float), n_centres, int(seeds[i]))
+                own = rows.astype(float), n_centres, int(seeds[i]), weights[start:stop]
+                found, size = local_kmeans(*own)
+                # Weights are stored as shares: ties are not to be broken by their rounding.
+                size = np.round(size, min(12 - int(np.ceil(np.log10(size.sum()))), 300))
                 centres[i, : len(found)], counts[i, : len(found)] = found, size
         return {"centres": centres, "counts": counts}
 

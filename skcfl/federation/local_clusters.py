@@ -7,7 +7,7 @@ from sklearn.cluster import KMeans
 N_INIT, NEARER = 10, 3.0
 
 
-def local_kmeans(X, n_clusters, seed):
+def local_kmeans(X, n_clusters, seed, weights=None):
     """Centres of well-separated clusters of rows.
 
     Rows are projected on their first singular directions and clustered there; rows that are three
@@ -22,27 +22,34 @@ def local_kmeans(X, n_clusters, seed):
         Number of centres, of which there are no more than different rows.
     seed : int
         Of the starts.
+    weights : ndarray of shape (n,), default=None
+        Positive weights of the rows, 1 by default.
 
     Returns
     -------
     centres : ndarray of shape (k, d)
     counts : ndarray of shape (k,)
-        Rows of each centre.
+        Total weight of the rows of each centre.
     """
-    n_clusters = min(n_clusters, len(np.unique(X, axis=0)))
-    shift = X.mean(axis=0)
+    # A row of weight two is the row twice, in whatever order: different rows, each once.
+    X, which = np.unique(X, axis=0, return_inverse=True)
+    weights = np.bincount(which.ravel(), weights)
+    n_clusters = min(n_clusters, len(X))
+    shift = np.average(X, axis=0, weights=weights)
     if n_clusters == 1:
-        return shift[None], np.array([len(X)])
+        return shift[None], np.array([weights.sum()])
     X = X - shift
-    directions = np.linalg.svd(X, full_matrices=False)[2][:n_clusters]
+    directions = np.linalg.svd(np.sqrt(weights)[:, None] * X, full_matrices=False)[2][:n_clusters]
     projected = X @ directions.T
-    first = KMeans(n_clusters, n_init=N_INIT, random_state=seed).fit(projected)
+    first = KMeans(n_clusters, n_init=N_INIT, random_state=seed)
+    first.fit(projected, sample_weight=weights)
     away = np.sort(first.transform(projected), axis=1)
     sure = NEARER * away[:, 0] <= away[:, 1]
     starts = np.empty((n_clusters, X.shape[1]))
     for k in range(n_clusters):
         mine = first.labels_ == k
-        starts[k] = X[mine & sure if (mine & sure).any() else mine].mean(axis=0)
-    last = KMeans(n_clusters, init=starts, n_init=1).fit(X)
-    counts = np.bincount(last.labels_, minlength=n_clusters)
+        mine = mine & sure if (mine & sure).any() else mine
+        starts[k] = np.average(X[mine], axis=0, weights=weights[mine])
+    last = KMeans(n_clusters, init=starts, n_init=1).fit(X, sample_weight=weights)
+    counts = np.bincount(last.labels_, weights, n_clusters)
     return last.cluster_centers_[counts > 0] + shift, counts[counts > 0]
