@@ -220,9 +220,10 @@ object
         geometric median tolerates false clients of up to half of a cluster's weight and costs
         hardly anything without them: the one to begin with. "median" and "trimmed_mean" work on
         each coordinate by itself, "krum" takes the message of one client, "centered_clipping"
-        shortens what is far from the middle. With all of these, polishing leaves out clients whose
-        messages are far from their cluster's (``suspicion_``), and with ``standardize=True``
-        features are scaled by medians over the clients. An object has a method
+        shortens what is far from the middle. With all of these, polishing, and the last rounds of
+        linear models with per-client ones beside a shared one, leave out clients whose messages
+        are far from their cluster's (``suspicion_``), and with ``standardize=True`` features are
+        scaled by medians over the clients. An object has a method
         ``aggregate(messages, weights)`` that returns one vector (p,) of some (m, p).""",
     "trim": """\
         float

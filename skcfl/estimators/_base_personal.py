@@ -7,12 +7,14 @@ from numbers import Integral
 import numpy as np
 
 from ..base import BaseFederated
+from ..personal.shared_rounds import TrustedAverage
 from ..rounds.aggregation.aggregator import weighted_quantile
 from ..rounds.alternate import Options
 from ..rounds.update import Average, client_curvatures
 from ._base_rounds import (
     MAX_ITER,
     ROUND_CONSTRAINTS,
+    SUSPICION,
     automatic_step,
     layers_named,
     robust_aggregator,
@@ -81,17 +83,18 @@ class PersonalMethod(BaseFederated):
         "objective_": """\
             float
             Mean of the clients' losses and local penalties at the models of their own.""",
+        "suspicion_": SUSPICION,
     }
 
-    def _average(self):
+    def _average(self, pool):
         """How the server averages what clients send."""
-        return Average(aggregator=robust_aggregator(self))
+        aggregator = robust_aggregator(self)
+        return Average() if aggregator is None else TrustedAverage(aggregator, pool.n_clients)
 
     def _settles(self, options):
-        """Whether rounds are a map with a fixed point: nothing is drawn, and means are means."""
+        """Whether rounds are a map with a fixed point: nothing is drawn."""
         drawn = options.participation < 1.0 or options.batch_size is not None
-        mean = isinstance(self.aggregation, str) and self.aggregation == "mean"
-        return not drawn and mean and options.tol > 0
+        return not drawn and options.tol > 0
 
 
 def training_options(estimator, pool):

@@ -72,10 +72,10 @@ CHOICE_CONSTRAINTS = {
 
 SUSPICION = """\
     ndarray of shape (n_clients,)
-    Under an ``aggregation`` other than "mean": how far each client's gradient lies from what its
-    cluster agrees on, or its loss above the others', as a part of the most that is expected of an
-    honest client. Who is beyond 1 was set aside, infinity is who did not answer; see
-    :class:`~skcfl.inspection.SuspicionDisplay`."""
+    Under an ``aggregation`` other than "mean": how far each client's message, a gradient or a
+    move, lies from what its cluster agrees on, or its loss above the others', as a part of the
+    most that is expected of an honest client. Who is beyond 1 was set aside, infinity is who did
+    not answer; see :class:`~skcfl.inspection.SuspicionDisplay`."""
 
 
 class AlternatingClustering(BaseFederated):

@@ -76,11 +76,13 @@ class _FedALA(PersonalMethod):
             {"blend_rate": self.blend_rate, "share": self.blend_share, "tol": self.blend_tol},
             options.optimizer,
             options.batch_size,
-            self._average(),
+            self._average(pool),
         )
         state, record, shortfall = run_shared(pool, update, options)
         params = pool.recall(state.theta[np.zeros(pool.n_clients, dtype=np.intp)])
-        return publish(pool, options, state.theta[0], params, record, shortfall)
+        return publish(
+            pool, options, state.theta[0], params, record, shortfall, average=update.average
+        )
 
     def _blended(self, pool):
         """Parameters of the last layers."""

@@ -169,7 +169,7 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             float(self.lam),
             options.optimizer,
             options.batch_size,
-            self._average(),
+            self._average(pool),
         )
         state, record, shortfall = run_shared(pool, update, options, start)
         return publish(
@@ -180,6 +180,7 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             record,
             shortfall,
             known=False,
+            average=update.average,
             mixing_weights=update.weights,
         )
 

@@ -114,7 +114,9 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         "cluster_params_": """\
             ndarray of shape (n_clients, n_params)
             Parameter vectors of the clients.""",
-        **dict.fromkeys(("coef_", "intercept_", "cluster_coef_", "cluster_intercept_")),
+        **dict.fromkeys(
+            ("coef_", "intercept_", "cluster_coef_", "cluster_intercept_", "suspicion_")
+        ),
     }
 
     def __init__(

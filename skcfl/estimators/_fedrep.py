@@ -94,7 +94,7 @@ class _FedRep(PersonalMethod):
             common_rate(pool, options),
             options.optimizer,
             options.batch_size,
-            self._average(),
+            self._average(pool),
         )
         start = pool.start()
         pool.keep(start)
@@ -107,7 +107,7 @@ class _FedRep(PersonalMethod):
             weights = client_weights(pool, options)
             theta = aggregate_by_cluster(options.aggregator, params, labels, 1, weights)[0]
         theta[shared] = state.theta[0, shared]
-        return publish(pool, options, theta, params, record, shortfall)
+        return publish(pool, options, theta, params, record, shortfall, average=update.average)
 
     def _models_of(self, pool):
         """Models of new clients: own layers are trained, the shared ones frozen."""

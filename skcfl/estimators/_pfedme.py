@@ -97,12 +97,8 @@ class _PFedMe(PersonalMethod):
             int(moves),
             None if exact else options,
             self.prox_steps,
-            self._average(),
-            accelerate=exact
-            and isinstance(self.aggregation, str)
-            and self.aggregation == "mean"
-            and options.participation == 1.0
-            and options.tol > 0,
+            self._average(pool),
+            accelerate=exact and options.participation == 1.0 and options.tol > 0,
         )
 
     def _solve(self, pool):
@@ -113,7 +109,17 @@ class _PFedMe(PersonalMethod):
         update = self._update(pool, options, lam)
         state, record, shortfall = run_shared(pool, update, options)
         params = self._own_models(pool, state.theta[0], update, options)
-        return publish(pool, options, state.theta[0], params, record, shortfall, lam=lam, **search)
+        return publish(
+            pool,
+            options,
+            state.theta[0],
+            params,
+            record,
+            shortfall,
+            average=update.average,
+            lam=lam,
+            **search,
+        )
 
     def _own_models(self, pool, w, update, options):
         centers = np.tile(w, (pool.n_clients, 1))

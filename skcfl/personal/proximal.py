@@ -165,4 +165,4 @@ class MoreauAverage(SharedUpdate):
             return None
         away = w - self.nearest[answers.who.index]
         values = answers.values + 0.5 * self.lam * np.einsum("np,np->n", away, away)
-        return weighted_mean(values, answers.who.weights)
+        return weighted_mean(values, self.weights(answers.who))

@@ -2,7 +2,13 @@ r"""Rounds in which one model is shared and clients have models of their own bes
 
 The rounds are those of every method (:func:`~skcfl.rounds.loop.run_rounds`) with nothing to
 choose: an update rule says what the participants do and what becomes of the shared model.
+
+Where clients differ, a robust operator that takes the place of the mean has a fixed point of its
+own, far from the mean's even if nobody is false.  So, as elsewhere polishing does, the last rounds
+of linear models take the mean over all who are not set aside (:class:`TrustedAverage`).
 """
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,9 +18,17 @@ from ..rounds.exchange import Draw, State, weighted_mean
 from ..rounds.loop import run_rounds
 from ..rounds.record import RoundRecord
 from ..rounds.stop import StopRule
+from ..rounds.suspicion import suspicions
 from ..rounds.update import Average, Step, UpdateRule
 
-__all__ = ["Fixpoint", "PersonalBeside", "SharedUpdate", "publish", "run_shared"]
+__all__ = [
+    "Fixpoint",
+    "PersonalBeside",
+    "SharedUpdate",
+    "TrustedAverage",
+    "publish",
+    "run_shared",
+]
 
 # Models of earlier rounds that the acceleration combines.
 WINDOW = 8
@@ -24,6 +38,8 @@ GROWTH = 2.0
 FARTHEST = 1e6
 # Relative changes of a model, in units of its rounding, that are no changes.
 ROUNDING = 16.0
+# Relative change of the shared model at which robust rounds give way to the mean of those trusted.
+ROBUST_TOL = 1e-3
 
 
 class Fixpoint:
@@ -72,6 +88,53 @@ class Fixpoint:
         return image + way * min(1.0, FARTHEST * size / max(np.linalg.norm(way), 1e-300))
 
 
+class TrustedAverage(Average):
+    """Aggregation by a robust operator, and later the mean over those who are not set aside.
+
+    Parameters
+    ----------
+    aggregator : object
+        The operator.
+    n_clients : int
+        Number of clients.
+
+    Attributes
+    ----------
+    suspicion : ndarray of shape (n_clients,)
+        Suspicion of each client by its last message, see :mod:`skcfl.rounds.suspicion`; once the
+        mean is taken, the largest since then: who is set aside stays so.
+    trusts : bool
+        Whether it takes the mean.
+    """
+
+    def __init__(self, aggregator, n_clients):
+        super().__init__(aggregator=aggregator)
+        self.suspicion, self.trusts = np.zeros(n_clients), False
+
+    def __call__(self, step):
+        """New models."""
+        who, K = step.who, len(step.theta)
+        some = np.flatnonzero(who.weights > 0)
+        members = who.members[some]
+        now = suspicions(
+            *(self.aggregator, step.moves[some], step.values[some], step.choice[some], K),
+            *(who.weights[some], who.pool.client_sizes[some]),
+        )
+        if not self.trusts:
+            self.suspicion[members] = now
+            return super().__call__(step)
+        self.suspicion[members] = np.maximum(now, self.suspicion[members])
+        weights = self.trusted(who)
+        kept = np.flatnonzero(weights > 0)
+        who = replace(who, weights=weights[kept])
+        parts = {name: getattr(step, name)[kept] for name in ("choice", "values", "moves")}
+        return Average()(replace(step, who=who, **parts))
+
+    def trusted(self, who):
+        """Weights of participants, zero of those set aside."""
+        return np.where(self.suspicion[who.members] > 1.0, 0.0, who.weights)
+
+
 class SharedUpdate(UpdateRule):
     """Base of the updates of one shared model: ask the participants, average their answers.
 
@@ -81,12 +144,23 @@ class SharedUpdate(UpdateRule):
         How models are averaged.
     accelerate : bool, default=False
         Whether to look for the fixed point of the rounds by Anderson acceleration; only where
-        all clients take part and nothing is drawn.
+        all clients take part and nothing is drawn. While a robust operator is in the mean's place
+        nothing is accelerated.
     """
 
     def __init__(self, average=None, accelerate=False):
         self.average = Average() if average is None else average
-        self.fixpoint = Fixpoint() if accelerate else None
+        self.accelerate = accelerate
+        self.fixpoint = Fixpoint() if accelerate and self.average.aggregator is None else None
+
+    def trust(self):
+        """From now on take the mean over those who are not set aside."""
+        self.average.trusts = True
+        self.fixpoint = Fixpoint() if self.accelerate else None
+
+    def weights(self, who):
+        """How much participants count in the mean."""
+        return who.weights if self.average.aggregator is None else self.average.trusted(who)
 
     def mean(self, answers, state, models, merit=None):
         """Weighted mean of the participants' models (n_members, p), accelerated."""
@@ -169,7 +243,14 @@ def run_shared(pool, update, options, theta=None):
     stop = StopRule(max(options.tol, least), options.window)
     pool.ledger.since_mark()
     state = State(np.array(theta, dtype=pool.dtype)[None], labels, held=labels)
-    state = run_rounds(state, draw, rule, update, record, stop, options.max_iter)
+    left = options.max_iter
+    if options.aggregator is not None and pool.second_order:
+        near = StopRule(max(options.tol, ROBUST_TOL), options.window)
+        state = run_rounds(state, draw, rule, update, record, near, (left + 1) // 2)
+        left -= state.round
+        state = replace(state, change=np.inf, stable=0)
+        update.trust()
+    state = run_rounds(state, draw, rule, update, record, stop, left)
     shortfall = ""
     if options.tol > 0 and not options.budget and not stop(state):
         shortfall = (
@@ -185,7 +266,9 @@ def client_weights(pool, options):
     return pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
 
 
-def publish(pool, options, shared, params, record, shortfall="", known=True, **extra):
+def publish(
+    pool, options, shared, params, record, shortfall="", known=True, average=None, **extra
+):
     """What an estimator publishes: the shared model, and the clients' own.
 
     Parameters
@@ -204,6 +287,8 @@ def publish(pool, options, shared, params, record, shortfall="", known=True, **e
         What fell short.
     known : bool, default=True
         Whether the clients know their models, of what they have trained and were sent.
+    average : Average, default=None
+        How the rounds have averaged, which has the clients' suspicions under a robust operator.
     **extra
         Further fitted attributes.
 
@@ -211,6 +296,8 @@ def publish(pool, options, shared, params, record, shortfall="", known=True, **e
     -------
     result : Result
     """
+    if average is not None and average.aggregator is not None:
+        extra["suspicion"] = average.suspicion
     values = np.asarray(pool.objectives(params, kept=True, judged=known), dtype=float)
     here = slice(None) if pool.answered is None else pool.answered
     history = record.history.arrays()

@@ -23,7 +23,7 @@ from .aggregation.aggregator import lengths, weighted_quantile
 from .aggregation.median import Median
 from .exchange import weighted_mean
 
-__all__ = ["Suspects", "capped_mean", "distances", "excess"]
+__all__ = ["Suspects", "capped_mean", "distances", "excess", "suspicions"]
 
 # Deviations from the median up to which distances, and losses, are those of honest clients, found
 # by benchmarks/robust.py.
@@ -72,13 +72,9 @@ class Suspects:
         some = here[self.weights[here] > 0]
         out = np.zeros(pool.n_clients)
         out[np.setdiff1d(np.arange(pool.n_clients), here)] = np.inf
-        away = distances(
-            *(self.aggregator, gradients[some], labels[some], len(theta)),
-            *(self.weights[some], np.maximum(pool.client_sizes[some], 1)),
-        )
-        out[some] = np.maximum(
-            away / limit(away, SIGMAS, LEAST),
-            excess(values[some], labels[some], len(theta), self.weights[some]),
+        out[some] = suspicions(
+            *(self.aggregator, gradients[some], values[some], labels[some], len(theta)),
+            *(self.weights[some], pool.client_sizes[some]),
         )
         return out
 
@@ -93,6 +89,23 @@ class Suspects:
         if self.count >= MAX_JUDGED:
             return True
         return np.array_equal(self.of(pool, state) > 1.0, self.aside)
+
+
+def suspicions(aggregator, messages, losses, labels, n_clusters, weights, sizes):
+    """Distances of messages or excess of losses, whichever is the larger part of its limit.
+
+    Parameters
+    ----------
+    aggregator, messages, losses, labels, n_clusters, weights, sizes
+        As of :func:`distances` and :func:`excess`.
+
+    Returns
+    -------
+    suspicions : ndarray of shape (n,)
+    """
+    away = distances(aggregator, messages, labels, n_clusters, weights, np.maximum(sizes, 1))
+    above = excess(losses, labels, n_clusters, weights)
+    return np.maximum(away / limit(away, SIGMAS, LEAST), above)
 
 
 def distances(aggregator, messages, labels, n_clusters, weights, sizes):

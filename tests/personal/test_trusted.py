@@ -1,0 +1,84 @@
+"""Personal methods under a robust aggregation: as if the false clients were not there."""
+
+import numpy as np
+import pytest
+
+from skcfl import FedRepRegressor, PerFedAvgClassifier, PerFedAvgRegressor, PFedMeRegressor
+from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.personal.shared_rounds import TrustedAverage
+from skcfl.rounds.aggregation import GeometricMedian
+from skcfl.rounds.exchange import Participants
+from skcfl.rounds.update import Average, Step
+
+SIZES = {"n_features": 4, "n_samples": 40, "random_state": 0}
+DATA = make_clustered_regression(20, 2, **SIZES)
+LABELLED = make_clustered_classification(20, 2, **SIZES)
+METHODS = [
+    FedRepRegressor(tol=1e-7, max_iter=5000),
+    PFedMeRegressor(0.5, tol=1e-8),
+    PerFedAvgRegressor(),
+    PerFedAvgClassifier(),
+]
+
+
+@pytest.mark.parametrize("aggregation", ["median", "geometric_median"])
+@pytest.mark.parametrize("model", METHODS, ids=lambda model: type(model).__name__)
+def test_as_if_the_false_were_not_there(model, aggregation):
+    regression = not hasattr(model, "predict_proba")
+    data = DATA if regression else LABELLED
+    model.set_params(standardize=False, alpha=0.1)
+    # Large features make own models of nothing, which pull like others' in pFedMe.
+    attacks = ["scale_X"] * (not isinstance(model, PFedMeRegressor)) + ["scale_y"] * regression
+    for attack in attacks:
+        lies = corrupt(data.X, data.y, data.groups, attack=attack, fraction=0.05, random_state=0)
+        model.set_params(aggregation=aggregation).fit(lies.X, lies.y, groups=lies.groups)
+        aside, mine = model.suspicion_ > 1, model.coef_
+        assert aside[lies.is_false].all() and aside.sum() <= 2
+        there = ~np.isin(data.groups, model.groups_[aside])
+        model.set_params(aggregation="mean")
+        model.fit(data.X[there], data.y[there], groups=data.groups[there])
+        np.testing.assert_allclose(mine[~aside], model.coef_, atol=1e-4)
+        # Nor have they a part in what unseen clients are predicted by.
+        model.set_params(aggregation=aggregation, unseen="average")
+        model.fit(lies.X, lies.y, groups=lies.groups)
+        if regression:
+            assert np.abs(model.predict(data.X, np.full(len(data.X), "nobody"))).max() < 100
+
+
+def step(moves, members):
+    n = len(moves)
+    pool = type("Pool", (), {"client_sizes": np.full(n, 10)})()
+    who = Participants(members, pool, np.ones(n))
+    zeros = np.zeros(n, dtype=np.intp)
+    return Step(who, zeros, np.ones(n), moves, np.zeros((1, 2)), np.ones(1))
+
+
+def test_who_lies_late_is_set_aside_for_good():
+    """The mean of those trusted is looked at anew in every round."""
+    rng = np.random.RandomState(0)
+    moves, members = rng.standard_normal((10, 2)), np.arange(10)
+    average = TrustedAverage(GeometricMedian(), 12)
+    robust = Average(aggregator=GeometricMedian())
+    np.testing.assert_array_equal(average(step(moves, members)), robust(step(moves, members)))
+    average.trusts = True
+    np.testing.assert_allclose(average(step(moves, members))[0], -moves.mean(axis=0))
+    lies = moves.copy()
+    lies[3] *= 1e6
+    others = np.delete(moves, 3, axis=0).mean(axis=0)
+    np.testing.assert_allclose(average(step(lies, members))[0], -others)
+    assert average.suspicion[3] > 1 and (average.suspicion[10:] == 0).all()
+    np.testing.assert_allclose(average(step(moves, members))[0], -others)
+
+
+def test_attacks_on_messages():
+    faults = Faults(attack="scale", false=np.unique(DATA.groups)[:2])
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
+    model = PerFedAvgRegressor(aggregation="geometric_median", alpha=0.1).fit_federation(
+        federation
+    )
+    true = ~np.isin(DATA.groups, faults.false)
+    alone = PerFedAvgRegressor(alpha=0.1).fit(DATA.X, DATA.y, groups=DATA.groups)
+    rows, groups = (DATA.X[true], DATA.y[true]), DATA.groups[true]
+    assert abs(model.score(*rows, groups=groups) - alone.score(*rows, groups=groups)) < 0.01
+    assert (model.suspicion_[:2] > 1).all()
