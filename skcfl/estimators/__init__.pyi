@@ -949,9 +949,10 @@ class PartialPoolingClassifier(_partial_pooling.PartialPoolingClassifier):
         standardize: bool = True, class_weight: ClassWeight = None,
         covariance: Literal["auto", "diag", "full", "spherical"] = "diag",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
-        prior: float | Literal["auto"] = "auto", max_iter: int = 1000, tol: float = 1e-05,
-        n_init: int = 3, group_col: str | int | None = None, unseen: Unseen = "error",
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        prior: float | Literal["auto"] = "auto", dispersion: float | Literal["auto"] = "auto",
+        max_iter: int = 1000, tol: float = 1e-05, n_init: int = 3,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class PartialPoolingRegressor(_partial_pooling.PartialPoolingRegressor):
@@ -961,9 +962,10 @@ class PartialPoolingRegressor(_partial_pooling.PartialPoolingRegressor):
         fit_intercept: bool = True, standardize: bool = True,
         covariance: Literal["auto", "diag", "full", "spherical"] = "diag",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
-        prior: float | Literal["auto"] = "auto", max_iter: int = 1000, tol: float = 1e-05,
-        n_init: int = 3, group_col: str | int | None = None, unseen: Unseen = "error",
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        prior: float | Literal["auto"] = "auto", dispersion: float | Literal["auto"] = "auto",
+        max_iter: int = 1000, tol: float = 1e-05, n_init: int = 3,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class PerFedAvgClassifier(_per_fedavg.PerFedAvgClassifier):

@@ -45,6 +45,7 @@ class _PartialPooling(PosteriorPredictions):
         "covariance": [StrOptions({"auto", *COVARIANCES})],
         "random": [StrOptions({"all", "intercept"}), "array-like"],
         "prior": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
+        "dispersion": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [NOT_NEGATIVE],
         "n_init": [Count(1, 10**6)],
@@ -84,6 +85,13 @@ class _PartialPooling(PosteriorPredictions):
             correlations of a full covariance to zero by an inverse Wishart prior that is worth
             two clients without correlations for each parameter; ``numpy.inf`` is no prior, which
             is maximum likelihood.""",
+        "dispersion": """\
+            "auto" or float
+            How much rows scatter about their expectation: the variance of the noise for squared
+            error, one over the shape for the gamma loss. Of counts it is how many times the
+            variance is that of Poisson's distribution: without it what is noise would be taken
+            for differences between clients. "auto" estimates it, of counts no less than 1; 1 is
+            Poisson's distribution, and the only one of classes.""",
         "max_iter": """\
             int
             Largest number of exchanges with the clients of the fit of one number of clusters.
@@ -144,11 +152,14 @@ class _PartialPooling(PosteriorPredictions):
         "dispersion_": """\
             float
             Variance of the noise for squared error; one over the shape for the gamma loss, the
-            square of the coefficient of variation; else 1.""",
+            square of the coefficient of variation; for counts the variance as a multiple of the
+            expectation; 1 for classes.""",
         "loglik_": """\
             float
             Marginal log-likelihood of the rows with all constants, in the units of y; Laplace's
-            approximation but for squared error.""",
+            approximation but for squared error. Of counts with a dispersion other than 1 that of
+            the double Poisson distribution (Efron, 1986) without its normalising constant, which
+            is nearly 1: an extended quasi-likelihood.""",
         "bic_": """\
             float
             Bayesian information criterion, the clients being the sample.""",
@@ -223,6 +234,12 @@ class _PartialPooling(PosteriorPredictions):
             raise ValueError(
                 f"alpha must be 'auto' or 0: the prior is estimated; got alpha={model.alpha_:g}."
             )
+        loss = model.describe_loss()
+        if loss.classifier and self.dispersion not in ("auto", 1):
+            raise ValueError(
+                f"dispersion must be 'auto' or 1 for classes; got dispersion={self.dispersion!r}."
+            )
+        estimated = self.dispersion == "auto" and (loss.unknown_scale or loss.overdispersed)
         self._require_memory(pool)
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
@@ -232,7 +249,8 @@ class _PartialPooling(PosteriorPredictions):
             prior=self.prior,
             free=free.ravel(),
             varying=np.tile(varying[: model.n_columns], model.n_outputs),
-            dispersion_of=model.describe_loss().dispersion_of if model.unknown_scale else None,
+            dispersion_of=loss.dispersion_of if estimated else None,
+            dispersion=1.0 if self.dispersion == "auto" else float(self.dispersion),
         )
         fit, path = fit_population(pool, self.covariance, self.n_clusters, self.n_init, options)
         return self._result(pool, fit, path, options)
@@ -342,6 +360,7 @@ class _PartialPooling(PosteriorPredictions):
             f"{rows} rows of {len(self.groups_)} clients, {self.n_clusters_} "
             f"cluster{'s' if self.n_clusters_ > 1 else ''}",
             f"log-likelihood {self.loglik_:.3f}   BIC {self.bic_:.3f}",
+            *[f"dispersion {self.dispersion_:.5g}"] * model.describe_loss().overdispersed,
             "",
             "Random effects",
         ]
@@ -411,7 +430,8 @@ class PartialPooling(GenericMixin, _PartialPooling):
     mixed model with all coefficients random, fitted by maximum likelihood (lme4's
     ``y ~ x + (x | client)`` with ``covariance="full"``), exactly for squared error and by
     Laplace's approximation for log loss, counts and amounts. Without variance it is one model for
-    all, or one for each cluster; with much of it, a model for each client. A client's prediction
+    all, or one for each cluster; with much of it, a model for each client. Counts scatter as much
+    as they do, not as Poisson's distribution has it (double Poisson [3]_). A client's prediction
     is by its posterior mean, which takes from the other clients what its rows do not determine.
 
     The clients send sums of what they know: number, shifts, curvatures and scatter of their
@@ -436,6 +456,8 @@ class PartialPooling(GenericMixin, _PartialPooling):
     .. [2] C. Biernacki, G. Celeux, G. Govaert. "Assessing a Mixture Model for Clustering with the
        Integrated Completed Likelihood". IEEE Transactions on Pattern Analysis and Machine
        Intelligence, 2000.
+    .. [3] B. Efron. "Double Exponential Families and Their Use in Generalized Linear Regression".
+       Journal of the American Statistical Association, 1986.
 
     Examples
     --------
@@ -455,6 +477,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
         covariance: Literal["auto", "diag", "full", "spherical"] = "diag",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
         prior: float | Literal["auto"] = "auto",
+        dispersion: float | Literal["auto"] = "auto",
         max_iter: int = 1000,
         tol: float = 1e-5,
         n_init: int = 3,
@@ -469,6 +492,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
         self.covariance = covariance
         self.random = random
         self.prior = prior
+        self.dispersion = dispersion
         self.max_iter = max_iter
         self.tol = tol
         self.n_init = n_init

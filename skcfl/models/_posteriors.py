@@ -44,7 +44,7 @@ class Posteriors:
     slopes : ndarray of shape (K, c, p)
         Gradients of the same.
     losses : ndarray of shape (K, c)
-        Sums of the rows' losses at the modes.
+        Sums of the rows' losses at the modes, from the least that they can be.
     evidence : ndarray of shape (K, c)
         Log-densities of the rows.
     """
@@ -86,6 +86,7 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None, by_ro
     K, (c, p) = len(theta), (len(block.clients), model.n_params)
     unit = weights / dispersion
     constants = model.log_constants(block, weights, dispersion)
+    least = model.least_losses(block, weights)
     modes, deviations, slopes = np.empty((3, K, c, p))
     losses, evidence = np.empty((2, K, c))
     curvatures = []
@@ -110,6 +111,7 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None, by_ro
         slopes[k] = oracle.slopes
         losses[k] = weights * oracle.losses
         evidence[k] = constants - losses[k] / dispersion
+        losses[k] -= least
         square = np.einsum("cp,cp->c", modes[k], modes[k])
         evidence[k] -= 0.5 * (square + curvatures[k].log_det)
     return Posteriors(modes, deviations, curvatures, slopes, losses, evidence)
@@ -149,9 +151,7 @@ class DenseCurvature:
 
     def __init__(self, root, H):
         self.root, self.hessian = root, H
-        A = _inner(root, H)
-        self.log_det = 2.0 * np.log(np.einsum("cii->ci", np.linalg.cholesky(A))).sum(axis=1)
-        self.inner = np.linalg.inv(A)
+        self.inner, self.log_det = _inverted(_inner(root, H))
         self._information = None
 
     def covariance_times(self, g):
@@ -220,8 +220,7 @@ class RowCurvature:
         G = np.einsum("clas,calm,cmat->clsmt", factors, gram, factors, optimize=True)
         G = G.reshape(c, n * C, n * C)
         np.einsum("cii->ci", G)[:] += 1.0
-        self.log_det = 2.0 * np.log(np.einsum("cii->ci", np.linalg.cholesky(G))).sum(axis=1)
-        self.inner = np.linalg.inv(G)
+        self.inner, self.log_det = _inverted(G)
 
     def _to_rows(self, z):
         """``R'`` times predictions (c, ..., C, n): (c, n C, ...)."""
@@ -296,6 +295,19 @@ def _inner(root, H):
     A = sandwich(root, H)
     np.einsum("cii->ci", A)[:] += 1.0
     return A
+
+
+def _inverted(A):
+    """Inverses of matrices whose eigenvalues are 1 or more, and logarithms of determinants."""
+    try:
+        diagonal = np.einsum("cii->ci", np.linalg.cholesky(A))
+    except np.linalg.LinAlgError:
+        # Where the largest is 1e16 or more rounding may have made others negative.
+        values, vectors = np.linalg.eigh(A)
+        values = np.maximum(values, 1.0)
+        inverses = np.matmul(vectors / values[:, None, :], vectors.transpose(0, 2, 1))
+        return inverses, np.log(values).sum(axis=1)
+    return np.linalg.inv(A), 2.0 * np.log(diagonal).sum(axis=1)
 
 
 class _PosteriorOracle:
@@ -381,6 +393,13 @@ class PosteriorMixin:
     def log_constants(self, block, weights, dispersion):
         """What is added to ``-n_i f_i / phi`` for the log-density of each client's rows, (c,)."""
         rows = self.kernel.log_constant(block.y, dispersion)
+        return weights * np.einsum("cn,cn->c", rows, block.weights)
+
+    def least_losses(self, block, weights):
+        """Least sums of losses that predictions of each client's rows can have, (c,)."""
+        if self.kernel.grounded:
+            return np.zeros(len(weights))
+        rows = -self.kernel.conjugate(np.zeros_like(block.y), block.y)
         return weights * np.einsum("cn,cn->c", rows, block.weights)
 
     def state(self, block, w):

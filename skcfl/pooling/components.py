@@ -175,9 +175,12 @@ def _may_pay(fit, pool, options):
     rows = float(fit.sums["weight"])
     n_varying = np.count_nonzero(fit.population.varying)
     cost = pool.model.n_free / pool.n_params * n_varying * np.log(max(rows, 1.0))
-    most = 0.0  # of classes and counts
-    if options.dispersion_of is not None:
-        most = -0.5 * rows * np.log(2 * np.pi * LEAST_DISPERSION * fit.population.unit.max())
+    if pool.model.unknown_scale:
+        estimated = options.dispersion_of is not None
+        least = LEAST_DISPERSION * fit.population.unit.max() if estimated else options.dispersion
+        most = -0.5 * rows * np.log(2 * np.pi * least)
+    else:  # of classes and counts, whose dispersion is at least 1 where it is estimated
+        most = -0.5 * rows * np.log(min(options.dispersion, 1.0))
     return cost < 2.0 * (most - fit.loglik)
 
 

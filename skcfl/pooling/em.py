@@ -79,8 +79,9 @@ class Options:
     varying : ndarray of shape (p,) of bool
         Parameters that differ between clients.
     dispersion_of : callable or None
-        Dispersion of greatest likelihood, of the mean of twice the loss of a row; None where it
-        is known to be 1.
+        Dispersion of greatest likelihood, of the mean deviance of a row; None where it is known.
+    dispersion : float
+        The dispersion where it is known.
     """
 
     max_iter: int
@@ -89,6 +90,7 @@ class Options:
     free: np.ndarray
     varying: np.ndarray
     dispersion_of: object
+    dispersion: float = 1.0
 
 
 @dataclass
@@ -223,7 +225,7 @@ def pooled(pool, options):
     current, n_iter = _newton(pool, population, options)
     h = current.sums["curvature"][0]
     h = (np.diag(h) if h.ndim == 2 else h) / max(float(current.sums["weight"]), 1e-300)
-    dispersion = 1.0
+    dispersion = options.dispersion
     if not known:
         # Of a constant, but for the rounding of targets that are all alike.
         dispersion = max(_noise(current.sums, options), ROUNDING**1.5 * size) or 1.0

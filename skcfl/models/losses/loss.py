@@ -53,6 +53,8 @@ class Loss:
         ``in_units(scale)`` fixes.
     is_likelihood : bool
         Whether the loss over the dispersion is minus a log-density, up to :meth:`log_constant`.
+    overdispersed : bool
+        Whether the dispersion may be more than the 1 that the distribution has, as of counts.
 
     Examples
     --------
@@ -75,6 +77,7 @@ class Loss:
     grounded = True
     has_units = False
     is_likelihood = False
+    overdispersed = False
     max_curvature = np.inf
 
     @classmethod
@@ -221,9 +224,10 @@ class Loss:
         raise NotImplementedError
 
     def dispersion_of(self, mean):
-        """Dispersion of greatest likelihood where twice the loss of a row is `mean` on average.
+        """Dispersion of greatest likelihood where the deviance of a row is `mean` on average.
 
-        Of losses with ``is_likelihood`` and ``unknown_scale``.
+        Of losses with ``is_likelihood`` that have ``unknown_scale`` or are ``overdispersed``. The
+        deviance is twice the loss, from the least value that it can have.
         """
         return mean
 

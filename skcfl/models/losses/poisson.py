@@ -8,13 +8,18 @@ from .loss import Loss
 
 
 class Poisson(Loss):
-    """``exp(z) - y z``, the half deviance of counts up to a constant; log link."""
+    """``exp(z) - y z``, the half deviance of counts up to a constant; log link.
+
+    With a dispersion other than 1 the likelihood is that of the double Poisson distribution
+    (Efron, 1986), without its normalising constant, which is nearly 1.
+    """
 
     name = "poisson"
     link = "log"
     target_range = "non-negative"
     grounded = False
     is_likelihood = True
+    overdispersed = True
 
     def value(self, z, y):
         with np.errstate(over="ignore"):
@@ -63,7 +68,12 @@ class Poisson(Loss):
         return np.maximum(1.0, mean)
 
     def log_constant(self, y, dispersion):
-        return -gammaln(y[..., 0, :] + 1.0)
+        y = y[..., 0, :]
+        least = y - xlogy(y, y)
+        return (1.0 / dispersion - 1.0) * least - gammaln(y + 1.0) - 0.5 * np.log(dispersion)
+
+    def dispersion_of(self, mean):
+        return max(mean, 1.0)
 
     def plain_linear(self, fit_intercept):
         estimator = PoissonRegressor(fit_intercept=fit_intercept)
