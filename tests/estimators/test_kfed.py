@@ -60,6 +60,8 @@ def test_weights_are_repetition(n_local, seed):
     weighted = model.fit(X, groups=groups, sample_weight=weight)
     labels, sizes = weighted.labels_, weighted.cluster_sizes_
     assert_array_equal(sizes, np.bincount(labels, weight))
+    means = [np.average(X[labels == k], axis=0, weights=weight[labels == k]) for k in range(5)]
+    assert_allclose(weighted.cluster_centers_, means, atol=1e-9)
     repeated = KFED(5, n_local=n_local, random_state=0)
     repeated.fit(X[again], groups=groups[again])
     assert_same(repeated, weighted, rows=False)
