@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..numerics.matrices import columns_of
 from .draws import mixed
 from .training import Guide, meta_train, train
 
@@ -176,7 +177,8 @@ class PersonalKernels:
         """Put what is shared into the models that are kept, train, send what is shared."""
         model = np.zeros((self.n_clients, self.model.n_params), dtype=w.dtype)
         model = self.state.recall("model", self._entries, model)
-        model[:, shared] = w
+        columns = columns_of(shared)
+        model[:, columns] = w
         values = self._values(model)
         for k, (steps, trained) in enumerate(stages):
             guide = Guide(None if trained.all() else trained, prototypes, strength)
@@ -184,7 +186,7 @@ class PersonalKernels:
             seeds = self._seeds(draw, k)
             model = self._train_all(model, steps, rates, optimizer, batch_size, seeds, guide)
         self.state.keep("model", self._entries, model)
-        return {"w": model[:, shared], "values": values}
+        return {"w": model[:, columns], "values": values}
 
     def _prototype_update(self, prototypes, strength, steps, rates, optimizer, batch_size, draw):
         """Train the models that are kept, representations drawn to prototypes."""
@@ -210,6 +212,9 @@ class PersonalKernels:
 
     def _blend(self, w, blended, rate, share, tol, draw):
         """Adaptive local aggregation: elementwise weights in [0, 1] by gradient descent."""
+        if not blended.any():
+            return np.array(w)
+        trained, blended = blended, columns_of(blended)
         known = self.state.knows("model", self._entries)
         begun = self.state.knows("weights", self._entries)
         out = np.array(w)
@@ -221,22 +226,29 @@ class PersonalKernels:
         relative = getattr(self.model, "unknown_scale", False)
 
         def work(block, slots):
-            if not known[slots].any():
-                return
+            size = self.model.clients_at_once(block)
+            for first in range(0, len(slots), size):
+                some = slice(first, min(first + size, len(slots)))
+                if known[slots[some]].any():
+                    learn(block if size >= len(slots) else block.take(some), slots[some])
+
+        def learn(block, slots):
             part = _some_rows(block, share, seeds[slots])
             u, move, start, x = weights[slots], way[slots], old[slots], w[slots]
+            room = self.model.workspace(part, None, Guide(trained))
             most = np.where(begun[slots], 1, MOST_EPOCHS)
             most[~known[slots]] = 0
             losses, first = [], None
             for t in range(int(most.max())):
                 x[:, blended] = start + move * u
-                value, g = self.model.value_gradient(part, x)
+                value, g = self.model.value_gradient(part, x, room)
+                g = g[:, blended]
                 if relative:  # losses in units of the targets, which are no matter of the rate
                     if t == 0:
                         first = np.where(value > 0, value, 1.0)
                     value, g = value / first, g / first[:, None]
                 active = (t < most)[:, None]
-                u = np.where(active, np.clip(u - rate * g[:, blended] * move, 0.0, 1.0), u)
+                u = np.where(active, np.clip(u - rate * g * move, 0.0, 1.0), u)
                 losses.append(value)
                 if t >= SETTLED:
                     calm = np.std(losses[-SETTLED:], axis=0) < tol

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..numerics.matrices import columns_of
 from .optimizers import Batches, make_optimizer
 
 
@@ -36,6 +37,7 @@ class Guide:
 def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds, guide=None):
     """Steps of an optimiser on the models (c, p) of a block, in place."""
     size, work = model.clients_at_once(block), None
+    moved, trained = _moved(model, guide)
     for first in range(0, len(w), size):
         some = slice(first, min(first + size, len(w)))
         part = block if size >= len(w) else block.take(some)
@@ -52,37 +54,47 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
             rates[some],
             None if center is None else center[some],
             rho[some],
-            make_optimizer(optimizer, w[some].shape, w.dtype),
+            make_optimizer(optimizer, w[some, moved].shape, w.dtype),
             batches,
             work,
-            _moved(model, guide),
+            moved,
+            trained,
         )
     return w
 
 
 def _moved(model, guide):
-    """Parameters that steps move, None for all."""
+    """Columns from the first to the last parameter that steps move, and which do; None: all."""
     trained = None if guide is None else guide.trained
-    if model.moved is None or trained is None:
-        return trained if model.moved is None else model.moved
-    return trained & model.moved
+    if model.moved is not None:
+        trained = model.moved if trained is None else trained & model.moved
+    if trained is None or not trained.any():
+        return slice(None), trained
+    columns = columns_of(trained)
+    if isinstance(columns, slice):
+        return columns, None
+    first, last = np.flatnonzero(trained)[[0, -1]]
+    columns = slice(first, last + 1)
+    return columns, trained[columns]
 
 
 def _train_together(
-    model, block, w, steps, rates, center, rho, optimizer, batches, work, trained=None
+    model, block, w, steps, rates, center, rho, optimizer, batches, work, moved, trained
 ):
-    """Train some clients at the same time, their models `w` in place."""
+    """Train some clients at the same time, the columns `moved` of their models `w` in place."""
+    own = w[:, moved]
+    center = None if center is None else center[:, moved]
     most = int(steps.max(initial=0))
     even = (steps == most).all()
     rates, rho = rates[:, None], rho[:, None]
     for t in range(most):
         batch = block if batches is None else batches.next()
-        g = model.gradient(batch, w, work)
+        g = model.gradient(batch, w, work)[:, moved]
         if center is not None:
-            g += rho * (w - center)
+            g += rho * (own - center)
         if trained is not None:
             g *= trained
-        optimizer.step(w, g, rates if even else np.where((t < steps)[:, None], rates, 0))
+        optimizer.step(own, g, rates if even else np.where((t < steps)[:, None], rates, 0))
 
 
 def meta_train(model, block, w, steps, rates, inner, optimizer, batch_size, seeds, exact):

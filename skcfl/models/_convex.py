@@ -80,7 +80,7 @@ class ConvexModel(LocalModel):
         """Add curvature to the free directions of Hessians (m, p, p), in place."""
         return H
 
-    def value_gradient(self, block, w):
+    def value_gradient(self, block, w, work=None):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
         state = self._state(block, w)
         value, gradient = self._loss(block, state), self._loss_gradient(block, state)

@@ -44,8 +44,11 @@ class LocalModel(ModelSpec):
         """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
 
     @abstractmethod
-    def value_gradient(self, block, w):
-        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+    def value_gradient(self, block, w, work=None):
+        """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p).
+
+        `work` is what :meth:`workspace` made: the gradient may be a part of it.
+        """
 
     def value(self, block, w):
         """``f_i(w_i)``: (c, p) -> (c,)."""

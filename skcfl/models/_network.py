@@ -129,6 +129,8 @@ class Buffers:
         trained = None if guide is None else guide.trained
         #: First layer that is trained, and the points that the last hidden states are drawn to.
         self.first, self.guide = 0, guide
+        #: Rows of which there are the states below the first layer that is trained.
+        self.block = None
         if trained is not None:
             self.first = next(i for i, y in enumerate(layers) if trained[y.start : y.stop].any())
         self.states = make_states(layers, n_clients, n_rows, dtype)
@@ -263,11 +265,11 @@ class Network(LocalModel):
                 work = self.workspace(part)
             yield here, part, w[here], work
 
-    def _forward(self, block, w, states):
-        """Predictions (c, C, n) of each client's own model; fills the states of all layers."""
+    def _forward(self, block, w, states, first=0):
+        """Predictions (c, C, n) of each client's own model; fills the states from a layer on."""
         act = ACTIVATIONS[self.activation][0]
-        A = None
-        for layer, state in zip(self.layers, states, strict=True):
+        A = states[first - 1] if first else None
+        for layer, state in zip(self.layers[first:], states[first:], strict=True):
             W, b = layer.parts(w)
             if A is None:
                 block.times(W, out=state)
@@ -383,8 +385,17 @@ class Network(LocalModel):
             value += 0.5 * self.alpha * sum(np.einsum("cp,cp->c", W, W) for W in weights)
         return value
 
-    def value_gradient(self, block, w):
+    def _train_forward(self, block, w, work):
+        """Predictions for a step of training; layers below those trained see the rows once."""
+        Z = self._forward(block, w, work.states, work.first if work.block is block else 0)
+        work.block = block if work.first else None
+        return Z
+
+    def value_gradient(self, block, w, work=None):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
+        if work is not None:
+            value = self._value(block, w, self._train_forward(block, w, work))
+            return value, self._backward(block, w, work)
         value, gradient = np.empty(len(w), w.dtype), np.empty(w.shape, w.dtype)
         for here, part, own, work in self._parts(block, w):
             value[here] = self._value(part, own, self._forward(part, own, work.states))
@@ -397,7 +408,7 @@ class Network(LocalModel):
         With the buffers of :meth:`workspace` it is one of them, which the next call overwrites.
         """
         if work is not None:
-            self._forward(block, w, work.states)
+            self._train_forward(block, w, work)
             return self._backward(block, w, work)
         gradient = np.empty(w.shape, w.dtype)
         for here, part, own, room in self._parts(block, w):

@@ -706,7 +706,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
                 value[i] += rows @ block.weights[i, some]
         return value
 
-    def value_gradient(self, block, w):
+    def value_gradient(self, block, w, work=None):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
         value, work = self._penalty(w), Training(self, self._runner(block.dtype), None, False)
         gradient = work.gradient(block, w, value)

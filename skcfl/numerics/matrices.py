@@ -1,4 +1,6 @@
-"""Products of batches of small matrices."""
+"""Products of batches of small matrices, and columns of wide ones."""
+
+from hashlib import blake2b
 
 import numpy as np
 
@@ -8,3 +10,27 @@ def sandwich(root, H):
     if root.ndim == 1:
         return H * (root[:, None] * root)
     return np.matmul(root.T, np.matmul(H, root))
+
+
+def columns_of(mask):
+    """What takes the columns of a mask (p,): a slice, which copies nothing, if they are in a row.
+
+    Parameters
+    ----------
+    mask : ndarray of shape (p,) of bool
+        Columns.
+
+    Returns
+    -------
+    columns : slice or ndarray
+    """
+    (places,) = np.nonzero(mask)
+    if len(places) and places[-1] - places[0] + 1 == len(places):
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return mask
+
+
+def count_different(rows):
+    """Number of different rows of a matrix; unlike ``numpy.unique`` also fast for long rows."""
+    rows = np.ascontiguousarray(rows) + 0.0  # of -0.0 too
+    return len({blake2b(row).digest() for row in rows})

@@ -15,6 +15,7 @@ then it trains, and the server averages the models.
 
 import numpy as np
 
+from ..numerics.matrices import columns_of
 from .shared_rounds import SharedUpdate
 
 __all__ = ["BlendedAverage", "PartialAverage", "train_part"]
@@ -45,9 +46,9 @@ class PartialAverage(SharedUpdate):
     def ask(self, answers, state):
         """Shared parameters after the participants have trained, and objectives before."""
         pool, w = answers.who.pool, state.theta[answers.choice]
-        models = np.array(w)
-        models[:, self.shared], values = pool.partial_update(
-            w[:, self.shared],
+        models, columns = np.array(w), columns_of(self.shared)
+        models[:, columns], values = pool.partial_update(
+            w[:, columns],
             self.shared,
             self.stages,
             self.rate,

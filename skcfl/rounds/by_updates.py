@@ -23,6 +23,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
 from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.matrices import count_different
 from .choice import ChoiceRule, Known
 from .exchange import Answers
 from .point_clusters import cluster_points
@@ -83,7 +84,7 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=Fals
     candidates = Candidates(pool) if candidates is None else candidates
     steps = LOCAL_STEPS[restart % len(LOCAL_STEPS)] if pool.second_order else NETWORK_STEPS
     models = np.nan_to_num(candidates.at(steps)[0].astype(float))
-    n_clusters = min(n_clusters, len(np.unique(models, axis=0)))
+    n_clusters = min(n_clusters, count_different(models))
     if robust:
         labels, kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)
         return mean_by_cluster(models, labels, kept.astype(float)).astype(pool.dtype), labels

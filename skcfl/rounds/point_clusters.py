@@ -29,6 +29,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from ..numerics.matrices import count_different
 from .aggregation import GeometricMedian, aggregate_by_cluster
 from .loss_clusters import spread_centres
 
@@ -76,7 +77,7 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
     kept = np.ones(len(points), dtype=bool)
     if not isinstance(clusterer, str):
         return _of_clusterer(points, n_clusters, clusterer, rng), kept
-    n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
+    n_clusters = min(n_clusters, count_different(points))
     if n_clusters == 1 and clusterer != "trimmed":
         return np.zeros(len(points), dtype=np.intp), kept
     if clusterer == "kmeans":

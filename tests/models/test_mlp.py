@@ -12,6 +12,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 import skcfl.federation.inprocess
 import skcfl.models._network
 from skcfl.federation.inprocess import open_rows
+from skcfl.federation.training import Guide, train
 from skcfl.models import MLP, LinearModel
 from skcfl.models._network import ACTIVATIONS
 
@@ -406,6 +407,27 @@ def test_training_is_that_of_a_loop(optimizer, batch_size):
     # Batches of four are all rows of these clients.
     found = pool.local_update(w, 8, rates[:, 0], optimizer, batch_size, center, rho)
     assert_allclose(found, x, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("layers", [[2], [1], [0], [1, 2], [0, 2]])
+def test_frozen_layers_stay_and_the_others_train_as_if_nothing_was(layers, batch_size, optimizer):
+    """Steps of some layers are those of all whose other gradients are zero."""
+    p = Problem(sizes=[6, 9, 4])
+    model, ((block, _, _),) = p.bind(), p.pool()._site._blocks
+    w = p.models(3)
+    trained = np.zeros(model.n_params, dtype=bool)
+    for k in layers:
+        trained[list(model.layer_slices().values())[k]] = True
+    seeds = None if batch_size is None else np.arange(3, dtype=np.uint64)
+    job = np.full(3, 7), np.full(3, 0.05), None, np.zeros(3), optimizer, batch_size, seeds
+    found = train(model, block, w.copy(), *job, Guide(trained))
+    plain = p.bind()
+    model.gradient = lambda block, w, work: trained * plain.gradient(block, w)
+    wanted = train(model, block, w.copy(), *job)
+    assert_array_equal(found[:, ~trained], w[:, ~trained])
+    assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_monotone_training_never_raises_an_objective():
