@@ -14,8 +14,8 @@ With MNIST (an .npz file with X_train, y_train) clients have ``--rows`` training
 round is one epoch of Adam with batches of 100; ``--paper`` is 100 rounds and three seeds.
 Without it the images are scikit-learn's 8 x 8 digits.
 
-``--costs`` prints the CPU seconds of a round of each method over FedAvg's on the same job, how many
-times its gradients a client computes by the method's definition, and the ratio of one gradient.
+``--costs`` prints the CPU seconds of a round of each method over FedAvg's on the same job, how
+many times its gradients a client computes by the method's definition, and the ratio of one.
 
 A method is a row of ``METHODS``: a function of the number of clusters and of the parameters of
 local training.
