@@ -16,7 +16,7 @@ NAMED, PLACED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 # Parameters of the search of lam, with their defaults, and those that they take the place of.
 SEARCHED = {"n_lams": 30, "lams": None, "lam_min_ratio": None, "cv": 5, "scoring": None}
-REPLACED = {"lam", "criterion", "client_loss", "warm_start"}
+REPLACED = {"lam", "criterion", "warm_start"}
 # Their types.
 SEARCH_HINTS = {
     "n_lams": "int",

@@ -220,13 +220,14 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             and numbers sent to and by the server since the last check, its own cost included.""",
     }
 
-    def _solve(self, pool):
+    def _solve(self, pool, folds=None):
+        more = {} if folds is None else {"folds": folds}
         if self.client_loss is None:
-            return self._fit(pool)
+            return self._fit(pool, **more)
         check_bounded(self, pool)
         limits = ClientLimits(pool, self._bound())
         if limits.trusted.all():
-            result = self._fit(pool)
+            result = self._fit(pool, **more)
         else:
             for name in ("init", "local_steps"):
                 if not isinstance(getattr(self, name), (str, Integral)):
@@ -234,7 +235,9 @@ class _FPFC(LamChoiceMixin, BaseFederated):
                         f"{name} must be a name or a number with client_loss, which leaves "
                         f"{int((~limits.trusted).sum())} clients out of the rounds, got an array."
                     )
-            result = _with_the_rest(self._fit(pool.subset(limits.trusted)), limits)
+            if folds is not None:
+                more = {"folds": folds.judged_by(limits.trusted, alone=True)}
+            result = _with_the_rest(self._fit(pool.subset(limits.trusted), **more), limits)
         result.extra["suspicion"] = limits.suspicion
         return result
 

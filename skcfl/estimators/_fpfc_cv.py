@@ -72,7 +72,7 @@ class _FPFCCV(LamCV, _FPFC):
             Number of rounds of the final fit.""",
     }
 
-    def _solve(self, pool, folds):
+    def _fit(self, pool, folds):
         values, judged = self._values(), self.criterion != "bic" and pool.n_clients > 1
         if judged:
             alphas, pool = self._alphas(pool)

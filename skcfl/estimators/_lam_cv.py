@@ -66,7 +66,6 @@ class LamCV:
     }
 
     _doc_attributes: dict[str, Any] = {
-        "suspicion_": None,
         "lam_": """\
             float
             The ``lam`` of best mean score, the one in the middle of equal ones.""",
@@ -131,7 +130,7 @@ class LamCV:
 class FusionCV(LamCV, Fusion):
     """Base of the fusion methods that choose lam by cross-validation."""
 
-    criterion, client_loss = "held_out", None
+    criterion = "held_out"
 
     def _solve(self, pool, groups, folds):
         values = self._values()
@@ -145,6 +144,8 @@ class FusionCV(LamCV, Fusion):
             return self._finish(problem, result, self.refit is True)
         alphas, pool = self._alphas(pool)
         families, problems = self._families(pool, groups, self.n_lams, self.lam_min_ratio, values)
+        if problems[0].trusted is not None:
+            folds = folds.judged_by(problems[0].trusted)
         judge = self._judge(pool, folds)
         search = ModelSearch(families, judge, alphas, False, self.n_jobs)
         search.run(pool.ledger)

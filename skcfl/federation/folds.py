@@ -26,14 +26,38 @@ class Folds:
         The classes of a classifier.
     presence : Presence
         Who answers.
+    judges : ndarray of shape (n_clients,) of bool, default=None
+        Whose rows are scored; None is all.
+    clients : ndarray of shape (m,), default=None
+        Whom the pools and models of the folds are of; None is all.
     """
 
-    def __init__(self, parts, model, classes, presence):
+    def __init__(self, parts, model, classes, presence, judges=None, clients=None):
         self.parts, self.model, self.classes, self.presence = parts, model, classes, presence
+        self.judges, self.clients = judges, clients
 
     def penalised(self, model):
         """The same folds under a model with another local penalty."""
-        return Folds(self.parts, model, self.classes, self.presence)
+        return Folds(self.parts, model, self.classes, self.presence, self.judges, self.clients)
+
+    def judged_by(self, judges, alone=False):
+        """The same folds, in which the rows of some clients are not scored.
+
+        Parameters
+        ----------
+        judges : ndarray of shape (n_clients,) of bool
+            Whose rows are scored.
+        alone : bool, default=False
+            Whether the others are left out of pools and models, too.
+
+        Returns
+        -------
+        folds : Folds
+        """
+        if judges.all():
+            return self
+        clients = np.flatnonzero(judges) if alone else None
+        return Folds(self.parts, self.model, self.classes, self.presence, judges, clients)
 
     def deal(self, n_folds, seed):
         """Folds of some rows of every client each.
@@ -58,7 +82,12 @@ class Folds:
                 "the only row of a client never is."
             )
         dealt = [part.folds(n_folds, seed, all(discrete)) for part in self.parts]
-        return [Fold(self, list(parts)) for parts in zip(*dealt, strict=True)]
+        return [self._fold(parts) for parts in zip(*dealt, strict=True)]
+
+    def _fold(self, parts):
+        if self.judges is None:
+            return Fold(self, list(parts))
+        return Fold(self, [part.judged_by(self.judges[part.places]) for part in parts])
 
     def _check_own(self):
         """Raise a ValueError if models are not all that predictions depend on."""
@@ -79,6 +108,7 @@ class Folds:
         Returns
         -------
         folds : list of Fold
+            Those that have rows to be scored, where some clients do not judge.
         """
         self._check_own()
         if len(self.parts) > 1 or not hasattr(self.parts[0], "X"):
@@ -95,7 +125,12 @@ class Folds:
             for some in (np.asarray(some) for part in parts for some in part):
                 if some.ndim != 1 or some.dtype.kind not in "biu":
                     raise ValueError("its folds must be pairs of arrays of row numbers.")
-            return [Fold(self, [FoldRows(rows, *part)]) for part in parts]
+            folds = [self._fold([FoldRows(rows, *part)]) for part in parts]
+            if self.judges is not None:
+                folds = [fold for fold in folds if len(fold.parts[0].test)]
+            if not folds:
+                raise ValueError("no fold has rows of clients who are not set aside.")
+            return folds
 
 
 class Fold:
@@ -113,10 +148,11 @@ class Fold:
         self.folds, self.parts = folds, parts
 
     def pool(self, random_state=None):
-        """ClientPool of the training rows, of all clients."""
+        """ClientPool of the training rows, of all clients that the folds are of."""
         folds = self.folds
         sites = [(part.site(folds.model), part.places) for part in self.parts]
-        return ClientPool(joined(sites), folds.model, random_state, presence=folds.presence)
+        pool = ClientPool(joined(sites), folds.model, random_state, presence=folds.presence)
+        return pool if folds.clients is None else pool.subset(folds.clients)
 
     def scores(self, params, scoring=None):
         """Score the test rows under several sets of models.
@@ -132,11 +168,17 @@ class Fold:
         -------
         scores : ndarray of shape (m,)
             The larger the better; of rows in several places the mean of the places' scores,
-            weighted as their rows are.
+            weighted as their rows are. NaN without any rows to be scored.
         """
         model, classes = self.folds.model, self.folds.classes
+        if self.folds.clients is not None:
+            some, judges = params, self.folds.judges
+            params = np.zeros((len(some), len(judges), some.shape[2]), dtype=some.dtype)
+            params[:, judges] = some
         own = [(model, classes, params[:, part.places], scoring) for part in self.parts]
         scores, shares = zip(*ask_each(self.parts, "scores", own), strict=True)
+        if not any(shares):
+            return np.full(len(params), np.nan)
         if len(scores) == 1:
             return scores[0]
         return np.average(scores, axis=0, weights=shares)

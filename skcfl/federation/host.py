@@ -29,7 +29,17 @@ ASKED = frozenset(
 )
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(
-    {"__getitem__", "folds", "held_out", "penalised", "rows", "scaled", "scored", "site"}
+    {
+        "__getitem__",
+        "folds",
+        "held_out",
+        "judged_by",
+        "penalised",
+        "rows",
+        "scaled",
+        "scored",
+        "site",
+    }
     | {"subset", "weighed"}
 )
 

@@ -30,6 +30,10 @@ class FoldRows(Place):
         """Site of the training rows, of all clients."""
         return self.rows.site(model, self.train)
 
+    def judged_by(self, judges):
+        """The same, with the test rows of some clients only, a mask (n_clients,) of them."""
+        return FoldRows(self.rows, self.train, self.test[judges[self.rows.codes[self.test]]])
+
     def scores(self, model, classes, params, scoring):
         """Scores of the test rows under several sets of models, (m,), and their weight.
 

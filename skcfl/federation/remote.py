@@ -347,6 +347,10 @@ class RemoteRows(Kept):
             RemoteRows(self.places, self.line, dealt, "__getitem__", k) for k in range(n_folds)
         ]
 
+    def judged_by(self, judges):
+        """Training rows, and the test rows of some clients."""
+        return self._made("judged_by", judges)
+
     def site(self, model):
         """Site of the rows, under a model; the host begins at once to make it."""
         return RemoteSite(len(self.places), model, None, self.line, self, "site", model)

@@ -169,6 +169,9 @@ class _StrictFolds:
     def penalised(self, model):
         return _StrictFolds(self._folds.penalised(model))
 
+    def judged_by(self, judges, alone=False):
+        return _StrictFolds(self._folds.judged_by(_through(judges), alone))
+
     def deal(self, n_folds, seed):
         return [_StrictFold(fold) for fold in self._folds.deal(n_folds, seed)]
 

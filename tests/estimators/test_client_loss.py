@@ -13,8 +13,10 @@ from skcfl import (
     ConvexClusteredFLRegressor,
     ConvexClusteredFLRegressorCV,
     FPFCRegressor,
+    FPFCRegressorCV,
     GTVClassifier,
     GTVRegressor,
+    GTVRegressorCV,
 )
 from skcfl.certificates import certify_partition
 from skcfl.datasets import make_clustered_regression
@@ -133,7 +135,55 @@ def test_theorems_and_paths_are_about_unbounded_objectives():
         certify_partition(model, DATA.X, DATA.y, groups=DATA.groups)
     with pytest.raises(ValueError, match="client_loss=None"):
         lam_path(ConvexClusteredFL(client_loss=2.0), DATA.X, DATA.y, groups=DATA.groups)
-    assert "client_loss" not in ConvexClusteredFLRegressorCV().get_params()
+
+
+@pytest.mark.parametrize(
+    "cls, units",
+    [
+        (ConvexClusteredFLRegressorCV, "X"),
+        (GTVRegressorCV, "y"),
+        (FPFCRegressorCV, "X"),
+        (FPFCRegressorCV, "y"),
+    ],
+)
+def test_one_client_in_other_units_by_cross_validation(cls, units):
+    """It judges nothing: scores, lam and models are as if it had rows nowhere."""
+    X = DATA.X * np.where(HONEST | (units == "y"), 1.0, 1e6)[:, None]
+    y = DATA.y * np.where(HONEST | (units == "X"), 1.0, 1e6)
+    options = {"n_lams": 4, "cv": 2, "refit": True, **QUICK}
+    if cls is not FPFCRegressorCV:
+        options.update(graph="knn", penalty="l2")
+    model = cls(client_loss="huber", **options).fit(X, y, groups=DATA.groups)
+    plain = cls(**options).fit(DATA.X[HONEST], DATA.y[HONEST], groups=DATA.groups[HONEST])
+    assert score(model) > score(plain) - 0.01
+    assert adjusted_rand_score(DATA.labels[OTHERS], model.labels_[OTHERS]) == 1.0
+    assert model.suspicion_[LIAR] > 1.0 > model.suspicion_[OTHERS].max()
+    assert abs(model.cv_scores_.max() - plain.cv_scores_.max()) < 0.1
+    worse = cls(client_loss="huber", **options)
+    worse.fit(X, np.where(HONEST, y, 1e3 * y), groups=DATA.groups)
+    np.testing.assert_allclose(worse.coef_[OTHERS], model.coef_[OTHERS], atol=1e-6)
+    np.testing.assert_allclose(worse.cv_scores_.max(), model.cv_scores_.max(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [GTVRegressorCV, FPFCRegressorCV])
+def test_folds_of_several_places_and_splitters(cls):
+    options = {"lams": [0.05, 0.3], "client_loss": "huber", **QUICK}
+    if cls is GTVRegressorCV:
+        options.update(graph="knn", penalty="l2")
+    y = np.where(HONEST, DATA.y, 1e6 * DATA.y)
+    model = cls(cv=2, **options).fit(DATA.X, y, groups=DATA.groups)
+    halves = [CODES % 2 == k for k in (0, 1)]
+    places = [InProcessFederation(DATA.X[h], y[h], DATA.groups[h]) for h in halves]
+    other = cls(cv=2, **options).fit_federation(StrictFederation(FanOutFederation(places)))
+    np.testing.assert_allclose(other.cv_scores_, model.cv_scores_, rtol=1e-6)
+    # The fold of the client's own rows is none.
+    rows = [np.flatnonzero(CODES == k)[::2] for k in range(4)]
+    everything = np.arange(len(y))
+    cv = [(np.setdiff1d(everything, test), test) for test in rows]
+    model = cls(cv=cv, **options).fit(DATA.X, y, groups=DATA.groups)
+    assert model.cv_scores_.shape == (3, 2) and (model.cv_scores_ > -1).all()
+    with pytest.raises(ValueError, match="no fold has rows"):
+        cls(cv=cv[3:], **options).fit(DATA.X, y, groups=DATA.groups)
 
 
 def test_classes_and_nodes_without_rows():

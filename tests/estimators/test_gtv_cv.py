@@ -73,13 +73,10 @@ def test_networks():
 
 @pytest.mark.parametrize("name", [n for n in skcfl.__all__ if n.endswith("CV")])
 def test_constructors_of_searches(name):
-    """A CV class has the parameters of the class with one lam, with equal defaults.
-
-    But for the bound of the clients' pull: scores are about all clients' rows.
-    """
+    """A CV class has the parameters of the class with one lam, with equal defaults."""
     cls, single = getattr(skcfl, name), getattr(skcfl, name.removesuffix("CV"))
     mine, others = inspect.signature(cls).parameters, inspect.signature(single).parameters
-    assert set(others) - set(mine) - {"criterion"} == {"lam", "client_loss", "warm_start"}
+    assert set(others) - set(mine) - {"criterion"} == {"lam", "warm_start"}
     search = {"n_lams", "lams", "lam_min_ratio", "cv", "scoring"}
     assert set(mine) - set(others) == search
     assert all(
