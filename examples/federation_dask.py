@@ -14,6 +14,7 @@ import argparse
 import time
 from functools import partial
 
+import dask
 import numpy as np
 from distributed import Client, LocalCluster
 from sklearn.metrics import adjusted_rand_score
@@ -43,6 +44,8 @@ def main():
     args = parser.parse_args()
     ends = np.linspace(0, args.clients, 2 * args.workers + 1).astype(int).tolist()
     parts = [partial(load, a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    # Workers that compute on many rows keep the memory that they free.
+    dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None})
     cluster = LocalCluster(
         n_workers=args.workers,
         threads_per_worker=1,

@@ -18,7 +18,7 @@ from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
 from .folds import Folds
-from .policy import Guard, SitePolicy
+from .policy import Guard, SitePolicy, check_policy
 from .pool import ClientPool, Presence
 from .rows import Rows
 from .scaling import Scaling
@@ -258,8 +258,7 @@ class InProcessFederation(Federation):
         self._kind: Kind | Literal[False] = False  # not asked yet
         if faults is not None and not isinstance(faults, Faults):
             raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
-        if policy is not None and not isinstance(policy, SitePolicy):
-            raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+        check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
 

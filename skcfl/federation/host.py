@@ -17,7 +17,7 @@ from .._groups import check_ids, encode
 from .judging import FoldRows
 from .last_answers import Forgotten
 from .messages import CALLS
-from .policy import SitePolicy
+from .policy import check_policy
 from .remote import Host
 from .sites import Refused
 from .wire import dumps, is_plain, loads
@@ -140,11 +140,9 @@ class SiteHost:
     def __init__(self, rows):
         if not isinstance(rows, SiteRows):
             raise TypeError(f"rows must be SiteRows, got {type(rows).__name__}.")
-        policy = rows.policy
-        if policy is not None and not isinstance(policy, SitePolicy):
-            raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+        check_policy(rows.policy)
         self.rows, self._label = rows, f"Site {rows.name!r}"
-        self._host = Host([(0, self._label, self._load)], rows.n_jobs, policy=policy)
+        self._host = Host([(0, self._label, self._load)], rows.n_jobs, policy=rows.policy)
         self._lock = threading.Lock()
 
     def handle(self, message):

@@ -89,6 +89,12 @@ class SitePolicy:
             raise Refused(f"no client has min_rows={self.min_rows} rows")
 
 
+def check_policy(policy: SitePolicy | None) -> None:
+    """Raise a TypeError for what is neither a policy nor None."""
+    if policy is not None and not isinstance(policy, SitePolicy):
+        raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+
+
 class Guard:
     """A policy that is kept, and counts.
 

@@ -1,11 +1,13 @@
 """Clients on the workers of a dask cluster: two processes of this machine."""
 
+import gc
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +16,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import CLASSES, DATA, EVERYDAY, compare, make, parts_of
 
-from skcfl import GTVRegressor
+from skcfl import FedAvgRegressor, GTVRegressor
 from skcfl.exceptions import FederationError
-from skcfl.federation import DaskFederation, InProcessFederation
+from skcfl.federation import DaskFederation, InProcessFederation, SitePolicy
 from skcfl.models import LinearModel
 from skcfl.testing import StrictFederation
 
@@ -97,15 +99,43 @@ def test_folds_are_dealt_by_the_workers(whole):
 
 def test_large_messages(whole):
     """Which dask sends as they are; small ones go as bytes."""
-    X = np.random.RandomState(0).normal(size=(3000, 2))
-    ids = np.arange(3000)
-    half = ids < 1500
+    n = 12_000
+    X = np.random.RandomState(0).normal(size=(n, 2))
+    ids = np.arange(n)
+    half = ids < n // 2
     parts = [(X[some], X[some, 0], ids[some]) for some in (half, ~half)]
     pool = DaskFederation(whole, parts).open(LinearModel(alpha=0.1).bind(2), 0)
     theta = np.random.RandomState(1).normal(size=(8, 3))
-    rows = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(3000)])
+    rows = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(n)])
     assert_allclose(pool.losses(theta), 0.5 * (rows @ theta.T - X[:, :1]) ** 2)
-    pool.objectives_gradients(np.zeros((3000, 3)))
+    # They do not wait for the collector of garbage: it would not come for a few arrays.
+    w, held = np.zeros((n, 3)), []
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            pool.objectives_gradients(w)
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert held[-1] < held[0] + 5 * w.nbytes
+
+
+def test_workers_keep_a_policy(whole):
+    few = np.unique(DATA.groups)[0]
+    rows = np.concatenate(
+        [np.flatnonzero(DATA.groups == few)[:9], np.flatnonzero(DATA.groups != few)]
+    )
+    X, y, ids = DATA.X[rows], DATA.y[rows], DATA.groups[rows]
+    half = ids <= np.unique(ids)[4]
+    parts = [(X[some], y[some], ids[some]) for some in (half, ~half)]
+    federation = DaskFederation(whole, parts, policy=SitePolicy(min_rows=10))
+    model = FedAvgRegressor(alpha=0.1, standardize=False).fit_federation(federation)
+    assert model.missing_clients_.tolist() == [few]
+    wanted = FedAvgRegressor(alpha=0.1, standardize=False).fit(X[9:], y[9:], groups=ids[9:])
+    found = model.predict(X[9:], groups=ids[9:])
+    assert_allclose(found, wanted.predict(X[9:], groups=ids[9:]), rtol=1e-8)
 
 
 def the_pid(client, address):
@@ -209,6 +239,8 @@ def test_bad_arguments(whole):
         DaskFederation(whole, parts, timeout=0)
     with pytest.raises(ValueError, match="rebuild=True needs parts .* part 0 is neither"):
         DaskFederation(whole, parts, rebuild=True)
+    with pytest.raises(TypeError, match="policy must be a SitePolicy or None, got int"):
+        DaskFederation(whole, parts, policy=20)
     with pytest.raises(ValueError, match="workers must be among"):
         DaskFederation(whole, parts, workers=["tcp://nowhere"])
 
