@@ -18,8 +18,8 @@ seconds is in the table too, and not tried on further splits.
 The summary checks the rule that defaults are made for: on every table each everyday class is,
 within a standard error of the score, no worse than the better of FedAvg and LocalModels.
 
-CCFL is ConvexClusteredFL. ``--results`` keeps every fit in a file of JSON lines; fits that are in
-it are not run again.
+CCFL is ConvexClusteredFL, PP auto is PartialPooling with covariance="auto". ``--results`` keeps
+every fit in a file of JSON lines; fits that are in it are not run again.
 """
 
 import argparse
@@ -439,7 +439,8 @@ def boosting(job):
 
 BASELINES = {name: partial(everyday, name) for name in ("FedAvg", "LocalModels")}
 EVERYDAY = {
-    "PartialPooling": partial(everyday, "PartialPooling", covariance="auto"),
+    "PartialPooling": partial(everyday, "PartialPooling"),
+    "PP auto": partial(everyday, "PartialPooling", covariance="auto"),
     "IFCA": partial(everyday, "IFCA"),
     "CLoVE": partial(everyday, "CLoVE"),
     "CCFL": partial(everyday, "ConvexClusteredFL"),
@@ -521,6 +522,7 @@ def scores(rows, test, prediction):
         return {"score": r2_score(y, prediction)}
     if rows.loss == COUNT:
         return {"score": mean_poisson_deviance(y, np.maximum(prediction, 1e-10))}
+    prediction = np.clip(prediction, 0.0, 1.0)  # rounding
     right = pd.Series((prediction > 0.5) == y)
     by_client = right.groupby(ids)
     variance = right.mean() * (1 - right.mean()) / len(right)

@@ -171,8 +171,8 @@ class _PartialPooling(PosteriorPredictions):
             be chosen where they are the tail of a population, see ``n_clusters``.""",
         "standard_errors_": """\
             ndarray of shape (n_clusters_, n_params)
-            Standard errors of ``cluster_params_``, given the covariance and the prior; those of
-            maximum likelihood with ``prior=numpy.inf``. NaN with more than 256 parameters of a
+            Standard errors of ``cluster_params_``, given the covariance and the prior, which
+            shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN with more than 256 parameters of a
             covariance that is not full, of which clients send no curvatures.""",
         "prior_variance_": """\
             ndarray of shape (n_clusters_,)
@@ -345,6 +345,13 @@ class _PartialPooling(PosteriorPredictions):
             As of lme4: standard deviations of the random effects, by parameter, with their
             correlations where the covariance is full, then the fixed effects of each cluster. In
             the user's units.
+
+        Notes
+        -----
+        Under a prior of the means, ``prior="auto"`` or a number, the slopes of the fixed effects
+        are drawn towards zero, and their standard errors, which are those of the shrunken means
+        given the covariance and the prior, are less than of maximum likelihood: the text says so.
+        Tests of hypotheses need ``prior=numpy.inf``.
         """
         check_is_fitted(self)
         model = self.model_
@@ -387,6 +394,8 @@ class _PartialPooling(PosteriorPredictions):
             for name, value, error in zip(names, theta, errors, strict=True):
                 z = value / error if error > 0 else np.nan
                 lines.append(f"  {name:{width}}  {value:12.5g}  {error:12.5g}  {z:8.2f}")
+        if np.isfinite(self.prior_variance_).all():
+            lines += ["", "Slopes and their errors are shrunken by a prior, see prior_variance_."]
         if len(shown) < self.cluster_params_.shape[1]:
             total = self.cluster_params_.shape[1]
             lines += ["", f"{len(shown)} of {total} parameters, see max_params."]
@@ -632,6 +641,8 @@ class PartialPoolingRegressor(_Regressor, _PartialPooling):
                        Estimate    Std. error         z
       x0                 2.0166       0.08229     24.51
       (Intercept)     0.0015373      0.059695      0.03
+    <BLANKLINE>
+    Slopes and their errors are shrunken by a prior, see prior_variance_.
     """
 
     __init__ = everyday_constructor(PartialPooling, _Regressor)

@@ -664,6 +664,10 @@ def test_summary_has_what_lme4_shows():
         assert word in text
     assert f"{model.loglik_:.3f}" in text and "Corr" not in text
     assert model.covariance_type_ == "diag"
+    assert "shrunken by a prior" in text
+    plain = PartialPoolingRegressor(n_clusters=1, prior=np.inf).fit(X, y, groups=groups)
+    assert "shrunken" not in plain.summary()
+    assert (model.standard_errors_ <= plain.standard_errors_ * 1.02).all()
     few = model.summary(max_params=2)
     assert "x0" in few and "x1" not in few and "(Intercept)" in few and "2 of 3" in few
     for wrong in (0, None, 2.0):
