@@ -173,8 +173,8 @@ class _PartialPooling(PosteriorPredictions):
             ndarray of shape (n_clusters_, n_params)
             Standard errors of ``cluster_params_``, given the covariance and the prior, which
             shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
-            with more than 256 parameters of a covariance that is not full, of which clients send no
-            curvatures.""",
+            with more than 256 parameters of a covariance that is not full, of which clients send
+            no curvatures.""",
         "prior_variance_": """\
             ndarray of shape (n_clusters_,)
             Variance of the prior of each cluster mean's slopes, of standardised features;
