@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from .aggregation import aggregate_by_cluster
-from .aggregation.median import Median
 from .loop import choose_all
 from .starts import train_locally
 
@@ -112,9 +110,11 @@ class HalvedSteps(Safeguard):
             # What most of the weight says: the false have no say in the length of steps.  Robust
             # centres are no descent, least where a cluster has yet to be split: steps are too long
             # where they diverge.
-            both = np.stack([np.minimum(rise, 1e300), np.minimum(np.abs(values), 1e300)], axis=1)
-            rise, level = aggregate_by_cluster(Median(), both, choice, len(theta), weights).T
-            bad = rise > MOST_RISE * level
+            rose = weights * (rise > MOST_RISE * np.abs(values))
+            if not rose.any():
+                return None
+            total = np.bincount(choice, weights=weights, minlength=len(theta))
+            bad = np.bincount(choice, weights=rose, minlength=len(theta)) > 0.5 * total
             return bad if bad.any() else None
         level = np.bincount(choice, weights=weights * np.abs(values), minlength=len(theta))
         rise = np.bincount(choice, weights=weights * rise, minlength=len(theta))

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..numerics.by_cluster import sum_by_cluster
-from .aggregation import aggregate_by_cluster
-from .aggregation.median import Median
+from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
+from .aggregation.aggregator import weighted_quantile
 from .exchange import weighted_mean
 from .suspicion import excess
 
@@ -219,6 +219,7 @@ class Average:
 
     def __init__(self, division="cluster", shared=None, aggregator=None):
         self.division, self.shared, self.aggregator = division, shared, aggregator
+        self.layout = None
 
     def __call__(self, step):
         """New models."""
@@ -243,7 +244,11 @@ class Average:
         weights, K = step.who.weights, len(step.theta)
         unserved = excess(step.values, step.choice, K, weights) > 1.0
         weights = np.where(unserved, 0.0, weights)
-        centres = aggregate_by_cluster(self.aggregator, step.moves, step.choice, K, weights)
+        if self.layout is None or not self.layout.is_of(step.choice, K):
+            self.layout = Layout(step.choice, K)
+        centres = aggregate_by_cluster(
+            self.aggregator, step.moves, step.choice, K, weights, self.layout
+        )
         share = total > 0
         if self.division == "all":
             share = total / max(total.sum(), 1e-300)
@@ -280,7 +285,7 @@ class StepSizes:
 
     def __init__(self, n_models, given=None, lipschitz=None, robust=False):
         self.K, self.given, self.lipschitz, self.robust = n_models, given, lipschitz, robust
-        self.cuts = np.ones(n_models)
+        self.cuts, self.last = np.ones(n_models), None
 
     @classmethod
     def from_curvature(cls, pool, n_models, weights, division="cluster", robust=False):
@@ -288,7 +293,7 @@ class StepSizes:
         lipschitz = client_curvatures(pool)
         curvature = None
         if robust:
-            typical = _medians(lipschitz, np.zeros(pool.n_clients, dtype=np.intp), 1, weights)[0]
+            typical = weighted_quantile(lipschitz, weights)
             given = 0.95 * n_models / typical if division == "all" else None
             return cls(n_models, given, lipschitz, robust=True)
         if pool.client_sizes.mean() < pool.n_params:
@@ -308,12 +313,22 @@ class StepSizes:
             return self.given * self.cuts
         choice, weights = answers.choice, answers.who.weights
         if self.robust:
-            typical = _medians(self.lipschitz[answers.who.index], choice, self.K, weights)
-            return self.cuts * np.divide(1.0, typical, out=np.zeros(self.K), where=typical > 0)
+            return self.cuts * self._typical(answers.who, choice)
         curvatures = weights * self.lipschitz[answers.who.index]
         total = np.bincount(choice, weights=weights, minlength=self.K)
         curvature = np.bincount(choice, weights=curvatures, minlength=self.K)
         return self.cuts * np.divide(total, curvature, out=np.zeros(self.K), where=curvature > 0)
+
+    def _typical(self, who, choice):
+        """One over the weighted median of the curvatures of each cluster."""
+        if self.last is not None:
+            before, chosen, out = self.last
+            if before is who and len(out) == self.K and np.array_equal(chosen, choice):
+                return out
+        typical = median_by_cluster(self.lipschitz[who.index], choice, self.K, who.weights)
+        out = np.divide(1.0, typical, out=np.zeros(self.K), where=typical > 0)
+        self.last = who, choice, out
+        return out
 
     def of_members(self, answers):
         """Step of each participant by itself: that given, or one over its own curvature."""
@@ -334,11 +349,6 @@ def ask_values(answers, state):
     pool, judged = answers.who.pool, answers.losses is not None
     values = pool.objectives(state.theta[answers.choice], judged=judged, searching=False)
     return answers.heard(pool, values=values)
-
-
-def _medians(values, labels, n_clusters, weights):
-    """Weighted medians of numbers by cluster, zero of clusters without clients."""
-    return aggregate_by_cluster(Median(), values[:, None], labels, n_clusters, weights)[:, 0]
 
 
 def client_curvatures(pool):

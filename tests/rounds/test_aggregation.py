@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl.rounds.aggregation import AGGREGATORS, aggregate_by_cluster, make_aggregator
+from skcfl.rounds.aggregation import (
+    AGGREGATORS,
+    Layout,
+    aggregate_by_cluster,
+    make_aggregator,
+    median_by_cluster,
+)
 from skcfl.rounds.aggregation.aggregator import lengths, weighted_quantile
 from skcfl.rounds.aggregation.centered_clipping import CenteredClipping
 from skcfl.rounds.aggregation.geometric_median import GeometricMedian
@@ -168,3 +174,32 @@ def test_names_and_objects():
     assert make_aggregator(operator) is operator
     with pytest.raises(TypeError, match="aggregate"):
         make_aggregator(object())
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 999), equal=st.booleans())
+def test_medians_of_numbers_by_cluster(seed, equal):
+    """One sort for all clusters, and one for each."""
+    rng = np.random.RandomState(seed)
+    labels, values = rng.choice([0, 1, 3, 4], 20), np.round(rng.normal(size=20), 1)
+    weights = np.ones(20) if equal else rng.choice([0.0, 0.5, 1.0, 3.0], 20)
+    weights[labels == 4] = 0.0
+    found = median_by_cluster(values, labels, 5, weights)
+    one_by_one = OPERATORS["median"]
+    wanted = aggregate_by_cluster(one_by_one, values[:, None], labels, 5, weights)[:, 0]
+    assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_a_layout_is_of_its_clusters():
+    labels = np.array([0, 1, 1, 0, 2, 1])
+    layout = Layout(labels, 4)
+    assert layout.is_of(labels.copy(), 4)
+    assert not layout.is_of(labels, 3) and not layout.is_of(labels[::-1], 4)
+    messages = np.random.RandomState(0).normal(size=(6, 2))
+    arguments = OPERATORS["median"], messages, labels, 4, np.ones(6)
+    out = aggregate_by_cluster(*arguments)
+    assert_array_equal(aggregate_by_cluster(*arguments, layout), out)
+    # A few large clusters beside many small ones are not padded to one size.
+    sizes = [60, 2, 3, 2, 4, 3, 2]
+    batches = Layout(np.repeat(np.arange(7), sizes), 7).batches
+    assert sum(members.size for _, members, _ in batches) < 2 * sum(sizes)

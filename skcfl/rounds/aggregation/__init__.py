@@ -16,7 +16,7 @@ name                          breakdown point     cost
 ============================  ==================  ===================================
 """
 
-from .aggregator import Aggregator, aggregate_by_cluster
+from .aggregator import Aggregator, Layout, aggregate_by_cluster, median_by_cluster
 from .centered_clipping import CenteredClipping
 from .geometric_median import GeometricMedian
 from .krum import Krum
@@ -24,7 +24,15 @@ from .mean import Mean
 from .median import Median
 from .trimmed_mean import TrimmedMean
 
-__all__ = ["AGGREGATORS", "Aggregator", "aggregate_by_cluster", "is_operator", "make_aggregator"]
+__all__ = [
+    "AGGREGATORS",
+    "Aggregator",
+    "Layout",
+    "aggregate_by_cluster",
+    "is_operator",
+    "make_aggregator",
+    "median_by_cluster",
+]
 
 #: Operators by the name that users know.
 AGGREGATORS = {

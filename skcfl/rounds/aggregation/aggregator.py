@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-__all__ = ["Aggregator", "aggregate_by_cluster"]
+__all__ = ["Aggregator", "Layout", "aggregate_by_cluster", "median_by_cluster"]
 
 # Squares between which neither they nor those of vectors many orders shorter leave the range.
 SAFE = 1e-100, 1e200
+# Clusters of all sizes are taken together up to so many times the number of clients.
+MOST_PADDING = 2.0
 
 
 class Aggregator(ABC):
@@ -43,7 +45,50 @@ class Aggregator(ABC):
         """
 
 
-def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights):
+class Layout:
+    """Where the clients of each cluster are, so that many clusters are taken together.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Cluster of each client.
+    n_clusters : int
+        Number of clusters, K.
+
+    Attributes
+    ----------
+    alone : tuple of ndarray
+        Clusters of one client, and these clients.
+    batches : list of tuple of ndarray
+        ``(clusters, members, there)``: clusters of about the same size, their members (k, m), and
+        which of these are no padding, None for all.
+    """
+
+    def __init__(self, labels, n_clusters):
+        self.labels, self.n_clusters = labels, n_clusters
+        order = np.argsort(labels, kind="stable")
+        size = np.bincount(labels, minlength=n_clusters)
+        first = np.cumsum(size) - size
+        one, several = np.flatnonzero(size == 1), np.flatnonzero(size > 1)
+        self.alone = one, order[first[one]]
+        level = np.ceil(np.log2(np.maximum(size, 1))).astype(int)
+        if len(several) and len(several) * size.max() <= MOST_PADDING * len(labels):
+            level[several] = 0
+        self.batches = []
+        for one in np.unique(level[several]):
+            some = several[level[several] == one]
+            places = np.arange(size[some].max())
+            there = places < size[some, None]
+            members = order[np.where(there, first[some, None] + places, first[some, None])]
+            self.batches.append((some, members, None if there.all() else there))
+
+    def is_of(self, labels, n_clusters):
+        """Whether it is that of such clusters."""
+        same = labels is self.labels or np.array_equal(labels, self.labels)
+        return same and n_clusters == self.n_clusters
+
+
+def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layout=None):
     """Aggregate messages by cluster.
 
     Parameters
@@ -58,6 +103,8 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights):
         Number of clusters, K.
     weights : ndarray of shape (n,)
         Weights of the clients; where those of a cluster are all zero they count alike.
+    layout : Layout, default=None
+        That of these clusters, where it is known.
 
     Returns
     -------
@@ -68,30 +115,58 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights):
     -----
     Clusters of about the same size are taken together, padded with clients of no weight.
     """
+    layout = Layout(labels, n_clusters) if layout is None else layout
     out = np.zeros((n_clusters, messages.shape[1]))
-    total = np.bincount(labels, weights, minlength=n_clusters)
-    weights = np.where(total[labels] > 0, weights, 1.0)
-    order = np.argsort(labels, kind="stable")
-    size = np.bincount(labels, minlength=n_clusters)
-    first = np.cumsum(size) - size
-    for k in np.flatnonzero(size == 1):
-        out[k] = messages[order[first[k]]]
-    if not getattr(aggregator, "batched", False):
-        for k in np.flatnonzero(size > 1):
-            mine = order[first[k] : first[k] + size[k]]
-            mine = mine[weights[mine] > 0]
-            out[k] = aggregator.aggregate(messages[mine].astype(float), weights[mine])
-        return out
-    level = np.ceil(np.log2(np.maximum(size, 1))).astype(int)
-    for one in np.unique(level[size > 1]):
-        some = np.flatnonzero((level == one) & (size > 1))
-        places = np.arange(size[some].max())
-        there = places < size[some, None]
-        members = order[np.where(there, first[some, None] + places, first[some, None])]
-        out[some] = aggregator.aggregate(
-            messages[members].astype(float, copy=False), np.where(there, weights[members], 0.0)
-        )
+    weights = _alike_without(weights, labels, n_clusters)[0]
+    clusters, members = layout.alone
+    out[clusters] = messages[members]
+    batched = getattr(aggregator, "batched", False)
+    for some, members, there in layout.batches:
+        mine = weights[members] if there is None else np.where(there, weights[members], 0.0)
+        if batched:
+            out[some] = aggregator.aggregate(messages[members].astype(float, copy=False), mine)
+            continue
+        for k, who, weight in zip(some, members, mine, strict=True):
+            who, weight = who[weight > 0], weight[weight > 0]
+            out[k] = aggregator.aggregate(messages[who].astype(float), weight)
     return out
+
+
+def median_by_cluster(values, labels, n_clusters, weights):
+    """Weighted medians of numbers by cluster, (n,) -> (K,), zero for clusters without clients.
+
+    What :func:`aggregate_by_cluster` does with one number from each client, sorted once.
+    """
+    weights, total = _alike_without(weights, labels, n_clusters)
+    order = np.lexsort((values, labels))
+    values, labels = values[order], labels[order]
+    reach = np.cumsum(weights[order] / total[labels])
+    used = np.flatnonzero(total > 0)
+    goal, slack = np.arange(len(used)) + 0.5, 1e-12 * len(used)
+    low, high = values[reach.searchsorted(goal - slack)], values[reach.searchsorted(goal + slack)]
+    out = np.zeros(n_clusters)
+    out[used] = between(low, high)
+    return out
+
+
+def _alike_without(weights, labels, n_clusters):
+    """Weights, 1 in clusters where all are zero, and their sums by cluster."""
+    total = np.bincount(labels, weights, minlength=n_clusters)
+    if (total > 0).all():
+        return weights, total
+    weights = np.where(total[labels] > 0, weights, 1.0)
+    return weights, np.bincount(labels, weights, minlength=n_clusters)
+
+
+def between(low, high):
+    """Mean of the two numbers in the middle; of one and itself that number, whatever its size."""
+    return np.where(low == high, low, 0.5 * low + 0.5 * high)
+
+
+def weigh_alike(weights):
+    """Whether all clients (..., m) that weigh anything weigh the same in their cluster."""
+    heaviest = weights.max(axis=-1, keepdims=True)
+    return bool(((weights == heaviest) | (weights <= 0)).all())
 
 
 def total_weight(weights):
@@ -112,8 +187,7 @@ def weighted_quantile(values, weights, level=0.5):
     low = (reach < goal - slack).sum(axis=-1, keepdims=True)
     high = np.minimum((reach <= goal + slack).sum(axis=-1, keepdims=True), values.shape[-1] - 1)
     low, high = (np.take_along_axis(values, place, axis=-1)[..., 0] for place in (low, high))
-    # The mean of a number and itself is that number, even where their sum overflows.
-    return np.where(low == high, low, 0.5 * low + 0.5 * high)
+    return between(low, high)
 
 
 def lengths(vectors):

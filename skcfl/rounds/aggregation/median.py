@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .aggregator import Aggregator, weighted_quantile
+from .aggregator import Aggregator, between, weigh_alike
 
 __all__ = ["Median", "coordinate_median"]
 
@@ -36,14 +36,20 @@ class Median(Aggregator):
 
 def coordinate_median(messages, weights):
     """Weighted median of each coordinate, (..., m, p) and (..., m) -> (..., p)."""
-    across = np.moveaxis(messages, -2, -1)
-    there = weights > 0
-    heaviest = weights.max(axis=-1, keepdims=True)
-    if not np.where(there, weights == heaviest, True).all():
-        return weighted_quantile(across, np.broadcast_to(weights[..., None, :], across.shape))
-    # Equal weights: who is not there is at the end.
-    across = np.sort(np.where(there[..., None, :], across, np.inf), axis=-1)
-    n = there.sum(axis=-1)[..., None, None]
-    ends = (np.broadcast_to(k, (*across.shape[:-1], 1)) for k in ((n - 1) // 2, n // 2))
-    low, high = (np.take_along_axis(across, end, axis=-1)[..., 0] for end in ends)
-    return np.where(low == high, low, 0.5 * low + 0.5 * high)
+    *leading, m, p = messages.shape
+    x, weights = messages.reshape(-1, m, p), weights.reshape(-1, m)
+    each = np.arange(len(x))[:, None]
+    if weigh_alike(weights):
+        there = weights > 0
+        n = there.sum(axis=1)
+        # Who is not there is at the end.
+        x = np.sort(x if (n == m).all() else np.where(there[:, :, None], x, np.inf), axis=1)
+        low, high = x[each[:, 0], (n - 1) // 2], x[each[:, 0], n // 2]
+    else:
+        order = np.argsort(x, axis=1)
+        reach = np.cumsum(weights[each[:, :, None], order], axis=1)
+        goal, slack = 0.5 * reach[:, -1:], 1e-12 * reach[:, -1:]
+        ends = (reach >= goal - slack).argmax(axis=1), (reach > goal + slack).argmax(axis=1)
+        of = np.arange(p)
+        low, high = (x[each, order[each, end, of], of] for end in ends)
+    return between(low, high).reshape(*leading, p)
