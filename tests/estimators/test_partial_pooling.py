@@ -514,6 +514,20 @@ def test_poisson_likelihood_is_laplaces_and_double_poissons():
     assert_allclose(models[0].params_, models[1].params_, atol=1e-3)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_crisp_clusters_of_counts_are_no_noise(noise):
+    rng = np.random.default_rng(2)
+    theta = np.array([[0.8, 0.0, 1.5], [-0.8, 0.5, 1.0], [0.0, -0.8, 2.0]])
+    labels, groups = np.arange(24) % 3, np.repeat(np.arange(24), 30)
+    X = rng.normal(size=(720, 2))
+    mean = np.exp((X * theta[labels[groups], :2]).sum(axis=1) + theta[labels[groups], 2])
+    y = rng.poisson(mean * (rng.gamma(1 / noise, noise, size=720) if noise else 1.0))
+    model = PartialPoolingRegressor(loss="poisson", random_state=0).fit(X, y, groups=groups)
+    assert model.n_clusters_ == 3
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    assert (model.dispersion_ > 2.0) if noise else (model.dispersion_ < 1.3)
+
+
 def test_a_known_dispersion_is_kept():
     X, y, groups, _ = population(seed=3, noise=0.5)
     free = PartialPoolingRegressor(1).fit(X, y, groups=groups)
