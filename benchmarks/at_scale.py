@@ -25,7 +25,8 @@ from skcfl.federation import Federation, Hello, Site, estimate_cost
 N_CLUSTERS = 5
 # Methods that are asked about, besides fusion; and those that the generated clients cannot answer.
 ROUNDS = ("FedAvg", "LocalModels", "IFCA", "CLoVE", "FeSEM", "OneShot", "FlexCFL")
-OTHERS = ("PartialPooling", "CFL", "PACFL", "FedEM", "Ditto", "PFedMe", "PerFedAvg", "FedRep")
+OTHERS = ("PartialPooling", "CFL", "PACFL", "FedEM", "RobustClusteredFL")
+PERSONAL = ("Ditto", "PFedMe", "PerFedAvg", "FedRep", "FedALA")
 # Seconds, bits a second, seconds for a row of 20 features in a call, clients asked in a call.
 HOSPITALS = {"latency": 0.02, "uplink": 1e8, "downlink": 1e8, "seconds_per_row": 1e-7}
 PHONES = {"latency": 0.1, "uplink": 1e6, "downlink": 1e6, "seconds_per_row": 1e-6}
@@ -204,7 +205,7 @@ def estimated(n_features, chosen):
     )
     print("method                     calls  a client, a call  a client, the fit", end="")
     print("   hospitals 1e3   phones 1e3  1e5  1e7")
-    others = [(name, next(methods())[1]) for name in OTHERS]
+    others = [(name, next(methods())[1]) for name in OTHERS + PERSONAL]
     for name, told in [*methods(), *others]:
         if chosen and name not in chosen:
             continue
