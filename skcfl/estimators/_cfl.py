@@ -129,7 +129,13 @@ class CFL(GenericMixin, _CFL):
     the number of clusters is not judged by prediction: compare with ``FedAvg`` on rows held out.
 
     Under Adam, the default of networks, updates hardly get shorter and say little: take
-    ``optimizer="sgd"`` with a ``step_size``, as the paper does, ``eps1=0.2`` and ``eps2=0.4``.
+    ``optimizer="sgd"`` with a ``step_size``, as the paper does. How long updates of clients that
+    agree stay, next to the first round, then depends on the loss: ``eps1=0.2`` and ``eps2=0.4``
+    found the clusters of classifications, where that is .36 (of clients that do not agree .59),
+    ``eps1=0.05`` and ``eps2=0.12`` those of regressions (.06 and .16). Of linear models with 200
+    rows a client it is .26 and .38. With fewer rows no threshold serves both losses: of twelve
+    federations of classifications with 100 rows a client the default finds the clusters of 7,
+    ``eps2=0.3`` of 10, which misses some clusters of regressions.
 
     A client that is silent, or not drawn, counts by its last update, once it has sent one since
     the last split of its cluster; one that is first heard when there are several clusters takes
@@ -158,7 +164,7 @@ class CFL(GenericMixin, _CFL):
         model: LocalModel | None = None,
         *,
         eps1: float = 0.1,
-        eps2: float = 0.25,
+        eps2: float = 0.27,
         min_round: int = 0,
         gamma_max: float | None = None,
         max_iter: int | Literal["auto"] = "auto",

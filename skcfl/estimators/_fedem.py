@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from .._base_mixtures import MixturePredictions, own_models
+from .._checks import MOST_STEPS, Count
 from .._docs import document
 from .._progress import series
 from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
@@ -39,6 +40,7 @@ class _FedEM(MixturePredictions):
         **ROUND_CONSTRAINTS,
         **{name: CHOICE_CONSTRAINTS[name] for name in ("n_clusters", "init", "n_init")},
         "true_labels": CHOICE_CONSTRAINTS["true_labels"],
+        "share_steps": [Count(1, MOST_STEPS)],
     }
 
     _publishes_rounds = False
@@ -63,6 +65,10 @@ class _FedEM(MixturePredictions):
             "auto" or int
             Number of starts; the one of the largest likelihood is kept. "auto" is 3 for linear
             models with ``init="loss++"``, 10 with random ones, 1 for networks.""",
+        "share_steps": """\
+            int
+            Steps in which a client estimates its shares in a round, under models that stay: they
+            cost little, no exchange, and rounds in which the shares settle. 1 is the paper's.""",
         "local_steps": """\
             int
             Steps of each model that a client trains in a round; of networks, and of linear models
@@ -140,9 +146,9 @@ class _FedEM(MixturePredictions):
         rng, n_init = pool.random_state, self.n_init
         if not isinstance(self.init, str):
             theta = _check_init(self.init, n_clusters, pool.n_params, STARTS)
-            results = [fit_mixture(pool, pool.from_user(theta), options)]
+            results = [fit_mixture(pool, pool.from_user(theta), options, self.share_steps)]
         elif n_clusters == 1:
-            results = [fit_mixture(pool, pool.start()[None], options)]
+            results = [fit_mixture(pool, pool.start()[None], options, self.share_steps)]
         else:
             if n_init == "auto" and candidates is not None:
                 n_init = 1
@@ -154,7 +160,7 @@ class _FedEM(MixturePredictions):
                 for restart in range(n_init):
                     with told.item() as tell:
                         theta = STARTS[self.init](pool, n_clusters, rng, restart, candidates)
-                        results.append(fit_mixture(pool, theta, options))
+                        results.append(fit_mixture(pool, theta, options, self.share_steps))
                         tell(objective=results[-1].objective)
                     if told.stopped:
                         break
@@ -232,6 +238,7 @@ class FedEM(GenericMixin, _FedEM):
         *,
         max_iter: int | Literal["auto"] = "auto",
         local_steps: int = 10,
+        share_steps: int = 5,
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
         step_size: float | Literal["auto"] = "auto",
         batch_size: int | None = None,
@@ -250,6 +257,7 @@ class FedEM(GenericMixin, _FedEM):
         self.n_clusters = n_clusters
         self.max_iter = max_iter
         self.local_steps = local_steps
+        self.share_steps = share_steps
         self.optimizer = optimizer
         self.step_size = step_size
         self.batch_size = batch_size

@@ -172,6 +172,13 @@ class Block:
             some = slice(start, min(start + size, c * n))
             yield some, one_client(X[some], y[:, some])
 
+    def together(self):
+        """All rows, padding included, as those of one client."""
+        if "together" not in self.cache:
+            c, n, _ = self.shape
+            ((_, self.cache["together"]),) = self.row_parts(c * n)
+        return self.cache["together"]
+
     def batch(self, rows, weights, room=None):
         """Block of some rows of every client: rows (c, b), weights (c, b).
 

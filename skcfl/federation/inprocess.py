@@ -439,20 +439,26 @@ class InProcessSite(PersonalKernels, Site):
             digests[i] = digest(X, target[rows], weights[rows])
         return {"digests": digests}
 
-    def _mixture(self, theta, shares, dispersion, each=None):
+    def _mixture(self, theta, shares, dispersion, share_steps, each=None):
         """Responsibilities; ``each(block, slots, q, mass)`` is called with those of a block."""
         values, scatter = self._zeros(), self._zeros()
         out = np.array(shares)
 
         def work(block, slots):
             V = self.model.losses_of_rows(block, theta).astype(float)
+            own, weights = shares[slots], block.exact[1]
+            if share_steps > 1:
+                own = _likely_shares(own, -V / dispersion, weights, share_steps - 1)
             with np.errstate(divide="ignore"):
-                joint = np.log(shares[slots])[:, :, None] - V / dispersion
-            total = logsumexp(joint, axis=1)
-            q = np.exp(joint - total[:, None]) * block.exact[1][:, None]
+                joint = np.log(own)[:, :, None] - V / dispersion
+            top = joint.max(axis=1)
+            q = np.exp(joint - top[:, None])
+            total = q.sum(axis=1)
+            q *= (weights / total)[:, None]
+            total = top + np.log(total)
             q[~np.isfinite(q)] = 0.0
             out[slots] = q.sum(axis=2)
-            values[slots] = -np.einsum("cn,cn->c", total, block.exact[1])
+            values[slots] = -np.einsum("cn,cn->c", total, weights)
             scatter[slots] = np.einsum("ckn,ckn->c", q, V)
             if each is not None:
                 each(block, slots, q, out[slots])
@@ -460,27 +466,29 @@ class InProcessSite(PersonalKernels, Site):
         self._each(work, len(theta))
         return {"shares": out, "values": values, "scatter": scatter}
 
-    def _mixture_sums(self, theta, shares, dispersion):
+    def _mixture_sums(self, theta, shares, dispersion, share_steps):
         (K, p), parts = theta.shape, {}
 
         def each(block, slots, q, mass):
             gradients, hessians = np.zeros((K, p)), np.zeros((K, p, p))
-            n, exact = self.client_weights[slots], block.astype(np.float64)
+            # Of sums over clients it is no matter whose rows are whose.
+            rows = block.astype(np.float64).together()
+            q *= self.client_weights[slots][:, None, None]
             for k in range(K):
-                part, w = exact.reweighted(q[:, k]), np.tile(theta[k].astype(float), (len(n), 1))
-                g = self.model.value_gradient(part, w)[1] - self.model.decay * w
-                H = self.model.hessian(part, w, np.ones(len(n)))
-                gradients[k] = n @ g
-                hessians[k] = np.einsum("c,cij->ij", n, H) - n.sum() * np.diag(self.model.decay)
+                part, w = rows.reweighted(q[:, k].reshape(1, -1)), theta[k : k + 1].astype(float)
+                derivatives = self.model.loss_derivatives(part, w, np.ones(1))
+                gradients[k], hessians[k] = (values[0] for values in derivatives)
             parts[int(slots[0])] = gradients, hessians
 
-        answers = self._mixture(theta, shares, dispersion, each)
+        answers = self._mixture(theta, shares, dispersion, share_steps, each)
         sums = [np.zeros((K, p)), np.zeros((K, p, p))]
         for key in sorted(parts):
             sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
         return answers | {"gradients": sums[0], "hessians": sums[1]}
 
-    def _mixture_update(self, theta, shares, dispersion, steps, rate, optimizer, batch_size, draw):
+    def _mixture_update(
+        self, theta, shares, dispersion, share_steps, steps, rate, optimizer, batch_size, draw
+    ):
         (K, p), parts = theta.shape, {}
         seeds = None if draw is None else mixed(*draw, self.places)
 
@@ -499,7 +507,7 @@ class InProcessSite(PersonalKernels, Site):
                 moves[k] = (self.client_weights[slots] * mass[:, k]) @ away.astype(float)
             parts[int(slots[0])] = moves, masses
 
-        answers = self._mixture(theta, shares, dispersion, each)
+        answers = self._mixture(theta, shares, dispersion, share_steps, each)
         sums = [np.zeros((K, p)), np.zeros(K)]
         for key in sorted(parts):
             sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
@@ -831,6 +839,17 @@ def _information(found, r):
     return [
         own.information_products(weights) for own, weights in zip(found.curvatures, r, strict=True)
     ]
+
+
+def _likely_shares(shares, logs, weights, steps):
+    """Shares (c, K) after some steps of EM; `logs` (c, K, n) are log-densities."""
+    likely = np.exp(logs - logs.max(axis=1, keepdims=True))
+    likely[~np.isfinite(likely)] = 0.0
+    for _ in range(steps):
+        total = np.einsum("ck,ckn->cn", shares, likely)
+        ratio = np.divide(weights, total, out=np.zeros_like(total), where=total > 0)
+        shares = shares * np.einsum("ckn,cn->ck", likely, ratio)
+    return shares
 
 
 def _of_mixture(r, x, V):

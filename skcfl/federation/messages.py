@@ -253,7 +253,7 @@ CALLS = {
     ),
     "posteriors": Message(
         {
-            **{"theta": "K p", "root": "R", "weights": "K", "dispersion": ""},
+            **{"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "share_steps": ""},
             **{"errors": "K p p", "dense": ""},
         },
         {"responsibilities": "n K", "means": "n p", "covariances": "n H"},
@@ -323,13 +323,13 @@ CALLS = {
         {"w": "n p"}, {"means": "n C q", "counts": "n C", "squares": "n"}, whole=False
     ),
     "mixture": Message(
-        {"theta": "K p", "shares": "n K", "dispersion": ""},
+        {"theta": "K p", "shares": "n K", "dispersion": "", "share_steps": ""},
         {"shares": "n K", "values": "n", "scatter": "n"},
         _named("shares", "dispersion"),
         count=_mixture,
     ),
     "mixture_sums": Message(
-        {"theta": "K p", "shares": "n K", "dispersion": ""},
+        {"theta": "K p", "shares": "n K", "dispersion": "", "share_steps": ""},
         {
             **{"shares": "n K", "values": "n", "scatter": "n"},
             **{"gradients": "K p", "hessians": "K p p"},
@@ -339,7 +339,8 @@ CALLS = {
     ),
     "mixture_update": Message(
         {
-            **{"theta": "K p", "shares": "n K", "dispersion": "", "steps": "", "rate": ""},
+            **{"theta": "K p", "shares": "n K", "dispersion": "", "share_steps": ""},
+            **{"steps": "", "rate": ""},
             **{"optimizer": "", "batch_size": "", "draw": ""},
         },
         {"shares": "n K", "values": "n", "scatter": "n", "moves": "K p", "masses": "K"},

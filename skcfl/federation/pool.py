@@ -1086,7 +1086,7 @@ class ClientPool(PersonalCalls):
         return self._ask("fingerprints", {"key": int(key)})[0]
 
     def mixture(
-        self, theta: Array, shares: Array, dispersion: float
+        self, theta: Array, shares: Array, dispersion: float, share_steps: int = 1
     ) -> tuple[Array, Array, Array]:
         """Responsibilities of models for the clients' rows, under shares of their own.
 
@@ -1101,6 +1101,8 @@ class ClientPool(PersonalCalls):
             Shares of the models, which each client keeps for itself.
         dispersion : float
             Of the losses.
+        share_steps : int, default=1
+            How often the shares are estimated anew, under models that stay.
 
         Returns
         -------
@@ -1111,9 +1113,11 @@ class ClientPool(PersonalCalls):
         scatter : ndarray of shape (n_clients,)
             Mean loss of the rows, weighted by the responsibilities.
         """
-        return self._ask("mixture", self._mixed(theta, shares, dispersion))
+        return self._ask("mixture", self._mixed(theta, shares, dispersion, share_steps))
 
-    def mixture_sums(self, theta: Array, shares: Array, dispersion: float) -> tuple[Array, Array]:
+    def mixture_sums(
+        self, theta: Array, shares: Array, dispersion: float, share_steps: int = 1
+    ) -> tuple[Array, Array]:
         """The same, and sums over the clients of derivatives weighted by the responsibilities.
 
         Returns
@@ -1126,7 +1130,7 @@ class ClientPool(PersonalCalls):
             Likewise, with a curvature with which Newton steps do not overshoot.
         """
         self._need_second_order("mixture_sums")
-        return self._ask("mixture_sums", self._mixed(theta, shares, dispersion))
+        return self._ask("mixture_sums", self._mixed(theta, shares, dispersion, share_steps))
 
     def mixture_update(
         self,
@@ -1137,6 +1141,7 @@ class ClientPool(PersonalCalls):
         rate: float | Array,
         optimizer: Optimizer = "sgd",
         batch_size: int | None = None,
+        share_steps: int = 1,
     ) -> tuple[Array, Array]:
         """Let every client train all models for some steps, its rows weighted by responsibility.
 
@@ -1149,7 +1154,7 @@ class ClientPool(PersonalCalls):
         masses : ndarray of shape (K,)
             Sums of the responsibilities.
         """
-        arguments = self._mixed(theta, shares, dispersion) | {
+        arguments = self._mixed(theta, shares, dispersion, share_steps) | {
             "steps": steps,
             "rate": rate,
             "optimizer": optimizer,
@@ -1158,11 +1163,12 @@ class ClientPool(PersonalCalls):
         }
         return self._ask("mixture_update", arguments)
 
-    def _mixed(self, theta, shares, dispersion):
+    def _mixed(self, theta, shares, dispersion, share_steps):
         return {
             "theta": np.ascontiguousarray(theta, dtype=self.dtype),
             "shares": np.asarray(shares, dtype=float),
             "dispersion": float(dispersion),
+            "share_steps": int(share_steps),
         }
 
     def local_centres(self, n_centres: int) -> tuple[Array, Array]:

@@ -97,6 +97,11 @@ class ConvexModel(LocalModel):
             gradient += self.decay.astype(gradient.dtype) * w
         return gradient
 
+    def loss_derivatives(self, block, w, damping=0.0):
+        """Gradient (c, p) and Hessian (c, p, p) of the mean loss at ``w_i``, not the penalty."""
+        state = self._state(block, w)
+        return self._loss_gradient(block, state), self._loss_hessian(block, state, damping)
+
     def hessian(self, block, w, damping=0.0):
         """Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p, p); `damping` as in ``newton``."""
         H = self._loss_hessian(block, self._state(block, w), damping)

@@ -7,7 +7,7 @@ over all rows r of the clients i, with d the degree of the loss and phi = 1 wher
 known.  A round:
 
     q_k(r)   ~ pi_ik exp(-loss_k(r) / phi)                      at the clients
-    pi_ik    = mean of q_k over i's rows                        kept there
+    pi_ik    = mean of q_k over i's rows, and q again, S times  kept there
     theta_k <- less  sum_i sum_r q_k(r) loss_k(r)  + penalty    by sums, or by local steps
     phi      = d (sum_i sum_r sum_k q_k loss_k + penalty) / n
 
@@ -18,6 +18,7 @@ M             ``len(theta)``                          ``n_clusters``
 pi_t          ``shares[i]``
 q             at the clients
 theta_m       ``state.theta[k]``                      ``init``
+S = 1         ``share_steps``                         ``share_steps``
 ============  ======================================  ==========================
 
 J never rises: each line lowers it or a bound that touches it. Linear models of few parameters take
@@ -41,8 +42,9 @@ __all__ = ["Responsibilities", "fit_mixture", "fit_shares"]
 
 # Least dispersion, relative to that of the start.
 LEAST = 1e-10
-# Iterations in which the shares of new clients are found, and the change that ends them.
-SHARE_STEPS, SHARE_TOL = 200, 1e-6
+# Exchanges and iterations in each of which the shares of new clients are found, and the change in
+# one exchange that ends them.
+SHARE_CALLS, SHARE_STEPS, SHARE_TOL = 20, 10, 1e-6
 
 
 class Responsibilities(ChoiceRule):
@@ -58,6 +60,8 @@ class Responsibilities(ChoiceRule):
         Of the losses at the start.
     train : dict or None
         Parameters of ``ClientPool.mixture_update``; None is a Newton step on sums.
+    share_steps : int, default=1
+        Steps of the clients' shares in a round.
 
     Attributes
     ----------
@@ -65,8 +69,8 @@ class Responsibilities(ChoiceRule):
     dispersion : float
     """
 
-    def __init__(self, pool, theta, dispersion, train=None):
-        model = pool.model
+    def __init__(self, pool, theta, dispersion, train=None, share_steps=1):
+        model, self.share_steps = pool.model, share_steps
         self.K, self.model, self.train = len(theta), model, train
         self.shares = np.full((pool.n_clients, self.K), 1.0 / self.K)
         self.dispersion, self.least = dispersion, LEAST * dispersion
@@ -76,9 +80,10 @@ class Responsibilities(ChoiceRule):
         """Responsibilities, and what the update needs of them."""
         pool, mine = who.pool, self.shares[who.index]
         if self.train is None:
-            answer = pool.mixture_sums(state.theta, mine, self.dispersion)
+            answer = pool.mixture_sums(state.theta, mine, self.dispersion, self.share_steps)
         else:
-            answer = pool.mixture_update(state.theta, mine, self.dispersion, **self.train)
+            more = {**self.train, "share_steps": self.share_steps}
+            answer = pool.mixture_update(state.theta, mine, self.dispersion, **more)
         shares, values, scatter, *self.sums = answer
         answers = Answers(who).heard(pool, values=values)
         here = slice(None) if pool.answered is None else pool.answered
@@ -155,7 +160,7 @@ def start_dispersion(pool, theta):
     return found if found > 0 else 1.0
 
 
-def fit_mixture(pool, theta, options):
+def fit_mixture(pool, theta, options, share_steps=1):
     """Fit shared models and the clients' shares of them.
 
     Parameters
@@ -166,6 +171,8 @@ def fit_mixture(pool, theta, options):
         Starts.
     options : Options
         How to run.
+    share_steps : int, default=1
+        Steps of the clients' shares in a round.
 
     Returns
     -------
@@ -181,7 +188,7 @@ def fit_mixture(pool, theta, options):
         names = "optimizer", "batch_size"
         train = {"steps": options.local_steps, "rate": rate}
         train |= {name: getattr(options, name) for name in names}
-    rule = Responsibilities(pool, theta, start_dispersion(pool, theta), train)
+    rule = Responsibilities(pool, theta, start_dispersion(pool, theta), train, share_steps)
     weights = pool.client_weights
     draw = Draw(pool, options.participation, pool.random_state, weights)
     dtype = float if exact else pool.dtype
@@ -217,8 +224,8 @@ def fit_mixture(pool, theta, options):
 def fit_shares(pool, theta, dispersion, start):
     """Shares of clients in models that stay, (n_clients, K): maximum likelihood, by EM."""
     shares = np.tile(start, (pool.n_clients, 1))
-    for _ in range(SHARE_STEPS):
-        new = pool.mixture(theta, shares, dispersion)[0]
+    for _ in range(SHARE_CALLS):
+        new = pool.mixture(theta, shares, dispersion, SHARE_STEPS)[0]
         moved, shares = np.abs(new - shares).max(), new
         if moved < SHARE_TOL:
             break

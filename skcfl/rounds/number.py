@@ -10,10 +10,11 @@ B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
-clients weighted by their rows.  After `PATIENCE` numbers without a replacement one model per
-client competes: where it loses, the search is over; where it wins, the clients may be a continuum,
-the steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last, the numbers
-that were stepped over next to the best are tried.
+clients weighted by their rows; for log-densities, whose zero depends on units, ``h_i(1) - h_i(B)``
+takes the place of ``h_i(B)`` on the right.  After `PATIENCE` numbers without a replacement one
+model per client competes: where it loses, the search is over; where it wins, the clients may be a
+continuum, the steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last,
+the numbers that were stepped over next to the best are tried.
 
 One model per client replaces one model for all by `ONE_EACH` standard errors: it takes part
 without a search, and where nobody differs it is clearly worse.  Clusters it replaces unless they,
@@ -121,6 +122,8 @@ class _Search:
         model = pool.model
         # Losses without a least value, as those of counts, have no fractions.
         self.min_gain = MIN_GAIN if model.grounded else 0.0
+        #: Nor have log-densities.
+        self.grounded = judge is None or not model.unknown_scale
         #: Whether models are minimisers, of which the loss with more rows can be told: not of
         #: losses that explode, where single rows decide.
         self.corrects = pool.second_order and model.grounded and model.bounded_curvature
@@ -251,8 +254,15 @@ class _Search:
     def _better(self, K, before):
         """Whether K clusters gain enough over others; the mean gain and its standard error."""
         gain, error = self._gain(K, before)
-        least = self.min_gain * abs(self.share @ self._counted(before))
-        return gain == np.inf or gain > max(error, least), gain, error
+        return gain == np.inf or gain > max(error, self._least(before)), gain, error
+
+    def _least(self, before):
+        """Least gain over a number of clusters that makes more of them worth their models."""
+        loss = self.share @ self._counted(before)
+        if self.grounded:
+            return self.min_gain * abs(loss)
+        # Where the zero of the losses means nothing, a part of what the clusters have brought.
+        return self.min_gain * max(self.share @ self._counted(1) - loss, 0.0)
 
     def _one_each(self, best):
         """Whether one model per client is to be preferred to the best of fewer."""

@@ -38,6 +38,17 @@ def test_linear_models(name, kind, seed):
     assert recovered(name, kind, seed, TOLD[name][0]) >= 0.95
 
 
+def test_cfl_splits_no_cluster():
+    """Updates of a cluster's clients that are a quarter of the first ones are not long."""
+    assert recovered("CFL", "Classifier", 1, {}) == 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_cfl_with_networks_of_regressions(seed):
+    options = SGD | {"step_size": 0.1, "eps1": 0.05, "eps2": 0.12}
+    assert recovered("CFL", "Regressor", seed, options) == 1.0
+
+
 @pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
 @pytest.mark.parametrize("name", TOLD)
 def test_networks(name, kind):

@@ -33,10 +33,11 @@ def mixed_rows(seed=0, n=60):
         (FedEMRegressor(3, random_state=0), DATA),
         (FedEMRegressor(3, alpha=5.0, standardize=False, random_state=1), DATA),
         (FedEMRegressor(3, loss="huber", random_state=0), DATA),
+        (FedEMRegressor(3, share_steps=1, random_state=0), DATA),
         (FedEMClassifier(3, random_state=0), CLASSES),
         (FedEMClassifier(2, init="random", n_init=1, random_state=3), CLASSES),
     ],
-    ids=["squares", "penalty", "huber", "classes", "random"],
+    ids=["squares", "penalty", "huber", "paper", "classes", "random"],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_likelihood_never_falls(model, data):
@@ -59,6 +60,39 @@ def test_likelihood_of_counts_never_falls_for_long():
     assert objective[-1] <= objective.min() + 1e-12
 
 
+@pytest.mark.parametrize("data", [DATA, CLASSES], ids=["squares", "classes"])
+def test_steps_of_shares(data):
+    """Several in one exchange are as many exchanges of one, and settle in fewer rounds."""
+    classes = data is CLASSES
+    model = LinearModel("log_loss" if classes else "squared_error", alpha=0.1)
+    pool = InProcessFederation(data.X, data.y, data.groups).open(
+        model.bind(4, 3 if classes else None)
+    )
+    theta = np.random.RandomState(0).standard_normal((2, pool.n_params))
+    shares = np.tile([1.0, 0.0], (12, 1))
+    shares[3:] = [0.2, 0.8]
+    for name in ("mixture", "mixture_sums"):
+        several, once = getattr(pool, name)(theta, shares, 0.7, 4), shares
+        for _ in range(3):
+            once = pool.mixture(theta, once, 0.7)[0]
+        for found, wanted in zip(several, getattr(pool, name)(theta, once, 0.7), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+    cls = FedEMClassifier if classes else FedEMRegressor
+    fits = [cls(3, share_steps=s, n_init=1, random_state=0) for s in (1, 5)]
+    fits = [one.fit(data.X, data.y, groups=data.groups) for one in fits]
+    assert fits[1].n_iter_ < fits[0].n_iter_
+    assert fits[1].objective_ < fits[0].objective_ + 1e-3
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.36, 1e3])
+def test_the_number_of_models_does_not_depend_on_the_unit(unit):
+    """At .36 the log-density is nearly zero, of which any gain is many per cent."""
+    data = make_clustered_regression(24, 4, 10, n_samples=150, random_state=2)
+    model = FedEMRegressor(random_state=0).fit(data.X, unit * data.y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    assert model.search_["n_clusters"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_round_is_the_papers():
     """Responsibilities, shares and models in plain code; least squares is solved exactly."""
     X = np.column_stack([DATA.X, np.ones(len(DATA.X))])
@@ -73,7 +107,12 @@ def test_a_round_is_the_papers():
     shares = np.array([q[codes == i].mean(axis=0) for i in range(12)])
     alpha, n = 0.1, len(X)
     model = FedEM(
-        LinearModel(alpha=alpha, standardize=False), 2, init=theta, max_iter=1, tol=0
+        LinearModel(alpha=alpha, standardize=False),
+        2,
+        init=theta,
+        max_iter=1,
+        tol=0,
+        share_steps=1,
     ).fit(DATA.X, DATA.y, groups=DATA.groups)
     wanted = []
     for k in range(2):
