@@ -102,7 +102,8 @@ class TrustedAverage(Average):
     ----------
     suspicion : ndarray of shape (n_clients,)
         Suspicion of each client by its last message, see :mod:`skcfl.rounds.suspicion`; once the
-        mean is taken, the largest since then: who is set aside stays so.
+        mean is taken the largest since then, if all take part: who is set aside stays so, for the
+        rounds to settle.
     trusts : bool
         Whether it takes the mean.
     """
@@ -123,7 +124,10 @@ class TrustedAverage(Average):
         if not self.trusts:
             self.suspicion[members] = now
             return super().__call__(step)
-        self.suspicion[members] = np.maximum(now, self.suspicion[members])
+        if len(who.members) == len(self.suspicion):
+            # Of samples of the clients some are far from the others by chance.
+            now = np.maximum(now, self.suspicion[members])
+        self.suspicion[members] = now
         weights = self.trusted(who)
         kept = np.flatnonzero(weights > 0)
         who = replace(who, weights=weights[kept])

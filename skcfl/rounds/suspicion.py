@@ -27,8 +27,10 @@ __all__ = ["Suspects", "capped_mean", "distances", "excess", "suspicions"]
 # Deviations from the median up to which distances, and losses, are those of honest clients, found
 # by benchmarks/robust.py.
 SIGMAS, LOSS_SIGMAS = 4.0, 6.0
-# Least limits, in medians.
+# Least limits, in medians; and where one model serves all, whose clients may be of several kinds:
+# four times as far, and so about the square of it as high a loss.
 LEAST, LEAST_LOSS = 2.0, 1.5
+ONE_LEAST, ONE_LEAST_LOSS = 4.0, 20.0
 # Deviations of normal numbers in units of the median absolute deviation.
 NORMAL = 1.4826
 # Most that a client's loss counts where starts are compared, in medians of the losses.
@@ -104,7 +106,7 @@ def suspicions(aggregator, messages, losses, labels, n_clusters, weights, sizes)
     """
     away = distances(aggregator, messages, labels, n_clusters, weights, np.maximum(sizes, 1))
     above = excess(losses, labels, n_clusters, weights)
-    return np.maximum(away / limit(away, SIGMAS, LEAST), above)
+    return np.maximum(away / limit(away, SIGMAS, LEAST if n_clusters > 1 else ONE_LEAST), above)
 
 
 def distances(aggregator, messages, labels, n_clusters, weights, sizes):
@@ -161,7 +163,7 @@ def excess(losses, labels, n_clusters, weights):
     if len(losses) < 3:
         return np.zeros(len(losses))
     above = np.fmin(losses - losses.min(), np.finfo(float).max)
-    out = above / limit(above, LOSS_SIGMAS, LEAST_LOSS)
+    out = above / limit(above, LOSS_SIGMAS, LEAST_LOSS if n_clusters > 1 else ONE_LEAST_LOSS)
     if not (out > 1.0).any():
         return out
     total = np.bincount(labels, weights, minlength=n_clusters)

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from skcfl import FedRepRegressor, PerFedAvgClassifier, PerFedAvgRegressor, PFedMeRegressor
+from skcfl import (
+    FedAvgRegressor,
+    FedRepRegressor,
+    PerFedAvgClassifier,
+    PerFedAvgRegressor,
+    PFedMeRegressor,
+)
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.personal.shared_rounds import TrustedAverage
@@ -54,11 +60,12 @@ def step(moves, members):
     return Step(who, zeros, np.ones(n), moves, np.zeros((1, 2)), np.ones(1))
 
 
-def test_who_lies_late_is_set_aside_for_good():
-    """The mean of those trusted is looked at anew in every round."""
+@pytest.mark.parametrize("n_clients", [10, 12])
+def test_who_lies_late_is_set_aside(n_clients):
+    """The mean of those trusted is looked at anew in every round; for good where all take part."""
     rng = np.random.RandomState(0)
     moves, members = rng.standard_normal((10, 2)), np.arange(10)
-    average = TrustedAverage(GeometricMedian(), 12)
+    average = TrustedAverage(GeometricMedian(), n_clients)
     robust = Average(aggregator=GeometricMedian())
     np.testing.assert_array_equal(average(step(moves, members)), robust(step(moves, members)))
     average.trusts = True
@@ -68,7 +75,8 @@ def test_who_lies_late_is_set_aside_for_good():
     others = np.delete(moves, 3, axis=0).mean(axis=0)
     np.testing.assert_allclose(average(step(lies, members))[0], -others)
     assert average.suspicion[3] > 1 and (average.suspicion[10:] == 0).all()
-    np.testing.assert_allclose(average(step(moves, members))[0], -others)
+    after = others if n_clients == 10 else moves.mean(axis=0)
+    np.testing.assert_allclose(average(step(moves, members))[0], -after)
 
 
 def test_attacks_on_messages():
@@ -82,3 +90,18 @@ def test_attacks_on_messages():
     rows, groups = (DATA.X[true], DATA.y[true]), DATA.groups[true]
     assert abs(model.score(*rows, groups=groups) - alone.score(*rows, groups=groups)) < 0.01
     assert (model.suspicion_[:2] > 1).all()
+
+
+@pytest.mark.parametrize("cls", [FedAvgRegressor, FedRepRegressor, PerFedAvgRegressor])
+def test_one_model_for_clients_of_several_kinds(cls):
+    """A quarter of the clients unlike the others is not false, beside one that is."""
+    data = make_clustered_regression(40, 4, n_samples=60, random_state=0)
+    honest = data.groups != data.groups[0]
+    y = np.where(honest, data.y, 1e6 * data.y)
+    model = cls(aggregation="geometric_median").fit(data.X, y, groups=data.groups)
+    others = model.groups_ != data.groups[0]
+    assert model.suspicion_[others].max() < 1 < model.suspicion_[~others].min()
+    plain = cls().fit(data.X[honest], data.y[honest], groups=data.groups[honest])
+    rows = data.X[honest], data.y[honest]
+    scores = [one.score(*rows, groups=data.groups[honest]) for one in (model, plain)]
+    assert abs(scores[0] - scores[1]) < 0.005
