@@ -300,10 +300,11 @@ def publish(
     -------
     result : Result
     """
-    if average is not None and average.aggregator is not None:
-        extra["suspicion"] = average.suspicion
     values = np.asarray(pool.objectives(params, kept=True, judged=known), dtype=float)
     here = slice(None) if pool.answered is None else pool.answered
+    if average is not None and average.aggregator is not None:
+        extra["suspicion"] = np.full(pool.n_clients, np.inf)
+        extra["suspicion"][here] = average.suspicion[here]
     history = record.history.arrays()
     return Result(
         cluster_params=np.asarray(shared)[None],

@@ -79,6 +79,16 @@ def test_who_lies_late_is_set_aside(n_clients):
     np.testing.assert_allclose(average(step(moves, members))[0], -after)
 
 
+def test_who_does_not_answer():
+    federation = InProcessFederation(
+        *(DATA.X, DATA.y, DATA.groups), faults=Faults(dead=np.unique(DATA.groups)[[4]])
+    )
+    model = PerFedAvgRegressor(aggregation="geometric_median", unseen="average", tol=1e-3)
+    model.fit_federation(federation)
+    np.testing.assert_array_equal(np.isinf(model.suspicion_), np.arange(20) == 4)
+    assert np.isfinite(model.predict(DATA.X[:3], np.full(3, "nobody"))).all()
+
+
 def test_attacks_on_messages():
     faults = Faults(attack="scale", false=np.unique(DATA.groups)[:2])
     federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
