@@ -80,8 +80,9 @@ PARAMETERS = {
         all clients, of which the clients send counts, sums and sums of squares. The penalty,
         the distances between models and the results then do not depend on the units of the
         features. ``coef_`` and all other fitted models are in the user's units nevertheless.
-        Sparse features, and features of models without an intercept, are scaled and not
-        centred. False trains on the features as they are, as the papers do. Networks take the
+        Features of models without an intercept are not centred; sparse features neither, and
+        where they outnumber the rows their scale is the root mean square of the values that are
+        not zero. False trains on the features as they are, as the papers do. Networks take the
         features as they are.""",
     "class_weight": """\
         dict, "balanced" or None

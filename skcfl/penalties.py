@@ -39,11 +39,15 @@ class Penalty(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         Whether it is a norm: its conjugate is then 0 on the ball of the dual norm.
     convex : bool
         Whether it is convex, so that fusion problems have a dual.
+    radial : bool
+        Whether it is a function of the Euclidean length, from which what it does to a difference
+        is then known.
     """
 
     fuses = False
     norm = False
     convex = True
+    radial = False
 
     @abstractmethod
     def value(self, Z: Array) -> Array:
@@ -82,6 +86,7 @@ class L2(Penalty):
 
     fuses = True
     norm = True
+    radial = True
 
     def value(self, Z: Array) -> Array:
         """``|z|`` of every edge."""
@@ -229,6 +234,7 @@ class ConcavePenalty(Penalty):
     """
 
     convex = False
+    radial = True
     #: What `a` has to exceed.
     least_a = 1.0
 

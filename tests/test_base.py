@@ -761,6 +761,27 @@ def test_sparse_is_dense(rows, container):
     )
 
 
+def test_scale_of_sparse_features_that_outnumber_the_rows():
+    """Of the units, and not of how rare a feature is; fewer features have variance 1."""
+    rng = np.random.RandomState(0)
+    X = sparse.random_array((30, 80), density=0.1, format="csr", rng=0)
+    X.data = 10.0 + rng.standard_normal(X.nnz)
+    y, groups = rng.standard_normal(30), np.repeat([0, 1, 2], 10)
+    units = sparse.diags_array(np.geomspace(1e-3, 1e3, 80))
+    first = LocalModelsRegressor().fit(X, y, groups)
+    second = LocalModelsRegressor().fit(sparse.csr_array(X @ units), y, groups)
+    np.testing.assert_allclose(first.predict(X, groups), second.predict(X @ units, groups))
+    size = np.sqrt(np.mean(X.data**2))
+    raw = LocalModelsRegressor(alpha=first.alpha_, standardize=False).fit(X / size, y, groups)
+    np.testing.assert_allclose(raw.predict(X / size, groups), first.predict(X, groups), atol=0.05)
+    weights = rng.randint(1, 3, 30)
+    again = np.repeat(np.arange(30), weights)[:79]  # still fewer rows than features
+    weights = np.bincount(again, minlength=30)
+    weighted = LocalModelsRegressor(alpha=0.1).fit(X, y, groups, sample_weight=weights)
+    repeated = LocalModelsRegressor(alpha=0.1).fit(X[again], y[again], groups[again])
+    np.testing.assert_allclose(weighted.predict(X, groups), repeated.predict(X, groups))
+
+
 def test_input_is_not_changed(rows):
     X, y, groups = (a.copy() for a in rows)
     weights = np.ones(len(X))

@@ -25,9 +25,18 @@ from ..fusion.bic_search import LamSearch
 from ..fusion.bounded import BoundedProblem
 from ..fusion.path import fusion_path
 from ..fusion.problem import SOLVERS, FusionProblem
-from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, Family, Judge, ModelSearch
+from ..fusion.search import (
+    FEW_LAMS,
+    SEARCH_ITERATIONS,
+    SEARCH_TOL,
+    Family,
+    Judge,
+    ModelSearch,
+    is_large,
+)
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
+from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty
 from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
@@ -303,7 +312,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             warn_no_rows()
             return self._choose_partition(pool, groups)
         alphas, pool = self._alphas(pool)
-        families, problems = self._families(pool, groups, N_LAMS)
+        n_lams = FEW_LAMS if is_large(pool) else N_LAMS
+        families, problems = self._families(pool, groups, n_lams)
         judge = self._held_out(problems[0])
         exact = problems[0].exact
         search = ModelSearch(families, judge, alphas, exact, self.n_jobs)
@@ -417,7 +427,9 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         # Partitions need no proof before one is chosen, but where clients are many it saves
         # iterations: along a path the next is proved at once.
         if "contraction" in run.func.options:
-            large = problem.n * problem.d > LARGE_PROBLEM and not problem.graph.is_complete
+            # Reduced problems of many parameters take more exchanges than they save.
+            large = problem.n * problem.d > LARGE_PROBLEM and problem.d <= MAX_DENSE
+            large = large and not problem.graph.is_complete
             rough["contraction"] = large and run.keywords.get("contraction", True)
         if "certify" in run.func.told:
             rough["certify"] = False

@@ -31,7 +31,7 @@ from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
 from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
 from ..fusion.path import FusionPath
-from ..fusion.search import Family, Judge, ModelSearch
+from ..fusion.search import FEW_LAMS, Family, Judge, ModelSearch, is_large
 from ..penalties import CONCAVE, PENALTIES
 from ..rounds.starts import NETWORK_STEP
 from ._constructors import everyday_constructor
@@ -257,7 +257,8 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         if self.criterion == "held_out" and Judge.can_judge(pool):
             alphas, pool = self._alphas(pool)
             problem = self._problem(pool)
-            family = self._family(problem, problem.grid(N_LAMS_HELD_OUT), grows=True)
+            n_lams = FEW_LAMS if is_large(pool) else N_LAMS_HELD_OUT
+            family = self._family(problem, problem.grid(n_lams), grows=True)
             judge = self._held_out(problem)
             search = ModelSearch([family], judge, alphas, problem.exact, self.n_jobs)
             search.run(pool.ledger)

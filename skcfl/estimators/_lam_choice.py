@@ -30,7 +30,8 @@ class LamChoiceMixin:
         "criterion": """\
             {"held_out", "bic"}
             What ``lam="auto"`` goes by. "held_out" is the loss of the models on rows held out
-            inside the clients, five folds (fewer of many clients): the models that are returned
+            inside the clients, five folds (fewer of many clients, one of more than
+            250,000 parameters of all clients together): the models that are returned
             are the ones that were judged; to squared losses what the models gain by being fitted
             to all rows is added, as in Burman's corrected cross-validation. Of those within half a
             standard error of the best the one with fewest models is taken; where one client's loss

@@ -355,6 +355,13 @@ class SparseBlock(Block):
         """Block of the same rows with other weights."""
         return SparseBlock(self.X, self.n, self.y, weights, self.clients, self.lengths)
 
+    def scaled(self, factors):
+        """Block of the same rows times factors (c, n)."""
+        X = self.X
+        data = X.data * np.repeat(factors.ravel(), np.diff(X.indptr))
+        X = sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
+        return SparseBlock(X, self.n, self.y, self.weights, self.clients, self.lengths)
+
     def _rows(self, rows):
         return sparse.csr_array(self.X[rows.ravel()])
 

@@ -64,6 +64,10 @@ class Scaling:
     def of_parts(cls, ask, centred=True):
         """Scaling under which the features of all parts together have mean 0 and variance 1.
 
+        Where sparse features outnumber the rows, it is one of their units only: the values that
+        are not zero have a mean square of 1.  Most of such features are rare, and variance 1 would
+        make the few rows that have one larger than all others.
+
         Parameters
         ----------
         ask : callable
@@ -82,14 +86,15 @@ class Scaling:
             If the variance of a feature is beyond the range of floats.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            sizes, precisions, are_sparse, totals, sums = zip(*ask("sums"), strict=True)
-            n, eps, sparse_rows = sum(sizes), max(precisions), any(are_sparse)
+            sizes, precisions, stored, totals, sums = zip(*ask("sums"), strict=True)
+            n, eps = sum(sizes), max(precisions)
+            are_sparse = [some is not None for some in stored]
             total = sum(totals)
             mean = sum(sums) / total
             variance = sum(ask("squares", mean)) / total
             # Variances that are rounding errors of the sums are those of constant features.
             rounding = min(n * eps, LEAST_SHARE) * variance + (n * mean * eps) ** 2
-        centred = centred and not sparse_rows
+        centred = centred and not any(are_sparse)
         bad = ~(np.isfinite(mean) & np.isfinite(variance))
         if bad.any():
             raise ValueError(
@@ -98,6 +103,11 @@ class Scaling:
                 "standardize=False."
             )
         constant = variance <= rounding
+        if all(are_sparse) and n < len(mean):
+            there = sum(stored)
+            share = np.divide(total, there, out=np.zeros_like(there), where=there > 0)
+            size = np.sqrt((variance + mean**2) * share)
+            return cls(np.zeros_like(mean), np.where(size > 0.0, size, 1.0))
         # What a constant feature, however large, differs from its mean by is rounding.
         size = np.where(np.abs(mean) > LEAST, np.abs(mean), 1.0)
         scale = np.where(constant, size, np.sqrt(variance))
@@ -242,17 +252,18 @@ class Moments:
     def sums(self):
         """What is told of the rows, and of the features.
 
-        Number of rows, rounding of the sums, whether the rows are sparse, total weight, weighted
-        sums of the features.
+        Number of rows, rounding of the sums, weights of the values of sparse features that are not
+        zero (None of other rows), total weight, weighted sums of the features.
         """
-        n, is_sparse = self.X.shape[0], sparse.issparse(self.X)
-        if is_sparse:
-            eps = np.finfo(self.X.dtype).eps
-            return n, eps, is_sparse, self.total, self.total * self.mean
+        n = self.X.shape[0]
+        if sparse.issparse(self.X):
+            ones = np.ones(n) if self.weights is None else self.weights.astype(float)
+            stored = ones @ sparse.csr_array(self.X != 0)
+            return n, np.finfo(self.X.dtype).eps, stored, self.total, self.total * self.mean
         out = np.zeros(self.X.shape[1])
         for rows in _chunks(self.X):
             out += self.weights[rows] @ np.ascontiguousarray(self.X[rows], dtype=float)
-        return n, np.finfo(float).eps, is_sparse, self.total, out
+        return n, np.finfo(float).eps, None, self.total, out
 
     def squares(self, mean):
         """Weighted sums of squared differences from the means."""

@@ -33,11 +33,12 @@ are balanced, so that the primal and the dual residual of each split are of one 
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from .._progress import loop
-from ..graphs.edges import require_edges
+from ..graphs.edges import coordinate_parts, require_edges, shrinkage
 from ..numerics.conjugate_gradients import conjugate_gradients
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
 from .options import solver
@@ -229,27 +230,40 @@ class _ADMM(CertifiedLoop):
         if check:
             edges.divergence = np.zeros_like(VT)
         scale = self.lam / state.rho
-        for block, t in zip(problem.blocks, state.T, strict=True):
-            DV = block.difference(VT)
-            q = 2.0 * DV
-            q -= t
-            p = penalty.project(q, scale * block.weights)
-            if check:
-                block.add_divergence(p, edges.divergence)
-                if self.watches:
-                    block.mark(~(q - p).any(axis=0), edges.zeros)
-                if not penalty.norm:
-                    conjugate = penalty.conjugate(state.rho * p, self.lam * block.weights)
-                    edges.conjugate += block.total(conjugate)
-                gap = DV - t - p
-                edges.residual2 += block.total(np.einsum("d...,d...->...", gap, gap))
-                edges.dual2 += block.total(np.einsum("d...,d...->...", p, p))
-            # t <- t + relaxation (z - D v),  z - D v = D v - t - p
-            p += t
-            np.subtract(DV, p, out=p)
-            p *= RELAXATION
-            t += p
-            block.add_divergence(t, edges.outflow)
+        for block, T in zip(problem.blocks, state.T, strict=True):
+            project = partial(penalty.project, t=scale * block.weights)
+            parts, factor = coordinate_parts(penalty, block, problem.d), None
+            if len(parts) > 1:
+                squares = np.zeros(block.shape)
+                for part in parts:
+                    q = 2.0 * block.difference(VT[part])
+                    q -= T[part]
+                    squares += np.einsum("d...,d...->...", q, q)
+                factor = shrinkage(project, squares)
+            zero = np.ones(block.shape, dtype=bool)
+            for part in parts:
+                t, DV = T[part], block.difference(VT[part])
+                q = 2.0 * DV
+                q -= t
+                p = project(q) if factor is None else factor * q
+                if check:
+                    block.add_divergence(p, edges.divergence[part])
+                    if self.watches:
+                        zero &= ~(q - p).any(axis=0)
+                    if not penalty.norm:
+                        conjugate = penalty.conjugate(state.rho * p, self.lam * block.weights)
+                        edges.conjugate += block.total(conjugate)
+                    gap = DV - t - p
+                    edges.residual2 += block.total(np.einsum("d...,d...->...", gap, gap))
+                    edges.dual2 += block.total(np.einsum("d...,d...->...", p, p))
+                # t <- t + relaxation (z - D v),  z - D v = D v - t - p
+                p += t
+                np.subtract(DV, p, out=p)
+                p *= RELAXATION
+                t += p
+                block.add_divergence(t, edges.outflow[part])
+            if check and self.watches:
+                block.mark(zero, edges.zeros)
         edges.outflow = edges.outflow.T
         if check:
             edges.divergence = state.rho * edges.divergence.T

@@ -44,6 +44,7 @@ Convex penalties, of weight lam, fit in the same frame: the paper's baseline FPF
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -52,6 +53,7 @@ from scipy.spatial.distance import squareform
 from .._checks import LARGEST
 from .._progress import loop
 from ..federation.result import Result
+from ..graphs.edges import coordinate_parts, shrinkage
 from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.exchange import Draw
 from ..rounds.record import History
@@ -271,29 +273,46 @@ class _Rounds:
 
     def _update_pairs(self, members, check=False):
         """Line 5 for the pairs of the participants, tile by tile, and zeta of all clients."""
-        state, problem = self.state, self.problem
+        state, problem, penalty = self.state, self.problem, self.penalty
         WT = np.ascontiguousarray(state.W.T)
         outflow = np.zeros_like(WT)
         self.dual = np.zeros_like(WT) if check else None
         self.pairs = np.zeros(3)
+        shrink = partial(penalty.prox, t=self.strength / self.rho)
         for k, block in enumerate(problem.blocks):
             mask = self._updated(members, block)
-            if check or mask is None or mask.any():
-                D = block.difference(WT)
-            if mask is None or mask.any():
-                delta = D + state.U[k]
-                theta = self.penalty.prox(delta, self.strength / self.rho)
-                delta -= theta
-                if mask is None:
-                    state.U[k], state.theta[k] = delta, theta
-                else:
-                    np.copyto(state.U[k], delta, where=mask)
-                    np.copyto(state.theta[k], theta, where=mask)
-            U, theta = state.U[k], state.theta[k]
-            block.add_divergence(theta - U, outflow)
+            update = mask is None or mask.any()
+            parts = coordinate_parts(penalty, block, problem.d)
+            factor = None
+            if update and len(parts) > 1:
+                squares = np.zeros(block.shape)
+                for part in parts:
+                    delta = block.difference(WT[part])
+                    delta += state.U[k][part]
+                    squares += _inner(delta, delta)
+                factor = shrinkage(shrink, squares)
+            sums = np.zeros((4, *block.shape))
+            for part in parts:
+                U, theta = state.U[k][part], state.theta[k][part]
+                if check or update:
+                    D = block.difference(WT[part])
+                if update:
+                    delta = D + U
+                    shrunk = shrink(delta) if factor is None else factor * delta
+                    delta -= shrunk
+                    where = True if mask is None else mask
+                    np.copyto(U, delta, where=where)
+                    np.copyto(theta, shrunk, where=where)
+                block.add_divergence(theta - U, outflow[part])
+                if check:
+                    block.add_divergence(U, self.dual[part])
+                    gap = D - theta
+                    sums += [
+                        _inner(*pair) for pair in ((D, D), (theta, theta), (gap, gap), (U, gap))
+                    ]
             if check:
-                block.add_divergence(U, self.dual)
-                self.pairs += self._measure(block, D, theta, U)
+                values = np.sqrt(sums[:2, None]) if penalty.radial else (D, theta)
+                self.pairs += self._measure(block, *map(penalty.value, values), *sums[2:])
         state.zeta = state.W.mean(axis=0) + outflow.T / problem.n
 
     def _updated(self, members, block):
@@ -305,19 +324,16 @@ class _Rounds:
         rows, columns = takes_part[block.rows, None], takes_part[None, block.columns]
         return rows | columns if self.options.pairs == "either" else rows & columns
 
-    def _measure(self, block, D, theta, U):
+    def _measure(self, block, of_models, of_theta, gap2, inner):
         """Sums over the pairs: penalty, augmented terms, squared residual of theta."""
         # on the diagonal a tile has each client with itself, where the penalty is not zero
         own = 0.0
         if block.diagonal:
             own = 0.5 * block.shape[0] * float(self.penalty.value(np.zeros((1, 1)))[0])
-        gap = D - theta
-        gap2 = block.total(np.einsum("d...,d...->...", gap, gap))
-        penalty = self.strength * (block.total(self.penalty.value(D)) - own)
-        split = self.strength * (block.total(self.penalty.value(theta)) - own)
-        split += (
-            self.rho * block.total(np.einsum("d...,d...->...", U, gap)) + 0.5 * self.rho * gap2
-        )
+        gap2 = block.total(gap2)
+        penalty = self.strength * (block.total(of_models) - own)
+        split = self.strength * (block.total(of_theta) - own)
+        split += self.rho * block.total(inner) + 0.5 * self.rho * gap2
         return np.array([penalty, split, gap2])
 
     # ----------------------------------------------------------------------------- checks
@@ -413,6 +429,11 @@ class _Rounds:
                 "rho": float(self.rho),
             },
         )
+
+
+def _inner(A, B):
+    """Inner products of edge variables, pair by pair."""
+    return np.einsum("d...,d...->...", A, B)
 
 
 def gap_threshold(heights, low, high):

@@ -13,7 +13,7 @@ from ..graphs import complete_graph
 from ..graphs.edges import require_edges, square_tiles
 from ..penalties import L2
 from ..rounds.alternate import Options, alternate
-from ..rounds.polish import solve_pooled
+from ..rounds.polish import ROUGH, solve_pooled
 from ..rounds.record import History
 from ..rounds.starts import NETWORK_STEP
 from .problem import FusionProblem
@@ -123,7 +123,8 @@ class FPFCProblem(FusionProblem):
         """The model of all clients' pooled rows, (d,), computed once."""
         if self._common is None:
             together = np.zeros(self.n, dtype=np.intp)
-            self._common = solve_pooled(self.pool, together, np.zeros((1, self.d)))[0][0]
+            zero = np.zeros((1, self.d))
+            self._common = solve_pooled(self.pool, together, zero, tol=ROUGH)[0][0]
         return self._common
 
     def lipschitz(self):
@@ -269,7 +270,7 @@ class FPFCProblem(FusionProblem):
 
     def _pooled(self, labels, theta, weights=None):
         """Each cluster's minimiser."""
-        return solve_pooled(self.pool, labels, theta, weights)[0]
+        return solve_pooled(self.pool, labels, theta, weights, tol=self.pooled_tol)[0]
 
 
 class TrainedFPFCProblem(FPFCProblem):

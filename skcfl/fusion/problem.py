@@ -17,7 +17,7 @@ from ..graphs.edges import EdgeList, edge_blocks
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.newton import MAX_DENSE
 from ..rounds.alone import solve_local
-from ..rounds.polish import solve_pooled
+from ..rounds.polish import EXACT, ROUGH, solve_pooled
 from .admm import admm
 from .flows import EPS
 from .mean_regularised import mean_regularised
@@ -57,6 +57,8 @@ class FusionProblem:
     #: Whether clients solve their problems to the end: what has gaps, exact clusters and paths.
     exact = True
     trusted = None
+    #: How near pooled models are to minimisers, see :func:`~skcfl.rounds.polish.solve_pooled`.
+    pooled_tol = EXACT
 
     def __init__(self, pool, graph, penalty, at_zero=None):
         self.clients = pool
@@ -309,12 +311,12 @@ class FusionProblem:
         """One model for all that paths of edges join, every client counting once, as a Result."""
         labels, ones = self.graph.components(), np.ones(self.n)
         theta = mean_by_cluster(self.local_models(), labels)
-        theta = solve_pooled(self.pool, labels, theta, ones)[0]
+        theta = solve_pooled(self.pool, labels, theta, ones, tol=self.pooled_tol)[0]
         return Result(cluster_params=theta, labels=labels, params=theta[labels])
 
     def refit(self, labels, theta):
         """Each cluster's model on the pooled rows of its clients."""
-        return solve_pooled(self.pool, labels, theta)[0]
+        return solve_pooled(self.pool, labels, theta, tol=self.pooled_tol)[0]
 
     # ------------------------------------------------------------------------------ solvers
 
@@ -334,7 +336,7 @@ class FusionProblem:
         """
         n, p = pool.n_clients, pool.n_params
         together = np.zeros(n, dtype=np.intp)
-        common, _, _ = solve_pooled(pool, together, np.zeros((1, p)))
+        common, _, _ = solve_pooled(pool, together, np.zeros((1, p)), tol=ROUGH)
         curvature = np.maximum(pool.spectrum()[2], 1e-12)
         typical = np.exp(np.log(curvature).mean())
         rows = np.maximum(pool.client_weights, 1e-12)

@@ -29,7 +29,7 @@ from ..graphs import Graph
 from ..numerics.by_cluster import mean_by_cluster, share_in_cluster, sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MAX_DENSE, newton, solve_scaled
-from ..rounds.polish import solve_pooled
+from ..rounds.polish import EXACT, ROUGH, solve_pooled
 from .flows import EPS, flow_values
 
 # Unknowns of the reduced problem up to which Newton's directions are exact.
@@ -670,9 +670,9 @@ def _meeting(oracle, theta, value, converged):
     return best
 
 
-def solve_apart(problem, labels, start):
+def solve_apart(problem, labels, start, tol=EXACT):
     """Models of clusters that nothing draws to each other; None if Newton's method failed."""
-    theta, converged, _ = solve_pooled(problem.pool, labels, start, np.ones(problem.n))
+    theta, converged, _ = solve_pooled(problem.pool, labels, start, np.ones(problem.n), tol=tol)
     return theta if converged else None
 
 
@@ -992,7 +992,8 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
         return np.inf, np.inf
     graph = problem.graph
     labels = graph.components()
-    theta = solve_apart(problem, labels, np.zeros((labels.max() + 1, problem.d)))
+    zero = np.zeros((labels.max() + 1, problem.d))
+    theta = solve_apart(problem, labels, zero, EXACT if tol < 1.0 else ROUGH)
     if theta is None:
         raise RuntimeError(
             "Newton's method did not find the pooled optimum, of which lam_max is made; scale the "

@@ -38,12 +38,16 @@ from sklearn.utils.parallel import Parallel, delayed
 from .._progress import loop, quiet, series
 from ..federation.ledger import Ledger
 from ..numerics.by_cluster import numbered
+from ..rounds.polish import ROUGH
 
 __all__ = ["Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"]
 
 # Folds of the rows, where clients are few, else; and numbers of clients from which two of these
 # or one judges: the more clients, the less chance there is in a fold.
 FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 800
+# Numbers of all clients' models from which one fold judges, too, because each fit is dear, and how
+# many values of lam a grid then has at most.
+LARGE, FEW_LAMS = 250_000, 4
 # Networks are trained once, on four fifths of the rows.
 NETWORK_FOLDS = 5
 # Accuracy of the fits that are judged, and iterations of each.
@@ -149,6 +153,11 @@ class Alphas:
         return self.apart if lam == 0.0 else self.fused if lam >= family.fused else self.inner
 
 
+def is_large(pool):
+    """Whether linear clients have so many parameters that few fits have to do."""
+    return pool.second_order and pool.n_clients * pool.n_params > LARGE
+
+
 class Judge:
     """Rows held out inside the clients: every client judges its own models.
 
@@ -185,6 +194,8 @@ class Judge:
             n_folds = used = FEW_FOLDS
         else:
             n_folds, used = FOLDS, 1 if n > HUGE else 2 if n > MANY else FOLDS
+        if is_large(pool):
+            used = 1
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
         self.pools, self.held, self.all_rows = [], [], []
         for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
@@ -449,7 +460,8 @@ class ModelSearch:
                 if (name, alpha) not in problems:
                     problems[name, alpha] = pool.penalised(alpha)
                 pool = problems[name, alpha]
-            problems[name, f, alpha] = self.families[f].problem(pool)
+            problem = problems[name, f, alpha] = self.families[f].problem(pool)
+            problem.pooled_tol = ROUGH
         return problems[name, f, alpha]
 
     def _refit(self, k, f, alpha, problem, labels, result):
@@ -474,7 +486,7 @@ class ModelSearch:
             if not lams or self.told.stopped:
                 break
             self._try_first(lams, "beyond the grid")
-        for _ in range(ROUNDS):
+        for _ in range(0 if is_large(self.judge.pools[0]) else ROUNDS):
             lams = {}
             for member in self._leaders():
                 lams.setdefault(member.family, set()).update(self._beside(member))
@@ -569,6 +581,8 @@ class ModelSearch:
             if self.told.stopped:
                 return
             self._try([task for task in left if task[2]], f"under alpha {alpha:.4g}")
+        if is_large(self.judge.pools[0]):
+            return
         # Where another one is better for models that differ, lam is looked for under it too.
         apart = [m for m in self.members.values() if m.lam < self.families[m.family].fused]
         inner = [m for m in apart if m.lam > 0.0]

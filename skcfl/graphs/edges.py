@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from . import Graph
 
 TILE_BYTES = 2**20
+# Coordinates from which on edge arrays of radial penalties are walked in parts that stay in cache.
+MANY_COORDINATES = 1024
+# Nodes up to which a sparse graph's incidence matrix is small enough to be a dense one.
+FEW_NODES = 64
 
 
 class EdgeList:
@@ -37,14 +41,21 @@ class EdgeList:
             ),
             shape=(n_nodes, E),
         )
+        # Products with a small dense matrix are faster than gathering many coordinates.
+        self._dense = self._transpose.toarray() if n_nodes <= FEW_NODES else None
 
     def difference(self, VT: Array) -> Array:
         """Differences along the edges: (d, n_nodes) -> (d, E)."""
+        if self._dense is not None and len(VT) > MANY_COORDINATES // 2:
+            return VT @ self._dense
         return VT[:, self.heads] - VT[:, self.tails]
 
     def add_divergence(self, T: Array, out: Array) -> None:
         """Add the net outflows of (d, E) to (d, n_nodes)."""
-        out += (self._transpose @ T.T).T
+        if self._dense is not None and len(T) > MANY_COORDINATES // 2:
+            out += T @ self._dense.T
+        else:
+            out += (self._transpose @ T.T).T
 
     def total(self, values: Any) -> float:
         """Sum of edge values (E,)."""
@@ -82,6 +93,20 @@ class Tile:
         """Pairs of the tile in `mask`, appended to the list `M`."""
         i, j = np.nonzero(mask)
         M.append((i + self.rows.start, j + self.columns.start))
+
+
+def coordinate_parts(penalty: Any, block: EdgeList | Tile, d: int) -> list[slice]:
+    """Slices of the coordinates of a block whose edge arrays stay in cache; one of few."""
+    if d <= MANY_COORDINATES or not penalty.radial:
+        return [slice(None)]
+    size = max(TILE_BYTES // (8 * int(np.prod(block.shape))), 1)
+    return [slice(start, start + size) for start in range(0, d, size)]
+
+
+def shrinkage(function: Any, squares: Array) -> Array:
+    """What a radial function multiplies differences of such squared lengths with."""
+    r = np.sqrt(squares)
+    return np.divide(function(r[None])[0], r, out=np.ones_like(r), where=r > 0)
 
 
 def edge_blocks(graph: Graph, d: int) -> list[EdgeList] | list[Tile]:

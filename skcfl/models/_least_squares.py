@@ -16,6 +16,8 @@ import numpy as np
 
 # Ratio of eigenvalues below which solutions are refined.
 UNEVEN = 1e-6
+# Least penalty, in units of the largest eigenvalue, where Gram matrices of rows will do.
+LOST = 1e-8
 
 
 class _Factors:
@@ -83,7 +85,7 @@ class Wide(_Factors):
             last[:, -1] = 1.0
             column = self._inverse(np.zeros_like(self.t), last, sigma)
             # 1 - alpha * column[-1], without its cancellation.
-            u = self.U[:, :, -1]
+            u = self._rows_of(last)
             known = np.einsum("cn,cn->c", u, self._small(u, sigma))[:, None]
             scale = (rho[:, None] + self.alpha * known) / sigma
             x += _divide(self.alpha * column * x[:, -1:], scale)
@@ -97,11 +99,58 @@ class Wide(_Factors):
     def _inverse(self, t, c, sigma):
         """``A^-1 (U' t + c)``, by the pseudo-inverse where sigma is zero."""
         outside = _divide(c, sigma)
-        inside = self._small(t - _apply(self.U, outside), sigma)
+        inside = self._small(t - self._rows_of(outside), sigma)
         flat = sigma == 0.0
         if flat.any():
-            inside += flat * self._small(_apply(self.U, c), sigma, power=2)
-        return outside + _apply(self.U.transpose(0, 2, 1), inside)
+            inside += flat * self._small(self._rows_of(c), sigma, power=2)
+        return outside + self._columns_of(inside)
+
+    def _rows_of(self, x):
+        """``U x``."""
+        return _apply(self.U, x)
+
+    def _columns_of(self, r):
+        """``U' r``."""
+        return _apply(self.U.transpose(0, 2, 1), r)
+
+
+class Sparse(Wide):
+    """The same of sparse rows, a block, through their Gram matrix: nothing dense has p columns.
+
+    What the Gram matrix has lost of the small eigenvalues is small beside `alpha`, where that is
+    :func:`enough`, and one step of refinement takes it away.
+    """
+
+    def __init__(self, block, decay):
+        root = np.sqrt(block.weights)
+        self.rows, self.t = block.scaled(root), block.y[:, 0] * root
+        self.alpha, self.free = decay[0], decay[-1] == 0.0 < decay[0]
+        values, self.vectors = np.linalg.eigh(self.rows.row_gram(np.ones((len(root), len(decay)))))
+        self.values = np.maximum(values, 0.0)
+
+    @property
+    def enough(self):
+        """Whether the penalty is large enough beside the largest eigenvalues."""
+        return self.alpha >= LOST * self.values.max(initial=0.0) and self.alpha > 0.0
+
+    def take(self, index):
+        """The same of some of the clients."""
+        part = super().take(index)
+        part.rows = self.rows.take(index)
+        return part
+
+    def _inverse(self, t, c, sigma):
+        x = super()._inverse(t, c, sigma)
+        if self.alpha < UNEVEN * self.values.max(initial=0.0):
+            r = t - self._rows_of(x)
+            x += super()._inverse(r, c - sigma * x, sigma)
+        return x
+
+    def _rows_of(self, x):
+        return self.rows.forward(x[:, None])[:, 0]
+
+    def _columns_of(self, r):
+        return self.rows.backward(r[:, None])[:, 0]
 
 
 def _apply(A, x):

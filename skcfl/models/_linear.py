@@ -15,7 +15,7 @@ from .._checks import NOT_NEGATIVE
 from .._typing import ClassWeight
 from ..numerics.newton import invert_scaled
 from ._convex import MAX_DENSE, ConvexModel
-from ._least_squares import Narrow, Wide
+from ._least_squares import Narrow, Sparse, Wide
 from ._local_model import choose
 from ._plain import plain_linear
 from ._posteriors import PosteriorMixin
@@ -463,12 +463,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         if not self.kernel.quadratic or (wide and block.shape[1] >= self.n_params):
             return None
         if "factors" not in block.cache:
-            b = block.astype(np.float64)
-            root = np.sqrt(b.weights)
-            factors = (Wide if wide else Narrow)(
-                b.dense() * root[:, :, None], b.y[:, 0] * root, self.decay, b.lengths
-            )
-            block.cache["factors"] = factors
+            block.cache["factors"] = self._factors(block.astype(np.float64), wide)
         right = np.zeros((len(block.clients), self.n_params))
         if s is not None:
             right += s
@@ -476,6 +471,16 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         if v is not None:
             right += rho[:, None] * v
         return block.cache["factors"].solve(right, rho)
+
+    def _factors(self, block, wide):
+        """What least squares are solved with."""
+        if wide and sparse.issparse(block.X) and self.alpha_ > 0.0:
+            factors = Sparse(block, self.decay)
+            if factors.enough:
+                return factors
+        root = np.sqrt(block.weights)
+        rows, targets = block.dense() * root[:, :, None], block.y[:, 0] * root
+        return (Wide if wide else Narrow)(rows, targets, self.decay, block.lengths)
 
     # ------------------------------------------------------------------------ rounding
 

@@ -18,13 +18,15 @@ from ..numerics.newton import MAX_DENSE, newton, solve_scaled
 from .exchange import weighted_mean
 from .loop import choose_all, so_far
 
-__all__ = ["polish", "solve_pooled"]
+__all__ = ["EXACT", "ROUGH", "polish", "solve_pooled"]
 
 # Most rounds of "Newton, then choose again".
 MAX_POLISH = 100
+# Squared Newton decrements of minimisers to working precision, and of those only compared.
+EXACT, ROUGH = 1e-16, 1e-6
 
 
-def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
+def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, tol=EXACT):
     """Minimise the pooled objective of every cluster.
 
     Parameters
@@ -43,6 +45,9 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     record : callable, default=None
         Called after every Newton step with the mean objective before it and the relative
         size of the step.
+    tol : float
+        Squared Newton decrement, relative to the objective, at which a model of many parameters is
+        near enough: its directions, from products, take an exchange for each of their digits.
 
     Returns
     -------
@@ -67,7 +72,8 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None):
     # A model that diverged is a worse start than none.
     start[~(oracle.at(start)[0] <= at_zero)] = 0.0
     solved = oracle.solve_alone(start)
-    x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter)
+    tol = EXACT if pool.n_params <= MAX_DENSE else tol
+    x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)
     out = np.array(theta, dtype=float)
     out[used] = pool.centre(x)
     return out, bool(solved and converged.all()), float((decrement / scale).max())

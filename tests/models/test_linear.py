@@ -697,7 +697,7 @@ def test_least_squares_is_factored_once(form, dtype, narrow, monkeypatch):
     def refuse(*args):
         raise AssertionError("factored again")
 
-    for name in ("Narrow", "Wide"):
+    for name in ("Narrow", "Wide", "Sparse"):
         monkeypatch.setattr(skcfl.models._linear, name, refuse)
     part = pool.subset(chosen).prox(centres[chosen], 0.3)
     assert_allclose(part, whole[chosen], rtol=1e-10)

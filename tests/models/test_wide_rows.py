@@ -143,3 +143,24 @@ def test_no_dense_copy_of_wide_sparse_rows(monkeypatch):
         for rows in (X, X.toarray())
     ]
     assert fits[0].objective_ == pytest.approx(fits[1].objective_, rel=2e-4)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", [1e-6, 0.01])
+def test_sparse_rows_of_least_squares_stay_sparse(fit_intercept, alpha, monkeypatch):
+    X, y, codes = draw(300)
+    model = LinearModel("squared_error", alpha=alpha, fit_intercept=fit_intercept)
+    v = np.random.RandomState(1).standard_normal((3, 300 + fit_intercept))
+    answers = []
+    for form in (sparse.csr_array, lambda X: X.toarray()):
+        pool = open_rows(model.bind(300, None), form(X), y.astype(float), codes, 3)
+        some = pool.subset([2, 0])
+        answers.append([pool.solve()[0], pool.prox(v, 0.1), some.prox(v[[2, 0]], 1e-3)])
+        monkeypatch.setattr(SparseBlock, "dense", None)
+    for a, b in zip(*answers, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
+    monkeypatch.undo()
+    # Too small a penalty for Gram matrices: of dense rows.
+    block = make_blocks(sparse.csr_array(X), y[:, None].astype(float), np.ones(36), codes, 3)[0]
+    decay = np.full(300, 1e-12)
+    assert not _linear.Sparse(block, decay).enough

@@ -1,0 +1,53 @@
+"""Models of many parameters: edge arrays in parts, fewer fits in a search."""
+
+import numpy as np
+import pytest
+
+from skcfl import ConvexClusteredFLRegressor, FPFCRegressor
+from skcfl.datasets import make_clustered_regression
+from skcfl.fusion import search
+from skcfl.graphs import edges
+
+DATA = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ConvexClusteredFLRegressor(lam=0.05, graph="complete"),
+        ConvexClusteredFLRegressor(lam=0.05, graph="knn"),
+        FPFCRegressor(lam=0.3, random_state=0, max_iter=60),
+        FPFCRegressor(lam=0.3, random_state=0, max_iter=60, participation=0.5),
+        FPFCRegressor(lam=0.3, penalty="l1", max_iter=20, tol=0),
+    ],
+    ids=repr,
+)
+def test_parts_of_edge_arrays(estimator, monkeypatch):
+    whole = estimator.fit(DATA.X, DATA.y, groups=DATA.groups).fusion_params_
+    history = estimator.history_["objective"]
+    parts = []
+    monkeypatch.setattr(edges, "MANY_COORDINATES", 2)
+    monkeypatch.setattr(edges, "TILE_BYTES", 2**9)
+    own = edges.shrinkage
+    for module in ("admm", "concave"):
+        monkeypatch.setattr(
+            f"skcfl.fusion.{module}.shrinkage", lambda *a: parts.append(1) or own(*a)
+        )
+    estimator.fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert bool(parts) == (estimator.get_params().get("penalty") != "l1")
+    np.testing.assert_allclose(estimator.fusion_params_, whole, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(estimator.history_["objective"], history, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [ConvexClusteredFLRegressor, FPFCRegressor])
+def test_few_fits_where_each_is_dear(kind, monkeypatch):
+    def fit():
+        return kind(random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
+
+    usual = fit()
+    monkeypatch.setattr(search, "LARGE", 1)
+    few = fit()
+    assert len(few.lam_search_["lam"]) < len(usual.lam_search_["lam"])
+    assert few.calls_ < usual.calls_ / 2
+    assert few.n_clusters_ == usual.n_clusters_ == 3
