@@ -18,7 +18,7 @@ from ..numerics.newton import MAX_DENSE, newton, solve_scaled
 from .exchange import weighted_mean
 from .loop import choose_all, so_far
 
-__all__ = ["EXACT", "ROUGH", "polish", "solve_pooled"]
+__all__ = ["polish", "solve_pooled"]
 
 # Most rounds of "Newton, then choose again".
 MAX_POLISH = 100
