@@ -1,4 +1,4 @@
-"""Section 6.2 of the IFCA paper: rotated MNIST, Table 1.
+"""Section 6.2 of the IFCA paper: rotated MNIST, Table 1, with the one-shot rival of Table 2.
 
     python benchmarks/ifca_mnist.py [--mnist PATH] [--clients 80] [--rounds 30]
 
@@ -10,7 +10,9 @@ them counts; the local models are tested on all test rows of their own rotation.
 the adjusted Rand index (ARI) tells which runs found the rotations.
 
 "random" starts are the papers' (empty clusters kept); "defaults" are those of ``IFCAClassifier``
-and ``CLoVEClassifier``, with the paper's local training.
+and ``CLoVEClassifier``, with the paper's local training.  "one-shot" is the rival of the paper's
+Table 2 (Ghosh et al., 2019): local models are clustered once, and the clusters trained on.  There,
+on FEMNIST, it had 87.4 where IFCA had 88.0, a global model 84.5 and local ones 75.9.
 
 The paper uses all 240,000 images, m = 2400 for n = 100 (95.05, 88.65 for the global model, 73.66
 for local ones), for a number of rounds that it does not give.  An independent reproduction in
@@ -33,6 +35,7 @@ from skcfl import (
     FedAvgClassifier,
     IFCAClassifier,
     LocalModelsClassifier,
+    OneShotClassifier,
     OracleClustersClassifier,
 )
 from skcfl.datasets import partition_rotations
@@ -101,6 +104,9 @@ def main():
         "IFCA, defaults": IFCAClassifier(4, **rounds),
         "CLoVE, random": CLoVEClassifier(4, init="different", **rounds),
         "CLoVE, defaults": CLoVEClassifier(4, **rounds),
+        "one-shot": OneShotClassifier(
+            4, rounds=args.rounds, **{k: v for k, v in rounds.items() if k != "max_iter"}
+        ),
         "global": FedAvgClassifier(**rounds),
         "local": LocalModelsClassifier(**own),
         "oracle": OracleClustersClassifier(**rounds),
