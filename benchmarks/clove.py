@@ -100,6 +100,7 @@ def mixed(args):
             5, init="random", n_init=1, empty_cluster="keep", polish=False, max_iter=60, **plain
         ),
     }
+    methods = {name: methods[name] for name in args.methods or methods if name in methods}
     print("adjusted Rand index, and the round where it first is .9")
     on_rows = ["k-means", "k-FED, 1", "k-FED, 5"]
     heading = "".join(f"{name:>9}" for name in on_rows)
@@ -234,6 +235,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--separations", type=float, nargs="+", default=SEPARATIONS)
+    parser.add_argument("--methods", nargs="+", help="of mixed; what clusters rows is in any case")
     parser.add_argument("--mnist", metavar="PATH", help="an .npz file with X_train, y_train")
     args = parser.parse_args()
     # Studies run a fixed number of rounds.

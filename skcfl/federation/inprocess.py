@@ -519,15 +519,21 @@ class InProcessSite(PersonalKernels, Site):
         centres = self._zeros(n_centres, self.model.n_features)
         counts = self._zeros(n_centres)
         seeds = mixed(*draw, self.places) % np.uint64(2**31)
-        for i, (start, stop) in enumerate(zip(first[:-1], first[1:], strict=True)):
-            rows = design[start:stop][:, : self.model.n_features]
+
+        def work(i):
+            rows = design[first[i] : first[i + 1]][:, : self.model.n_features]
             rows = rows.toarray() if sparse.issparse(rows) else rows
-            if len(rows):
-                own = rows.astype(float), n_centres, int(seeds[i]), weights[start:stop]
-                found, size = local_kmeans(*own)
-                # Weights are stored as shares: ties are not to be broken by their rounding.
-                size = np.round(size, min(12 - int(np.ceil(np.log10(size.sum()))), 300))
-                centres[i, : len(found)], counts[i, : len(found)] = found, size
+            own = rows.astype(float), n_centres, int(seeds[i]), weights[first[i] : first[i + 1]]
+            found, size = local_kmeans(*own)
+            # Weights are stored as shares: ties are not to be broken by their rounding.
+            size = np.round(size, min(12 - int(np.ceil(np.log10(size.sum()))), 300))
+            centres[i, : len(found)], counts[i, : len(found)] = found, size
+
+        # One thread per client: k-means on few rows does not gain by more.
+        with threadpool_limits(1):
+            Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+                delayed(work)(i) for i in np.flatnonzero(self.client_sizes)
+            )
         return {"centres": centres, "counts": counts}
 
     def _subspaces(self, n_vectors, n_columns, by_class):
