@@ -104,6 +104,7 @@ def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mnist", help="an .npz file with the images of MNIST")
+    parser.add_argument("--methods", nargs="+", help="words of the names, all by default")
     parser.add_argument("--clusters", type=int, default=2, choices=range(1, 6))
     parser.add_argument("--per-cluster", type=int, default=20, help="clients of a cluster")
     parser.add_argument("--rows", type=int, default=500, help="most rows of a client")
@@ -138,6 +139,8 @@ def main():
         f"{'rounds':>6} {'seconds':>7}"
     )
     for name, estimator in methods(args.clusters, truth, graph, args.hidden, args.seed):
+        if args.methods and not any(word in name for word in args.methods):
+            continue
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
