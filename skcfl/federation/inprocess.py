@@ -14,7 +14,7 @@ from joblib import effective_n_jobs
 from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from ..exceptions import RowsShownError
 from ..numerics.by_cluster import sum_by_cluster
@@ -524,12 +524,14 @@ class InProcessSite(PersonalKernels, Site):
             rows = design[first[i] : first[i + 1]][:, : self.model.n_features]
             rows = rows.toarray() if sparse.issparse(rows) else rows
             own = rows.astype(float), n_centres, int(seeds[i]), weights[first[i] : first[i + 1]]
-            found, size = local_kmeans(*own)
+            with openmp.limit(limits=1):  # of this thread
+                found, size = local_kmeans(*own)
             # Weights are stored as shares: ties are not to be broken by their rounding.
             size = np.round(size, min(12 - int(np.ceil(np.log10(size.sum()))), 300))
             centres[i, : len(found)], counts[i, : len(found)] = found, size
 
         # One thread per client: k-means on few rows does not gain by more.
+        openmp = ThreadpoolController().select(user_api="openmp")
         with threadpool_limits(1):
             Parallel(n_jobs=self.n_jobs, require="sharedmem")(
                 delayed(work)(i) for i in np.flatnonzero(self.client_sizes)

@@ -119,6 +119,12 @@ def test_sparse_rows():
         assert_array_equal(model.predict(rows, groups=NAMES), FITTED.labels_)
 
 
+def test_threads_change_nothing():
+    model = KFED(4, n_jobs=2, random_state=0).fit(X, groups=NAMES)
+    assert_same(model, FITTED)
+    assert_array_equal(model.local_centers_, FITTED.local_centers_)
+
+
 def test_prediction_with_and_without_ids():
     """With ids by the client's own centres, which may lie beyond the others' borders."""
     X = np.array([0.0, 4.0, 9.0, 9.0, 10.0, 10.0])[:, None]
