@@ -132,7 +132,9 @@ def fitted(method, data, seed, rows=slice(None)):
     if "labels" in method.get_params(deep=False):
         method.set_params(labels=data.labels)
     begun = time.process_time()
-    method.set_params(random_state=seed).fit(data.X[rows], data.y[rows], groups=data.groups[rows])
+    classes = len(np.unique(data.y[rows]))  # of some skews not all ten
+    method.set_params(random_state=seed, model__n_classes=classes)
+    method.fit(data.X[rows], data.y[rows], groups=data.groups[rows])
     index = np.nan
     if isinstance(method, IFCA | CLoVE) and data.labels is not None:
         index = adjusted_rand_score(data.labels, method.labels_)

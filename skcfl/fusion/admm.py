@@ -144,7 +144,7 @@ class _ADMM(CertifiedLoop):
     def _start(self, old):
         problem, lam = self.problem, self.lam
         # Those of the state, of an old one, and of flows that clients without rows pass on.
-        n_arrays = 1 + (old is not None) + 2 * bool(problem.pool.without_rows.any())
+        n_arrays = 1 + (old is not None) + 2 * problem.passive
         require_edges(problem.graph, problem.d, n_arrays)
         r = max(float(problem.graph.degrees(weighted=False).mean()), 1e-12)
         rho = problem.curvature() / r

@@ -82,7 +82,7 @@ class CertifiedLoop:
         which = int(np.argmin(values))
         primal = values[which]
         left = 0.0
-        if problem.pool.without_rows.any():
+        if problem.passive:
             divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
         bounds = problem.pool.conjugate(-divergence, x0=self._last_answers())
         dual = -float(bounds.sum()) - conjugate

@@ -68,7 +68,7 @@ class FusionProblem:
         if at_zero is None:
             at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
         self.at_zero = at_zero
-        self._local, self._idle = None, None
+        self._local, self._laplacians = None, {}
         self._curvatures = self._mean_curvature = None
 
     def objectives(self, X):
@@ -96,18 +96,30 @@ class FusionProblem:
                 W[idle] = solve(self.graph.adjacency()[idle] @ W)
         return W
 
-    def _idle_laplacian(self):
-        """Clients without rows that paths join to others, inverse of their Laplacian block."""
-        if self._idle is None:
+    @property
+    def passive(self):
+        """Whether some clients have no objective, or one that some parameters are not in."""
+        pool = self.pool
+        unweighted = pool.client_weights <= 0.0
+        return bool((pool.without_rows | (unweighted & ~pool.model.decay.all())).any())
+
+    def _idle_laplacian(self, unweighted=False):
+        """Clients without rows that paths join to others, inverse of their Laplacian block.
+
+        With `unweighted` also those without weight, of whose objective only the penalty is left.
+        """
+        if unweighted not in self._laplacians:
             graph, without = self.graph, self.pool.without_rows
+            if unweighted:
+                without = without | (self.pool.client_weights <= 0.0)
             parts = graph.components()
             anchored = np.bincount(parts, ~without)[parts] > 0
             idle = np.flatnonzero(without & anchored)
             n, m = self.n, len(idle)
             if not m:
-                self._idle = idle, np.copy
+                out = idle, np.copy
             elif graph.is_complete:
-                self._idle = idle, lambda b: (b + b.sum(axis=0) / (n - m)) / (graph.weight * n)
+                out = idle, lambda b: (b + b.sum(axis=0) / (n - m)) / (graph.weight * n)
             else:
                 L = sparse.csc_array(graph.laplacian()[idle][:, idle])
                 factor = splu(L)
@@ -116,14 +128,16 @@ class FusionProblem:
                     x = factor.solve(b)
                     return x + factor.solve(b - L @ x)
 
-                self._idle = idle, solve
-        return self._idle
+                out = idle, solve
+            self._laplacians[unweighted] = out
+        return self._laplacians[unweighted]
 
     def conserved(self, U, lam):
-        """Feasible flows near `U` that clients without rows only pass on.
+        """Feasible flows near `U` that clients without an objective only pass on.
 
         The conjugate of a client without rows is finite at zero alone: what flows into it has
-        to flow out.  A potential on these clients takes the excess away, along the edges in
+        to flow out.  So it is in the parameters that no penalty holds, of a client whose rows have
+        no weight.  A potential on these clients takes the excess away, along the edges in
         proportion to their weights; then all flows are scaled back to what edges can carry.
 
         Parameters
@@ -140,14 +154,19 @@ class FusionProblem:
         conjugate : float
             Of the penalty, zero for norms.
         left : ndarray of shape (n,)
-            What rounding leaves of the outflows of clients without rows, given as zero.
+            What rounding leaves of the outflows that are given as zero.
         """
         penalty = self.penalty
         outflow, potential = np.zeros((2, self.d, self.n))
         for block, u in zip(self.blocks, U, strict=True):
             block.add_divergence(u, outflow)
-        idle, solve = self._idle_laplacian()
-        potential[:, idle] = solve(outflow.T[idle]).T
+        held = self.pool.model.decay > 0.0
+        emptied = np.zeros((self.d, self.n), dtype=bool)
+        for some, unweighted in ((held, False), (~held, True)):
+            idle, solve = self._idle_laplacian(unweighted)
+            here = np.ix_(some, idle)
+            potential[here] = solve(outflow[here].T).T
+            emptied[here] = True
         flows, load = [], 1.0
         for block, u in zip(self.blocks, U, strict=True):
             u = u - block.weights * block.difference(potential)
@@ -159,9 +178,8 @@ class FusionProblem:
             block.add_divergence(u / load, outflow)
             if not penalty.norm:
                 conjugate += block.total(penalty.conjugate(u, lam * block.weights))
-        left = np.zeros(self.n)
-        left[idle] = np.linalg.norm(outflow[:, idle], axis=0)
-        outflow[:, idle] = 0.0
+        left = np.linalg.norm(np.where(emptied, outflow, 0.0), axis=0)
+        outflow[emptied] = 0.0
         return outflow.T, conjugate, left
 
     def curvatures(self):

@@ -14,10 +14,14 @@ from fusion_problems import (
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
 
 import skcfl.fusion.flows
 import skcfl.graphs.edges
+from skcfl.federation.inprocess import open_rows
+from skcfl.fusion.admm import admm
 from skcfl.fusion.flows import Inside, flow_values
+from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.reduced import (
     contract,
     contract_apart,
@@ -28,6 +32,7 @@ from skcfl.fusion.reduced import (
 )
 from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.graphs.edges import edge_blocks
+from skcfl.models import LinearModel
 from skcfl.penalties import L1, L2, SquaredL2
 
 pytest.importorskip("cvxpy")
@@ -449,6 +454,26 @@ def test_clients_without_rows_start_between_their_neighbours(kind, seed):
     np.testing.assert_array_equal(W[~empty], problem.pool.solve()[0][~empty])
 
 
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+@settings(max_examples=15)
+@given(kind=connected, seed=seeds)
+def test_gaps_beside_a_client_without_weight(loss, kind, seed):
+    """Its intercept is in no objective: what flows in has to flow out, or no gap is finite."""
+    rng = np.random.RandomState(seed)
+    Z, t, codes = make_rows(loss, 6, seed=seed % 2**31)
+    weights = np.where(codes < 1 + seed % 2, 0.0, 1.0)
+    model = LinearModel(loss=loss, alpha=0.1)
+    bound = model.bind(2, n_classes=2 if loss == "log_loss" else None)
+    pool = open_rows(bound, Z, t, codes, 6, weights)
+    problem = FusionProblem(pool, make_graph(rng, 6, kind), L2())
+    exact, _ = admm(problem, 0.05, tol=1e-9)
+    rough, _ = admm(problem, 0.05, tol=1e-2, max_iter=50, contraction=False)
+    assert rough.converged, rough.shortfall
+    # Both gaps bound what is above the optimum.
+    assert -exact.extra["dual_gap"] <= rough.objective - exact.objective
+    assert rough.objective - exact.objective <= rough.extra["dual_gap"]
+
+
 # ---------------------------------------------------------------------- models all apart
 
 
@@ -463,7 +488,7 @@ def test_models_apart_are_found_or_left(loss, kind, seed):
     for share in (1e-3, 0.05, 0.9):
         start = problem.local_models()
         outcome = contract_apart(problem, share * top, start)
-        if share == 1e-3 and loss == "squared_error":
+        if share == 1e-3 and loss == "squared_error" and pdist(start).min() > 0.2:
             assert outcome is not None
         if outcome is None:
             continue
