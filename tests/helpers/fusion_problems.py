@@ -172,12 +172,13 @@ def flow_value(graph, q, norm=2):
     """Least ``max_e |u_e| / w_e`` over flows u with ``D'u = -q``, by cvxpy."""
     import cvxpy as cp
 
+    size = np.abs(q).max() or 1.0  # the solver's accuracy is absolute
     u, t = cp.Variable((graph.n_edges, q.shape[1])), cp.Variable()
-    balance = graph.incidence().T @ u == -q
+    balance = graph.incidence().T @ u == -q / size
     cp.Problem(cp.Minimize(t), [balance, cp.norm(u, norm, axis=1) <= t * graph.weights]).solve(
         solver=cp.CLARABEL
     )
-    return float(t.value)
+    return size * float(t.value)
 
 
 def groups_of(X, tol):
