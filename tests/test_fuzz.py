@@ -260,8 +260,8 @@ DEVELOPERS = {
     *("polish", "rounds_stable", "run_rounds"),
     "ModelSpec",
     "TorchModel",  # needs PyTorch: malformed arguments in its own tests
-    *("AGGREGATORS", "Aggregator", "aggregate_by_cluster", "is_operator"),
-    "make_aggregator",
+    *("AGGREGATORS", "Aggregator", "Layout", "aggregate_by_cluster", "is_operator"),
+    *("make_aggregator", "median_by_cluster", "suspicions"),
     *("Bipartition", "NearestModel", "Node", "Partition", "Responsibilities", "Suspects"),
     *("angle_clusters", "bipartition", "capped_mean", "cluster_points", "combine_models"),
     *("cosines", "distances", "excess", "fit_mixture", "fit_shares", "group_updates"),

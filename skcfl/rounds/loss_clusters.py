@@ -79,7 +79,9 @@ def embed(losses, embedding="log"):
     embedding : {"log", "sqrt", "raw", "centered"}
         Logarithms minus each client's mean, so that only the ratios of its losses count; the
         square root (the paper's theory), the losses themselves (the paper's algorithm), or these
-        minus each client's mean.
+        minus each client's mean. Losses some of which are negative, as of counts, have neither
+        ratios nor roots: each client's are then taken from its least one, and for logarithms one
+        is added in units of the median client's largest difference.
 
     Returns
     -------
@@ -90,9 +92,16 @@ def embed(losses, embedding="log"):
         return losses.copy()
     if embedding == "centered":
         return losses - losses.mean(axis=1, keepdims=True)
-    losses = np.maximum(losses, 0.0)
+    above = losses.min(initial=0.0) < 0.0
+    if above:
+        losses = losses - losses.min(axis=1, keepdims=True)
     if embedding == "sqrt":
         return np.sqrt(losses)
+    if above:
+        largest = losses.max(axis=1)
+        unit = np.median(largest[largest > 0.0]) if largest.any() else 1.0
+        logs = np.log1p(losses / unit)
+        return logs - logs.mean(axis=1, keepdims=True)
     # Below rounding of a typical loss a logarithm is noise.
     floor = np.finfo(float).eps * np.median(losses, axis=0)
     floor = np.where(floor > 0, floor, np.finfo(float).eps * losses.mean(axis=0))

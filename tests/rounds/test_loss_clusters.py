@@ -71,6 +71,36 @@ def test_log_vectors_know_ratios_only(losses, seed):
     np.testing.assert_allclose(other - other[0], vectors - vectors[0], atol=1e-9)
 
 
+@pytest.mark.parametrize("embedding", ["log", "sqrt"])
+@given(
+    losses=hnp.arrays(
+        float, hnp.array_shapes(min_dims=2, max_dims=2, min_side=1), elements=st.integers(0, 50)
+    ),
+    seed=st.integers(0, 99),
+)
+def test_negative_losses_count_by_their_differences(embedding, losses, seed):
+    """What is added to all losses of a client, as of counts, is no matter; nor is their unit."""
+    rng = np.random.RandomState(seed)
+    below = losses - losses.max() - 1.0
+    vectors = embed(below, embedding)
+    own = rng.uniform(0.0, 1.0, (len(losses), 1))
+    np.testing.assert_allclose(embed(below - own, embedding), vectors, atol=1e-5)
+    if embedding == "log":
+        np.testing.assert_allclose(embed(7.0 * below, embedding), vectors, atol=1e-9)
+    ranks = np.diff(np.take_along_axis(vectors, below.argsort(axis=1), axis=1), axis=1)
+    assert (ranks >= -1e-9).all()
+
+
+def test_clusters_of_counts():
+    """Whose losses are negative, and under a wrong model very large."""
+    rng = np.random.RandomState(0)
+    losses = -rng.uniform(5.0, 1000.0, (len(TRUTH), 1)) * np.ones(3)
+    for k in range(3):
+        away = TRUTH != k
+        losses[away, k] += np.exp(rng.uniform(4.0, 6.0, away.sum()))
+    assert adjusted_rand_score(TRUTH, choose(losses)) == 1.0
+
+
 @given(losses=losses_of_any_size)
 def test_centred_vectors_forget_a_clients_own_noise(losses):
     own = np.arange(len(losses))[:, None] * 1e3
