@@ -101,9 +101,9 @@ class TrustedAverage(Average):
     Attributes
     ----------
     suspicion : ndarray of shape (n_clients,)
-        Suspicion of each client by its last message, see :mod:`skcfl.rounds.suspicion`; once the
-        mean is taken the largest since then, if all take part: who is set aside stays so, for the
-        rounds to settle.
+        Suspicion of each client by its last message, see
+        :func:`~skcfl.rounds.suspicion.suspicions`; once the mean is taken the largest since then,
+        if all take part: who is set aside stays so, for the rounds to settle.
     trusts : bool
         Whether it takes the mean.
     """
