@@ -19,10 +19,11 @@ file the images are scikit-learn's digits.
 
 Seen on MNIST: ``rotated --clients 16 --rounds 10``, four clients of 100 images for each rotation,
 three seeds: IFCA and CLoVE 91.0 +- .6 with all rotations found, one for all 64.0 +- 2.0, local
-80.0 +- .8; about 90, 60 and 60 CPU seconds. ``mixings --rows 100 --rounds 10 --seeds 1``, a fifth
-of the paper's rows and a tenth of its rounds: label skew 1 to 4, feature skew, concept shift CLoVE
-99.4, 97.1, 93.6, 93.3, 93.0, 91.8 with all clusters found, IFCA the same but 92.0 (ARI .58) on
-label skew 3, one for all 54.6, 83.5, 92.3, 92.3, 63.2, 51.2; 30 to 45 CPU seconds a fit.
+80.0 +- .8; about 90, 60 and 60 CPU seconds. ``mixings --rows 100 --rounds 10``, a fifth of the
+paper's rows and a tenth of its rounds, three seeds: label skew 1 to 4, feature skew, concept shift
+CLoVE 99.1, 96.6, 93.7, 93.7, 91.8, 91.1 with all clusters found but on label skew 3 (ARI .91),
+IFCA the same but 93.1 (.70) there, one for all 54.6, 83.5, 93.4, 92.3, 63.2, 51.2 (one seed but on
+label skew 3); 30 to 40 CPU seconds a fit.
 
 The papers' settings, where they are not the defaults here:
 
