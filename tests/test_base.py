@@ -774,12 +774,13 @@ def test_scale_of_sparse_features_that_outnumber_the_rows():
     size = np.sqrt(np.mean(X.data**2))
     raw = LocalModelsRegressor(alpha=first.alpha_, standardize=False).fit(X / size, y, groups)
     np.testing.assert_allclose(raw.predict(X / size, groups), first.predict(X, groups), atol=0.05)
-    weights = rng.randint(1, 3, 30)
-    again = np.repeat(np.arange(30), weights)[:79]  # still fewer rows than features
-    weights = np.bincount(again, minlength=30)
-    weighted = LocalModelsRegressor(alpha=0.1).fit(X, y, groups, sample_weight=weights)
-    repeated = LocalModelsRegressor(alpha=0.1).fit(X[again], y[again], groups[again])
-    np.testing.assert_allclose(weighted.predict(X, groups), repeated.predict(X, groups))
+    for most in (3, 7):  # fewer rows than features when they are repeated, and more
+        weights = rng.randint(0, most, 30)
+        again = np.repeat(np.arange(30), weights)
+        assert (len(again) < 80) == (most == 3)
+        weighted = LocalModelsRegressor(alpha=0.1).fit(X, y, groups, sample_weight=weights)
+        repeated = LocalModelsRegressor(alpha=0.1).fit(X[again], y[again], groups[again])
+        np.testing.assert_allclose(weighted.predict(X, groups), repeated.predict(X, groups))
 
 
 def test_input_is_not_changed(rows):

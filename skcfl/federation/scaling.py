@@ -64,9 +64,9 @@ class Scaling:
     def of_parts(cls, ask, centred=True):
         """Scaling under which the features of all parts together have mean 0 and variance 1.
 
-        Where sparse features outnumber the rows, it is one of their units only: the values that
-        are not zero have a mean square of 1.  Most of such features are rare, and variance 1 would
-        make the few rows that have one larger than all others.
+        Where sparse features outnumber the rows, each counted by its weight, it is one of their
+        units only: the values that are not zero have a mean square of 1.  Most of such features
+        are rare, and variance 1 would make the few rows that have one larger than all others.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class Scaling:
                 "standardize=False."
             )
         constant = variance <= rounding
-        if all(are_sparse) and n < len(mean):
+        if all(are_sparse) and total < len(mean):
             there = sum(stored)
             share = np.divide(total, there, out=np.zeros_like(there), where=there > 0)
             size = np.sqrt((variance + mean**2) * share)
