@@ -118,7 +118,7 @@ class Sparse(Wide):
     """The same of sparse rows, a block, through their Gram matrix: nothing dense has p columns.
 
     What the Gram matrix has lost of the small eigenvalues is small beside `alpha`, where that is
-    :func:`enough`, and one step of refinement takes it away.
+    :func:`enough`.
     """
 
     def __init__(self, block, decay):
@@ -138,13 +138,6 @@ class Sparse(Wide):
         part = super().take(index)
         part.rows = self.rows.take(index)
         return part
-
-    def _inverse(self, t, c, sigma):
-        x = super()._inverse(t, c, sigma)
-        if self.alpha < UNEVEN * self.values.max(initial=0.0):
-            r = t - self._rows_of(x)
-            x += super()._inverse(r, c - sigma * x, sigma)
-        return x
 
     def _rows_of(self, x):
         return self.rows.forward(x[:, None])[:, 0]

@@ -160,6 +160,16 @@ def test_sparse_rows_of_least_squares_stay_sparse(fit_intercept, alpha, monkeypa
     for a, b in zip(*answers, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
     monkeypatch.undo()
+    # Rows that are nearly the same, and hardly a penalty: objectives are near their minima, as the
+    # curvature is at least alpha.
+    alike = X.toarray()
+    alike[1::12] = alike[::12] * (1.0 + 1e-6)
+    model = LinearModel("squared_error", alpha=3e-8, fit_intercept=fit_intercept)
+    pool = open_rows(model.bind(300, None), sparse.csr_array(alike), y.astype(float), codes, 3)
+    values, slopes = pool.objectives_gradients(pool.solve()[0])
+    free = slopes[:, 300:]  # intercepts, which no penalty holds
+    assert np.abs(free).max(initial=0.0) < 1e-8
+    assert ((slopes[:, :300] ** 2).sum(axis=1) / (2 * 3e-8) < 1e-6 * values).all()
     # Too small a penalty for Gram matrices: of dense rows.
     block = make_blocks(sparse.csr_array(X), y[:, None].astype(float), np.ones(36), codes, 3)[0]
     decay = np.full(300, 1e-12)
