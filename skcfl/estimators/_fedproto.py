@@ -18,7 +18,6 @@ from ._base_personal import (
     PersonalMethod,
     training_options,
 )
-from ._base_rounds import robust_aggregator
 from ._flavours import ClassifierMixin, GivenNetworkMixin
 
 if TYPE_CHECKING:
@@ -114,9 +113,14 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         "cluster_params_": """\
             ndarray of shape (n_clients, n_params)
             Parameter vectors of the clients.""",
-        **dict.fromkeys(
-            ("coef_", "intercept_", "cluster_coef_", "cluster_intercept_", "suspicion_")
-        ),
+        "suspicion_": """\
+            ndarray of shape (n_clients,)
+            Under an ``aggregation`` other than "mean": how far the means of each client's classes
+            lay from the prototypes, in the round in which they lay farthest, as a part of the
+            most that is expected of an honest client; infinity is who did not answer. The networks
+            of who is beyond 1 do not count in ``unseen="average"``; see
+            :class:`~skcfl.inspection.SuspicionDisplay`.""",
+        **dict.fromkeys(("coef_", "intercept_", "cluster_coef_", "cluster_intercept_")),
     }
 
     def __init__(
@@ -183,13 +187,17 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             options.step_size,
             options.optimizer,
             options.batch_size,
-            robust_aggregator(self),
+            self._average(pool),
         )
         points = np.zeros(pool.model.n_classes * pool.model.n_representation, dtype=pool.dtype)
         _, record, shortfall = run_shared(pool, update, options, points)
         params = pool.recall(np.tile(start, (pool.n_clients, 1)), judged=True)
         params = self._with_prototypes(pool, params, update.prototypes)
-        extra = {"prototypes": update.prototypes, "training_start": start}
+        extra = {
+            "average": update.average,
+            "prototypes": update.prototypes,
+            "training_start": start,
+        }
         result = publish(pool, options, params[0], params, record, shortfall, **extra)
         result.cluster_params, result.labels = params, np.arange(pool.n_clients)
         return result

@@ -22,6 +22,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from ..rounds.aggregation import aggregate_by_cluster
+from ..rounds.aggregation.aggregator import lengths
+from ..rounds.suspicion import ONE_LEAST, SIGMAS, limit, relative
 from .shared_rounds import SharedUpdate
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "mean_prototypes",
     "mixing_weights",
     "nearest_prototype_heads",
+    "prototype_suspicions",
 ]
 
 # Weights of other heads below which they are left out (the public code's).
@@ -67,6 +70,30 @@ def mean_prototypes(means, counts, before=None, aggregator=None):
     return np.divide(sums, total, out=otherwise, where=total > 0)
 
 
+def prototype_suspicions(means, counts, prototypes, weights, sizes):
+    """Distances of the clients' class means from the prototypes, as parts of the most expected.
+
+    Parameters
+    ----------
+    means, counts
+        As of :func:`mean_prototypes`, of clients that have rows.
+    prototypes : ndarray of shape (n_classes, n_representation)
+        What they agree on.
+    weights, sizes : ndarray of shape (n_clients,)
+        Their weights, and their numbers of rows.
+
+    Returns
+    -------
+    suspicions : ndarray of shape (n_clients,)
+        Each class counts by the client's rows of it.
+    """
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    away = np.where(counts[:, :, None] > 0, means - prototypes, 0.0) * np.sqrt(share)[:, :, None]
+    together = np.zeros(len(means), dtype=np.intp)
+    away = relative(lengths(away.reshape(len(means), -1)), together, 1, weights, sizes)
+    return away / limit(away, SIGMAS, ONE_LEAST)
+
+
 class PrototypeAverage(SharedUpdate):
     """Round of FedProto: the state's model is the prototypes, in one vector.
 
@@ -80,8 +107,10 @@ class PrototypeAverage(SharedUpdate):
         Their length.
     optimizer, batch_size
         As for ``ClientPool.local_update``.
-    aggregator : object, default=None
-        What takes the place of the weighted means of the clients.
+    average : Average, default=None
+        A robust operator of it takes the place of the weighted means of the clients, and it has
+        their suspicions then: the largest of all rounds, as networks learn to send their rows to
+        the prototypes of whatever classes these are said to have.
 
     Attributes
     ----------
@@ -89,9 +118,8 @@ class PrototypeAverage(SharedUpdate):
         NaN of classes that have none.
     """
 
-    def __init__(self, strength, steps, rate, optimizer="adam", batch_size=None, aggregator=None):
-        super().__init__()
-        self.aggregator = aggregator
+    def __init__(self, strength, steps, rate, optimizer="adam", batch_size=None, average=None):
+        super().__init__(average)
         self.strength, self.steps, self.rate = strength, steps, rate
         self.optimizer, self.batch_size = optimizer, batch_size
         self.prototypes, self._said = None, None
@@ -114,8 +142,20 @@ class PrototypeAverage(SharedUpdate):
 
     def __call__(self, answers, state):
         """New prototypes, zero of classes that have none."""
-        self.prototypes = mean_prototypes(*self._said, self.prototypes, self.aggregator)
+        aggregator = self.average.aggregator
+        self.prototypes = mean_prototypes(*self._said, self.prototypes, aggregator)
+        if aggregator is not None:
+            self._suspect(answers.who)
         return np.nan_to_num(self.prototypes).reshape(1, -1).astype(state.theta.dtype)
+
+    def _suspect(self, who):
+        """Note how far the participants are from the prototypes."""
+        some = np.flatnonzero(who.weights > 0)
+        means, counts = (said[some] for said in self._said)
+        sizes = who.pool.client_sizes[some]
+        now = prototype_suspicions(means, counts, self.prototypes, who.weights[some], sizes)
+        known = self.average.suspicion
+        known[who.members[some]] = np.maximum(known[who.members[some]], now)
 
 
 def nearest_prototype_heads(prototypes, n_outputs):

@@ -22,7 +22,7 @@ from .aggregation import aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import lengths, weighted_quantile
 from .exchange import weighted_mean
 
-__all__ = ["Suspects", "capped_mean", "distances", "excess", "suspicions"]
+__all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions"]
 
 # Deviations from the median up to which distances, and losses, are those of honest clients, found
 # by benchmarks/robust.py.
@@ -132,7 +132,11 @@ def distances(aggregator, messages, labels, n_clusters, weights, sizes):
     """
     messages = messages.astype(float)
     centres = aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights)
-    away = lengths(messages - centres[labels])
+    return relative(lengths(messages - centres[labels]), labels, n_clusters, weights, sizes)
+
+
+def relative(away, labels, n_clusters, weights, sizes):
+    """Distances (n,) from the centres of clusters, over their medians, as of :func:`distances`."""
     ratios = []
     for distance in (away, away * np.sqrt(sizes)):
         typical = median_by_cluster(distance, labels, n_clusters, weights)[labels]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skcfl import FedAvgRegressor
+from skcfl import FedAvgRegressor, FedProtoClassifier
 from skcfl.inspection import SuspicionDisplay
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -41,3 +41,14 @@ def test_without_suspicions():
     model = FedAvgRegressor().fit(X, X[:, 0], groups=np.arange(12) % 3)
     with pytest.raises(ValueError, match="aggregation"):
         SuspicionDisplay.from_estimator(model)
+
+
+def test_where_every_client_is_a_cluster():
+    rng = np.random.RandomState(0)
+    X, groups = rng.normal(size=(60, 2)), np.arange(60) % 6
+    y = (X[:, 0] > 0) ^ (groups == 3)
+    model = FedProtoClassifier((4,), aggregation="median", max_iter=5, tol=0, random_state=0)
+    display = SuspicionDisplay.from_estimator(model.fit(X, y, groups=groups))
+    shown = display.points_.get_offsets()[:, 1]
+    np.testing.assert_allclose(shown, np.maximum(model.suspicion_, 1e-3))
+    assert shown.argmax() == 3

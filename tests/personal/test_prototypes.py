@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from skcfl import FedPACClassifier, FedProtoClassifier, LocalModelsClassifier
-from skcfl.datasets import make_clustered_classification
+from skcfl.datasets import corrupt, make_clustered_classification
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP
@@ -14,6 +14,7 @@ from skcfl.personal.prototypes import (
     mean_prototypes,
     mixing_weights,
     nearest_prototype_heads,
+    prototype_suspicions,
 )
 
 CLASSES = make_clustered_classification(6, 2, 3, n_classes=3, n_samples=24, random_state=0)
@@ -217,3 +218,57 @@ def test_lost_and_new_clients(cls):
 def test_fedproto_needs_a_hidden_layer():
     with pytest.raises(ValueError, match="hidden_layer_sizes must name a hidden layer"):
         fit(FedProtoClassifier(()))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("attack", ["label_flip", "scale_X"])
+@pytest.mark.parametrize("cls", [FedProtoClassifier, FedPACClassifier])
+def test_false_clients_are_suspected_first(cls, attack, activation):
+    data = make_clustered_classification(16, 1, 6, n_classes=2, n_samples=40, random_state=0)
+    lies = corrupt(data.X, data.y, data.groups, attack=attack, fraction=0.12, random_state=0)
+    false = lies.is_false
+    assert false.sum() == 2
+    model = cls((8,), aggregation="geometric_median", activation=activation, random_state=0)
+    model.set_params(max_iter=15, tol=0, unseen="average").fit(lies.X, lies.y, groups=lies.groups)
+    assert model.suspicion_[~false].max() < min(0.8, model.suspicion_[false].min())
+    # As if there were no false clients, nobody else is named.
+    model.fit(data.X, data.y, groups=data.groups)
+    assert model.suspicion_.max() < 1.0
+    assert not hasattr(
+        model.set_params(aggregation="mean").fit(data.X, data.y, data.groups), "suspicion_"
+    )
+
+
+def test_suspicions_are_of_the_classes_that_a_client_has():
+    rng = np.random.RandomState(0)
+    points = np.array([[0.0, 5.0], [5.0, 0.0], [np.nan, np.nan]])
+    means = points + 0.1 * rng.normal(size=(12, 3, 2))
+    counts = np.tile([10.0, 10.0, 0.0], (12, 1))
+    counts[0] = [20.0, 0.0, 0.0]
+    means[0, 1] = 1e6  # of no row
+    means[1, [0, 1]] = means[1, [1, 0]]
+    means[2] *= 1e200
+    found = prototype_suspicions(
+        np.nan_to_num(means), counts, points, np.ones(12), np.full(12, 20)
+    )
+    assert np.isfinite(found).all()
+    assert found[2] > found[1] > 1.0 > np.delete(found, [1, 2]).max()
+
+
+def test_suspicions_of_prototypes_last():
+    """Networks learn to send rows to the prototypes of whatever classes they are said to have."""
+    lies = corrupt(CLASSES.X, CLASSES.y, CLASSES.groups, fraction=0.17, random_state=0)
+    model = FedProtoClassifier((5,), aggregation="median", random_state=0, tol=0)
+    seen = []
+    for n in (1, 10, 40):
+        model.set_params(max_iter=n).fit(lies.X, lies.y, groups=lies.groups)
+        seen.append(model.suspicion_)
+    assert (np.diff(seen, axis=0) >= 0).all() and (seen[0] < seen[2]).any()
+
+
+def test_who_does_not_send_prototypes():
+    faults = Faults(dead=IDS[[2]])
+    federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
+    model = FedProtoClassifier(**NETWORK, aggregation="geometric_median")
+    model.fit_federation(federation)
+    assert_array_equal(np.isinf(model.suspicion_), np.arange(6) == 2)
