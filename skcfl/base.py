@@ -956,7 +956,8 @@ class BaseFederated(
             raise ValueError(
                 f"{text}. Set unseen='average' to use the mean of the clients' models or "
                 "'largest' to use the largest cluster's model, or let adapt() find the cluster of "
-                "a new client from a few of its labelled rows."
+                "a new client from a few of its labelled rows. If clients were left out by a "
+                "cross-validation, split the rows inside each of them: cv=ClientKFold()."
             )
         if (
             len(unseen)

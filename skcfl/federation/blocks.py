@@ -23,7 +23,7 @@ BLOCK_BYTES = 4 * 2**20
 # A client at least this fraction of the longest one of its block may share the block.
 MIN_FILL = 0.8
 # Bytes of padding that cost less than another block: calls on small arrays are mostly overhead.
-FREE_PADDING = 64 * 2**10
+FREE_PADDING = 256 * 2**10
 
 
 class Block:

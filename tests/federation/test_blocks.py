@@ -83,8 +83,8 @@ def test_blocks_are_small_and_full(sizes, seed, size):
 
 def test_small_blocks_are_padded_large_ones_are_full():
     assert _cuts(np.array([100, 80, 50, 3, 0]), 80, 2**22) == [0, 5]
-    assert _cuts(np.array([4000, 3000, 2990, 10, 0]), 80, 2**22) == [0, 1, 3, 5]
-    assert _cuts(np.array([4000, 3900, 3300, 3190]), 80, 2**30) == [0, 3, 4]
+    assert _cuts(np.array([16000, 12000, 11960, 40, 0]), 80, 2**22) == [0, 1, 3, 5]
+    assert _cuts(np.array([16000, 15600, 13200, 12760]), 80, 2**30) == [0, 3, 4]
     assert _cuts(np.array([100, 80, 50]), 80, 16000) == [0, 2, 3]
 
 
