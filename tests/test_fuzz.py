@@ -261,7 +261,7 @@ DEVELOPERS = {
     "ModelSpec",
     "TorchModel",  # needs PyTorch: malformed arguments in its own tests
     *("AGGREGATORS", "Aggregator", "Layout", "aggregate_by_cluster", "is_operator"),
-    *("make_aggregator", "median_by_cluster", "relative", "suspicions"),
+    *("make_aggregator", "median_by_cluster", "relative", "suspicions", "unserved"),
     *("Bipartition", "NearestModel", "Node", "Partition", "Responsibilities", "Suspects"),
     *("angle_clusters", "bipartition", "capped_mean", "cluster_points", "combine_models"),
     *("cosines", "distances", "excess", "fit_mixture", "fit_shares", "group_updates"),

@@ -16,13 +16,15 @@ leaves out those whose losses are too high, polishing all who are set aside, or 
 the aggregation has done.
 """
 
+from math import isfinite
+
 import numpy as np
 
 from .aggregation import aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import lengths, weighted_quantile
 from .exchange import weighted_mean
 
-__all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions"]
+__all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions", "unserved"]
 
 # Deviations from the median up to which distances, and losses, are those of honest clients, found
 # by benchmarks/robust.py.
@@ -164,28 +166,50 @@ def excess(losses, labels, n_clusters, weights):
     excess : ndarray of shape (n,)
         Zero in clusters where it is more than 1 of more than half of the weight.
     """
+    return _excess(losses, labels, n_clusters, weights)[0]
+
+
+def unserved(losses, labels, n_clusters, weights):
+    """Whose :func:`excess` is more than 1, (n,) of bool; None if nobody's is."""
+    out, some = _excess(losses, labels, n_clusters, weights)
+    return out > 1.0 if some else None
+
+
+def _excess(losses, labels, n_clusters, weights):
+    """Excess of the losses, and whether it may be more than 1 of any."""
     if len(losses) < 3:
-        return np.zeros(len(losses))
-    above = np.fmin(losses - losses.min(), np.finfo(float).max)
-    out = above / limit(above, LOSS_SIGMAS, LEAST_LOSS if n_clusters > 1 else ONE_LEAST_LOSS)
-    if not (out > 1.0).any():
-        return out
+        return np.zeros(len(losses)), False
+    ordered = losses.copy()
+    ordered.sort()
+    least, ordered = ordered[0], np.fmin(ordered - ordered[0], np.finfo(float).max)
+    most = _limit(ordered, LOSS_SIGMAS, LEAST_LOSS if n_clusters > 1 else ONE_LEAST_LOSS)
+    out = np.fmin(losses - least, np.finfo(float).max) / most
+    if not ordered[-1] / most > 1.0:
+        return out, False
     total = np.bincount(labels, weights, minlength=n_clusters)
     over = np.bincount(labels, np.where(out > 1.0, weights, 0.0), minlength=n_clusters)
-    return np.where((over > 0.5 * total)[labels], 0.0, out)
+    return np.where((over > 0.5 * total)[labels], 0.0, out), True
 
 
 def limit(numbers, sigmas, least):
     """Largest of some numbers, not negative, that is not suspicious."""
-    middle = _median(numbers) if len(numbers) else 1.0
-    spread = NORMAL * _median(np.abs(numbers - middle)) if np.isfinite(middle) else 0.0
-    return max(middle + sigmas * spread, least * middle, 1e-300)
+    return _limit(np.sort(numbers), sigmas, least)
 
 
-def _median(numbers):
-    """Median of some numbers; for a few the function of numpy spends its time on other things."""
-    numbers, n = np.sort(numbers), len(numbers)
-    return 0.5 * numbers[(n - 1) // 2] + 0.5 * numbers[n // 2]
+def _limit(ordered, sigmas, least):
+    """The same of numbers in ascending order."""
+    middle = _middle(ordered) if len(ordered) else 1.0
+    if not isfinite(middle):
+        return max(middle, least * middle, 1e-300)
+    away = np.abs(ordered - middle)
+    away.sort()
+    return max(middle + sigmas * NORMAL * _middle(away), least * middle, 1e-300)
+
+
+def _middle(ordered):
+    """Median of ordered numbers; of a few numpy's function takes long."""
+    n = len(ordered)
+    return 0.5 * ordered[(n - 1) // 2] + 0.5 * ordered[n // 2]
 
 
 def capped_mean(losses, weights):

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..numerics.by_cluster import sum_by_cluster
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
-from .aggregation.aggregator import weighted_quantile
+from .aggregation.aggregator import same_labels, weighted_quantile
 from .exchange import weighted_mean
-from .suspicion import excess
+from .suspicion import unserved
 
 __all__ = ["Average", "GradientStep", "ModelAverage", "StepSizes", "UpdateRule"]
 
@@ -242,8 +242,9 @@ class Average:
         """New models by an operator that bears false clients."""
         # Who is served by no model does not drag along the one that serves it best.
         weights, K = step.who.weights, len(step.theta)
-        unserved = excess(step.values, step.choice, K, weights) > 1.0
-        weights = np.where(unserved, 0.0, weights)
+        badly = unserved(step.values, step.choice, K, weights)
+        if badly is not None:
+            weights = np.where(badly, 0.0, weights)
         if self.layout is None or not self.layout.is_of(step.choice, K):
             self.layout = Layout(step.choice, K)
         centres = aggregate_by_cluster(
@@ -323,7 +324,7 @@ class StepSizes:
         """One over the weighted median of the curvatures of each cluster."""
         if self.last is not None:
             before, chosen, out = self.last
-            if before is who and len(out) == self.K and np.array_equal(chosen, choice):
+            if before is who and len(out) == self.K and same_labels(chosen, choice):
                 return out
         typical = median_by_cluster(self.lipschitz[who.index], choice, self.K, who.weights)
         out = np.divide(1.0, typical, out=np.zeros(self.K), where=typical > 0)

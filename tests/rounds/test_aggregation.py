@@ -18,6 +18,7 @@ from skcfl.rounds.aggregation.aggregator import lengths, weighted_quantile
 from skcfl.rounds.aggregation.centered_clipping import CenteredClipping
 from skcfl.rounds.aggregation.geometric_median import GeometricMedian
 from skcfl.rounds.aggregation.krum import Krum
+from skcfl.rounds.suspicion import excess, limit, unserved
 
 NAMES = sorted(AGGREGATORS)
 ROBUST = sorted(set(NAMES) - {"mean"})
@@ -188,6 +189,47 @@ def test_medians_of_numbers_by_cluster(seed, equal):
     one_by_one = OPERATORS["median"]
     wanted = aggregate_by_cluster(one_by_one, values[:, None], labels, 5, weights)[:, 0]
     assert_allclose(found, wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed_mean"])
+@settings(max_examples=20)
+@given(seed=st.integers(0, 999))
+def test_what_is_told_of_weights_once(name, seed):
+    """Weights that are alike, or not, all or some there: cluster by cluster the same."""
+    rng, operator = np.random.RandomState(seed), OPERATORS[name]
+    labels, messages = rng.choice([0, 0, 1, 3], 20), rng.normal(size=(20, 3))
+    layout = Layout(labels, 4)
+    alike, absent = rng.choice([1.0, 3.0], 4)[labels], rng.uniform(size=20) > 0.3
+    for weights in (np.ones(20), alike, alike * absent, rng.uniform(1, 2, 20), np.zeros(20)):
+        wanted = np.zeros((4, 3))
+        for k in np.unique(labels):
+            mine = weights[labels == k] if weights[labels == k].any() else np.ones(20)
+            mine = mine[: (labels == k).sum()]
+            there = mine > 0
+            wanted[k] = operator.aggregate(messages[labels == k][there], mine[there])
+        for _ in range(2):
+            found = aggregate_by_cluster(operator, messages, labels, 4, weights, layout)
+            assert_allclose(found, wanted, atol=1e-12)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 999), n=st.integers(0, 30))
+def test_who_is_served_by_no_model(seed, n):
+    rng = np.random.RandomState(seed)
+    losses, labels = rng.uniform(size=n) ** rng.choice([1, 9, 40]), rng.randint(0, 3, n)
+    weights = rng.choice([0.0, 1.0, 2.0], n)
+    out = excess(losses, labels, 3, weights)
+    badly = unserved(losses, labels, 3, weights)
+    assert_array_equal(np.zeros(n, dtype=bool) if badly is None else badly, out > 1.0)
+    if n >= 3:
+        above = losses - losses.min()
+        assert_allclose(limit(above, 6.0, 1.5), _limit_by_numpy(above, 6.0, 1.5))
+
+
+def _limit_by_numpy(numbers, sigmas, least):
+    middle = np.median(numbers)
+    spread = 1.4826 * np.median(np.abs(numbers - middle))
+    return max(middle + sigmas * spread, least * middle, 1e-300)
 
 
 def test_a_layout_is_of_its_clusters():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,35 @@ class Aggregator(ABC):
         vectors : ndarray of shape (..., p)
         """
 
+    def of_batch(self, messages, known):
+        """The same of messages (k, m, p), where it is known what can be told of their weights."""
+        return self.aggregate(messages, known.weights)
+
+
+class Weights(NamedTuple):
+    """Weights of the clients of some clusters, and what can be told of them.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (k, m)
+        Not negative, zero of who is not there.
+    there : ndarray of shape (k, m) of bool or None
+        Who weighs anything; None if all do.
+    sizes : ndarray of shape (k,) or None
+        How many do; None if they do not weigh the same in their cluster.
+    """
+
+    weights: np.ndarray
+    there: np.ndarray | None
+    sizes: np.ndarray | None
+
+    @classmethod
+    def of(cls, weights):
+        """What can be told of weights (k, m)."""
+        there = weights > 0
+        sizes = there.sum(axis=1) if weigh_alike(weights) else None
+        return cls(weights, None if there.all() else there, sizes)
+
 
 class Layout:
     """Where the clients of each cluster are, so that many clusters are taken together.
@@ -81,11 +111,28 @@ class Layout:
             there = places < size[some, None]
             members = order[np.where(there, first[some, None] + places, first[some, None])]
             self.batches.append((some, members, None if there.all() else there))
+        self.last = None, None
 
     def is_of(self, labels, n_clusters):
         """Whether it is that of such clusters."""
-        same = labels is self.labels or np.array_equal(labels, self.labels)
-        return same and n_clusters == self.n_clusters
+        return n_clusters == self.n_clusters and same_labels(labels, self.labels)
+
+    def weighed(self, weights):
+        """What can be told of the weights (n,) in each batch, found once for the same array."""
+        before, found = self.last
+        if weights is not before:
+            counted = _alike_without(weights, self.labels, self.n_clusters)[0]
+            found = [
+                Weights.of(counted[who] if there is None else np.where(there, counted[who], 0.0))
+                for _, who, there in self.batches
+            ]
+            self.last = weights, found
+        return found
+
+
+def same_labels(labels, others):
+    """Whether two arrays of clusters are the same."""
+    return labels is others or labels.tobytes() == others.tobytes()
 
 
 def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layout=None):
@@ -102,7 +149,8 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layo
     n_clusters : int
         Number of clusters, K.
     weights : ndarray of shape (n,)
-        Weights of the clients; where those of a cluster are all zero they count alike.
+        Weights of the clients; where those of a cluster are all zero they count alike. An array
+        that a layout was given before is taken to be as it was.
     layout : Layout, default=None
         That of these clusters, where it is known.
 
@@ -117,16 +165,17 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layo
     """
     layout = Layout(labels, n_clusters) if layout is None else layout
     out = np.zeros((n_clusters, messages.shape[1]))
-    weights = _alike_without(weights, labels, n_clusters)[0]
     clusters, members = layout.alone
-    out[clusters] = messages[members]
-    batched = getattr(aggregator, "batched", False)
-    for some, members, there in layout.batches:
-        mine = weights[members] if there is None else np.where(there, weights[members], 0.0)
+    if len(clusters):
+        out[clusters] = messages[members]
+    batched = isinstance(aggregator, Aggregator) and aggregator.batched
+    known = layout.weighed(weights)
+    for (some, members, _), mine in zip(layout.batches, known, strict=True):
         if batched:
-            out[some] = aggregator.aggregate(messages[members].astype(float, copy=False), mine)
+            theirs = messages.take(members, axis=0).astype(float, copy=False)
+            out[some] = aggregator.of_batch(theirs, mine)
             continue
-        for k, who, weight in zip(some, members, mine, strict=True):
+        for k, who, weight in zip(some, members, mine.weights, strict=True):
             who, weight = who[weight > 0], weight[weight > 0]
             out[k] = aggregator.aggregate(messages[who].astype(float), weight)
     return out

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .aggregator import Aggregator, between, weigh_alike
+from .aggregator import Aggregator, Weights, between
 
 __all__ = ["Median", "coordinate_median"]
 
@@ -33,23 +33,33 @@ class Median(Aggregator):
         """Weighted medians."""
         return coordinate_median(messages, weights)
 
+    def of_batch(self, messages, known):
+        """Medians (k, p)."""
+        return _medians(messages, known)
+
 
 def coordinate_median(messages, weights):
     """Weighted median of each coordinate, (..., m, p) and (..., m) -> (..., p)."""
     *leading, m, p = messages.shape
-    x, weights = messages.reshape(-1, m, p), weights.reshape(-1, m)
-    each = np.arange(len(x))[:, None]
-    if weigh_alike(weights):
-        there = weights > 0
-        n = there.sum(axis=1)
+    found = _medians(messages.reshape(-1, m, p), Weights.of(weights.reshape(-1, m)))
+    return found.reshape(*leading, p)
+
+
+def _medians(x, known):
+    """Weighted medians of clusters, (k, m, p) -> (k, p)."""
+    weights, there, sizes = known
+    m, p = x.shape[1:]
+    if sizes is not None and there is None:
+        x = np.sort(x, axis=1)
+        return x[:, m // 2] if m % 2 else between(x[:, m // 2 - 1], x[:, m // 2])
+    each = np.arange(len(x))
+    if sizes is not None:
         # Who is not there is at the end.
-        x = np.sort(x if (n == m).all() else np.where(there[:, :, None], x, np.inf), axis=1)
-        low, high = x[each[:, 0], (n - 1) // 2], x[each[:, 0], n // 2]
-    else:
-        order = np.argsort(x, axis=1)
-        reach = np.cumsum(weights[each[:, :, None], order], axis=1)
-        goal, slack = 0.5 * reach[:, -1:], 1e-12 * reach[:, -1:]
-        ends = (reach >= goal - slack).argmax(axis=1), (reach > goal + slack).argmax(axis=1)
-        of = np.arange(p)
-        low, high = (x[each, order[each, end, of], of] for end in ends)
-    return between(low, high).reshape(*leading, p)
+        x = np.sort(np.where(there[:, :, None], x, np.inf), axis=1)
+        return between(x[each, (sizes - 1) // 2], x[each, sizes // 2])
+    order, each, of = x.argsort(axis=1), each[:, None], np.arange(p)
+    reach = weights.take(order + m * each[:, :, None]).cumsum(axis=1)
+    goal, slack = 0.5 * reach[:, -1:], 1e-12 * reach[:, -1:]
+    low, high = (reach >= goal - slack).argmax(axis=1), (reach > goal + slack).argmax(axis=1)
+    found = x[each, order[each, low, of], of]
+    return found if (low == high).all() else between(found, x[each, order[each, high, of], of])

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .aggregator import Aggregator, total_weight, weigh_alike
+from .aggregator import Aggregator, Weights, total_weight
 
 __all__ = ["TrimmedMean"]
 
@@ -44,29 +44,30 @@ class TrimmedMean(Aggregator):
 
     def aggregate(self, messages, weights):
         """Weighted trimmed means."""
-        if weigh_alike(weights):
-            # Who is not there is at the end.
-            there = weights > 0
-            if not there.all():
-                messages = np.where(there[..., None], messages, FARTHEST)
-            sizes = there.sum(axis=-1)
-            kept = _kept_of(self.trim, tuple(sizes.ravel()), there.shape[-1])
-            kept = kept.reshape(there.shape)
-            return np.einsum("...m,...mp->...p", kept, np.sort(messages, axis=-2))
+        *leading, m, p = messages.shape
+        found = self.of_batch(messages.reshape(-1, m, p), Weights.of(weights.reshape(-1, m)))
+        return found.reshape(*leading, p)
+
+    def of_batch(self, messages, known):
+        """Trimmed means (k, p)."""
+        weights, there, sizes = known
+        m, p = messages.shape[1:]
+        if sizes is not None:
+            if there is not None:
+                # Who is not there is at the end.
+                messages = np.where(there[:, :, None], messages, FARTHEST)
+            kept = _kept_of(self.trim, sizes.tobytes(), m)
+            return np.einsum("km,kmp->kp", kept, np.sort(messages, axis=1))
         share = weights / total_weight(weights)
-        order = np.argsort(messages, axis=-2)
-        share = np.take_along_axis(
-            np.broadcast_to(share[..., None], messages.shape), order, axis=-2
-        )
-        kept = _kept(self.trim, share, axis=-2)
-        return np.einsum("...mp,...mp->...p", kept, np.take_along_axis(messages, order, axis=-2))
+        places = messages.argsort(axis=1) + m * np.arange(len(messages))[:, None, None]
+        kept = _kept(self.trim, share.take(places), axis=1)
+        return np.einsum("kmp,kmp->kp", kept, messages.take(places * p + np.arange(p)))
 
 
 def _kept(trim, share, axis):
     """What is left of shares of the weight, in the order of the values."""
-    reach = np.cumsum(share, axis=axis)
-    low, high = np.clip(reach - share, trim, None), np.clip(reach, None, 1 - trim)
-    kept = np.maximum(high - low, 0.0)
+    reach = share.cumsum(axis=axis)
+    kept = np.minimum(reach, 1 - trim) - np.maximum(reach - share, trim)
     # Rounding of the sums of the weights keeps nobody.
     kept[kept < 1e-12] = 0.0
     return kept / kept.sum(axis=axis, keepdims=True)
@@ -75,5 +76,5 @@ def _kept(trim, share, axis):
 @lru_cache(64)
 def _kept_of(trim, sizes, m):
     """The same of clients that weigh alike, in clusters of some sizes, padded to m."""
-    sizes = np.array(sizes)[:, None]
+    sizes = np.frombuffer(sizes, dtype=np.intp)[:, None]
     return _kept(trim, np.where(np.arange(m) < sizes, 1.0 / sizes, 0.0), axis=-1)
