@@ -24,7 +24,6 @@ local training.
 import argparse
 import time
 import warnings
-from functools import partial
 
 import numpy as np
 from clove_mnist import dash, deal, load, run, split
@@ -52,51 +51,52 @@ PAPER = {
 }
 
 
-def known(method):
+def flavour(name, own):
+    """The class of a method: for any local model, or with networks of its own."""
+    return getattr(skcfl, name if "model" in own else f"{name}Classifier")
+
+
+def known(name, **options):
     """A method that is told the number of clusters."""
-    return lambda n_clusters, own, **more: method(n_clusters=n_clusters, **own, **more)
+    return lambda n_clusters, own: flavour(name, own)(n_clusters=n_clusters, **own | options)
 
 
-def plain(method):
+def plain(name, **options):
     """A method that has no number of clusters."""
-    return lambda n_clusters, own, **more: method(**own, **more)
-
-
-def sgd(method, **options):
-    """A method that compares the lengths of updates, which Adam keeps alike."""
-    return lambda n_clusters, own: method(**own | {"optimizer": "sgd", "step_size": 0.1} | options)
+    return lambda n_clusters, own: flavour(name, own)(**own | options)
 
 
 METHODS = {
-    "FedAvg": plain(skcfl.FedAvgClassifier),
-    "local": plain(skcfl.LocalModelsClassifier),
-    "oracle": plain(skcfl.OracleClustersClassifier),
-    "CFL": sgd(skcfl.CFLClassifier, eps1=0.2, eps2=0.4),
-    "FeSEM": known(skcfl.FeSEMClassifier),
-    "FeSEM, published": lambda n_clusters, own: skcfl.FeSEMClassifier(
-        n_clusters, init="random", empty_cluster="keep", **own
+    "FedAvg": plain("FedAvg"),
+    "local": plain("LocalModels"),
+    "oracle": plain("OracleClusters"),
+    # It compares the lengths of updates, which Adam keeps alike.
+    "CFL": plain("CFL", optimizer="sgd", step_size=0.1, eps1=0.2, eps2=0.4),
+    "FeSEM": known("FeSEM"),
+    "FeSEM, published": known("FeSEM", init="random", empty_cluster="keep"),
+    "FlexCFL": known("FlexCFL"),
+    "FL+HC": known("FlexCFL", embedding="flhc"),
+    "one-shot": lambda n_clusters, own: known("OneShot", rounds=own["max_iter"])(
+        n_clusters, {k: v for k, v in own.items() if k != "max_iter"}
     ),
-    "FlexCFL": known(skcfl.FlexCFLClassifier),
-    "FL+HC": lambda n_clusters, own: skcfl.FlexCFLClassifier(n_clusters, embedding="flhc", **own),
-    "one-shot": lambda n_clusters, own: skcfl.OneShotClassifier(
-        n_clusters, rounds=own["max_iter"], **{k: v for k, v in own.items() if k != "max_iter"}
-    ),
-    "PACFL": known(skcfl.PACFLClassifier),
-    "FedEM": known(skcfl.FedEMClassifier),
-    "IFCA": known(skcfl.IFCAClassifier),
-    "CLoVE": known(skcfl.CLoVEClassifier),
-    "Ditto": plain(skcfl.DittoClassifier),
+    "PACFL": known("PACFL"),
+    # A threshold of no degrees: every client its own cluster.
+    "PACFL, alone": plain("PACFL", distance_threshold=1e-3),
+    "FedEM": known("FedEM"),
+    "IFCA": known("IFCA"),
+    "IFCA, published": known("IFCA", init="random", empty_cluster="keep"),
+    "CLoVE": known("CLoVE"),
+    "Ditto": plain("Ditto"),
     # As many steps in all as the others, five to a proximal point.
-    "pFedMe": lambda n_clusters, own: skcfl.PFedMeClassifier(
-        local_rounds=max(own.get("local_steps", 10) // 5, 1),
-        **{k: v for k, v in own.items() if k != "local_steps"},
-    ),
-    "Per-FedAvg": plain(skcfl.PerFedAvgClassifier),
-    "FedRep": plain(skcfl.FedRepClassifier),
-    "FedPer": plain(partial(skcfl.FedRepClassifier, alternate=False)),
-    "FedALA": plain(skcfl.FedALAClassifier),
-    "FedProto": plain(skcfl.FedProtoClassifier),
-    "FedPAC": plain(skcfl.FedPACClassifier),
+    "pFedMe": lambda n_clusters, own: plain(
+        "PFedMe", local_rounds=max(own.get("local_steps", 10) // 5, 1)
+    )(n_clusters, {k: v for k, v in own.items() if k != "local_steps"}),
+    "Per-FedAvg": plain("PerFedAvg"),
+    "FedRep": plain("FedRep"),
+    "FedPer": plain("FedRep", alternate=False),
+    "FedALA": plain("FedALA"),
+    "FedProto": lambda n_clusters, own: skcfl.FedProtoClassifier(**own),
+    "FedPAC": lambda n_clusters, own: skcfl.FedPACClassifier(**own),
 }
 # Gradients that a client computes in a round over those of FedAvg, where they are more by the
 # method's definition, of the steps of a round: two models, two batches a step, ten steps of its
@@ -139,6 +139,26 @@ def print_costs(names, n_clusters, own, data, train, times=3):
         )
 
 
+def conv_net(n_classes, channels=(16, 32)):
+    """A network as the paper describes its own, 5 x 5 kernels and 2 x 2 pooling; channels ours."""
+    from torch import nn
+
+    layers, width = [], 1
+    for more in channels:
+        layers += [nn.Conv2d(width, more, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        width = more
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * width, n_classes))
+
+
+def convolutions(y, own):
+    """Local training of that network in place of the one with a hidden layer."""
+    from skcfl.models import TorchModel
+
+    rest = {name: value for name, value in own.items() if name != "hidden_layer_sizes"}
+    classes = len(np.unique(y))
+    return rest | {"model": TorchModel(conv_net, n_classes=classes, input_shape=(1, 28, 28))}
+
+
 def study(name, n_clusters, own, data, train, test, seed):
     """Accuracy, ARI, first round of ARI .9, megabytes and seconds of one method on one draw."""
     start = time.process_time()
@@ -163,6 +183,7 @@ def main():
     parser.add_argument("--dirichlet", choices=["none", "cluster", "client"], default="none")
     parser.add_argument("--rows", type=int, default=500, help="training rows of a client of MNIST")
     parser.add_argument("--hidden", type=int, default=200)
+    parser.add_argument("--conv", action="store_true", help="a convolutional network (PyTorch)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--costs", action="store_true", help="CPU seconds of a round only")
@@ -172,6 +193,8 @@ def main():
         args.rounds, args.seeds = 100, 3
     # Studies run a fixed number of rounds.
     warnings.simplefilter("ignore", ConvergenceWarning)
+    if args.conv and not args.mnist:
+        parser.error("--conv needs --mnist")
     X, y = load(args.mnist)
     rows = args.rows * 5 // 4 if args.mnist else None
     own = {"hidden_layer_sizes": (args.hidden,), "max_iter": args.rounds, "tol": 0}
@@ -191,8 +214,9 @@ def main():
             data = deal(X, y, shift, rows, args.dirichlet, seed)
             train, test = split(data, seed)
             n_clusters = len(np.unique(data.labels))
+            local = convolutions(data.y, own) if args.conv else own
             for name in args.methods:
-                results[name].append(study(name, n_clusters, own, data, train, test, seed))
+                results[name].append(study(name, n_clusters, local, data, train, test, seed))
         for name, values in results.items():
             accuracy, ari, first, megabytes, seconds = np.mean(values, axis=0)
             figures = PAPER.get(name.partition(",")[0], (None, None))

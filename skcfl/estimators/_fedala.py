@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
 from .._docs import document
@@ -30,11 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["FedALA", "FedALAClassifier", "FedALARegressor"]
 
 
+# Step of the blend of networks where nobody says, found by trial: a gradient is spread over so
+# many weights that with the paper's 1, on MNIST, none of them had moved by .01 after 15 rounds.
+NETWORK_BLEND = 1e3
+
+
 class _FedALA(PersonalMethod):
     _parameter_constraints = {
         **TRAINING_CONSTRAINTS,
         "blended_layers": [Interval(Integral, 0, None, closed="left")],
-        "blend_rate": [POSITIVE],
+        "blend_rate": [POSITIVE, StrOptions({"auto"})],
         "blend_share": [Interval(Real, 0, 1, closed="right")],
         "blend_tol": [Interval(Real, 0, None, closed="left")],
     }
@@ -46,9 +51,11 @@ class _FedALA(PersonalMethod):
             How many of the last layers clients blend, elementwise; they take the lower ones as
             they are sent. One layer is weights and biases, the paper's p = 2 tensors.""",
         "blend_rate": """\
-            float
-            Step of the gradient descent on the weights of the blend, the paper's eta. Losses in
-            units of the targets count relative to their first value.""",
+            "auto" or float
+            Step of the gradient descent on the weights of the blend, the paper's eta. "auto" is
+            the paper's 1 for linear models, and 1000 for networks, whose weights would otherwise
+            stay where they begin, at the shared model. Losses in units of the targets count
+            relative to their first value.""",
         "blend_share": """\
             float
             Part of a client's rows, drawn anew in every round, that the weights are learned
@@ -73,7 +80,11 @@ class _FedALA(PersonalMethod):
             self._blended(pool),
             options.local_steps,
             lambda answers: rates if np.ndim(rates) == 0 else rates[answers.who.index],
-            {"blend_rate": self.blend_rate, "share": self.blend_share, "tol": self.blend_tol},
+            {
+                "blend_rate": self._blend_rate(pool),
+                "share": self.blend_share,
+                "tol": self.blend_tol,
+            },
             options.optimizer,
             options.batch_size,
             self._average(pool),
@@ -83,6 +94,12 @@ class _FedALA(PersonalMethod):
         return publish(
             pool, options, state.theta[0], params, record, shortfall, average=update.average
         )
+
+    def _blend_rate(self, pool):
+        """Step of the weights of the blend."""
+        if self.blend_rate != "auto":
+            return self.blend_rate
+        return 1.0 if pool.second_order else NETWORK_BLEND
 
     def _blended(self, pool):
         """Parameters of the last layers."""
@@ -130,6 +147,9 @@ class FedALA(GenericMixin, _FedALA):
     Notes
     -----
     The weights take steps on all of the rows drawn, where the public code takes batches of them.
+    With the paper's step of 1 those of networks hardly move, so that all clients begin rounds
+    from the shared model; on images of MNIST with labels swapped in five ways 30 rounds had an
+    accuracy of .78 with it and .84 with 1000, clients of their own .84.
     Weights and models stay with the clients; the model that is published is the one trained last,
     the paper's output (the public code judges models before they are trained). A client that takes
     part for the first time takes the mean model as it is.
@@ -155,7 +175,7 @@ class FedALA(GenericMixin, _FedALA):
         model: LocalModel | None = None,
         *,
         blended_layers: int = 1,
-        blend_rate: float = 1.0,
+        blend_rate: float | Literal["auto"] = "auto",
         blend_share: float = 0.8,
         blend_tol: float = 0.1,
         max_iter: int | Literal["auto"] = "auto",

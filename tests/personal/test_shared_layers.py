@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcfl import (
     FedALA,
     FedALAClassifier,
+    FedALARegressor,
     FedAvg,
     FedAvgClassifier,
     FedRep,
@@ -126,6 +127,28 @@ def test_one_client_blends_nothing():
     model = FedALA(net, **options).fit(CLASSES.X[mine], CLASSES.y[mine], CLASSES.groups[mine])
     wanted = FedAvg(net, **options).fit(CLASSES.X[mine], CLASSES.y[mine], CLASSES.groups[mine])
     assert_allclose(model.params_, wanted.params_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_networks_learn_to_keep_their_own_where_clusters_differ(seed):
+    """With a step of 1, the paper's, the weights of networks stay at the shared model."""
+    data = make_clustered_regression(12, 4, n_samples=60, random_state=seed)
+    train = np.random.RandomState(0).uniform(size=len(data.y)) < 0.75
+    options = {"hidden_layer_sizes": (16,), "max_iter": 30, "tol": 0, "random_state": 0}
+    scores = []
+    for step in ("auto", 1.0):
+        model = FedALARegressor(blend_rate=step, **options)
+        model.fit(data.X[train], data.y[train], groups=data.groups[train])
+        scores.append(model.score(data.X[~train], data.y[~train], groups=data.groups[~train]))
+    assert scores[0] > scores[1] + 0.2
+
+
+def test_linear_models_take_the_papers_step_of_the_blend():
+    model, paper = (
+        fit(FedALAClassifier(blend_rate=step, max_iter=5, tol=0, random_state=0))
+        for step in ("auto", 1.0)
+    )
+    assert_array_equal(model.params_, paper.params_)
 
 
 def test_no_layer_blended_is_federated_averaging():
