@@ -566,15 +566,18 @@ def solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS):
         Models of the clusters; None if the problem is too large or was not solved.
     """
     whole, K = labels, int(labels.max()) + 1
+    start, seen = labels, set()
     for _ in range(MAX_SPLITS):
-        labels, theta, _ = _descend(problem, lam, labels, X, np.inf, max_unknowns, PERSISTENCE)
-        if theta is None or len(theta) == K:
+        labels, theta, _ = _descend(problem, lam, start, X, np.inf, max_unknowns, PERSISTENCE)
+        # Where rounding decides, models that are parted meet again.
+        if theta is None or len(theta) == K or labels.tobytes() in seen:
             break
+        seen.add(labels.tobytes())
         outcome = _examine_meetings(problem, lam, whole, labels, theta, max_unknowns)
         new = _split(problem, lam, outcome, whole) if outcome.refuted else None
         if new is None:
             break
-        labels, X = new
+        start, X = new
     return labels, theta
 
 

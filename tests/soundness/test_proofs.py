@@ -179,6 +179,21 @@ def test_partitions_of_points_on_a_line(part):
     assert tally.undecided <= 0.2 * tally.cases
 
 
+def test_models_that_meet_and_part_by_rounding():
+    """Clusters that the reduced problem joins and its flows part, again and again."""
+    rows = [[3.37514274, 3.38622963], [3.68434638], [2.49091761, 2.91443302, 2.86852499]]
+    rows = [np.array(own) for own in (*rows, [-1.56846292], [2.74930245])]
+    weights = np.array([0.21493887030707576, 1.0506037966642137, 1.3293624240967956])
+    graph = Graph(5, np.array([0, 2, 3]), np.array([1, 3, 4]), weights)
+    problem, means = line_problem(rows, graph, np.float32)
+    lam = 1.3754242186879446
+    exact = ExactLine(means, [Fraction(1)] * 5, graph, lam)
+    X = np.array([[float(x)] for x in exact.x])
+    for labels in ([0, 0, 1, 2, 2], [0, 0, 1, 3, 2]):
+        labels = np.array(labels)
+        assert certify(problem, lam, labels, X).optimal in (None, same(labels, exact.labels))
+
+
 def test_clusters_of_clients_without_rows_between_others():
     """On a path they go with the neighbour that holds them faster, and pass the rest on."""
     rng, tally = np.random.RandomState(5), Tally()
