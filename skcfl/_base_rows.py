@@ -226,6 +226,8 @@ class ClusteredRows(
             "client_calls_": pool.ledger.client_calls,
             "missing_clients_": hello.ids[missing],
             "rejected_clients_": hello.ids[pool.rejected],
+            "_n_rows": pool.n_samples,
+            "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
             "_has_groups": has_groups,
         }
         if hasattr(header, "feature_names_in_"):

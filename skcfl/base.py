@@ -469,6 +469,7 @@ class BaseFederated(
             "rejected_clients_": ids[pool.rejected],
             "coef_names_": self._feature_names(header, model.n_features),
             "_n_rows": pool.n_samples,
+            "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
             "_scaling": pool.scaling,
             "_average_params": _average(_counted(pool, extra), params),
             "_has_groups": groups is not None,

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
+from .._typing import Array
 
 __all__ = ["Cost", "estimate_cost"]
 
@@ -35,7 +36,7 @@ class Cost:
     clients_per_call : float
         Mean number of clients that are asked in a call.
     bytes_up, bytes_down : float
-        Bytes of all clients together, to the server and from it.
+        Bytes of all sites together, to the server and from it.
     client_bytes_up, client_bytes_down : float
         The same of a client in the mean over all clients.
 
@@ -77,7 +78,9 @@ def estimate_cost(
 
     A call takes the latency, the time in which the numbers of a site pass its link or those of all
     sites that of the server, whatever is longer, and the time in which a site goes over its rows.
-    Sites work at the same time, calls follow one another.
+    Sites work at the same time, calls follow one another. A site of several clients, such as a
+    worker or a hospital with many, is sent once what is for all of them, such as the models of the
+    clusters, and sends once what is a sum over them.
 
     Parameters
     ----------
@@ -98,7 +101,8 @@ def estimate_cost(
     rows_per_client : float, default=None
         Rows of a client; None is the mean of fit.
     n_sites : int, default=None
-        Number of sites, whose clients share a link and a processor; None is one per client.
+        Number of sites, or workers, whose clients share a link, messages and a processor; None is
+        one per client.
     server_link : float, default=inf
         Bits a second that the server can send, and receive.
     server_seconds : float, default=0.0
@@ -160,19 +164,17 @@ def estimate_cost(
     if n_sites is not None and n_sites > n:
         raise ValueError(f"n_sites={n_sites!r} is more than the {n} clients.")
     rows = estimator._n_rows / n_fit if rows_per_client is None else float(rows_per_client)
-    size = np.dtype(estimator.model_.dtype).itemsize
-    up = size * estimator.floats_up_ / max(estimator.client_calls_, 1)
-    down = size * estimator.floats_down_ / max(estimator.client_calls_, 1)
     at_a_site = asked / max(sites, 1e-300)
-    links = 8.0 * at_a_site * np.array([up / uplink, down / downlink])
-    server = 8.0 * asked * np.array([up, down]) / server_link
+    up, down = _bytes_of_a_site(estimator, at_a_site)
+    links = 8.0 * np.array([up / uplink, down / downlink])
+    server = 8.0 * sites * np.array([up, down]) / server_link
     times = {
         "latency_time": calls * float(latency),
         "transfer_time": calls * float(np.maximum(links, server).sum()),
         "client_time": calls * at_a_site * rows * float(seconds_per_row),
         "server_time": float(server_seconds),
     }
-    total = calls * asked
+    total = calls * sites
     return Cost(
         wall_time=sum(times.values()),
         **times,
@@ -183,6 +185,20 @@ def estimate_cost(
         client_bytes_up=total * up / n,
         client_bytes_down=total * down / n,
     )
+
+
+def _bytes_of_a_site(estimator: Any, n_clients: float) -> Array:
+    """Mean bytes of a call to and from a site where so many clients are asked, (up, down)."""
+    model = getattr(estimator, "model_", None)
+    dtype = estimator.cluster_centers_.dtype if model is None else np.dtype(model.dtype)
+    calls, client_calls = max(estimator.calls_, 1), max(estimator.client_calls_, 1)
+    floats = np.array([estimator.floats_up_, estimator.floats_down_])
+    alone = n_clients * dtype.itemsize * floats / client_calls
+    if n_clients <= 1:
+        return alone
+    shared, own = map(np.array, estimator._site_bytes)
+    # What clients that share nothing would be sent is the most.
+    return np.minimum(alone, shared / calls + n_clients * own / client_calls)
 
 
 def _check_number(name: str, value: Any, least: float | None) -> None:

@@ -49,17 +49,23 @@ class FanOut(Site):
     def answer(self, call, arguments):
         """Ask every site for its clients, and join what they say."""
         message = CALLS[call]
-        waiting = []
+        waiting, clusters = [], []
         for site, places in self.parts:
             own = {name: message.own(name, value, places) for name, value in arguments.items()}
+            # A site gets no models of clusters that are elsewhere.
+            own, used = message.narrowed(own)
             waiting.append(site.start("answer", call, own))
+            clusters.append(used)
         answers = [wait() for wait in waiting]
-        joined = {
-            name: self._joined([answer[name] for answer in answers])
-            if message.is_of_clients(name)
-            else sum(answer[name] for answer in answers)
-            for name in message.up
-        }
+        joined = {}
+        for name, shape in message.up.items():
+            values = [answer[name] for answer in answers]
+            if message.is_of_clients(name):
+                joined[name] = self._joined(values)
+            elif shape.startswith("K"):
+                joined[name] = _sum_of_clusters(values, clusters, len(arguments["theta"]))
+            else:
+                joined[name] = sum(values)
         if any("answered" in answer for answer in answers):
             joined["answered"] = self._joined(
                 [
@@ -95,6 +101,14 @@ class FanOut(Site):
             tuple(FanOut([(folds[f][k], places) for folds, places in dealt]) for k in (0, 1))
             for f in range(n_folds)
         ]
+
+
+def _sum_of_clusters(values, clusters, n_clusters):
+    """Sums of values (k, ...) of some clusters each, all if None: (n_clusters, ...)."""
+    total = np.zeros((n_clusters, *values[0].shape[1:]), dtype=np.result_type(*values))
+    for value, used in zip(values, clusters, strict=True):
+        total[slice(None) if used is None else used] += value
+    return total
 
 
 def joined(parts):

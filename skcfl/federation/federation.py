@@ -182,11 +182,12 @@ class Federation(ABC):
         presence = Presence(hello.ids, self.min_clients, self.retries)
         pool = ClientPool(site, model, random_state, scaling, presence)
         if model.class_weight == "balanced":
-            pool.relay(up=n_clients * len(classes), down=n_clients * len(classes))
+            size = n_clients * len(classes)
+            pool.relay(up=size, down=size, sums=True)
         if model.has_units:
             # As for features: counts and sums, the mean, sums of squares, the scale.
-            pool.relay(up=2 * n_clients, down=n_clients)
-            pool.relay(up=n_clients, down=n_clients)
+            pool.relay(up=2 * n_clients, down=n_clients, sums=True)
+            pool.relay(up=n_clients, down=n_clients, sums=True)
         return pool, Folds(parts, model, classes, presence)
 
 

@@ -20,6 +20,10 @@ class Ledger:
         Exchanges with the clients, however many of them took part.
     client_calls : int
         Clients asked, summed over the exchanges.
+    shared_bytes, own_bytes : tuple of int
+        Bytes ``(up, down)`` of the messages of a site that holds all the clients: what is for all
+        of them or summed over them, which travels once however many they are, and what is each
+        client's own.  Settings, and what clients were sent before, travel here too.
 
     Examples
     --------
@@ -37,20 +41,38 @@ class Ledger:
         self.down = 0
         self.calls = 0
         self.client_calls = 0
+        self.shared_bytes = (0, 0)
+        self.own_bytes = (0, 0)
         self._mark = (0, 0)
 
-    def book(self, *, up: float = 0, down: float = 0, clients: float = 0) -> None:
-        """Add one exchange: floats sent up (by clients) and down (to clients), clients asked."""
+    def book(
+        self,
+        *,
+        up: float = 0,
+        down: float = 0,
+        clients: float = 0,
+        shared_bytes: tuple[int, int] = (0, 0),
+        own_bytes: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Add one exchange: floats sent up (by clients) and down (to clients), clients asked.
+
+        And the bytes ``(up, down)`` that a site of all these clients sends and is sent.
+        """
         self.calls += 1
         self.client_calls += int(clients)
         self.up += int(up)
         self.down += int(down)
+        self.shared_bytes = _plus(self.shared_bytes, shared_bytes)
+        self.own_bytes = _plus(self.own_bytes, own_bytes)
 
     def take_over(self, other: Ledger) -> None:
         """Add what another ledger has counted, and set that one to zero."""
         for name in ("up", "down", "calls", "client_calls"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
             setattr(other, name, 0)
+        for name in ("shared_bytes", "own_bytes"):
+            setattr(self, name, _plus(getattr(self, name), getattr(other, name)))
+            setattr(other, name, (0, 0))
         other._mark = (0, 0)
 
     def since_mark(self) -> tuple[int, int]:
@@ -58,3 +80,7 @@ class Ledger:
         up, down = self.up - self._mark[0], self.down - self._mark[1]
         self._mark = (self.up, self.down)
         return up, down
+
+
+def _plus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return a[0] + int(b[0]), a[1] + int(b[1])

@@ -79,6 +79,33 @@ class Message:
             return value
         return value[clients]
 
+    def narrowed(self, arguments):
+        """Arguments without the models of clusters that none of the clients are in.
+
+        Parameters
+        ----------
+        arguments : dict
+            As some of the clients are sent them.
+
+        Returns
+        -------
+        arguments : dict
+            With `labels` among the clusters that are left.
+        used : ndarray of shape (n_used,) or None
+            Which these are; None is all of them.
+        """
+        labels, models = arguments.get("labels"), arguments.get("theta")
+        if labels is None or models is None:
+            return arguments, None
+        used = np.flatnonzero(np.bincount(labels, minlength=len(models)))
+        if len(used) == len(models):
+            return arguments, None
+        own = {
+            name: value[used] if value is not None and self.down[name].startswith("K") else value
+            for name, value in arguments.items()
+        }
+        return {**own, "labels": np.searchsorted(used, labels)}, used
+
     def is_of_clients(self, name):
         """Whether an answer has an entry per client; others are sums."""
         return self.up[name].startswith("n")
@@ -509,3 +536,40 @@ def count_floats(call, arguments, sizes, kept=(), later=False):
         if name not in message.free and not later:
             up += prod(sizes.get(word, word) for word in words)
     return down, up
+
+
+def count_bytes(call, arguments, answers):
+    """Bytes of the messages of a place that holds all the clients of a call.
+
+    All that travels, which is more than :func:`count_floats` counts: settings, and models that
+    the clients were sent before.  Models of clusters that are mostly of one client are counted as
+    the client's own, see :meth:`Message.narrowed`.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    arguments, answers : dict
+        What is sent, and what comes back.
+
+    Returns
+    -------
+    shared_bytes : tuple of int
+        Bytes up and down of what is for all clients, or summed over them.
+    own_bytes : tuple of int
+        Bytes up and down of what is each client's own.
+    """
+    message, counted, own_words = CALLS[call], [], ("n",)
+    labels = arguments.get("labels")
+    if labels is not None and "theta" in arguments and 2 * len(arguments["theta"]) > len(labels):
+        own_words = ("n", "K")
+    for shapes, values in ((message.up, answers), (message.down, arguments)):
+        shared = own = 0
+        for name, shape in shapes.items():
+            size = getattr(values.get(name), "nbytes", 0)
+            if shape.startswith(own_words):
+                own += size
+            else:
+                shared += size
+        counted.append((shared, own))
+    return tuple(zip(*counted, strict=True))

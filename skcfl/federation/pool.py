@@ -16,7 +16,14 @@ from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.newton import MAX_DENSE
 from .last_answers import Forgotten, LastAnswers
 from .ledger import Ledger
-from .messages import CALLS, check_answers, count_floats, questions, sizes_of
+from .messages import (
+    CALLS,
+    check_answers,
+    count_bytes,
+    count_floats,
+    questions,
+    sizes_of,
+)
 from .personal_pool import PersonalCalls
 from .sites import answer_without
 
@@ -173,8 +180,9 @@ class ClientPool(PersonalCalls):
         self._take(site)
         if scaling is not None:
             n, d = self.n_clients, len(scaling.scale)
-            self.ledger.book(up=n * (d + 1), down=n * d, clients=n)
-            self.ledger.book(up=n * d, down=n * d, clients=n)
+            for up in (d + 1, d):
+                sums = 8 * up, 8 * d
+                self.ledger.book(up=n * up, down=n * d, clients=n, shared_bytes=sums)
 
     def _take(self, site):
         """Hold another site, of which nothing is known but who is there."""
@@ -227,8 +235,7 @@ class ClientPool(PersonalCalls):
             answered = self._reject(call, arguments, answers, answered, start, searching)
         elif call in SEARCHED:
             self._presence.strange[self._places] = 0
-        down, up = count_floats(call, arguments, sizes, kept, later)
-        self.ledger.book(down=down, up=up, clients=self.n_clients)
+        self._book(call, arguments, answers, sizes, kept, later)
         if whole is None:
             whole = message.whole or (call == "prox" and start is None)
         if answered is not None and whole:
@@ -246,6 +253,12 @@ class ClientPool(PersonalCalls):
         if answered is not None:
             self._fill(call, arguments, answers, np.flatnonzero(~answered), whole, start)
         return tuple(answers[name] for name in message.up)
+
+    def _book(self, call, arguments, answers, sizes, kept=(), later=False):
+        """Count what clients were asked and have answered."""
+        down, up = count_floats(call, arguments, sizes, kept, later)
+        shared, own = count_bytes(call, arguments, answers)
+        self.ledger.book(down=down, up=up, clients=sizes["n"], shared_bytes=shared, own_bytes=own)
 
     def _news(self, call, start):
         """Models to send, None where nobody needs one, and which clients have theirs."""
@@ -268,8 +281,7 @@ class ClientPool(PersonalCalls):
             except Forgotten:
                 own.update({message.start: start[lost], "own": None})
                 more = site.answer(call, own)
-            down, up = count_floats(call, own, {**sizes_of(self, own, shared), "n": len(lost)})
-            self.ledger.book(down=down, up=up, clients=len(lost))
+            self._book(call, own, more, {**sizes_of(self, own, shared), "n": len(lost)})
             back = more.pop("answered", np.ones(len(lost), dtype=bool))
             for name, value in more.items():
                 if message.is_of_clients(name):
@@ -335,7 +347,14 @@ class ClientPool(PersonalCalls):
             some = parts.pop()
             own = {name: message.own(name, value, some) for name, value in arguments.items()}
             answers = self._site.subset(some).answer(call, own)
-            self.ledger.book(down=len(some) * self.n_params, up=len(some), clients=len(some))
+            shared, mine = count_bytes(call, own, answers)
+            self.ledger.book(
+                down=len(some) * self.n_params,
+                up=len(some),
+                clients=len(some),
+                shared_bytes=shared,
+                own_bytes=mine,
+            )
             if _are_finite(answers[name] for name in message.up):
                 continue
             if len(some) == 1:
@@ -408,15 +427,19 @@ class ClientPool(PersonalCalls):
         pool.ledger = ledger
         return pool
 
-    def relay(self, up: int = 0, down: int = 0) -> None:
+    def relay(self, up: int = 0, down: int = 0, sums: bool = False) -> None:
         """Book what clients send each other through the server, as one exchange.
 
         Parameters
         ----------
         up, down : int
             Floats, of all clients together.
+        sums : bool, default=False
+            Whether these are sums over the clients, and what is the same for all of them.
         """
-        self.ledger.book(up=up, down=down, clients=self.n_clients)
+        size = self.n_clients if sums else 1
+        about = {"shared_bytes" if sums else "own_bytes": (8 * up // size, 8 * down // size)}
+        self.ledger.book(up=up, down=down, clients=self.n_clients, **about)
 
     def reseed(self, seed: RandomState) -> None:
         """Draw from here on, server and clients, as a pool with this seed would.
@@ -451,7 +474,7 @@ class ClientPool(PersonalCalls):
         """
         if alpha == self.model.alpha_:
             return self
-        self.ledger.book(down=self.n_clients, clients=self.n_clients)
+        self.relay(down=self.n_clients, sums=True)
         return self._penalised(alpha)
 
     def _penalised(self, alpha):
@@ -777,7 +800,7 @@ class ClientPool(PersonalCalls):
         )[0]
 
     def collect(self) -> None:
-        """Book the models that clients have kept, as they send them."""
+        """Book the models that clients have kept, as they send them; places have sent theirs."""
         self.ledger.book(up=self.n_clients * self.n_params, clients=self.n_clients)
 
     # -------------------------------------------------------------------- second order

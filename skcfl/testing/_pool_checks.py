@@ -107,7 +107,7 @@ def _compare_pools(made, own, rng, rtol, where):
         require(got == wanted, f"{where}: {name} must be {wanted}, got {got}")
     for name in ("client_sizes", "client_weights", "without_rows"):
         require_close(getattr(made, name), getattr(own, name), f"{where}: {name}", rtol=1e-12)
-    before = [(pool.ledger.calls, pool.ledger.up, pool.ledger.down) for pool in (made, own)]
+    before = [_booked(pool) for pool in (made, own)]
     require(before[0] == before[1], f"{where}: the ledgers must be equal, got {before}")
     for name, call in _calls(own, rng):
         answers = [_arrays(call(pool)) for pool in (made, own)]
@@ -122,12 +122,17 @@ def _compare_pools(made, own, rng, rtol, where):
                 require(near, text, ("got", got), ("expected", wanted))
             elif not np.all(same):
                 require_close(got, wanted, text, rtol=rtol, atol=rtol * scale)
-        booked = [(pool.ledger.calls, pool.ledger.up, pool.ledger.down) for pool in (made, own)]
+        booked = [_booked(pool) for pool in (made, own)]
         require(
             booked[0] == booked[1],
-            f"{where}: {name} must be booked as in one process, (calls, up, down) {booked[1]}, "
-            f"got {booked[0]}",
+            f"{where}: {name} must be booked as in one process, (calls, up, down, shared bytes, "
+            f"own bytes) {booked[1]}, got {booked[0]}",
         )
+
+
+def _booked(pool):
+    ledger = pool.ledger
+    return ledger.calls, ledger.up, ledger.down, ledger.shared_bytes, ledger.own_bytes
 
 
 def _calls(pool, rng):

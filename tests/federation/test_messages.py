@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skcfl.federation.inprocess import InProcessSite, open_rows
-from skcfl.federation.messages import CALLS, Message, check_answers, count_floats
+from skcfl.federation.messages import CALLS, Message, check_answers, count_bytes, count_floats
 from skcfl.models import LinearModel
 
 SIZES = {
@@ -80,10 +80,33 @@ def test_what_is_counted():
     assert count_floats("best_response", arguments, SIZES) == (3 * 12 + 2 * 4, 3 * 4 + 2 + 20)
 
 
+def test_bytes_of_a_place():
+    """Up and down: what travels once, and what is each client's own."""
+    theta, w, labels = np.zeros((3, 4), np.float32), np.zeros((5, 4)), np.arange(5) % 3
+    answers = {"losses": np.zeros((5, 3))}
+    assert count_bytes("losses", {"theta": theta}, answers) == ((0, 48), (120, 0))
+    objectives = {"w": w, "own": np.ones(5, dtype=bool)}
+    assert count_bytes("objectives", objectives, {"values": w[:, 0]}) == ((0, 0), (40, 165))
+    own = {"theta": w[:2], "labels": labels, "weights": None, "damping": np.zeros(2)}
+    H = {"H": np.zeros((2, 4, 4))}
+    assert count_bytes("hessians", own, H) == ((256, 64 + 16), (0, 40))
+    own["theta"] = w[:3]  # most clusters are of one client
+    assert count_bytes("hessians", own, H) == ((0, 0), (256, 96 + 16 + 40))
+
+
 def test_arguments_and_answers_of_clients():
     message = Message({"w": "n p", "theta": "K p"}, {"sum": "K p", "own": "n"})
     w = np.arange(20).reshape(5, 4)
     assert message.own("w", w, [1, 3]).tolist() == w[[1, 3]].tolist()
     assert message.own("theta", w, [1, 3]) is w
     assert message.own("w", None, [1]) is None
+    labels, told = np.array([2, 0, 2]), {"u": "K p", "labels": "n", "members": "K", "dense": ""}
+    message = Message({**message.down, **told}, message.up)
+    own = {"theta": w[:4], "u": None, "labels": labels, "members": np.arange(4), "dense": True}
+    own, used = message.narrowed({**own, "w": w[:3]})
+    assert used.tolist() == [0, 2] and own["labels"].tolist() == [1, 0, 1]
+    assert own["theta"].tolist() == w[[0, 2]].tolist() and own["members"].tolist() == [0, 2]
+    assert own["w"].tolist() == w[:3].tolist() and own["dense"] is True and own["u"] is None
+    assert message.narrowed(own) == (own, None)
+    assert message.narrowed({"labels": labels})[1] is None
     assert message.is_of_clients("own") and not message.is_of_clients("sum")

@@ -98,6 +98,21 @@ def test_every_call_is_answered_as_in_one_process():
     check_pool(make_remote_pool)
 
 
+def test_hosts_get_models_of_their_own_clusters_only():
+    """Fusion asks about one model per client, of which a host is sent those of its clients."""
+    federation, hosts = remote(n_hosts=3)
+    model = GTVRegressor(lam=0.1).fit_federation(federation)
+    compare(model, GTVRegressor(lam=0.1).fit(DATA.X, DATA.y, groups=DATA.groups))
+    most = 0
+    for host in hosts:
+        for name, arguments in host.requests:
+            if name == "answer" and "labels" in arguments[1] and "theta" in arguments[1]:
+                labels, theta = arguments[1]["labels"], arguments[1]["theta"]
+                assert_array_equal(np.unique(labels), np.arange(len(theta)))
+                most = max(most, len(theta))
+    assert 1 < most <= 3
+
+
 def test_what_is_dropped_here_is_dropped_there():
     federation, (host, _) = remote()
     pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
