@@ -6,6 +6,7 @@ dask carries the messages; who holds what, and what is lost with a worker, is sa
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import pickle
 import time
@@ -30,6 +31,10 @@ __all__ = ["DaskFederation"]
 LOOK = 0.25
 # Bytes of arrays up to which a message is packed.
 PACKED_BYTES = 2**16
+# Seconds in which an answer that has come can be taken, however busy the machine is.
+THERE = 30.0
+# Seconds in which a worker answers that can be called without the scheduler.
+REACH = 2.0
 # Seconds to wait for a worker where there is none.
 WAIT_FOR_WORKERS = 30.0
 
@@ -89,6 +94,9 @@ class DaskFederation(RemoteFederation):
     others, and a client in two parts are errors that name the parts, before anything is computed.
     An exception of the worker's own code, or of a function that loads a part, is raised here too;
     only a worker that is gone or late makes its clients silent.
+
+    Where the client reaches a worker, calls do not go through the scheduler; a client made with
+    ``direct_to_workers=False`` keeps to it.
 
     dask lets its workers hand memory back to the system at once
     (``MALLOC_TRIM_THRESHOLD_``), to get it anew for every block of clients. Of a cluster that is
@@ -279,7 +287,8 @@ class DaskTransport(Transport):
             if self._late:
                 raise PlaceLost(f"{self.name} has not done yet what it was asked before.")
             if self._actor is None:
-                self._actor = self._awaited(future, future, deadline)
+                actor = self._awaited(future, future, deadline)
+                self._actor = _reached(self.client, actor, self.address)
             packed = _packed(request)
             large = not isinstance(packed, bytes)
             answer = self._actor.ask_packed(packed)
@@ -305,12 +314,14 @@ class DaskTransport(Transport):
         """What an actor answers, or the actor of its own future."""
         while True:
             left = LOOK if deadline is None else min(LOOK, deadline - time.monotonic())
-            done = answer.done()
+            # What has come is there at once, but the actor itself is fetched.
+            done = answer is not future and answer.done()
             try:
-                return answer.result(timeout=max(left, 0.0))
+                return answer.result(timeout=THERE if done else max(left, 0.0))
             except TimeoutError:
-                gone = done or (self._is_gone(future) and not answer.done())
-                if not gone and (left > 0 or answer.done()):
+                came = answer is not future and answer.done()
+                gone = done or (self._is_gone(future) and not came)
+                if not gone and (left > 0 or came):
                     continue
                 self._down = True
                 if gone:
@@ -368,6 +379,31 @@ class _HostActor(Host):
     def ask_packed(self, request):
         """Answer a request."""
         return _packed(self.ask(*_unpacked(request)))
+
+
+def _reached(client, actor, address):
+    """The actor, called on its worker itself where the client reaches it.
+
+    Calls go through the scheduler otherwise, which connects to the worker for each of them, and
+    holds the messages, too.
+    """
+    if client.direct_to_workers is not None:
+        return actor  # somebody has decided
+
+    async def greet():
+        await asyncio.wait_for(client.rpc(address).identity(), REACH)
+
+    class DirectActor(type(actor)):
+        @property
+        def _worker_rpc(self):
+            return self._client.rpc(self._address)
+
+    try:
+        client.sync(greet)
+    except (OSError, TimeoutError):
+        return actor
+    actor.__class__ = DirectActor
+    return actor
 
 
 def _packed(message):

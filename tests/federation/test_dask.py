@@ -122,6 +122,26 @@ def test_large_messages(whole):
     assert held[-1] < held[0] + 10 * w.nbytes
 
 
+def test_workers_that_the_client_does_not_reach(whole, monkeypatch):
+    """They are called through the scheduler; others are not."""
+    called = []
+    proxy = importlib.import_module("distributed.actor").ProxyRPC.__getattr__
+
+    def seen(self, key):
+        called.append(key)
+        return proxy(self, key)
+
+    monkeypatch.setattr("distributed.actor.ProxyRPC.__getattr__", seen)
+    losses = []
+    for reach in (2.0, 0.0):
+        monkeypatch.setattr("skcfl.federation.dask.REACH", reach)
+        federation = DaskFederation(whole, parts_of(DATA, 2))
+        pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
+        losses.append(pool.losses(np.ones((2, 5))))
+        assert bool(called) == (reach == 0.0)
+    assert_allclose(losses[1], losses[0])
+
+
 def test_workers_keep_a_policy(whole):
     few = np.unique(DATA.groups)[0]
     rows = np.concatenate(
