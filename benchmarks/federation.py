@@ -28,6 +28,7 @@ import numpy as np
 from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, IFCARegressor
 from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederation, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
+from skcfl.federation.rows import Rows
 from skcfl.models import LinearModel
 
 # Clients, rows per client, features.
@@ -178,22 +179,30 @@ def draw_workers(found, path):
 
 
 class Clock:
-    """Time of the clients of this process in the fits inside."""
+    """CPU time of the clients of this process in the fits inside: their rows opened, and calls."""
+
+    CLIENTS = ((InProcessFederation, "rows_at"), (Rows, "moments"), (Rows, "site"))
+    CLIENTS += ((InProcessSite, "answer"),)
 
     def __enter__(self):
-        self.seconds, self.answer = 0.0, InProcessSite.answer
+        self.seconds = 0.0
+        self.methods = [getattr(owner, name) for owner, name in self.CLIENTS]
+        for (owner, name), method in zip(self.CLIENTS, self.methods, strict=True):
+            setattr(owner, name, self.timed(method))
+        return self
 
-        def timed(site, call, arguments):
+    def timed(self, method):
+        def call(*args, **kwargs):
             start = time.process_time()
-            out = self.answer(site, call, arguments)
+            out = method(*args, **kwargs)
             self.seconds += time.process_time() - start
             return out
 
-        InProcessSite.answer = timed
-        return self
+        return call
 
     def __exit__(self, *error):
-        InProcessSite.answer = self.answer
+        for (owner, name), method in zip(self.CLIENTS, self.methods, strict=True):
+            setattr(owner, name, method)
 
 
 def measure_costs(n_clients, n_rows, n_features, repeats=5):
@@ -205,7 +214,8 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
     cluster, client = cluster_of(2)
     loaders = dealt(n_clients, 2, n_rows, n_features)
     whole = [np.concatenate(parts) for parts in zip(*(load() for load in loaders), strict=True)]
-    federation = DaskFederation(client, loaders)
+    here, federation = InProcessFederation(*whole), DaskFederation(client, loaders)
+    del whole
     model = LinearModel(alpha=0.1, standardize=False).bind(n_features)
     pool, w = federation.open(model, 0), np.zeros((n_clients, n_features + 1))
     half = InProcessFederation(*loaders[0]()).open(model, 0)
@@ -224,14 +234,14 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
             link = 64 * w.size / max(full - alone - empty, 1e-4)
             start = time.process_time()
             with Clock() as clock:
-                method.fit(whole[0], whole[1], groups=whole[2])
+                method.fit_federation(here)
             server = time.process_time() - start - clock.seconds
             cost = estimate_cost(
                 method,
                 latency=empty,
                 uplink=link,
                 downlink=link,
-                seconds_per_row=clock.seconds / (method.calls_ * len(whole[0])),
+                seconds_per_row=clock.seconds / (method.calls_ * n_clients * n_rows),
                 n_sites=2,
                 server_seconds=server,
             )

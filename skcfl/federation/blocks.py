@@ -22,6 +22,8 @@ from ..numerics.newton import MAX_DENSE
 BLOCK_BYTES = 4 * 2**20
 # A client at least this fraction of the longest one of its block may share the block.
 MIN_FILL = 0.8
+# Clients of a block are few where there are this many times more of others.
+FEW = 8
 # Bytes of padding that cost less than another block: calls on small arrays are mostly overhead.
 FREE_PADDING = 256 * 2**10
 
@@ -496,7 +498,14 @@ def _rounded(exact, dtype):
     return y, weights.astype(dtype, copy=False)
 
 
-def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design=None):
+def in_order(function, items):
+    """List of ``function(item)``, one after the other."""
+    return [function(item) for item in items]
+
+
+def make_blocks(
+    X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design=None, each=in_order
+):
     """Sort rows by client and store them in blocks.
 
     Parameters
@@ -516,6 +525,8 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design
     design : callable, default=None
         Makes design matrices (n, d) of features (n, n_features), row by row: dense ones of each
         block alone, so that there is no copy of all rows beside the blocks.  None is `X` itself.
+    each : callable, default=in_order
+        ``each(function, items)`` makes dense blocks, which do not depend on each other.
 
     Returns
     -------
@@ -543,13 +554,15 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design
         row_bytes = max(n_columns, 1) * dtype.itemsize
     share = weights / totals[codes] if len(codes) else weights
     cuts = _cuts(counts[by_length], row_bytes, block_bytes)
-    blocks = []
-    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
-        clients = by_length[start:stop]
+
+    def made(cut):
+        clients = by_length[slice(*cut)]
         lengths = counts[clients]
         n = max(int(lengths.max()), 1)
         real = np.arange(n) < lengths[:, None]
         source = order[(first[clients][:, None] + np.arange(n))[real]]
+        if len(source) and (np.diff(source) == 1).all():
+            source = slice(source[0], source[-1] + 1)  # no copy of rows that lie in order
         w = np.zeros((len(clients), n))
         w[real] = share[source]
         yb = np.zeros((len(clients), y.shape[1], n), dtype=y.dtype)
@@ -564,9 +577,55 @@ def make_blocks(X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design
             size[place] = np.diff(rows.indptr)
             indptr = np.concatenate([[0], np.cumsum(size)])
             Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))
-            blocks.append(SparseBlock(Xb, n, *about))
+            return SparseBlock(Xb, n, *about)
+        rows = design(X[source])
+        if real.all() and not np.may_share_memory(rows, X):
+            return Block(np.ascontiguousarray(rows).reshape(len(clients), n, n_columns), *about)
+        Xb = np.zeros((len(clients), n, n_columns), dtype=dtype)
+        Xb[real] = rows
+        return Block(Xb, *about)
+
+    pairs = list(zip(cuts[:-1], cuts[1:], strict=True))
+    return in_order(made, pairs) if is_sparse else each(made, pairs)
+
+
+def gathered(parts, block_bytes=BLOCK_BYTES):
+    """Few clients of each of many dense blocks in blocks of their own.
+
+    Parameters
+    ----------
+    parts : list of (Block, ndarray or None, ndarray)
+        Blocks, places of clients in them (None is all), and what is known of these clients.
+    block_bytes : int
+        Size of the design matrix of a block.
+
+    Returns
+    -------
+    parts : list of (Block, ndarray or None, ndarray)
+        The same clients; parts that are large beside their blocks as they were.
+    """
+    few, out = {}, []
+    for block, index, slots in parts:
+        c, n, d = block.shape
+        small = index is not None and FEW * len(index) <= c
+        if small and type(block) is Block and "factors" not in block.cache:
+            few.setdefault((n, d, block.dtype), []).append((block, index, slots))
         else:
-            Xb = np.zeros((len(clients), n, n_columns), dtype=dtype)
-            Xb[real] = design(X[source])
-            blocks.append(Block(Xb, *about))
-    return blocks
+            out.append((block, index, slots))
+    for (n, d, dtype), alike in few.items():
+        if len(alike) == 1:
+            out += alike
+            continue
+        taken = [block.take(index) for block, index, _ in alike]
+        names = "X", "y", "weights", "clients", "lengths"
+        values = [np.concatenate([getattr(part, name) for part in taken]) for name in names]
+        exact = None
+        if taken[0].exact[1] is not taken[0].weights:
+            exact = tuple(map(np.concatenate, zip(*(part.exact for part in taken), strict=True)))
+        whole = Block(*values, exact)
+        slots = np.concatenate([slots for *_, slots in alike])
+        step = max(int(block_bytes // max(n * d * dtype.itemsize, 1)), 1)
+        for first in range(0, len(slots), step):
+            some = slice(first, first + step)
+            out.append((whole.take(some), None, slots[some]))
+    return out

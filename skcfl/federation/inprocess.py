@@ -7,6 +7,8 @@ Rows never leave this module: a server holds a :class:`~skcfl.federation.ClientP
 from __future__ import annotations
 
 import copy
+import sys
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -18,7 +20,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from ..exceptions import RowsShownError
 from ..numerics.by_cluster import sum_by_cluster
-from .blocks import make_blocks
+from .blocks import gathered, in_order, make_blocks
 from .draws import mixed
 from .last_answers import Forgotten, LastAnswers
 from .local_clusters import local_kmeans
@@ -30,6 +32,8 @@ from .training import descend, train
 
 # Multiplications of one call below which threads cost more than they save.
 PARALLEL_WORK = 2e8
+# Values of features below which blocks are made one after the other.
+PARALLEL_VALUES = 1e7
 # Slopes of conjugates that are rounding next to the largest one.
 ROUNDING = 1e-12
 # Singular values below this part of the largest are rounding.
@@ -115,7 +119,14 @@ class InProcessSite(PersonalKernels, Site):
         owners = np.flatnonzero(~self.without_rows)
         place = np.cumsum(~self.without_rows) - 1
         blocks = make_blocks(
-            X, target, weights, place[codes], len(owners), design=design, **self._block_size
+            X,
+            target,
+            weights,
+            place[codes],
+            len(owners),
+            design=design,
+            each=self._at_once if X.size >= PARALLEL_VALUES else in_order,
+            **self._block_size,
         )
         self._blocks = [(block, None, owners[block.clients]) for block in blocks]
         self._forget()
@@ -164,14 +175,24 @@ class InProcessSite(PersonalKernels, Site):
         # To ask for the number of threads takes longer than a small call.
         if len(self._blocks) == 1 or amount < PARALLEL_WORK:
             return work(self._blocks)
+        self._at_once(lambda some: work([some]), self._blocks)
+
+    def _at_once(self, function, items):
+        """List of ``function(item)`` in threads; the calls must not depend on each other."""
         n_jobs = effective_n_jobs(self.n_jobs)
         if n_jobs == 1:
-            return work(self._blocks)
-        # Small shares keep the threads busy to the end; blocks write apart from each other.
-        count = min(4 * n_jobs, len(self._blocks))
-        shares = [self._blocks[i::count] for i in range(count)]
-        with threadpool_limits(1):
-            Parallel(n_jobs=n_jobs, require="sharedmem")(delayed(work)(s) for s in shares)
+            return in_order(function, items)
+        # Small shares keep the threads busy to the end.
+        count = min(4 * n_jobs, len(items))
+        shares = [items[i::count] for i in range(count)]
+        with _libraries(len(sys.modules)).limit(limits=1):
+            done = Parallel(n_jobs=n_jobs, require="sharedmem")(
+                delayed(in_order)(function, share) for share in shares
+            )
+        made = [None] * len(items)
+        for i, share in enumerate(done):
+            made[i::count] = share
+        return made
 
     def _with_own(self, function, block, slots):
         """Call a function on a block whose clients have what they keep for themselves."""
@@ -677,6 +698,7 @@ class InProcessSite(PersonalKernels, Site):
             elif len(here):
                 of_block = here if index is None else index[here]
                 site._blocks.append((block, of_block, place[slots[here]]))
+        site._blocks = gathered(site._blocks)
         site.places, site.at = self.places[clients], self.positions(clients)
         site.client_weights = self.client_weights[clients]
         site.client_sizes = self.client_sizes[clients]
@@ -773,6 +795,12 @@ def open_rows(
     """Pool of clients of this process; arguments as of InProcessSite and ClientPool."""
     site = InProcessSite(model, X, y, codes, n_clients, sample_weight, n_jobs, block_bytes)
     return ClientPool(site, model, random_state, scaling)
+
+
+@lru_cache(maxsize=1)
+def _libraries(n_modules):
+    """Libraries with threads of their own, looked for again where others may have come."""
+    return ThreadpoolController()
 
 
 def _pieces(block, size, kept):

@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skcfl.federation.blocks import FREE_PADDING, MIN_FILL, Block, SparseBlock, _cuts, make_blocks
+from skcfl.federation.blocks import (
+    FEW,
+    FREE_PADDING,
+    MIN_FILL,
+    Block,
+    SparseBlock,
+    _cuts,
+    gathered,
+    make_blocks,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 # Ragged on purpose: empty clients, clients of one row, a few long ones.
@@ -156,6 +165,37 @@ def test_float32_is_kept_and_converted_on_request(as_sparse):
         for array in (wide.dense(), wide.y, wide.weights):
             assert array.dtype == np.float64
         assert_array_equal(wide.dense(), block.dense())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_few_clients_of_many_blocks_are_gathered(dtype):
+    """The same rows in fewer blocks; parts that are large, sparse or factored stay."""
+    rows = Rows([5] * 10 * FEW, 0, dtype=dtype)
+    blocks = rows.blocks(block_bytes=2 * FEW * 5 * 3 * np.dtype(dtype).itemsize)
+    assert [len(block.clients) for block in blocks] == [2 * FEW] * 5
+    places = [np.array([1, 4]), np.array([0]), None, np.arange(3), np.array([2])]
+    blocks[4].cache["factors"] = np.zeros(2 * FEW)
+    parts = [
+        (block, index, block.clients[slice(None) if index is None else index])
+        for block, index in zip(blocks, places, strict=True)
+    ]
+    out = gathered(parts)
+    assert [len(slots) for *_, slots in out] == [2 * FEW, 3, 1, 3]
+    assert [part[0] for part in out[:3]] == blocks[2:]
+    block, index, slots = out[-1]
+    assert index is None and block.dtype == dtype
+    assert_array_equal(slots, np.concatenate([parts[0][2], parts[1][2]]))
+    for k, i in enumerate(slots):
+        A, y, w = rows.of(i)
+        assert_array_equal(block.X[k], A)
+        assert_array_equal(block.y[k].T, y)
+        assert_allclose(block.exact[1][k], w, rtol=1e-15)
+    # In blocks of the size that blocks have.
+    assert [len(slots) for *_, slots in gathered(parts[:2], block_bytes=1)] == [1, 1, 1]
+    assert gathered(parts[:1]) == parts[:1]
+    blocks = Rows([5] * 40, 0, as_sparse=True).blocks(block_bytes=3000)
+    few = [(block, np.array([0]), block.clients[:1]) for block in blocks]
+    assert len(few) > 1 and gathered(few) == few
 
 
 @forms

@@ -265,8 +265,8 @@ def test_sparse_is_dense(loss, form):
 def test_threads_change_nothing(loss, form, monkeypatch):
     """Bit by bit: the same blocks, whoever works on them."""
     fed = Federation(loss, sizes=SIZES * 3, weighted=True)
-    pools = [fed.pool(form, block_bytes=200, n_jobs=k, random_state=0) for k in (1, 2)]
-    monkeypatch.setattr(skcfl.federation.inprocess, "PARALLEL_WORK", 0)
+    for limit in ("PARALLEL_WORK", "PARALLEL_VALUES"):
+        monkeypatch.setattr(skcfl.federation.inprocess, limit, 0)
     used, parallel = [], skcfl.federation.inprocess.Parallel
 
     def spy(*args, **kwargs):
@@ -274,6 +274,8 @@ def test_threads_change_nothing(loss, form, monkeypatch):
         return parallel(*args, **kwargs)
 
     monkeypatch.setattr(skcfl.federation.inprocess, "Parallel", spy)
+    pools = [fed.pool(form, block_bytes=200, n_jobs=k, random_state=0) for k in (1, 2)]
+    assert bool(used) == (form is np.asarray)  # blocks of dense rows are made in threads, too
     one, two = (everything(pool) for pool in pools)
     assert len(pools[1]._site._blocks) > 8
     assert used
