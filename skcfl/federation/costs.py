@@ -165,7 +165,7 @@ def estimate_cost(
         raise ValueError(f"n_sites={n_sites!r} is more than the {n} clients.")
     rows = estimator._n_rows / n_fit if rows_per_client is None else float(rows_per_client)
     at_a_site = asked / max(sites, 1e-300)
-    up, down = _bytes_of_a_site(estimator, at_a_site)
+    up, down = map(float, _bytes_of_a_site(estimator, at_a_site))
     links = 8.0 * np.array([up / uplink, down / downlink])
     server = 8.0 * sites * np.array([up, down]) / server_link
     times = {

@@ -53,6 +53,8 @@ def test_sites_share_a_link_and_a_processor(model):
     slow = {"latency": 0.1, "uplink": 1e6, "downlink": 1e6, "seconds_per_row": 1e-3}
     alone, three = estimate_cost(model, **slow), estimate_cost(model, **slow, n_sites=3)
     assert three.latency_time == alone.latency_time
+    for cost in (alone, three):
+        assert {type(value) for value in vars(cost).values()} == {float, int}
     assert alone.transfer_time < three.transfer_time < 3 * alone.transfer_time
     assert_allclose(three.client_time, 3 * alone.client_time)
     assert_allclose(
