@@ -10,7 +10,6 @@ from scipy import sparse
 from ._groups import check_ids, locate
 from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
 from .base import BaseFederated
-from .federation.pool import prior_covariance
 
 if TYPE_CHECKING:
     from .federation.pool import ClientPool
@@ -44,15 +43,14 @@ def posterior_std(spread: Array, user_map: Any) -> Array:
 class PosteriorPredictions(BaseFederated):
     """Base of the estimators whose clients have a posterior.
 
-    A fit sets, in the units of the pool, ``_population``, what clients are like; ``_errors``,
-    covariances of the errors of its means, or None; and ``_covariances``, those of the clients'
-    parameters, or None.
+    A fit sets, in the units of the pool, ``_stack``, what clients are like, and ``_covariances``,
+    those of the clients' parameters, or None.
     """
 
     # ----------------------------------------------------------------------------- new clients
 
     def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
-        r, means, _ = pool.posteriors(*self._population.arguments)
+        r, means, _ = self._stack.posteriors(pool)
         return r.argmax(axis=1), pool.centre(means)
 
     def adapt(
@@ -87,8 +85,7 @@ class PosteriorPredictions(BaseFederated):
         adapted = super().adapt(X, y, groups=groups)
         pool, clients = self._new_clients(X, y, groups)
         dense = self._covariances is not None
-        arguments: tuple[Any, ...] = *self._population.arguments, self._errors
-        r, _, covariances = pool.posteriors(*arguments, dense=dense)  # type: ignore[misc]
+        r, _, covariances = self._stack.posteriors(pool, dense)
         old, _ = locate(adapted.groups_, self.groups_)
         new, _ = locate(adapted.groups_, clients)
         order = np.argsort(np.concatenate([old, new]))
@@ -190,12 +187,8 @@ class PosteriorPredictions(BaseFederated):
         if ids is not None:
             positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
         X = X if self._scaling is None else self._scaling.transform(X)
-        theta, root, weights, _ = self._population.arguments
-        if self.unseen == "largest":
-            # The first cluster is the largest, and a new client is taken for one of it.
-            theta, weights = theta[:1], np.ones(1)
-        errors = None if self._errors is None else self._errors[: len(theta)]
-        other = prior_covariance(theta, root, weights, errors, dense=True)
+        # The first cluster is the largest, and a new client is taken for one of it.
+        other = self._stack.prior_covariance(largest=self.unseen == "largest")
         table = np.concatenate([self._covariances, other[None]])
         out = np.empty(X.shape[0])
         step = max(CHUNK_BYTES // (8 * table[0].size), 1)

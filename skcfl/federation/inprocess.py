@@ -656,6 +656,42 @@ class InProcessSite(PersonalKernels, Site):
             products += parts[key]
         return {"products": products}
 
+    def _left_out_sums(self, theta, root, dispersion, errors, shares):
+        about, parts, (K, p) = (theta, root, dispersion, errors), {}, theta.shape
+        every = [None] * K if errors is None else errors
+        roots = [_diagonal_or_whole(own) for own in root]
+
+        def predictions(block, slots):
+            asked, kept = block.cache.get("left out", ((), ()))
+            if len(asked) == 4 and all(map(_same, asked, about)):
+                return kept
+            kept = np.empty((K, len(slots), self.model.n_outputs, block.shape[1]))
+            for k, own in enumerate(roots):
+                rows = block.shape[1] * self.model.n_outputs
+                by_rows = errors is None and self.model.has_few_rows(block, own)
+                size = rows * (3 * rows + p) if by_rows else 6 * p * p + rows * p
+                size = max(int(POSTERIOR_BYTES // (8 * size)), 1)
+                for some, part in _pieces(block, size, False):
+                    n = self.client_weights[slots[some]]
+                    kept[k, some] = self.model.left_out_predictions(
+                        part, n, theta[k], own, dispersion[k], every[k], by_rows
+                    )
+            if not self.model.quadratic:  # of which one call tells all
+                block.cache["left out"] = about, kept
+            return kept
+
+        def work(block, slots):
+            n = self.client_weights[slots]
+            parts[int(slots[0])] = self.model.mixed_losses(
+                block, n, predictions(block, slots), shares
+            )
+
+        self._each(work, K * p)
+        sums = [0.0, np.zeros(K), np.zeros((K, K))]
+        for key in sorted(parts):
+            sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
+        return dict(zip(CALLS["left_out_sums"].up, sums, strict=True))
+
     def _posteriors(self, theta, root, weights, dispersion, errors, dense):
         p = theta.shape[1]
         responsibilities = np.tile(weights, (self.n_clients, 1))
@@ -868,6 +904,17 @@ def _sums_of_modes(found, r, squares, curvature):
     deviations = np.einsum("kc,kcp->kp", r, found.deviations)
     slopes = np.einsum("kc,kcp->kp", r, found.slopes)
     return r.sum(axis=1), deviations, squares[None], -slopes, curvature
+
+
+def _diagonal_or_whole(root):
+    """The diagonal of a root that has nothing beside it."""
+    if root.ndim == 2 and not (root - np.diag(np.diag(root))).any():
+        return np.diag(root)
+    return root
+
+
+def _same(one, other):
+    return one is other or (one is not None and np.array_equal(one, other))
 
 
 def _information(found, r):

@@ -177,6 +177,16 @@ def _posterior_products(sizes, arguments):
     return n * (_prior(sizes, arguments) + K * m * p), n * K * m * p
 
 
+def _left_out_sums(sizes, arguments):
+    """Floats of priors and shares down, and a value and its derivatives in the shares up."""
+    n, K, p = sizes["n"], sizes["K"], sizes["p"]
+    triangle = p * (p + 1) // 2
+    root, errors = arguments["root"], arguments["errors"]
+    square = p if root.ndim == 2 else triangle
+    down = K * (p + square + 2) + (0 if errors is None else K * triangle)
+    return n * down, n * (1 + K + K * (K + 1) // 2)
+
+
 def _posteriors(sizes, arguments):
     """Floats of priors down, and each client's posterior up."""
     n, K, p = sizes["n"], sizes["K"], sizes["p"]
@@ -277,6 +287,15 @@ CALLS = {
         {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "vectors": "K m p"},
         {"products": "K m p"},
         count=_posterior_products,
+    ),
+    "left_out_sums": Message(
+        {
+            **{"theta": "K p", "root": "K R", "dispersion": "K", "errors": "K p p"},
+            **{"shares": "K"},
+        },
+        {"value": "", "slopes": "K", "curvature": "K K"},
+        count=_left_out_sums,
+        whole=False,
     ),
     "posteriors": Message(
         {

@@ -1317,6 +1317,50 @@ class ClientPool(PersonalCalls):
         arguments["vectors"] = np.ascontiguousarray(vectors, dtype=float)
         return self._ask("posterior_products", arguments)[0]
 
+    def left_out_sums(
+        self,
+        theta: Array,
+        root: Array,
+        dispersion: Array,
+        shares: Array,
+        errors: Array | None = None,
+    ) -> tuple[float, Array, Array]:
+        """Losses of the rows, each predicted without it by a mean of several posteriors.
+
+        Clients predict each of their rows by their posterior given their other rows, under each
+        of some priors, and mix the predictions.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Means of the priors.
+        root : ndarray of shape (K, n_params) or (K, n_params, n_params)
+            Roots of their covariances ``L L'``, or diagonals of these.
+        dispersion : ndarray of shape (K,)
+            As of :meth:`posterior_sums`, under each prior.
+        shares : ndarray of shape (K,)
+            Of the priors in the mixed predictions, which sum to one.
+        errors : ndarray of shape (K, n_params, n_params), default=None
+            Covariances of the errors of theta, on which each row has had its part; None is none.
+
+        Returns
+        -------
+        value : float
+            Sum of the losses, with weights, over the clients that answer.
+        slopes : ndarray of shape (K,)
+            Derivatives of the value along moves of the shares whose sum is zero.
+        curvature : ndarray of shape (K, K)
+            Second derivatives.
+        """
+        arguments = {
+            "theta": np.ascontiguousarray(theta, dtype=float),
+            "root": np.ascontiguousarray(root, dtype=float),
+            "dispersion": np.asarray(dispersion, dtype=float),
+            "errors": errors,
+            "shares": np.asarray(shares, dtype=float),
+        }
+        return self._ask("left_out_sums", arguments)
+
     def posteriors(
         self,
         theta: Array,

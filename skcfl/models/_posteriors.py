@@ -27,6 +27,9 @@ from ..numerics.newton import MAX_DENSE, newton
 
 # Newton steps to a posterior mode.
 MAX_STEPS = 100
+# Least part of what is known of a row's prediction that other rows must tell: where it is all the
+# row's own, what is left without it is rounding.
+LEAST_LEFT = 1e-6
 
 
 @dataclass
@@ -117,6 +120,50 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None, by_ro
     return Posteriors(modes, deviations, curvatures, slopes, losses, evidence)
 
 
+def left_out_predictions(
+    model, block, weights, theta, root, dispersion, errors=None, by_rows=False
+):
+    """Predictions of each row by its client's posterior given the client's other rows.
+
+    A row with the gradient g and the second derivative ``W = R R'`` of minus its log-density, and
+    the posterior covariance v of its predictions z, moves them by
+
+        (v^-1 - W)^-1 g = v g + v R (I - R' v R)^-1 R' v g
+
+    when it is taken out: exactly for squared error, given the variances and the dispersion, and
+    by one Newton step for other losses.  Of a row that counts more than once one copy is taken
+    out, and all of one that counts less.
+
+    Parameters
+    ----------
+    model, block, weights, root, dispersion, by_rows
+        As of :func:`posteriors`.
+    theta : ndarray of shape (p,)
+        Mean of the prior.
+    errors : ndarray of shape (p, p), default=None
+        Covariance of the errors of theta, which know of the row, too.
+
+    Returns
+    -------
+    predictions : ndarray of shape (c, C, n)
+    """
+    found = posteriors(model, block, weights, theta[None], root, dispersion, None, by_rows)
+    state = model.state(block, theta + found.deviations[0])
+    v = found.curvatures[0].row_covariances(model, block, errors)
+    once = np.minimum(weights[:, None] * block.weights, 1.0) / dispersion
+    g = (once[:, None, :] * model.kernel.gradient(state, block.y)).transpose(0, 2, 1)
+    R = model.row_curvatures(block, state, weights=once)
+    vg = np.matmul(v, g[..., None])
+    left = -np.matmul(R.transpose(0, 1, 3, 2), np.matmul(v, R))
+    np.einsum("cnii->cni", left)[:] += 1.0
+    values, vectors = np.linalg.eigh(left)
+    turned = vectors.transpose(0, 1, 3, 2)
+    pull = np.matmul(turned, np.matmul(R.transpose(0, 1, 3, 2), vg))
+    pull = np.matmul(vectors, pull / np.maximum(values, LEAST_LEFT)[..., None])
+    moves = vg + np.matmul(v, np.matmul(R, pull))
+    return state + moves[..., 0].transpose(0, 2, 1)
+
+
 def _transposed(root):
     return root if root.ndim == 1 else root.T
 
@@ -180,6 +227,18 @@ class DenseCurvature:
         if self.root.ndim == 1 and errors is None:
             return self.root**2 * np.einsum("cii->ci", self.inner)
         return np.einsum("cii->ci", self.covariances(errors))
+
+    def row_covariances(self, model, block, errors=None):
+        """Posterior covariances of each row's predictions, (c, n, C, C)."""
+        X, C = block.dense(), model.n_outputs
+        c, n, D = X.shape
+        V = self.covariances(errors).reshape(c, C, D, C, D)
+        out = np.empty((c, n, C, C))
+        for a in range(C):
+            for b in range(a + 1):
+                forms = np.einsum("cnd,cnd->cn", np.matmul(X, V[:, a, :, b]), X)
+                out[:, :, a, b] = out[:, :, b, a] = forms
+        return out
 
     @property
     def information(self):
@@ -263,6 +322,16 @@ class RowCurvature:
     def variances(self, errors=None):
         """Their diagonals, (c, p)."""
         return self.root**2 * (1.0 - self.root**2 * self.information_diagonal())
+
+    def row_covariances(self, model, block, errors=None):
+        """Posterior covariances of each row's predictions, (c, n, C, C), given the mean."""
+        c, n, C, _ = self.factors.shape
+        gram = model.row_grams(block, self.root**2)
+        half = np.einsum("carl,clas->crals", gram, self.factors).reshape(c, n, C, n * C)
+        inner = self.inner[:, None]
+        out = -np.matmul(np.matmul(half, inner), half.transpose(0, 1, 3, 2))
+        np.einsum("cnaa->cna", out)[:] += np.einsum("cann->cna", gram)
+        return out
 
     def information_diagonal(self):
         """Diagonal of P, (c, p)."""
@@ -385,6 +454,26 @@ class PosteriorMixin:
         block = block.astype(np.float64)
         return posteriors(self, block, weights, theta, root, dispersion, start, by_rows)
 
+    def left_out_predictions(self, block, weights, theta, root, dispersion, errors, by_rows):
+        """Predictions of rows by the other rows, see :func:`left_out_predictions`."""
+        block = block.astype(np.float64)
+        prior = theta, root, dispersion, errors
+        return left_out_predictions(self, block, weights, *prior, by_rows)
+
+    def mixed_losses(self, block, weights, predictions, shares):
+        """Sum of the losses of mixed predictions (K, c, C, n), and its derivatives in the shares.
+
+        Returns the sum, its gradient (K,) and its Hessian (K, K), of shares that sum to one.
+        """
+        block = block.astype(np.float64)
+        z = np.tensordot(shares, predictions, 1)
+        away = predictions - z
+        size = (weights[:, None] * block.weights)[:, None, :]
+        value = float((size[:, 0] * self.kernel.value(z, block.y)).sum())
+        slopes = np.tensordot(away, size * self.kernel.gradient(z, block.y), 3)
+        curved = [size * self.kernel.curvature_product(z, block.y, own) for own in away]
+        return value, slopes, np.tensordot(away, np.array(curved), ((1, 2, 3), (1, 2, 3)))
+
     def has_few_rows(self, block, root):
         """Whether curvatures of a block's clients are better matrices of their rows."""
         wide = self.n_params > max(MAX_DENSE, self.n_outputs * block.shape[1])
@@ -424,13 +513,17 @@ class PosteriorMixin:
         shape = len(block.clients), scale.shape[1]
         return np.stack([block.row_gram(np.broadcast_to(own, shape)) for own in scale], axis=1)
 
-    def row_curvatures(self, block, state, damping=0.0):
-        """Factors R of each row's second derivatives ``R R'``, weights included, (c, n, C, C)."""
+    def row_curvatures(self, block, state, damping=0.0, weights=None):
+        """Factors R of each row's second derivatives ``R R'``, weights included, (c, n, C, C).
+
+        The weights are those of the block where none (c, n) are given.
+        """
+        weights = block.weights if weights is None else weights
         c, C, n = state.shape
         W = np.zeros((c, n, C, C))
         damping = np.reshape(damping, (-1, 1, 1))
         for a, outputs, h in self.kernel.curvature_blocks(state, block.y, damping):
-            rows = (h * block.weights[:, None, :]).transpose(0, 2, 1)
+            rows = (h * weights[:, None, :]).transpose(0, 2, 1)
             W[:, :, a, outputs] = rows
             W[:, :, outputs, a] = rows
         if C == 1:

@@ -40,9 +40,10 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     ----------
     pool : ClientPool
         The clients.
-    kind : {"auto", "diag", "full", "spherical"}
+    kind : {"auto", "stacked", "diag", "full", "spherical"}
         What the covariance may be; "auto" is diagonal or full, as BIC prefers, for one cluster,
-        and diagonal inside several, whose means hold what correlates.
+        and diagonal inside several, whose means hold what correlates.  "stacked" is the same, but
+        several fits count where one cluster is chosen.
     n_clusters : int or "auto"
         Number of clusters.
     n_init : int
@@ -56,8 +57,14 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         The chosen one, clusters without a client left out.
     path : dict of str to ndarray
         "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number that was tried.
+    stack : dict of str to Fit
+        What counts: the chosen fit by the kind of its covariance; where that is one cluster and
+        `kind` is "stacked", the fits with a diagonal and a full covariance, and that of which
+        only the intercepts vary.
     """
-    fit, simple = _one_cluster(pool, kind, options)
+    start, singles = _one_cluster(pool, kind, options)
+    fit = min(singles.values(), key=lambda fit: bic(fit, pool, options))
+    simple = next(iter(singles.values()))
     n = int((~pool.without_rows).sum())
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
     path, best, least, rises = [], None, np.inf, 0
@@ -94,34 +101,47 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     path = dict(zip(names, np.array(path).T, strict=True))
     for name in ("n_clusters", "n_iter"):
         path[name] = path[name].astype(int)
-    return best, path
+    if kind != "stacked" or best.population.n_clusters > 1 or n < 2:
+        return best, path, {best.population.kind: best}
+    intercepts = options.free & options.varying
+    if intercepts.any() and (options.varying & ~intercepts).any():
+        of_intercepts = _maximised(
+            pool, replace(start, varying=intercepts), "diag", replace(options, varying=intercepts)
+        )
+        singles = {**singles, "intercept": of_intercepts}
+        best = replace(best, n_iter=best.n_iter + of_intercepts.n_iter)
+    return best, path, singles
 
 
 def _one_cluster(pool, kind, options):
-    """Fit of one cluster, from the variances of one row's worth, and where several begin."""
+    """One model for all, where fits begin, and fits of one cluster by kind.
+
+    The first one is where several clusters begin.
+    """
     start, n_iter = pooled(pool, options)
-    if (~pool.without_rows).sum() < 2:
-        # One client's differences from others are not known.
-        kind = "diag" if kind == "auto" else kind
-        start = start.of_kind(kind, np.zeros_like(start.unit))
-        fit = maximise(pool, start, options, max_iter=1)
-        fit = replace(fit, n_iter=n_iter + 1, converged=True)
-        return fit, fit
-    # Of wide models so many rows' worth together.
-    variances = start.unit * min(1.0, MAX_DENSE / len(start.unit))
     kinds = [kind]
-    if kind == "auto":
+    if kind in ("auto", "stacked"):
         wide = len(start.unit) > MAX_DENSE
         kinds = ["diag"] if wide or options.varying.sum() < 2 else ["diag", "full"]
-    fits = []
-    for each in kinds:
-        population = start.of_kind(each, variances)
-        if each == "full" and options.prior == "auto":
-            population.shrinkage = SHRINKAGE * np.count_nonzero(options.varying)
-        fits.append(maximise(pool, population, options))
-        n_iter += fits[-1].n_iter
-    best = min(fits, key=lambda fit: bic(fit, pool, options))
-    return replace(best, n_iter=n_iter), fits[0]
+    if (~pool.without_rows).sum() < 2:
+        # One client's differences from others are not known.
+        own = start.of_kind(kinds[0], np.zeros_like(start.unit))
+        fit = maximise(pool, own, options, max_iter=1)
+        return start, {kinds[0]: replace(fit, n_iter=n_iter + 1, converged=True)}
+    fits = {each: _maximised(pool, start, each, options) for each in kinds}
+    n_iter += sum(fit.n_iter for fit in fits.values())
+    best = min(fits, key=lambda each: bic(fits[each], pool, options))
+    return start, {**fits, best: replace(fits[best], n_iter=n_iter)}
+
+
+def _maximised(pool, start, kind, options):
+    """Fit of one cluster with a covariance of a kind, from the variances of one row's worth."""
+    # Of wide models so many rows' worth together.
+    variances = start.unit * min(1.0, MAX_DENSE / len(start.unit))
+    population = start.of_kind(kind, variances)
+    if kind == "full" and options.prior == "auto":
+        population.shrinkage = SHRINKAGE * np.count_nonzero(options.varying)
+    return maximise(pool, population, options)
 
 
 def _are_clusters(pool, fit, options):

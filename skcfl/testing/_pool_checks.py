@@ -207,6 +207,12 @@ def _calls(pool, rng):
     errors = np.tile(np.eye(p) + 0.5, (3, 1, 1))
     for dense in (True, False):
         yield "posteriors", lambda pool, d=dense: pool.posteriors(*prior, errors, dense=d)
+    roots, sizes = np.full((3, p), rho.mean()), np.array([0.7, 1.0, 1.3])
+    known = theta, roots, sizes, shares
+    yield "left_out_sums", lambda pool, k=known: pool.left_out_sums(*k)
+    roots = np.tril(np.full((p, p), 0.3)) * np.ones((3, 1, 1))
+    known = theta, roots, sizes, shares, errors
+    yield "left_out_sums", lambda pool, k=known: pool.left_out_sums(*k)
     vectors = np.stack([theta, theta[::-1]], axis=1)
     diagonal = theta, rho.mean() * np.ones(p), shares, 0.7
     yield "posterior_products", lambda pool: pool.posterior_products(*diagonal, vectors)

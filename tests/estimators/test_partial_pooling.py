@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import xlogy
 from scipy.stats import gamma, multivariate_normal, poisson
-from sklearn import config_context
+from sklearn import clone, config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
@@ -811,6 +811,153 @@ def test_several_places_are_as_one():
     alone = PartialPoolingRegressor(1, covariance="diag").fit(X, y, groups=groups)
     assert_allclose(model.params_, alone.params_, rtol=1e-6, atol=1e-8)
     assert (model.calls_, model.floats_up_) == (alone.calls_, alone.floats_up_)
+
+
+def stackable(n_clients=16, n=6, seed=3, kind="regression"):
+    """Slopes that go together, and one that hardly differs: several covariances say something."""
+    rng = np.random.default_rng(seed)
+    L = np.array([[0.7, 0.5, 0.0], [0.0, 0.4, 0.1], [0.0, 0.0, 0.1]])
+    B = rng.normal(size=(n_clients, 3)) @ L + [1.0, -1.0, 0.5]
+    X, groups = rng.normal(size=(n_clients * n, 2)), np.repeat(np.arange(n_clients), n)
+    z = (X * B[groups, :2]).sum(axis=1) + B[groups, 2]
+    if kind == "regression":
+        return X, z + rng.normal(size=len(z)), groups
+    cuts = [0] if kind == "binary" else [-1, 1]
+    return X, np.digitize(z + rng.logistic(size=len(z)), cuts), groups
+
+
+STACKS = {
+    "regression": PartialPoolingRegressor(1, covariance="stacked"),
+    "binary": PartialPoolingClassifier(1, covariance="stacked"),
+    "classes": PartialPoolingClassifier(1, covariance="stacked"),
+}
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
+def test_a_stack_is_the_mean_of_its_populations(kind):
+    X, y, groups = stackable(kind=kind)
+    model = clone(STACKS[kind]).fit(X, y, groups=groups)
+    shares = model.stacking_shares_
+    assert model.covariance_type_ == "stacked" and list(shares) == ["diag", "full", "intercept"]
+    assert sum(shares.values()) == pytest.approx(1.0) and model.n_iter_ < model.calls_
+    assert shares["diag"] >= 0.25 and shares["full"] >= 0.25 and shares["intercept"] >= 0.0
+    told = [{"covariance": "diag"}, {"covariance": "full"}, {"random": "intercept"}]
+    parts = [clone(model).set_params(**{"covariance": "diag", **each}) for each in told]
+    parts = [part.fit(X, y, groups=groups) for part in parts]
+    w = np.array(list(shares.values()))
+
+    def mean(name):
+        return np.tensordot(w, [getattr(part, name) for part in parts], 1)
+
+    for name in ("params_", "coef_", "cluster_params_", "covariance_", "prior_variance_"):
+        assert_allclose(getattr(model, name), mean(name), rtol=1e-8, atol=1e-10, err_msg=name)
+    assert model.dispersion_ == pytest.approx(mean("dispersion_"))
+    # Moments of a mixture: of clients' parameters, and of what is not known of the mean.
+    for name, spread in [("params_", "params_std_"), ("cluster_params_", "standard_errors_")]:
+        away = [getattr(part, name) - getattr(model, name) for part in parts]
+        expected = [getattr(part, spread) ** 2 + d**2 for part, d in zip(parts, away, strict=True)]
+        # Of classes parts differ in what all have in common, too.
+        rtol = 1e-2 if kind == "classes" else 1e-8
+        assert_allclose(getattr(model, spread) ** 2, np.tensordot(w, expected, 1), rtol=rtol)
+    # What is said of the likelihood is said of the population that BIC prefers.
+    best = min(parts[:2], key=lambda part: part.bic_)
+    assert (model.loglik_, model.bic_) == (best.loglik_, best.bic_)
+    assert_array_equal(model.responsibilities_, 1.0)
+    mine = groups == 4
+    plain = model.client_model(4)
+    assert_allclose(plain.predict(X[mine]), model.predict(X[mine], groups=groups[mine]))
+    assert "covariance stacked" in model.summary() and "stacking shares" in model.summary()
+
+
+def test_little_is_left_of_a_population_that_predicts_badly():
+    errors = np.zeros(2)
+    for seed in range(3):
+        X, y, groups, B = population(40, 8, seed=seed)
+        model = PartialPoolingRegressor(1, covariance="stacked").fit(X, y, groups=groups)
+        assert model.stacking_shares_["intercept"] < 0.1
+        wrong = PartialPoolingRegressor(1, random="intercept").fit(X, y, groups=groups)
+        errors += [((fit.params_ - B) ** 2).sum() for fit in (model, wrong)]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_a_stack_knows_new_clients_and_the_spread_of_predictions():
+    X, y, groups = stackable()
+    old = groups < 12
+    model = clone(STACKS["regression"]).fit(X[old], y[old], groups=groups[old])
+    adapted = model.adapt(X, y, groups=groups + 100)
+    known = np.isin(adapted.groups_, np.arange(100, 112))
+    for name in ("params_", "params_std_"):
+        values = getattr(adapted, name)
+        assert_allclose(values[known], getattr(model, name), rtol=1e-8)
+    _, std = adapted.predict(X[old], groups=groups[old] + 100, return_std=True)
+    assert_allclose(std, model.predict(X[old], groups=groups[old], return_std=True)[1], rtol=1e-8)
+    # Rows vary by the clients' parameters and the noise.
+    V = model._covariances[3]
+    x = model._scaling.transform(X[groups == 3])
+    D = np.column_stack([x, np.ones(len(x))])
+    _, std = model.predict(X[groups == 3], groups=groups[groups == 3], return_std=True)
+    assert_allclose(std**2, np.einsum("rp,pq,rq->r", D, V, D) + model.dispersion_)
+    model.set_params(unseen="average")
+    mean, wide = model.predict(X[:5], groups=["?"] * 5, return_std=True)
+    Z = np.column_stack([X[:5], np.ones(5)])
+    assert_allclose(mean, Z @ model.cluster_params_[0])
+    assert (wide**2 > np.einsum("rp,pq,rq->r", Z, model.covariance_, Z) + model.dispersion_).all()
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_a_stack_of_weights_and_places(kind):
+    X, y, groups = stackable(kind=kind)
+    weight = np.random.default_rng(0).integers(1, 3, len(y))
+    rows = np.repeat(np.arange(len(y)), weight)
+    one = clone(STACKS[kind]).fit(X, y, groups=groups, sample_weight=weight)
+    two = clone(STACKS[kind]).fit(X[rows], y[rows], groups=groups[rows])
+    assert_allclose(one.params_, two.params_, rtol=1e-5, atol=1e-6)
+    parts = [
+        (X[groups % 2 == k], y[groups % 2 == k], groups[groups % 2 == k], weight[groups % 2 == k])
+        for k in (0, 1)
+    ]
+    federation = FanOutFederation([InProcessFederation(*part) for part in parts])
+    model = clone(STACKS[kind]).fit_federation(federation)
+    assert_allclose(model.params_, one.params_, rtol=1e-6, atol=1e-8)
+    assert (model.calls_, model.floats_up_) == (one.calls_, one.floats_up_)
+
+
+def test_a_stack_of_other_units_and_of_sparse_rows():
+    X, y, groups = stackable()
+    fit = clone(STACKS["regression"]).fit(X, y, groups=groups)
+    order = np.random.default_rng(0).permutation(len(y))
+    moved = X[order] * [1, 1e4] + [1e3, 0]
+    other = clone(STACKS["regression"]).fit(moved, 100 * y[order] + 7, groups=groups[order])
+    assert_allclose(other.coef_ * [1, 1e4], 100 * fit.coef_, rtol=1e-3, atol=1e-3)
+    options = {"standardize": False}
+    dense = clone(STACKS["regression"]).set_params(**options).fit(X, y, groups=groups)
+    thin = clone(STACKS["regression"]).set_params(**options)
+    thin.fit(sparse.csr_array(X), y, groups=groups)
+    assert_allclose(thin.params_, dense.params_, rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_stack_without_some_clients():
+    X, y, groups = stackable()
+    faults = Faults(dropout=0.1, dead=[4], random_state=0)
+    federation = InProcessFederation(X, y, groups, faults=faults)
+    model = clone(STACKS["regression"]).set_params(max_iter=40).fit_federation(federation)
+    assert_array_equal(model.missing_clients_, [4])
+    assert_allclose(model.params_[4], model.cluster_params_[0], rtol=1e-10)
+    weight = np.where(groups == 2, 0.0, 1.0)
+    model = clone(STACKS["regression"]).fit(X, y, groups=groups, sample_weight=weight)
+    assert_allclose(model.params_[2], model.cluster_params_[0])
+    # Of one client no population is known, and of clusters there is one fit.
+    one = groups == 1
+    alone = clone(STACKS["regression"]).fit(X[one], y[one], groups=groups[one])
+    assert alone.stacking_shares_ == {"diag": 1.0} and alone.covariance_type_ == "diag"
+    data = make_clustered_regression(24, 3, 4, n_samples=10, random_state=5)
+    crisp = PartialPoolingRegressor(covariance="stacked", random_state=0)
+    crisp.fit(data.X, data.y, groups=data.groups)
+    assert crisp.n_clusters_ == 3 and crisp.stacking_shares_ == {"none": 1.0}
+    assert adjusted_rand_score(data.labels, crisp.labels_) == 1.0
+    random = clone(STACKS["regression"]).set_params(random="intercept").fit(X, y, groups=groups)
+    assert random.stacking_shares_ == {"diag": 1.0} and random.covariance_type_ == "diag"
 
 
 def test_what_does_not_fit_in_memory_is_refused_before():

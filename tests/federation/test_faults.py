@@ -176,7 +176,8 @@ def test_every_call_under_loss():
     assert_allclose(H, whole.subset(here).hessians(theta, labels[here]), rtol=1e-12)
     others = {"hessians", "assign", "present", "enclosure", "fingerprints"}
     others |= {"personal_step", "prototype_update"}  # tested with the personal methods
-    others |= {"posteriors", "posterior_sums", "posterior_products"}  # tested with partial pooling
+    # Tested with partial pooling.
+    others |= {"posteriors", "posterior_sums", "posterior_products", "left_out_sums"}
     assert calls.keys() | others == set(CALLS)
 
 

@@ -57,6 +57,9 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
     vectors = rng.normal(size=(2, 3, p))
     wanted = pool.posterior_sums(*prior)
     posteriors = [pool.posteriors(*prior, dense=dense) for dense in (True, False)]
+    left = prior[0], np.array([root, 0.5 * root]), np.array([0.7, 1.0]), np.array([0.4, 0.6])
+    moved = prior[0] + 0.1, *left[1:]
+    left_out = [pool.left_out_sums(*asked) for asked in (left, moved)]
     if by_rows:
         monkeypatch.setattr(models_posteriors, "MAX_DENSE", 0)
         assert model.has_few_rows(pool._site._blocks[0][0], root)
@@ -69,6 +72,9 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
         assert_allclose(sums[name], value, rtol=1e-7, atol=1e-8, err_msg=name)
     for dense, answers in zip((True, False), posteriors, strict=True):
         for got, value in zip(pool.posteriors(*prior, dense=dense), answers, strict=True):
+            assert_allclose(got, value, rtol=1e-6, atol=1e-8)
+    for asked, answers in zip((left, moved), left_out, strict=True):
+        for got, value in zip(pool.left_out_sums(*asked), answers, strict=True):
             assert_allclose(got, value, rtol=1e-6, atol=1e-8)
     # Of another prior than that of the last sums.
     other = prior[0] + 1.0, *prior[1:]

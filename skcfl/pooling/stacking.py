@@ -1,0 +1,207 @@
+"""Stacking: how much each of several populations counts in the clients' models.
+
+Shares w of the simplex for which the rows' losses are least, each row predicted by
+``sum_c w_c x_c``, the posterior means of its client's parameters under each population, given the
+client's other rows (Wolpert 1992; Breiman 1996).  The mean of linear models is one of them, so
+that what is found is one model a client.  Predictions without a row stay at the clients; what they
+send are the sum of the losses and its derivatives in the shares, of which the sum is convex: of
+squared error one exchange tells all.
+
+Given the variances, which have seen the row, small differences are made too much of: half of the
+shares are equal ones, of all populations but that of which only intercepts vary.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from ..federation.pool import prior_covariance
+from .normal_equations import is_lean, mean_covariances
+from .population import Population
+
+# Newton steps of the shares, the gain at which they end, as a part of the loss, and halvings.
+MAX_STEPS, GAIN, HALVINGS = 20, 1e-8, 20
+# Curvature towards equal shares, as a part of the mean one: populations that say the same.
+RIDGE = 1e-6
+# Part of the shares that is equal.  Benchmark: benchmarks/real.py, all rows and 3, 5, 10 a client,
+# on which parts from .25 to .6 do as well.
+EQUAL = 0.5
+
+
+@dataclass
+class Stack:
+    """Populations, and how much each counts: one, or several of one cluster each.
+
+    Attributes
+    ----------
+    names : list of str
+        What they are known as.
+    populations : list of Population
+    errors : list of ndarray of shape (K, p, p) or None
+        Covariances of the errors of each one's means, None where they are not known.
+    shares : ndarray of shape (n_populations,)
+    """
+
+    names: list[str]
+    populations: list[Population]
+    errors: list[np.ndarray | None]
+    shares: np.ndarray
+
+    @property
+    def covariance(self):
+        """Covariance of the clients' parameters about their cluster's mean, (p, p)."""
+        return self._mean(each.covariance_matrix() for each in self.populations)
+
+    @property
+    def dispersion(self):
+        """Of the rows."""
+        return float(self._mean(each.dispersion for each in self.populations))
+
+    @property
+    def prior(self):
+        """Variance of the prior of the means' slopes, (K,)."""
+        return self._mean(each.prior for each in self.populations)
+
+    @property
+    def means(self):
+        """Means of the clusters, (K, p)."""
+        return self._mean(each.means for each in self.populations)
+
+    @property
+    def mean_errors(self):
+        """Covariances of the errors of these, which include not to know the population."""
+        if any(own is None for own in self.errors):
+            return None
+        away = [each.means - self.means for each in self.populations]
+        return self._mean(
+            own + move[:, :, None] * move[:, None, :]
+            for own, move in zip(self.errors, away, strict=True)
+        )
+
+    def _mean(self, values):
+        if len(self.shares) == 1:
+            return next(iter(values))
+        return sum(share * value for share, value in zip(self.shares, values, strict=True))
+
+    def ordered(self, order):
+        """The same with the clusters in this order."""
+        return Stack(
+            self.names,
+            [each.ordered(order) for each in self.populations],
+            [None if own is None else own[order] for own in self.errors],
+            self.shares,
+        )
+
+    def posteriors(self, pool, dense=False):
+        """Each client's responsibilities, and moments of its parameters, see ``pool.posteriors``.
+
+        Means and covariances of the parameters where the population is not known but for the
+        shares.
+        """
+        found = [
+            pool.posteriors(*population.arguments, errors, dense=dense)
+            for population, errors in zip(self.populations, self.errors, strict=True)
+        ]
+        if len(found) == 1:
+            return found[0]
+        mean = self._mean(own for _, own, _ in found)
+        return found[0][0], mean, self._spread(mean, [(own, V) for _, own, V in found])
+
+    def prior_covariance(self, largest=False):
+        """Covariance of the parameters of a client of which nothing is known, (p, p).
+
+        Of one of the first cluster where it is known to be of the largest.
+        """
+        parts = []
+        for population, errors in zip(self.populations, self.errors, strict=True):
+            theta, root, weights, _ = population.arguments
+            if largest:
+                theta, weights = theta[:1], np.ones(1)
+            errors = None if errors is None else errors[: len(theta)]
+            parts.append((weights @ theta, prior_covariance(theta, root, weights, errors, True)))
+        return self._spread(self._mean(mean for mean, _ in parts), parts)
+
+    def _spread(self, mean, parts):
+        """Covariances, or variances, of a mixture of parts (mean, covariance)."""
+        if len(parts) == 1:
+            return parts[0][1]
+        aways = [own - mean for own, _ in parts]
+        dense = parts[0][1].ndim > mean.ndim
+        return self._mean(
+            V + (away[..., :, None] * away[..., None, :] if dense else away**2)
+            for away, (_, V) in zip(aways, parts, strict=True)
+        )
+
+
+def stacked(pool, fits):
+    """Stack of those fits of a dictionary that count, and exchanges it took."""
+    names, populations, errors = list(fits), [fit.population for fit in fits.values()], []
+    for fit in fits.values():
+        known = not is_lean(fit.sums)
+        errors.append(mean_covariances(fit.population, fit.sums) if known else None)
+    shares, n_iter = np.ones(1), 0
+    if len(fits) > 1:
+        shares, n_iter = _shares(pool, populations, errors)
+        equal = np.array([name != "intercept" for name in names])
+        shares = (1.0 - EQUAL) * shares + EQUAL * equal / equal.sum()
+    kept = np.flatnonzero(shares)
+    parts = ([own[k] for k in kept] for own in (names, populations, errors))
+    return Stack(*parts, shares[kept] / shares[kept].sum()), n_iter
+
+
+def _shares(pool, populations, errors):
+    """Shares of populations of one cluster each, and exchanges."""
+    full = any(population.root.ndim == 2 for population in populations)
+    roots = [population.root for population in populations]
+    if full:
+        roots = [np.diag(root) if root.ndim == 1 else root for root in roots]
+    known = {
+        "theta": np.concatenate([population.means for population in populations]),
+        "root": np.array(roots),
+        "dispersion": np.array([population.dispersion for population in populations]),
+        "errors": None if any(own is None for own in errors) else np.concatenate(errors),
+    }
+    shares = np.full(len(populations), 1.0 / len(populations))
+    value, slopes, curvature = pool.left_out_sums(shares=shares, **known)
+    n_iter = 1
+    for _ in range(MAX_STEPS):
+        ahead = _least(shares, slopes, curvature)
+        move = ahead - shares
+        gain = -float(slopes @ move)
+        if pool.quadratic:
+            return ahead, n_iter
+        if gain <= GAIN * (1.0 + abs(value)):
+            break
+        for _ in range(HALVINGS):
+            trial = pool.left_out_sums(shares=shares + move, **known)
+            n_iter += 1
+            if trial[0] <= value:
+                break
+            move = 0.5 * move
+        else:
+            break
+        shares = shares + move
+        value, slopes, curvature = trial
+    return shares, n_iter
+
+
+def _least(shares, slopes, curvature):
+    """Point of the simplex where a convex parabola about some shares is least.
+
+    Of few shares: the least of each face whose point is in it.
+    """
+    K = len(shares)
+    A = curvature + RIDGE * (np.trace(curvature) / K or 1.0) * np.eye(K)
+    # Minus the gradient at zero of the parabola with the ridge about equal shares.
+    b = curvature @ shares - slopes + (A - curvature) @ np.full(K, 1.0 / K)
+    best, least = shares, np.inf
+    for size in range(1, K + 1):
+        for face in map(list, combinations(range(K), size)):
+            inverse = np.linalg.solve(A[np.ix_(face, face)], np.stack([b[face], np.ones(size)], 1))
+            own = inverse[:, 0] + (1.0 - inverse[:, 0].sum()) / inverse[:, 1].sum() * inverse[:, 1]
+            value = 0.5 * own @ A[np.ix_(face, face)] @ own - b[face] @ own
+            if (own >= 0).all() and value < least:
+                best, least = np.zeros(K), value
+                best[face] = own
+    return best

@@ -1,0 +1,158 @@
+"""Several populations count as much as rows say that their clients' other rows predict."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import approx_fprime, minimize
+
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.pooling.stacking import _least
+
+GROUPS = np.repeat(np.arange(9), 5)
+
+
+def opened(loss, seed=0, weight=None, n_classes=None):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(len(GROUPS), 2))
+    z = (X * (1.0 + 0.5 * rng.normal(size=(9, 2)))[GROUPS]).sum(axis=1)
+    y = {
+        "squared_error": lambda: z + rng.normal(size=len(z)),
+        "poisson": lambda: rng.poisson(np.exp(z / 2)).astype(float),
+        "gamma": lambda: np.exp(z / 2) * rng.gamma(3, 1 / 3, len(z)),
+        "log_loss": lambda: np.digitize(
+            z + rng.logistic(size=len(z)), [-1, 1, 9][: n_classes - 1]
+        ),
+    }[loss]()
+    if n_classes == 2:
+        y = (y > 0).astype(int)
+    model = LinearModel(loss, alpha=0.0, standardize=False).bind(2, n_classes)
+    rows = X, y, GROUPS
+    if weight is not None and weight.dtype.kind == "i":
+        kept = np.repeat(np.arange(len(y)), weight)
+        rows, weight = [part[kept] for part in rows], None
+    return InProcessFederation(*rows, sample_weight=weight).open(model, random_state=0), X, y
+
+
+def priors(pool, seed=0):
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(2, pool.n_params))
+    root = np.tril(0.4 * rng.normal(size=(2, pool.n_params, pool.n_params)))
+    root[1] = np.diag(np.diag(root[1]))
+    return theta, root, np.array([0.7, 1.2])
+
+
+def test_rows_are_left_out_as_in_a_fit_without_them():
+    pool, X, y = opened("squared_error")
+    Z = np.column_stack([X, np.ones(len(y))])
+    theta, root, phi = priors(pool)
+    prior = np.diag([2.0, 2.0, 0.0])  # precision of the mean, that is estimated
+
+    def fitted(kept, k):
+        """Mean by generalised least squares, and each client's parameters."""
+        S, A, b, parts = root[k] @ root[k].T, prior.copy(), 0.0, {}
+        for i in range(9):
+            own = kept & (GROUPS == i)
+            inverse = np.linalg.inv(Z[own] @ S @ Z[own].T + phi[k] * np.eye(own.sum()))
+            A += Z[own].T @ inverse @ Z[own]
+            b = b + Z[own].T @ inverse @ y[own]
+            parts[i] = S @ Z[own].T @ inverse, own
+        mean = np.linalg.solve(A, b)
+        models = [mean + gain @ (y[own] - Z[own] @ mean) for gain, own in parts.values()]
+        return mean, np.array(models), np.linalg.inv(A)
+
+    every = np.ones(len(y), dtype=bool)
+    means, _, errors = map(np.array, zip(*(fitted(every, k) for k in (0, 1)), strict=True))
+    left = np.empty((2, len(y)))
+    for k in (0, 1):
+        for r in range(len(y)):
+            left[k, r] = Z[r] @ fitted(np.arange(len(y)) != r, k)[1][GROUPS[r]]
+    for shares in np.array([[1.0, 0.0], [0.0, 1.0], [0.3, 0.7]]):
+        value, slopes, curvature = pool.left_out_sums(means, root, phi, shares, errors)
+        away = y - shares @ left
+        assert value == pytest.approx(0.5 * away @ away, rel=1e-9)
+        apart = left[1] - left[0]
+        assert slopes[1] - slopes[0] == pytest.approx(-away @ apart, rel=1e-8)
+        assert np.array([-1, 1]) @ curvature @ [-1, 1] == pytest.approx(apart @ apart, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("loss", "n_classes"), [("poisson", None), ("gamma", None), ("log_loss", 2), ("log_loss", 3)]
+)
+def test_other_losses_take_a_newton_step(loss, n_classes):
+    """Nearly where the mode of the other rows is, and much nearer than with the row."""
+    pool, _, _ = opened(loss, n_classes=n_classes)
+    theta, root, phi = priors(pool)
+    phi = np.ones(2) if n_classes else phi
+    block = pool._site._blocks[0][0]
+    n, model = np.full(9, 5.0), pool.model
+    predicted = model.left_out_predictions(block, n, theta[0], root[0], phi[0], None, False)
+    found = model.posteriors(block, n, theta[:1], root[0], phi[0])
+    with_row = model.state(block, theta[0] + found.deviations[0])
+    errors, weights = np.zeros(2), block.weights.copy()
+    for j in range(5):
+        block.weights[:] = np.where(np.arange(5) == j, 0.0, 0.25)
+        rest = model.posteriors(block, n - 1, theta[:1], root[0], phi[0])
+        truth = model.state(block, theta[0] + rest.deviations[0])[:, :, j]
+        errors += [abs(z[:, :, j] - truth).sum() for z in (predicted, with_row)]
+    block.weights[:] = weights
+    assert errors[0] < 0.1 * errors[1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "n_classes"),
+    [
+        ("squared_error", None),
+        ("poisson", None),
+        ("gamma", None),
+        ("log_loss", 2),
+        ("log_loss", 3),
+    ],
+)
+def test_derivatives_are_those_of_differences(loss, n_classes):
+    pool, _, _ = opened(loss, n_classes=n_classes)
+    known = priors(pool)
+
+    def at(t):
+        return pool.left_out_sums(*known, np.array([t, 1.0 - t]))
+
+    _, slopes, curvature = at(0.4)
+    slope = approx_fprime(np.array([0.4]), lambda t: at(t[0])[0], 1e-6)
+    assert slopes[0] - slopes[1] == pytest.approx(slope[0], rel=1e-4, abs=1e-5)
+    second = approx_fprime(np.array([0.4]), lambda t: at(t[0])[1] @ [1, -1], 1e-6)
+    assert np.array([1, -1]) @ curvature @ [1, -1] == pytest.approx(second[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "poisson"])
+def test_a_weight_of_two_is_two_rows(loss):
+    weight = np.random.default_rng(1).integers(0, 3, len(GROUPS))
+    pools = [opened(loss, weight=own)[0] for own in (weight, weight.astype(float))]
+    shares = np.array([0.4, 0.6])
+    answers = [pool.left_out_sums(*priors(pool), shares) for pool in pools]
+    for one, other in zip(*answers, strict=True):
+        assert_allclose(one, other, rtol=1e-9)
+
+
+def test_the_least_point_of_the_simplex_is_found():
+    rng = np.random.default_rng(0)
+    for K in (2, 3, 3, 4, 4):
+        A = rng.normal(size=(K + 2, K))
+        A, slopes, shares = A.T @ A, 3 * rng.normal(size=K), rng.dirichlet(np.ones(K))
+
+        def value(w, A=A, slopes=slopes, shares=shares):
+            return slopes @ (w - shares) + 0.5 * (w - shares) @ A @ (w - shares)
+
+        wanted = minimize(
+            value,
+            shares,
+            bounds=[(0, 1)] * K,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+            tol=1e-12,
+        )
+        found = _least(shares, slopes, A)
+        assert found.sum() == pytest.approx(1.0) and (found >= 0).all()
+        assert value(found) <= wanted.fun + 1e-5
+    # Populations that say the same share alike.
+    same = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    found = _least(np.array([0.2, 0.3, 0.5]), np.zeros(3), same)
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
