@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # Steps to the size of the noise of losses that are no parabolas, and its least ratio to the
 # targets' variance, far below any real noise.
 NOISE_STEPS, LEAST_NOISE = 20, 1e-6
+# Relative fall of the loss in such a step below which there are no more.
+SETTLED_NOISE = 1e-12
 # Halvings of such a step, after which models are as good as they get.
 MOST_HALVINGS = 30
 # Automatic penalty below which it is rounding beside the curvature of standardised features.
@@ -515,12 +517,7 @@ class ClientPool(PersonalCalls):
             constant[-1] = True
         losses = []
         for free in (constant, ~np.zeros_like(constant)):
-            theta = np.zeros((1, self.n_params))
-            if free.any():
-                # With all of its curvature a step never overshoots; a parabola takes one.
-                for _ in range(1 if self.quadratic else NOISE_STEPS):
-                    theta = pool._lower(theta, pool._newton_step(theta, free))
-            losses.append(float(self.client_weights @ pool.objectives_gradients(theta, float)[0]))
+            losses.append(pool._least_loss(free))
         n = self.client_weights[~self.rejected].sum()
         around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / max(n - p, 1.0)
         if not around > 0.0 or not np.isfinite([around, residual]).all():
@@ -528,22 +525,41 @@ class ClientPool(PersonalCalls):
         share = float(np.clip(residual / around, LEAST_NOISE, 1.0))
         return float(model.prior_unit(share, around))
 
-    def _lower(self, theta, step):
-        """Step, halved until the loss falls where its curvature has no bound, (1, n_params)."""
-        if self.model.bounded_curvature:
-            return theta + step
-        value = float(self.client_weights @ self.objectives_gradients(theta, float)[0])
+    def _least_loss(self, free):
+        """Loss of all rows under one model, the best one in some of its parameters."""
+        theta = np.zeros((1, self.n_params))
+        value, gradient = self._summed(theta)
+        for _ in range((1 if self.quadratic else NOISE_STEPS) if free.any() else 0):
+            ahead = self._lower(theta, self._newton_step(theta, gradient, free), value)
+            if ahead is None:
+                break
+            theta, fallen, gradient = ahead
+            settled = value - fallen <= SETTLED_NOISE * abs(fallen)
+            value = fallen
+            if settled:
+                break
+        return value
+
+    def _summed(self, theta):
+        """Loss of all rows under one model (1, n_params), and its gradient."""
+        values, gradients = self.objectives_gradients(theta, float)
+        return float(self.client_weights @ values), self.client_weights @ gradients
+
+    def _lower(self, theta, step, value):
+        """The model after a step, the loss and the gradient there; None if no step lowers it."""
+        # With all of its curvature a step never overshoots; where that has no bound it is halved.
+        bounded = self.model.bounded_curvature
         for _ in range(MOST_HALVINGS):
             ahead = theta + step
-            if self.client_weights @ self.objectives_gradients(ahead, float)[0] <= value:
-                return ahead
+            fallen, gradient = self._summed(ahead)
+            if bounded or fallen <= value:
+                return ahead, fallen, gradient
             step = 0.5 * step
-        return theta
+        return None
 
-    def _newton_step(self, theta, free):
+    def _newton_step(self, theta, g, free):
         """Damped Newton step of the pooled problem in some of its parameters, (1, n_params)."""
         together = np.zeros(self.n_clients, dtype=np.intp)
-        g = self.client_weights @ self.objectives_gradients(theta, float)[1]
         H = self.hessians(theta, together, damping=1.0)[0]
         step = np.zeros_like(theta)
         step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free], rcond=None)[0]

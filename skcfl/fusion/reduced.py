@@ -56,6 +56,8 @@ FLOW_STEPS, LARGE = (60, 30), 1_000_000
 MAX_EIGEN, MAX_AT_ONCE = 2e10, 5_000_000
 # Residuals of Newton directions where clients solve with their Hessians: the first are coarse.
 CAREFUL = 1e-3, 0.03
+# Rounding of a value, relative to the sum of its terms, that lower bounds of it allow for.
+BOUND_SLACK = 1e-12
 # Numbers of the differences between models that are made at once.
 MAX_DIFFERENCES = 100_000
 # Pairs of clients at lam = 0 that are looked at one by one.
@@ -749,8 +751,9 @@ class _ReducedOracle:
         apart = distance > 0
         inverse = np.divide(1.0, distance, out=np.zeros_like(distance), where=apart)
         self.unit, self.slope = delta * inverse[:, None], self.W * inverse
-        g = sum_by_cluster(gradients, self.labels, self.K)
-        g += self.outflow @ (self.W[:, None] * self.unit)
+        self.gradient = sum_by_cluster(gradients, self.labels, self.K)
+        self.smooth = value - float(self.W @ distance)
+        g = self.gradient + self.outflow @ (self.W[:, None] * self.unit)
         return np.array([value]), g.reshape(1, -1)
 
     def direction(self, g, damping):
@@ -859,9 +862,31 @@ class _ReducedOracle:
         np.einsum("ii->i", H)[:] *= 1.0 + 1e-15 * len(H)
         return H
 
+    def at_least(self, step, t):
+        """Lower bound of the value at ``x + t * step``: only the norms are not taken as linear.
+
+        What clients are asked for is convex, and so above its tangent.
+        """
+        move = (t[:, None] * step).reshape(self.K, -1)
+        theta = self.theta + move
+        delta = theta[self.heads] - theta[self.tails]
+        tangent = self.smooth + float(np.sum(self.gradient * move))
+        norms = float(self.W @ np.sqrt(np.einsum("pd,pd->p", delta, delta)))
+        return np.array([tangent + norms - BOUND_SLACK * (abs(self.smooth) + norms)])
+
+    def slopes(self, step):
+        """Slope along a step at the last trial."""
+        gradients, delta, distance = self.tried
+        step = step.reshape(self.K, -1)
+        slope = np.sum(sum_by_cluster(gradients, self.labels, self.K) * step)
+        along = np.einsum("pd,pd->p", delta, step[self.heads] - step[self.tails])
+        pull = np.divide(along, distance, out=np.zeros_like(along), where=distance > 0)
+        return np.array([slope + self.W @ pull])
+
     def along(self, step, t):
         """Value at ``x + t * step``."""
-        return np.array([self._value((self.x + t[:, None] * step).reshape(self.K, -1))[0]])
+        value, *self.tried = self._value((self.x + t[:, None] * step).reshape(self.K, -1))
+        return np.array([value])
 
 
 def _row_blocks(K, d):

@@ -11,7 +11,9 @@ import numpy as np
 # products of Hessians with vectors, fewer numbers to send and less to compute.
 MAX_DENSE = 256
 ARMIJO = 1e-4
-MAX_HALVINGS = 60
+SHORTEST = 2.0**-60
+# Rounding of a tangent, relative to its terms.
+TANGENT_SLACK = 1e-12
 # Relative decrements at which values say nothing any more.
 BLIND = 1e-11
 MAX_IDLE = 3
@@ -30,7 +32,10 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None):
         ``oracle.at(x)`` returns values (m,) and gradients (m, p) and keeps the point;
         ``oracle.direction(g, damping)`` returns Newton directions (m, p) there, with
         curvature moved by `damping` (m,) of the way to that of a quadratic above the function;
-        ``oracle.along(step, t)`` returns the values (m,) at ``x + t * step`` (t is (m,)).
+        ``oracle.along(step, t)`` returns the values (m,) at ``x + t * step`` (t is (m,)). Where
+        every trial is an exchange it has ``oracle.slopes(step)``, the slopes (m,) at the last
+        one, and may have ``oracle.at_least(step, t)``, lower bounds of values: steps that these,
+        or the tangent at the last trial, show to be too long are not tried.
     x : ndarray of shape (m, p)
         Start.
     scale : ndarray of shape (m,)
@@ -113,23 +118,62 @@ def _search(oracle, step, value, decrement, slack, active):
     enough = ARMIJO * np.maximum(decrement, 0.0)
     best = np.full(len(t), np.inf)
     searching, shortening = active.copy(), np.zeros(len(t), dtype=bool)
-    for _ in range(MAX_HALVINGS):
+    bounds = _LowerBounds(oracle, step, slack)
+    while True:
+        low = bounds(t)
+        with np.errstate(invalid="ignore"):
+            refused = searching & (t >= SHORTEST) & (low > value - enough * t + slack)
+        # A whole step is never shortened: it is what makes convergence quadratic.
+        ended = shortening & ((low >= best) | (t < SHORTEST))
+        t[refused] *= 0.5
+        t[ended] *= 2.0
+        shortening &= ~ended
+        if refused.any():
+            continue
+        again = (searching & (t >= SHORTEST)) | shortening
+        if not again.any():
+            break
         trial = oracle.along(step, t)
+        bounds.note(t, trial)
         with np.errstate(invalid="ignore"):
             good = searching & (trial <= value - enough * t + slack) & np.isfinite(trial)
             better = shortening & (trial < best)
         t[shortening & ~better] *= 2.0
         best[good | better] = trial[good | better]
         searching &= ~good
-        # A whole step is never shortened: it is what makes convergence quadratic.
         shortening = better | (good & (t < 1.0))
-        again = searching | shortening
-        if not again.any():
-            break
-        t[again] *= 0.5
+        t[searching | shortening] *= 0.5
     # No step however small lowers the value: rounding decides, whatever tol asks.
     t[searching] = 0.0
     return t, best, searching
+
+
+class _LowerBounds:
+    """What convexity says of values along a step, where it saves trials; else nothing."""
+
+    def __init__(self, oracle, step, slack):
+        self.oracle, self.step, self.slack = oracle, step, slack
+        self.at_least = getattr(oracle, "at_least", None)
+        self.slopes = getattr(oracle, "slopes", None)
+        self.tangent = None
+
+    def note(self, t, trial):
+        """Values (m,) at lengths (m,) of the steps."""
+        if self.slopes is not None:
+            self.tangent = t.copy(), trial, self.slopes(self.step)
+
+    def __call__(self, t):
+        """Lower bounds (m,) at other lengths, less their rounding."""
+        low = np.full(len(t), -np.inf)
+        if self.at_least is not None:
+            low = self.at_least(self.step, t) - self.slack
+        if self.tangent is not None:
+            at, height, slope = self.tangent
+            with np.errstate(invalid="ignore", over="ignore"):
+                rise = slope * (t - at)
+                below = TANGENT_SLACK * (np.abs(height) + np.abs(rise)) + self.slack
+                low = np.fmax(low, height + rise - below)
+        return low
 
 
 def solve_scaled(H, g):

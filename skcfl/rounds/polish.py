@@ -224,3 +224,7 @@ class _PooledOracle:
         x = self.x + np.where(t[:, None] > 0, t[:, None] * step, 0.0)
         self.cached = x, *self._evaluate(x)
         return self.cached[1]
+
+    def slopes(self, step):
+        """Slopes along a step at the last trial."""
+        return np.einsum("kp,kp->k", self.cached[2], step)

@@ -881,3 +881,22 @@ def test_what_every_call_sends():
     }
     for name, (call, wanted) in calls.items():
         assert sent(call) == wanted, name
+
+
+@pytest.mark.parametrize(("loss", "most"), [("squared_error", 8), ("gamma", 40), ("huber", 75)])
+def test_the_size_of_the_noise_takes_few_exchanges(loss, most):
+    """Steps to it end where the loss no longer falls; nothing is asked for twice."""
+    rng = np.random.RandomState(0)
+    X, codes = rng.normal(size=(240, 4)), np.arange(240) % 6
+    y = np.exp(0.4 * X[:, 0]) * rng.gamma(3.0, size=240)
+    pool = open_rows(LinearModel(loss=loss).bind(4), X, y, codes, 6)
+    before = pool.ledger.calls
+    unit = pool.alpha_unit
+    assert pool.ledger.calls - before <= most
+    losses = []
+    for alpha in (0.0, 1e9):  # the best model of all rows, and the best constant
+        together = open_rows(LinearModel(loss=loss, alpha=alpha).bind(4), X, y, codes * 0, 1)
+        losses.append(240 * together.own_losses(together.solve()[0])[0])
+    around = losses[1] / 239
+    wanted = pool.model.prior_unit(losses[0] / 235 / around, around) / 240
+    assert_allclose(unit, wanted, rtol=1e-4)

@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
+import skcfl.numerics.newton
+from skcfl import FPFCRegressor, GTVRegressor
+from skcfl.datasets import make_clustered_regression
+from skcfl.graphs import chain_graph
 from skcfl.numerics.conjugate_gradients import conjugate_gradients
 from skcfl.numerics.newton import invert_scaled, newton, solve_scaled
 
@@ -318,3 +322,77 @@ def test_newton_directions_need_less_accuracy_far_from_the_minimum(size):
     assert np.linalg.norm(g - x @ H) <= min(0.1, norm / (1 + norm)) * norm * (1 + 1e-6)
     if size > 1e-6:
         assert len(calls) < 60
+
+
+class SlopeOracle(Oracle):
+    """The same whose trials come with slopes, and with tangents of half of each function."""
+
+    def along(self, step, t):
+        self.last = self.x + t[:, None] * step
+        return super().along(step, t)
+
+    def slopes(self, step):
+        return np.array(
+            [f(p)[1] @ s for f, p, s in zip(self.functions, self.last, step, strict=True)]
+        )
+
+
+def nearly_kinked(A, y, width):
+    """Sum of smoothed absolute residuals, and a small parabola."""
+
+    def f(x):
+        r = A @ x - y
+        inner = np.minimum(np.abs(r), width)
+        value = (inner / width * (np.abs(r) - 0.5 * inner)).sum() + 1e-3 * x @ x
+        g = A.T @ np.clip(r / width, -1, 1) + 2e-3 * x
+        return value, g, (A.T * (np.abs(r) <= width)) @ A / width + 2e-3 * np.eye(len(x))
+
+    return f
+
+
+@settings(max_examples=8)
+@given(seed=seeds, width=st.sampled_from([1.0, 1e-2, 1e-4]))
+def test_convexity_saves_trials(seed, width):
+    """Steps that a tangent shows to be too long are not tried: the same steps, fewer trials."""
+    rng = np.random.RandomState(seed)
+    functions = [
+        nearly_kinked(rng.normal(size=(12, 3)), rng.normal(size=12), width) for _ in range(3)
+    ]
+    start, scale = rng.normal(size=(3, 3)), np.full(3, 10.0)
+    for some in (functions[:1], functions):
+        m = len(some)
+        plain, told = Oracle(some), SlopeOracle(some)
+        x = newton(plain, start[:m], scale[:m])[0]
+        assert_allclose(newton(told, start[:m], scale[:m])[0], x, rtol=1e-9, atol=1e-12)
+        assert told.values <= plain.values
+
+
+def test_convexity_saves_most_trials_near_kinks():
+    rng = np.random.RandomState(0)
+    some = [nearly_kinked(rng.normal(size=(40, 5)), rng.normal(size=40), 1e-4)]
+    plain, told = Oracle(some), SlopeOracle(some)
+    for oracle in (plain, told):
+        newton(oracle, np.zeros((1, 5)), np.full(1, 10.0))
+    assert told.points == plain.points and told.values < 0.7 * plain.values
+
+
+@pytest.mark.parametrize(
+    ("model", "most"),
+    [
+        (GTVRegressor(lam=0.3, graph=chain_graph(18)), 0.8),
+        (FPFCRegressor(lam=0.02, loss="quantile", max_iter=150, random_state=0), 0.9),
+    ],
+    ids=["gtv", "fpfc"],
+)
+def test_searches_near_kinks_take_few_exchanges(model, most, monkeypatch):
+    """What convexity says of a step is not asked for: the same fit in fewer exchanges."""
+    data = make_clustered_regression(18, 3, n_samples=25, random_state=0)
+    model.fit(data.X, data.y, groups=data.groups)
+    calls, objective, coef = model.calls_, model.objective_, model.coef_
+    monkeypatch.setattr(
+        skcfl.numerics.newton._LowerBounds, "__call__", lambda self, t: np.full(len(t), -np.inf)
+    )
+    model.fit(data.X, data.y, groups=data.groups)
+    assert calls < most * model.calls_
+    assert_allclose(objective, model.objective_, rtol=1e-10)
+    assert_allclose(coef, model.coef_, rtol=1e-8, atol=1e-10)
