@@ -118,49 +118,50 @@ def _search(oracle, step, value, decrement, slack, active):
     enough = ARMIJO * np.maximum(decrement, 0.0)
     best = np.full(len(t), np.inf)
     searching, shortening = active.copy(), np.zeros(len(t), dtype=bool)
-    bounds = _LowerBounds(oracle, step, slack)
-    while True:
-        low = bounds(t)
-        with np.errstate(invalid="ignore"):
-            refused = searching & (t >= SHORTEST) & (low > value - enough * t + slack)
-        # A whole step is never shortened: it is what makes convergence quadratic.
-        ended = shortening & ((low >= best) | (t < SHORTEST))
-        t[refused] *= 0.5
-        t[ended] *= 2.0
-        shortening &= ~ended
-        if refused.any():
-            continue
-        again = (searching & (t >= SHORTEST)) | shortening
-        if not again.any():
-            break
+    bounds = _LowerBounds(oracle, step, slack) if hasattr(oracle, "slopes") else None
+    again = searching
+    while again.any():
+        if bounds is not None:
+            low = bounds(t)
+            with np.errstate(invalid="ignore"):
+                refused = again & searching & (low > value - enough * t + slack)
+            ended = shortening & (low >= best)
+            t[refused] *= 0.5
+            t[ended] *= 2.0
+            shortening &= ~ended
+            again = (searching | shortening) & (t >= SHORTEST)
+            if refused.any() or not again.any():
+                continue
         trial = oracle.along(step, t)
-        bounds.note(t, trial)
+        if bounds is not None:
+            bounds.note(t, trial)
         with np.errstate(invalid="ignore"):
             good = searching & (trial <= value - enough * t + slack) & np.isfinite(trial)
             better = shortening & (trial < best)
         t[shortening & ~better] *= 2.0
         best[good | better] = trial[good | better]
         searching &= ~good
+        # A whole step is never shortened: it is what makes convergence quadratic.
         shortening = better | (good & (t < 1.0))
         t[searching | shortening] *= 0.5
+        again = (searching | shortening) & (t >= SHORTEST)
+    t[shortening] *= 2.0
     # No step however small lowers the value: rounding decides, whatever tol asks.
     t[searching] = 0.0
     return t, best, searching
 
 
 class _LowerBounds:
-    """What convexity says of values along a step, where it saves trials; else nothing."""
+    """What convexity says of values along a step."""
 
     def __init__(self, oracle, step, slack):
         self.oracle, self.step, self.slack = oracle, step, slack
         self.at_least = getattr(oracle, "at_least", None)
-        self.slopes = getattr(oracle, "slopes", None)
         self.tangent = None
 
     def note(self, t, trial):
         """Values (m,) at lengths (m,) of the steps."""
-        if self.slopes is not None:
-            self.tangent = t.copy(), trial, self.slopes(self.step)
+        self.tangent = t.copy(), trial, self.oracle.slopes(self.step)
 
     def __call__(self, t):
         """Lower bounds (m,) at other lengths, less their rounding."""
