@@ -267,6 +267,7 @@ DEVELOPERS = {
     *("cosines", "distances", "excess", "fit_mixture", "fit_shares", "group_updates"),
     *("local_models", "merge_centres", "nearest_direction", "nearest_to_start", "orthonormal"),
     *("principal_angles", "publish_once", "trained_means"),
+    *("Automatic", "automatic"),
     *("RandomEffectsDisplay", "SuspicionDisplay"),  # malformed arguments in their own tests
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),

@@ -10,9 +10,9 @@ from ..base import BaseFederated
 from ..personal.shared_rounds import TrustedAverage
 from ..rounds.aggregation.aggregator import weighted_quantile
 from ..rounds.alternate import Options
+from ..rounds.automatic import automatic
 from ..rounds.update import Average, client_curvatures
 from ._base_rounds import (
-    MAX_ITER,
     ROUND_CONSTRAINTS,
     SUSPICION,
     automatic_step,
@@ -99,12 +99,10 @@ class PersonalMethod(BaseFederated):
 
 def training_options(estimator, pool):
     """Options of rounds in which clients train, none of them automatic."""
-    exact, optimizer = pool.second_order, estimator.optimizer
+    kind, optimizer = automatic(pool), estimator.optimizer
     if optimizer == "auto":
-        optimizer = "sgd" if exact else "adam"
-    max_iter, budget = estimator.max_iter, False
-    if max_iter == "auto":
-        max_iter, budget = (MAX_ITER[0] if exact else MAX_ITER[1]), not exact
+        optimizer = kind.optimizer
+    max_iter, budget = kind.rounds(estimator.max_iter)
     return Options(
         max_iter=max_iter,
         budget=budget,

@@ -18,11 +18,10 @@ from ..federation.optimizers import OPTIMIZERS
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options, alternate
+from ..rounds.automatic import automatic
 from ..rounds.number import find_n_clusters
 from ..rounds.starts import NETWORK_STEP, STARTS, Candidates, sample
 
-# Automatic values, found by trial (second-order models, others).
-MAX_ITER = (300, 50)
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
 # Starts that know what to do where some clients may be false.
@@ -113,7 +112,8 @@ class AlternatingClustering(BaseFederated):
 
     def _automatic_n_init(self, pool):
         """Number of starts."""
-        return 1 if not pool.second_order else 3 if self.init == "loss++" else 10
+        kind = automatic(pool)
+        return kind.n_init if self.init == "loss++" else kind.n_init_random
 
     def _solve_options(self, groups):
         given = self.true_labels is not None
@@ -324,10 +324,9 @@ def make_options(estimator, pool, shared=None, max_iter=None):
         If the local model has no second derivatives to polish with, or if the optimiser has
         nothing to do.
     """
-    exact = pool.second_order
-    averaging = estimator.averaging
+    kind, averaging = automatic(pool), estimator.averaging
     if averaging == "auto":
-        averaging = "gradient" if exact else "model"
+        averaging = kind.averaging
     optimizer = estimator.optimizer
     if averaging == "gradient" and optimizer not in ("auto", "sgd"):
         raise ValueError(
@@ -341,25 +340,22 @@ def make_options(estimator, pool, shared=None, max_iter=None):
             f"{estimator.averaging!r}."
         )
     if optimizer == "auto":
-        optimizer = "sgd" if exact or averaging == "gradient" else "adam"
+        optimizer = "sgd" if averaging == "gradient" else kind.optimizer
     step_size = automatic_step(estimator.step_size, optimizer, pool)
     polish = estimator.polish
     if polish == "auto":
-        polish = exact and shared is None
+        polish = kind.exact and shared is None
     elif polish and shared is not None:
         raise ValueError(
             "polish=True fits each cluster by itself and cannot keep shared_layers equal; set "
             "polish=False or 'auto'."
         )
-    elif polish and not exact:
+    elif polish and not kind.exact:
         raise ValueError(
             f"polish=True needs a local model with second derivatives, got {pool.model_name}; "
             "set polish=False or 'auto'."
         )
-    max_iter, budget = estimator.max_iter if max_iter is None else max_iter, False
-    if max_iter == "auto":
-        # Networks never stop moving under Adam: what is automatic is how long they train.
-        max_iter, budget = (MAX_ITER[0] if exact else MAX_ITER[1]), not exact
+    max_iter, budget = kind.rounds(estimator.max_iter if max_iter is None else max_iter)
     names = (
         "division",
         "empty_cluster",

@@ -13,6 +13,7 @@ from .._docs import document
 from .._progress import series
 from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
 from ..base import _canonical
+from ..rounds.automatic import automatic
 from ..rounds.mixture import fit_mixture
 from ..rounds.number import find_n_clusters
 from ..rounds.starts import STARTS, Candidates
@@ -153,7 +154,8 @@ class _FedEM(MixturePredictions):
             if n_init == "auto" and candidates is not None:
                 n_init = 1
             elif n_init == "auto":
-                n_init = (3 if self.init == "loss++" else 10) if pool.second_order else 1
+                kind = automatic(pool)
+                n_init = kind.n_init if self.init == "loss++" else kind.n_init_random
             candidates = Candidates(pool) if candidates is None else candidates
             results = []
             with series("starts", "start", n_init) as told:

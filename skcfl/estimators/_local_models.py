@@ -11,7 +11,8 @@ from .._typing import RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options
-from ._base_rounds import MAX_ITER, ROUND_CONSTRAINTS, automatic_step
+from ..rounds.automatic import TRAINED
+from ._base_rounds import ROUND_CONSTRAINTS, automatic_step
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -72,12 +73,11 @@ class _LocalModels(BaseFederated):
         return None, np.asarray(result.cluster_params)
 
     def _solve(self, pool):
-        if pool.second_order:
-            return solve_local(pool)
-        optimizer = "adam" if self.optimizer == "auto" else self.optimizer
+        optimizer = TRAINED.optimizer if self.optimizer == "auto" else self.optimizer
+        max_iter, budget = TRAINED.rounds(self.max_iter)
         options = Options(
-            max_iter=MAX_ITER[1] if self.max_iter == "auto" else self.max_iter,
-            budget=self.max_iter == "auto",
+            max_iter=max_iter,
+            budget=budget,
             local_steps=self.local_steps,
             optimizer=optimizer,
             step_size=automatic_step(self.step_size, optimizer, pool),

@@ -12,6 +12,7 @@ from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
+from ..rounds.automatic import automatic
 from ..rounds.update import client_curvatures
 from ._base_personal import (
     TRAINING_CONSTRAINTS,
@@ -76,7 +77,7 @@ class _PerFedAvg(PersonalMethod):
         exact = pool.second_order if self.exact == "auto" else bool(self.exact)
         steps = self.local_steps
         if steps == "auto":
-            steps = 1 if pool.second_order else 10
+            steps = automatic(pool).local_steps
         inner, rate = self._inner(pool), common_rate(pool, options)
         update = MetaAverage(
             steps,

@@ -24,19 +24,17 @@ from sklearn.cluster import KMeans
 
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import count_different
+from .automatic import automatic
 from .choice import ChoiceRule, Known
 from .exchange import Answers
 from .point_clusters import cluster_points
 from .safeguards import FALSE_SHARE
-from .starts import LOCAL_STEPS, Candidates, random_starts
+from .starts import Candidates, random_starts
 
 __all__ = ["NearestModel", "nearest_to_start", "trained_means"]
 
 # Starts of k-means on models.
 N_INIT = 10
-# Local steps of networks before they are compared, as in FlexCFL: distances of parameters, unlike
-# losses, do not get worse when networks know their rows by heart.
-NETWORK_STEPS = 50
 
 
 class NearestModel(ChoiceRule):
@@ -82,8 +80,8 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=Fals
     labels : ndarray of shape (n_clients,)
     """
     candidates = Candidates(pool) if candidates is None else candidates
-    steps = LOCAL_STEPS[restart % len(LOCAL_STEPS)] if pool.second_order else NETWORK_STEPS
-    models = np.nan_to_num(candidates.at(steps)[0].astype(float))
+    steps = automatic(pool).compared_steps
+    models = np.nan_to_num(candidates.at(steps[restart % len(steps)])[0].astype(float))
     n_clusters = min(n_clusters, count_different(models))
     if robust:
         labels, kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)

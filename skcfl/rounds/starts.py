@@ -2,20 +2,12 @@
 
 import numpy as np
 
+from .automatic import TRAINED, automatic
+
 __all__ = ["loss_plus_plus", "random_starts"]
 
-# Local steps before the starts are drawn, by restart.  Models trained for long tell many
-# clusters apart; models trained for few steps are less bound to the client they come from.
-# Restarts that differ in this find what equal ones all miss.
-LOCAL_STEPS = (30, 5, 100)
-# The same of networks, which soon know their own rows by heart: after 30 steps of Adam the losses
-# of two clients of a cluster that misses one of ten classes differ by that more than by the class.
-NETWORK_LOCAL_STEPS = (5, 30, 100)
 # Step of Adam for networks: found by trial, and good for most.
 NETWORK_STEP = 0.005
-# Candidates of each draw beyond ``log K``: linear models have three starts and scikit-learn's two,
-# networks one start and enough candidates for it.
-CANDIDATES, NETWORK_CANDIDATES = 2, 10
 # Most that a client counts under a robust aggregation, in typical excesses of the first draw.
 MOST_EXCESS = 2.0
 # Clients that look for starts, and for the number of clusters, where there are more than twice
@@ -112,11 +104,10 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
     """
     n = pool.n_clients
     candidates = Candidates(pool) if candidates is None else candidates
-    steps = LOCAL_STEPS if pool.second_order else NETWORK_LOCAL_STEPS
-    steps = steps[restart % len(steps)]
+    kind = automatic(pool)
+    steps = kind.start_steps[restart % len(kind.start_steps)]
     w, own, _ = candidates.at(steps)
-    n_candidates = NETWORK_CANDIDATES if robust or not pool.second_order else CANDIDATES
-    n_candidates += int(np.log(n_clusters))
+    n_candidates = (TRAINED if robust else kind).candidates + int(np.log(n_clusters))
     weights = pool.client_weights
     best, most = np.full(n, np.inf), np.inf
     picks = []
