@@ -111,7 +111,7 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None, by_ro
             modes[k] = -curvatures[k].covariance_times(gradient)
             oracle.at(modes[k])
         deviations[k] = _spread(root, modes[k])
-        slopes[k] = oracle.slopes
+        slopes[k] = oracle.gradients
         losses[k] = weights * oracle.losses
         evidence[k] = constants - losses[k] / dispersion
         losses[k] -= least
@@ -405,9 +405,9 @@ class _PosteriorOracle:
         self.u = u.copy()
         self.state, self.step = model.state(block, self.theta + _spread(self.root, u)), None
         self.losses, gradient = model.loss_and_slopes(block, self.state)
-        self.slopes = self.unit[:, None] * gradient
+        self.gradients = self.unit[:, None] * gradient
         value = self.unit * self.losses + 0.5 * np.einsum("cp,cp->c", u, u)
-        return value, _gather(self.root, self.slopes) + u
+        return value, _gather(self.root, self.gradients) + u
 
     def along(self, step, t):
         """Values at ``u + t * step``."""
