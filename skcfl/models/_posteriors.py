@@ -30,6 +30,9 @@ MAX_STEPS = 100
 # Least part of what is known of a row's prediction that other rows must tell: where it is all the
 # row's own, what is left without it is rounding.
 LEAST_LEFT = 1e-6
+# Predictions of losses that are no parabolas, on the scale of a logarithm or a logit, move by so
+# much at most without the row: one Newton step says nothing of what is farther.
+FARTHEST = 10.0
 
 
 @dataclass
@@ -161,7 +164,10 @@ def left_out_predictions(
     pull = np.matmul(turned, np.matmul(R.transpose(0, 1, 3, 2), vg))
     pull = np.matmul(vectors, pull / np.maximum(values, LEAST_LEFT)[..., None])
     moves = vg + np.matmul(v, np.matmul(R, pull))
-    return state + moves[..., 0].transpose(0, 2, 1)
+    moves = moves[..., 0].transpose(0, 2, 1)
+    if not model.quadratic:
+        moves = np.clip(moves, -FARTHEST, FARTHEST)
+    return state + moves
 
 
 def _transposed(root):

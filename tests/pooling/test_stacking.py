@@ -156,3 +156,13 @@ def test_the_least_point_of_the_simplex_is_found():
     same = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     found = _least(np.array([0.2, 0.3, 0.5]), np.zeros(3), same)
     assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
+def test_a_step_without_a_row_is_not_too_far():
+    """A count of a million at little curvature, held by the row that is left out."""
+    X, y = np.array([[2.0], [1.0], [2.0], [1.0]]), np.array([0.0, 1e6, 0.0, 1e6])
+    model = LinearModel("poisson", alpha=0.0, fit_intercept=False, standardize=False).bind(1)
+    pool = InProcessFederation(X, y, [0, 0, 1, 1]).open(model, random_state=0)
+    known = np.ones((2, 1)), np.array([[30.0], [20.0]]), np.ones(2)
+    for answer in pool.left_out_sums(*known, np.array([0.5, 0.5])):
+        assert np.isfinite(answer).all()
