@@ -77,7 +77,25 @@ class Message:
         """An argument as some of the clients are sent it."""
         if value is None or not self.down[name].startswith("n"):
             return value
+        if _is_same(value):
+            return np.broadcast_to(value[:1], (len(clients), *value.shape[1:]))
         return value[clients]
+
+    def packed(self, arguments):
+        """Arguments as they travel: what is the same for all clients is there once."""
+        return {
+            name: value[:1] if self.down[name].startswith("n") and _is_same(value) else value
+            for name, value in arguments.items()
+        }
+
+    def unpacked(self, arguments, n_clients):
+        """Arguments of :meth:`packed` with an entry per client again."""
+        return {
+            name: np.broadcast_to(value, (n_clients, *value.shape[1:]))
+            if self.down[name].startswith("n") and value is not None and len(value) == 1
+            else value
+            for name, value in arguments.items()
+        }
 
     def narrowed(self, arguments):
         """Arguments without the models of clusters that none of the clients are in.
@@ -410,6 +428,11 @@ CALLS = {
 }
 
 
+def _is_same(value):
+    """Whether an array holds one entry for all clients, as ``np.broadcast_to`` makes it."""
+    return isinstance(value, np.ndarray) and value.strides[:1] == (0,) and len(value) > 1
+
+
 def sizes_of(pool, arguments, shared=0):
     """What the letters of the shapes stand for in a call."""
     models, mask = arguments.get("theta"), arguments.get("shared")
@@ -585,8 +608,11 @@ def count_bytes(call, arguments, answers):
     for shapes, values in ((message.up, answers), (message.down, arguments)):
         shared = own = 0
         for name, shape in shapes.items():
-            size = getattr(values.get(name), "nbytes", 0)
-            if shape.startswith(own_words):
+            value = values.get(name)
+            size = getattr(value, "nbytes", 0)
+            if shape.startswith("n") and values is arguments and _is_same(value):
+                shared += size // len(value)
+            elif shape.startswith(own_words):
                 own += size
             else:
                 shared += size

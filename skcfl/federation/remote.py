@@ -23,7 +23,7 @@ import numpy as np
 from .._groups import locate
 from .._typing import Array, Kind
 from .federation import Federation, InProcessFederation, _check_counts, joined_hellos
-from .messages import silent_answers, sizes_of
+from .messages import CALLS, silent_answers, sizes_of
 from .rows import merged
 from .sites import Place, PlaceLost, Refused, Site, ask_each
 
@@ -91,6 +91,9 @@ class Host:
                     self._kept[made] = getattr(self._kept[source], method)(*settings)
             if key not in self._kept:
                 return "unknown", None
+            if name == "answer":
+                call, sent = arguments
+                arguments = call, CALLS[call].unpacked(sent, self._kept[key].n_clients)
             return "done", getattr(self._kept[key], name)(*arguments)
         except Exception as error:
             return "error", _portable(error)
@@ -410,10 +413,10 @@ class RemoteSite(Kept, Site):
 
     def start(self, name, *arguments):
         """Begin to answer; a host that is lost is one whose clients are silent."""
-        wait = super().start(name, *arguments)
         if name != "answer":
-            return wait
+            return super().start(name, *arguments)
         call, sent = arguments
+        wait = super().start(name, call, CALLS[call].packed(sent))
 
         def answer():
             try:

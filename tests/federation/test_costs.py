@@ -20,6 +20,7 @@ from skcfl import (
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Ledger, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
+from skcfl.federation.messages import CALLS
 from skcfl.federation.remote import RemoteFederation
 
 FREE = {"latency": 0.0, "uplink": np.inf, "downlink": np.inf, "seconds_per_row": 0.0}
@@ -71,7 +72,7 @@ def test_what_is_for_all_clients_of_a_site_travels_once(name):
 
     def seen(site, call, arguments):
         out = answer(site, call, arguments)
-        for way, values in enumerate((out, arguments)):
+        for way, values in enumerate((out, CALLS[call].packed(arguments))):
             site_bytes[way] += sum(getattr(value, "nbytes", 0) for value in values.values())
         return out
 

@@ -94,6 +94,25 @@ def test_bytes_of_a_place():
     assert count_bytes("hessians", own, H) == ((0, 0), (256, 96 + 16 + 40))
 
 
+def test_what_is_the_same_for_all_clients_travels_once():
+    message = Message({"w": "n p", "rates": "n", "own": "n", "theta": "K p", "steps": ""}, {})
+    w, rates = np.arange(4.0), np.arange(5.0)
+    sent = {
+        **{"w": np.broadcast_to(w, (5, 4)), "rates": rates, "own": None, "steps": 3},
+        "theta": np.broadcast_to(w, (3, 4)),
+    }
+    some = {name: message.own(name, value, [4, 1]) for name, value in sent.items()}
+    assert some["w"].tolist() == [w.tolist()] * 2 and some["rates"].tolist() == [4, 1]
+    for arguments, n in ((sent, 5), (some, 2)):
+        packed = message.packed(arguments)
+        assert packed["w"].shape == (1, 4) and packed["rates"] is arguments["rates"]
+        assert packed["theta"] is sent["theta"] and packed["steps"] == 3
+        for name, value in message.unpacked(packed, n).items():
+            assert np.array_equal(value, arguments[name])
+    told = {"w": sent["w"], "own": None}
+    assert count_bytes("objectives", told, {"values": rates}) == ((0, 32), (40, 0))
+
+
 def test_arguments_and_answers_of_clients():
     message = Message({"w": "n p", "theta": "K p"}, {"sum": "K p", "own": "n"})
     w = np.arange(20).reshape(5, 4)
