@@ -14,6 +14,7 @@ from collections.abc import Hashable, Sequence
 from numbers import Real
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from ..exceptions import FederationError
 from .policy import check_policy
@@ -34,7 +35,9 @@ PACKED_BYTES = 2**16
 # Seconds in which an answer that has come can be taken, however busy the machine is.
 THERE = 30.0
 # Seconds in which a worker answers that can be called without the scheduler.
-REACH = 2.0
+REACH = 5.0
+# Clients that did not reach a worker: they do not wait for the others.
+DISTANT: WeakSet[Any] = WeakSet()
 # Seconds to wait for a worker where there is none.
 WAIT_FOR_WORKERS = 30.0
 
@@ -387,8 +390,8 @@ def _reached(client, actor, address):
     Calls go through the scheduler otherwise, which connects to the worker for each of them, and
     holds the messages, too.
     """
-    if client.direct_to_workers is not None:
-        return actor  # somebody has decided
+    if client.direct_to_workers is not None or client in DISTANT:
+        return actor  # somebody has decided, or it was tried
 
     async def greet():
         await asyncio.wait_for(client.rpc(address).identity(), REACH)
@@ -401,6 +404,7 @@ def _reached(client, actor, address):
     try:
         client.sync(greet)
     except (OSError, TimeoutError):
+        DISTANT.add(client)
         return actor
     actor.__class__ = DirectActor
     return actor

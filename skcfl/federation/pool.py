@@ -515,9 +515,10 @@ class ClientPool(PersonalCalls):
         constant = np.zeros(self.n_params, dtype=bool)
         if model.fit_intercept:
             constant[-1] = True
-        losses = []
+        zero, losses = np.zeros((1, self.n_params)), []
+        at_zero = *pool._summed(zero), pool._curvature(zero)
         for free in (constant, ~np.zeros_like(constant)):
-            losses.append(pool._least_loss(free))
+            losses.append(pool._least_loss(free, at_zero))
         n = self.client_weights[~self.rejected].sum()
         around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / max(n - p, 1.0)
         if not around > 0.0 or not np.isfinite([around, residual]).all():
@@ -525,12 +526,15 @@ class ClientPool(PersonalCalls):
         share = float(np.clip(residual / around, LEAST_NOISE, 1.0))
         return float(model.prior_unit(share, around))
 
-    def _least_loss(self, free):
-        """Loss of all rows under one model, the best one in some of its parameters."""
-        theta = np.zeros((1, self.n_params))
-        value, gradient = self._summed(theta)
-        for _ in range((1 if self.quadratic else NOISE_STEPS) if free.any() else 0):
-            ahead = self._lower(theta, self._newton_step(theta, gradient, free), value)
+    def _least_loss(self, free, at_zero):
+        """Loss of all rows under one model, the best one in some of its parameters.
+
+        `at_zero` are the loss, its gradient and its Hessian at zero, where the search begins.
+        """
+        theta, (value, gradient, H) = np.zeros((1, self.n_params)), at_zero
+        for k in range((1 if self.quadratic else NOISE_STEPS) if free.any() else 0):
+            H = self._curvature(theta) if k else H
+            ahead = self._lower(theta, _newton_step(gradient, H, free), value)
             if ahead is None:
                 break
             theta, fallen, gradient = ahead
@@ -557,13 +561,10 @@ class ClientPool(PersonalCalls):
             step = 0.5 * step
         return None
 
-    def _newton_step(self, theta, g, free):
-        """Damped Newton step of the pooled problem in some of its parameters, (1, n_params)."""
+    def _curvature(self, theta):
+        """Damped Hessian of the loss of all rows under one model (1, n_params)."""
         together = np.zeros(self.n_clients, dtype=np.intp)
-        H = self.hessians(theta, together, damping=1.0)[0]
-        step = np.zeros_like(theta)
-        step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free], rcond=None)[0]
-        return step
+        return self.hessians(theta, together, damping=1.0)[0]
 
     def to_user(self, params: Array) -> Array:
         """Parameters (..., n_params) in the user's units."""
@@ -1520,6 +1521,13 @@ class ClientPool(PersonalCalls):
     def layer_slices(self) -> dict[str, slice]:
         """Slices of the parameter vector by layer name."""
         return self.model.layer_slices()
+
+
+def _newton_step(g, H, free):
+    """Newton step in some of the parameters, (1, n_params)."""
+    step = np.zeros((1, len(g)))
+    step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free], rcond=None)[0]
+    return step
 
 
 def _are_finite(arrays):

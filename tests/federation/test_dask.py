@@ -133,7 +133,8 @@ def test_workers_that_the_client_does_not_reach(whole, monkeypatch):
 
     monkeypatch.setattr("distributed.actor.ProxyRPC.__getattr__", seen)
     losses = []
-    for reach in (2.0, 0.0):
+    monkeypatch.setattr("skcfl.federation.dask.DISTANT", set())
+    for reach in (60.0, 0.0):
         monkeypatch.setattr("skcfl.federation.dask.REACH", reach)
         federation = DaskFederation(whole, parts_of(DATA, 2))
         pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
