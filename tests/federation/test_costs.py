@@ -22,6 +22,7 @@ from skcfl.federation import Ledger, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.messages import CALLS
 from skcfl.federation.remote import RemoteFederation
+from skcfl.models import LinearModel
 
 FREE = {"latency": 0.0, "uplink": np.inf, "downlink": np.inf, "seconds_per_row": 0.0}
 
@@ -99,6 +100,16 @@ def test_federations_of_several_places_count_the_same(model):
     other = make("IFCARegressor").fit_federation(RemoteFederation(hosts))
     assert other._site_bytes == model._site_bytes
     assert min(map(min, other._site_bytes)) > 0
+
+
+def test_sums_that_are_relayed_travel_once():
+    pool = RemoteFederation([PickledHost(named(parts_of(DATA, 2)))]).open(LinearModel().bind(4), 0)
+    before = np.array([pool.ledger.shared_bytes, pool.ledger.own_bytes])
+    pool.relay(up=18, down=9, sums=True)
+    pool.relay(up=5)
+    pool.penalised(0.25)
+    after = np.array([pool.ledger.shared_bytes, pool.ledger.own_bytes])
+    assert (after - before).tolist() == [[16, 8 + 8], [40, 0]]
 
 
 def test_estimators_without_models_have_costs():

@@ -10,7 +10,7 @@ from scipy import sparse
 
 import skcfl.federation.inprocess
 from skcfl.exceptions import RowsShownError
-from skcfl.federation.inprocess import open_rows
+from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.models import LinearModel, Location
 
 seeds = st.integers(0, 2**32 - 1)
@@ -287,6 +287,23 @@ def test_threads_change_nothing(loss, form, monkeypatch):
         pool.random_state.seed(1)
     batched = [pool.local_update(w, 7, 0.1, "adam", batch_size=2) for pool in pools]
     assert_array_equal(*batched)
+
+
+@pytest.mark.parametrize(("loss", "n_asked"), [("squared_error", 1), ("huber", 5)])
+def test_the_unit_of_penalties_asks_nothing_twice(loss, n_asked, monkeypatch):
+    """Steps to the size of the noise begin at zero, with and without features."""
+    fed, asked, answer = Federation(loss), [], InProcessSite.answer
+    pool = fed.pool()
+
+    def spy(site, call, arguments):
+        if call == "hessians":
+            asked.append(tuple(arguments["theta"].ravel()))
+        return answer(site, call, arguments)
+
+    monkeypatch.setattr(InProcessSite, "answer", spy)
+    assert pool.alpha_unit > 0
+    assert len(set(asked)) == len(asked) >= n_asked
+    assert asked[0] == (0.0,) * pool.n_params
 
 
 @every_loss
