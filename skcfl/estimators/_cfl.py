@@ -128,7 +128,9 @@ class CFL(GenericMixin, _CFL):
     all is learned, and clusters are split until two clients are left. Nothing is joined again, and
     the number of clusters is not judged by prediction: compare with ``FedAvg`` on rows held out.
 
-    Under Adam, the default of networks, updates hardly get shorter and say little: take
+    Under Adam, the default of networks, updates hardly get shorter, and with the defaults splits
+    come late or not at all in 50 rounds: ``eps1=0.2`` with ``eps2=0.93`` (regressions) or 0.97
+    (classifications) found the clusters of federations with 60 rows a client. Or take
     ``optimizer="sgd"`` with a ``step_size``, as the paper does. How long updates of clients that
     agree stay, next to the first round, then depends on the loss: ``eps1=0.2`` and ``eps2=0.4``
     found the clusters of classifications, where that is .36 (of clients that do not agree .59),

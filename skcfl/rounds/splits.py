@@ -31,7 +31,7 @@ from .aggregation.aggregator import lengths
 from .choice import ChoiceRule, Known, least_loss
 from .exchange import Answers
 from .safeguards import Safeguard
-from .suspicion import LEAST, SIGMAS, limit
+from .suspicion import ONE_LEAST, SIGMAS, limit
 from .update_groups import cosines
 
 __all__ = ["Bipartition", "Node", "bipartition"]
@@ -107,7 +107,9 @@ class Bipartition(ChoiceRule):
         Of the test of similarity; None makes none.
     aggregator : object, default=None
         What takes the place of the mean where clients may be false: those whose updates are far
-        longer than others' then have no say in splits, and stay where they are.
+        longer than those of the first round have no say in splits, and stay where they are. Others
+        have, however long beside their cluster's: once an operator has settled on most clients of
+        a cluster, those of another kind are what is left.
 
     Attributes
     ----------
@@ -123,6 +125,8 @@ class Bipartition(ChoiceRule):
         #: Node of each model, and the updates that clients have sent last.
         self.leaf = [0]
         self.updates, self.known, self.scale = None, np.zeros(n_clients, dtype=bool), None
+        #: Longest updates that have a say, by those of the first round: later ones get shorter.
+        self.most = np.inf
         #: Who has been heard since its cluster was split.
         self.fresh = np.zeros(n_clients, dtype=bool)
         #: Whether a cluster may yet be split.
@@ -130,7 +134,7 @@ class Bipartition(ChoiceRule):
 
     def prepare(self, update):
         """Train as the rule of update does."""
-        self.update = update
+        self.update, update.average.mixed = update, True
 
     def safeguards(self):
         """Rounds go on while a cluster's clients disagree, but it has not come to rest."""
@@ -162,7 +166,10 @@ class Bipartition(ChoiceRule):
         if self.updates is None:
             self.updates = np.zeros((len(self.known), moves.shape[1]), dtype=moves.dtype)
             norms = lengths(moves.astype(float))
-            self.scale = max(float(norms[self._counts(norms)].max()), 1e-300)
+            if self.aggregator is not None:
+                # The clients of a cluster may be of several kinds: that is what splits are for.
+                self.most = limit(norms, SIGMAS, ONE_LEAST)
+            self.scale = max(float(norms[norms <= self.most].max()), 1e-300)
         self.updates[who.members] = moves
         self.known[who.members] = self.fresh[who.members] = True
         labels = state.labels.copy()
@@ -189,7 +196,7 @@ class Bipartition(ChoiceRule):
         if len(clients) <= 2:
             return None
         norms = lengths(self.updates[clients].astype(float))
-        everyone, kept = clients, self._counts(norms)
+        everyone, kept = clients, norms <= self.most
         clients, norms = clients[kept], norms[kept]
         if len(clients) <= 2:
             return None
@@ -213,12 +220,6 @@ class Bipartition(ChoiceRule):
             return None
         self._grow(everyone, side, k, t, mean, top, similarity)
         return everyone[side == 1]
-
-    def _counts(self, norms):
-        """Whose updates count, by their lengths."""
-        if self.aggregator is None:
-            return np.ones(len(norms), dtype=bool)
-        return norms <= limit(norms, SIGMAS, LEAST)
 
     def _grow(self, clients, side, k, t, mean, top, similarity):
         """Put a split into the tree; the first side keeps the number of the model."""

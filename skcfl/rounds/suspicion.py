@@ -169,20 +169,24 @@ def excess(losses, labels, n_clusters, weights):
     return _excess(losses, labels, n_clusters, weights)[0]
 
 
-def unserved(losses, labels, n_clusters, weights):
-    """Whose :func:`excess` is more than 1, (n,) of bool; None if nobody's is."""
-    out, some = _excess(losses, labels, n_clusters, weights)
+def unserved(losses, labels, n_clusters, weights, mixed=False):
+    """Whose :func:`excess` is more than 1, (n,) of bool; None if nobody's is.
+
+    Clusters that are `mixed` may be of several kinds of clients, as one of all is.
+    """
+    out, some = _excess(losses, labels, n_clusters, weights, mixed)
     return out > 1.0 if some else None
 
 
-def _excess(losses, labels, n_clusters, weights):
+def _excess(losses, labels, n_clusters, weights, mixed=False):
     """Excess of the losses, and whether it may be more than 1 of any."""
     if len(losses) < 3:
         return np.zeros(len(losses)), False
     ordered = losses.copy()
     ordered.sort()
     least, ordered = ordered[0], np.fmin(ordered - ordered[0], np.finfo(float).max)
-    most = _limit(ordered, LOSS_SIGMAS, LEAST_LOSS if n_clusters > 1 else ONE_LEAST_LOSS)
+    mixed = mixed or n_clusters == 1
+    most = _limit(ordered, LOSS_SIGMAS, ONE_LEAST_LOSS if mixed else LEAST_LOSS)
     out = np.fmin(losses - least, np.finfo(float).max) / most
     if not ordered[-1] / most > 1.0:
         return out, False

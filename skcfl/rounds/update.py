@@ -215,11 +215,17 @@ class Average:
         Parameters that all models have in common.
     aggregator : object, default=None
         What takes the place of the weighted mean, see :mod:`skcfl.rounds.aggregation`.
+
+    Attributes
+    ----------
+    mixed : bool
+        Whether clusters may be of several kinds of clients, because they have yet to be split:
+        more is then expected of an honest client.
     """
 
     def __init__(self, division="cluster", shared=None, aggregator=None):
         self.division, self.shared, self.aggregator = division, shared, aggregator
-        self.layout = None
+        self.layout, self.mixed = None, False
 
     def __call__(self, step):
         """New models."""
@@ -242,7 +248,7 @@ class Average:
         """New models by an operator that bears false clients."""
         # Who is served by no model does not drag along the one that serves it best.
         weights, K = step.who.weights, len(step.theta)
-        badly = unserved(step.values, step.choice, K, weights)
+        badly = unserved(step.values, step.choice, K, weights, self.mixed)
         if badly is not None:
             weights = np.where(badly, 0.0, weights)
         if self.layout is None or not self.layout.is_of(step.choice, K):

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import CFLClassifier, CFLRegressor, FedAvgRegressor
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.splits import bipartition
 
@@ -101,3 +101,26 @@ def test_networks():
     assert adjusted_rand_score(data.labels, cfl.labels_) == 1.0
     with pytest.raises(ValueError, match="batch_size is of local steps"):
         CFLRegressor(batch_size=5).fit(DATA.X, DATA.y, groups=DATA.groups)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"hidden_layer_sizes": (16,), "eps1": 0.2, "eps2": 0.93}], ids=["", "network"]
+)
+def test_another_kind_of_clients_is_not_false(options):
+    """Once an operator has settled on most of a cluster, long updates are those of the others."""
+    data = make_clustered_regression(40, 4, n_features=10, n_samples=60, random_state=2)
+    lies = corrupt(data.X, data.y, data.groups, attack="sign_flip", fraction=0.2, random_state=2)
+    model = CFLRegressor(**options, aggregation="geometric_median", random_state=0)
+    model.fit(lies.X, lies.y, groups=lies.groups)
+    honest = ~lies.is_false
+    assert adjusted_rand_score(data.labels[honest], model.labels_[honest]) > 0.9
+
+
+def test_far_longer_updates_have_no_say():
+    faults = Faults(attack="scale", false=["client00", "client01"])
+    data = make_clustered_regression(20, 2, n_samples=60, random_state=0)
+    federation = InProcessFederation(data.X, data.y, data.groups, faults=faults)
+    model = CFLRegressor(aggregation="geometric_median", polish=False).fit_federation(federation)
+    assert (
+        adjusted_rand_score(data.labels[2:], model.labels_[2:]) == 1.0 and model.n_clusters_ == 2
+    )
