@@ -12,7 +12,9 @@ convolutional network.
 
 With MNIST (an .npz file with X_train, y_train) clients have ``--rows`` training rows and each
 round is one epoch of Adam with batches of 100; ``--paper`` is 100 rounds and three seeds.
-Without it the images are scikit-learn's 8 x 8 digits.
+Without it the images are scikit-learn's 8 x 8 digits.  With ``--conv small`` or ``wide`` clients
+train a convolutional network, as the paper describes its own; ``rivals_why.py`` has what else
+differs, one factor at a time.
 
 ``--costs`` prints the CPU seconds of a round of each method over FedAvg's on the same job, how
 many times its gradients a client computes by the method's definition, and the ratio of one.
@@ -139,7 +141,7 @@ def print_costs(names, n_clusters, own, data, train, times=3):
         )
 
 
-def conv_net(n_classes, channels=(16, 32)):
+def conv_net(n_classes, channels=(16, 32), hidden=None):
     """A network as the paper describes its own, 5 x 5 kernels and 2 x 2 pooling; channels ours."""
     from torch import nn
 
@@ -147,16 +149,24 @@ def conv_net(n_classes, channels=(16, 32)):
     for more in channels:
         layers += [nn.Conv2d(width, more, 5), nn.ReLU(), nn.MaxPool2d(2)]
         width = more
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * width, n_classes))
+    width *= 16
+    layers.append(nn.Flatten())
+    if hidden:
+        layers += [nn.Linear(width, hidden), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(hidden or width, n_classes))
 
 
-def convolutions(y, own):
+# Channels of two layers, and units of one behind them.
+CONV = {"small": {}, "wide": {"channels": (32, 64), "hidden": 512}}
+
+
+def convolutions(y, own, **net):
     """Local training of that network in place of the one with a hidden layer."""
     from skcfl.models import TorchModel
 
     rest = {name: value for name, value in own.items() if name != "hidden_layer_sizes"}
-    classes = len(np.unique(y))
-    return rest | {"model": TorchModel(conv_net, n_classes=classes, input_shape=(1, 28, 28))}
+    net["n_classes"] = len(np.unique(y))
+    return rest | {"model": TorchModel(conv_net, input_shape=(1, 28, 28), **net)}
 
 
 def study(name, n_clusters, own, data, train, test, seed):
@@ -183,7 +193,8 @@ def main():
     parser.add_argument("--dirichlet", choices=["none", "cluster", "client"], default="none")
     parser.add_argument("--rows", type=int, default=500, help="training rows of a client of MNIST")
     parser.add_argument("--hidden", type=int, default=200)
-    parser.add_argument("--conv", action="store_true", help="a convolutional network (PyTorch)")
+    parser.add_argument("--conv", choices=list(CONV), help="a convolutional network (PyTorch)")
+    parser.add_argument("--centre", action="store_true", help="pixels of mean 0, variance 1")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--costs", action="store_true", help="CPU seconds of a round only")
@@ -196,6 +207,8 @@ def main():
     if args.conv and not args.mnist:
         parser.error("--conv needs --mnist")
     X, y = load(args.mnist)
+    if args.centre:
+        X = (X - X.mean()) / X.std()
     rows = args.rows * 5 // 4 if args.mnist else None
     own = {"hidden_layer_sizes": (args.hidden,), "max_iter": args.rounds, "tol": 0}
     own |= {"step_size": 0.001, "batch_size": 100, "local_steps": 5} if args.mnist else {}
@@ -214,7 +227,7 @@ def main():
             data = deal(X, y, shift, rows, args.dirichlet, seed)
             train, test = split(data, seed)
             n_clusters = len(np.unique(data.labels))
-            local = convolutions(data.y, own) if args.conv else own
+            local = convolutions(data.y, own, **CONV[args.conv]) if args.conv else own
             for name in args.methods:
                 results[name].append(study(name, n_clusters, local, data, train, test, seed))
         for name, values in results.items():

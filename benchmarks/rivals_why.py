@@ -5,7 +5,7 @@
     python benchmarks/rivals_why.py pacfl --mnist PATH     # the published code's angles
     python benchmarks/rivals_why.py personal --mnist PATH  # what is left open of three methods
 
-**local** and **cluster** need PyTorch for the convolutional network of ``rivals.py --conv``. Five
+**local** and **cluster** need PyTorch for the convolutional networks of ``rivals.py --conv``. Five
 clients of concept shift train by themselves, and the clients of one cluster as in ``FedAvg``,
 which is what every method that finds the clusters comes to. **pacfl** prints the number of
 clusters and the adjusted Rand index (ARI) that the published angles, the least entry of
@@ -20,7 +20,7 @@ import warnings
 
 import numpy as np
 from clove_mnist import deal, load, split
-from rivals import METHODS, MORE_SHIFTS, SHIFTS, convolutions
+from rivals import CONV, METHODS, MORE_SHIFTS, SHIFTS, convolutions
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from sklearn.exceptions import ConvergenceWarning
@@ -56,22 +56,25 @@ def local(X, y):
     """Models of single clients."""
     data = deal(X, y, "concept shift", ROWS * 5 // 4, "none", 0)
     rows = some(data, np.unique(data.groups)[:5])
-    for name, more, conv in (
-        ("one hidden layer, 100 rounds", {}, False),
-        ("10 rounds", {"max_iter": 10}, False),
-        ("1000 hidden units", {"hidden_layer_sizes": (1000,)}, False),
-        ("no penalty", {"alpha": 0.0}, False),
-        ("batches of 10, 20 rounds", {"batch_size": 10, "local_steps": 50, "max_iter": 20}, False),
-        ("pixels of mean 0, variance 1", {}, False),
-        ("convolutional, 10 rounds", {"max_iter": 10}, True),
-        ("convolutional", {}, True),
+    scaled = type(data)(**data | {"X": (data.X - 0.1307) / 0.3081})
+    wide = CONV["wide"]
+    for name, rounds, more, net, of in (
+        ("one hidden layer", 100, {}, None, data),
+        ("one hidden layer", 10, {}, None, data),
+        ("1000 hidden units", 100, {"hidden_layer_sizes": (1000,)}, None, data),
+        ("no penalty", 100, {"alpha": 0.0}, None, data),
+        ("batches of 10", 20, {"batch_size": 10, "local_steps": 50}, None, data),
+        ("pixels of mean 0, variance 1", 100, {}, None, scaled),
+        ("convolutional", 10, {}, {}, data),
+        ("convolutional", 100, {}, {}, data),
+        ("wider", 30, {}, wide, data),
+        ("wider, mean 0, variance 1", 30, {}, wide, scaled),
+        ("wider, mean 0, variance 1", 100, {}, wide, scaled),
     ):
-        scaled = data
-        if name.startswith("pixels"):
-            scaled = type(data)(**data | {"X": ((data.X - 0.1307) / 0.3081).astype(np.float32)})
-        own = OWN | more
-        own = convolutions(data.y, own) if conv else own
-        print(f"{name:32}{accuracy(METHODS['local'](5, own), scaled, rows):6.1f}", flush=True)
+        own = OWN | more | {"max_iter": rounds}
+        own = own if net is None else convolutions(data.y, own, **net)
+        result = accuracy(METHODS["local"](5, own), of, rows)
+        print(f"{name:32}{rounds:4d} rounds{result:6.1f}", flush=True)
 
 
 def cluster(X, y):
