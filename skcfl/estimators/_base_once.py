@@ -24,6 +24,12 @@ class ClustersOnce(BaseFederated):
         "n_clusters": [Count(1), StrOptions({"auto"})],
     }
 
+    _doc_parameters = {
+        "polish": """\
+            "auto" or bool
+            Whether to finish the clusters' models by Newton's method. "auto" does where the model
+            allows second-order steps (linear models).""",
+    }
     _doc_attributes = {
         "search_": """\
             dict of str to ndarray

@@ -86,10 +86,6 @@ class _FlexCFL(ClustersOnce):
             float or None
             For "flhc": where its tree is cut, in medians of the distances between clients, so that
             units do not matter. None cuts at `n_clusters`.""",
-        "polish": """\
-            "auto" or bool
-            Whether to finish the groups' models by Newton's method. "auto" does where the model
-            allows second-order steps (linear models).""",
     }
 
     def _finds_number(self):

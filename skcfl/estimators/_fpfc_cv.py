@@ -38,19 +38,12 @@ class _FPFCCV(LamCV, _FPFC):
             float or None
             The least value of ``lam`` over the largest. None begins below the least distance of
             local models. Not used with ``lams``.""",
-        "cv": """\
-            int, cross-validation splitter or iterable
-            How rows are dealt with ``criterion="cv"``. A number of folds takes that many rows of
-            every client out in turn (:class:`skcfl.model_selection.ClientKFold`, shuffled by
-            ``random_state``). A splitter gets the features without ids, the targets, and the
-            clients' positions in ``groups_`` as groups; an iterable yields positions of training
-            and test rows. The same rows in another order are dealt to other folds, and may give
-            another ``lam``.""",
-        "scoring": """\
-            str, callable or None
-            What is to be large on the test rows with ``criterion="cv"``: None is minus the mean
-            loss of the local model, a row's weight counted; else a name that scikit-learn knows,
-            such as "accuracy" or "roc_auc", or a scorer, for which all rows count alike.""",
+        "cv": f"""\
+{LamCV._doc_parameters["cv"]}
+            Not used with ``criterion="bic"``.""",
+        "scoring": f"""\
+{LamCV._doc_parameters["scoring"]}
+            Not used with ``criterion="bic"``.""",
         "refit": """\
             bool
             Whether each cluster's model is fitted anew on the pooled rows of its clients, on

@@ -6,7 +6,7 @@ from .._docs import document
 from ._constructors import cv_constructor
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
 from ._gtv import GTVClassifier, GTVRegressor, NodesMixin
-from ._lam_cv import FusionCV
+from ._lam_cv import FusionCV, LamCV
 from ._network_fusion import NetworkFusionMixin
 
 __all__ = ["GTVClassifierCV", "GTVRegressorCV"]
@@ -16,11 +16,9 @@ class _GTVCV(NodesMixin, NetworkFusionMixin, FusionCV):
     """What both flavours share."""
 
     _doc_parameters = {
-        "n_lams": """\
-            int
-            Number of values of ``lam`` to begin with, in equal steps of their logarithm, the last
-            where everything fuses; 0, and values around the best one, are tried too. Of networks,
-            which are trained anew for each, 8 at most. Not used with ``lams``.""",
+        "n_lams": f"""\
+{LamCV._doc_parameters["n_lams"]}
+            Of networks, which are trained anew for each, 8 at most.""",
     }
 
 

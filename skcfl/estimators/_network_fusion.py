@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..fusion.primal_dual_inexact import NetworkProblem
-from ._base_fusion import LAM, Fusion
+from ._base_fusion import LAM, Fusion, FusionMixin
 
 __all__ = ["NetworkFusionMixin"]
 
@@ -25,11 +25,10 @@ class NetworkFusionMixin:
         "solver_options": f"""\
 {Fusion._doc_parameters["solver_options"]}
             For networks see :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.""",
-        "tol": """\
-            float
-            Relative duality gap to reach: the objective exceeds its minimum by less than
-            ``tol`` times its value. With networks the residual, see the notes of :class:`GTV`;
-            their iterations also end when clusters have settled.""",
+        "tol": f"""\
+{FusionMixin._doc_parameters["tol"]}
+            With networks the residual, see the notes of :class:`GTV`; their iterations also end
+            when clusters have settled.""",
     }
 
     _doc_attributes = {

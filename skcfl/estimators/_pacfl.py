@@ -65,10 +65,6 @@ class _PACFL(ClustersOnce):
             float or None
             Degrees at which the tree is cut, so that the number of clusters is found; None cuts
             at `n_clusters`.""",
-        "polish": """\
-            "auto" or bool
-            Whether to finish the clusters' models by Newton's method. "auto" does where the model
-            allows second-order steps (linear models).""",
     }
 
     def _finds_number(self):
