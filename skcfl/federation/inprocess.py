@@ -31,7 +31,7 @@ from .sites import Site
 from .training import descend, train
 
 # Multiplications of one call below which threads cost more than they save.
-PARALLEL_WORK = 2e8
+PARALLEL_WORK = 5e7
 # Values of features below which blocks are made one after the other.
 PARALLEL_VALUES = 1e7
 # Slopes of conjugates that are rounding next to the largest one.
