@@ -258,8 +258,9 @@ object
         labelled rows of the new clients, :meth:`adapt` does better.""",
     "n_jobs": """\
         int or None
-        Number of threads that work on blocks of clients, as in scikit-learn. It changes the
-        time only, never the result.""",
+        Number of threads that work on blocks of clients, and in a search on folds, as in
+        scikit-learn; of a federation elsewhere that many folds are asked at the same time. It
+        changes the time only, never the result.""",
     "random_state": """\
         int, RandomState instance or None
         Seed of everything that is drawn. An int makes the fit reproducible.""",

@@ -64,7 +64,9 @@ class FitApp:
         from nvflare.collab import collab
 
         folder = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id()))
-        ways = [SiteTransport(client.name, self.timeout) for client in collab.clients]
+        ways = [
+            SiteTransport(client.name, self.timeout, collab.context) for client in collab.clients
+        ]
         logger.info("fitting to %s", [way.name for way in ways])
         run(self, ways, folder)
 
@@ -166,16 +168,22 @@ class SiteTransport(WireTransport):
         The site.
     timeout : float
         Seconds to wait for an answer.
+    context : nvflare.collab.api.Context
+        Of the job's main function, in which threads of its own ask, too.
     """
 
-    def __init__(self, name, timeout):
+    def __init__(self, name, timeout, context):
         super().__init__(name)
-        self.timeout = timeout
+        self.timeout, self.context = timeout, context
 
     def send(self, message):
         """Send a message, and do not wait; see :meth:`WireTransport.send`."""
         from nvflare.collab import collab
+        from nvflare.collab.api.context import get_call_context, set_call_context
 
+        if get_call_context() is None:
+            # A thread of the fit: NVFlare knows the job by the thread.
+            set_call_context(self.context)
         if collab.is_aborted:
             raise FederationError("NVFlare has aborted the job, see the log of the server")
         site = collab.get_clients([self.name])

@@ -2,14 +2,15 @@
 
 import json
 import sys
+import threading
 import types
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl import FedAvgRegressor, IFCARegressor, LocalModels
+from skcfl import ConvexClusteredFLRegressorCV, FedAvgRegressor, IFCARegressor, LocalModels
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import FederationError
 from skcfl.federation import SiteRows, collab
@@ -52,6 +53,14 @@ class FakeCollab:
         job = types.SimpleNamespace(get_job_id=lambda: "job")
         self.fl_ctx, self.site_name, self.is_aborted = job, None, False
         self.aborts_after = None
+        self.context, self.threads = object(), threading.local()
+        self.asking = set()
+
+    def get_call_context(self):
+        return getattr(self.threads, "context", None)
+
+    def set_call_context(self, context):
+        self.threads.context = context
 
     def publish(self, method):
         return self._marked(method, "publish")
@@ -73,6 +82,11 @@ class FakeCollab:
 
     def get_clients(self, names):
         (name,) = names
+        if self.get_call_context() is not self.context:
+            raise RuntimeError(
+                "Collab context is only available while a Collab function is running"
+            )
+        self.asking.add(threading.get_ident())
 
         def group(blocking, timeout):
             assert blocking is False
@@ -119,6 +133,10 @@ def fake(tmp_path, monkeypatch):
     (tmp_path / "job").mkdir()
     module = types.ModuleType("nvflare.collab")
     module.collab, module.CollabRecipe = FakeCollab(tmp_path), FakeRecipe
+    contexts = types.ModuleType("nvflare.collab.api.context")
+    contexts.get_call_context = module.collab.get_call_context
+    contexts.set_call_context = module.collab.set_call_context
+    monkeypatch.setitem(sys.modules, "nvflare.collab.api.context", contexts)
     package = types.ModuleType("nvflare")
     package.collab = module
     monkeypatch.setitem(sys.modules, "nvflare", package)
@@ -134,7 +152,11 @@ def run(fake, recipe):
     server = FitApp(**json.loads(json.dumps(vars(recipe.server))))
     for site in ("north", "south"):
         fake.sites[site] = SiteApp(rows=recipe.client.rows)
-    server.fit()
+    fake.set_call_context(fake.context)
+    try:
+        server.fit()
+    finally:
+        fake.set_call_context(None)
 
 
 def report_of(fake):
@@ -166,6 +188,20 @@ def test_a_job_leaves_the_fitted_estimator(fake):
     assert b"skcfl.federation.remote" not in data and b"skcfl.federation.wire" not in data
     for number in (DATA.X[0, 0], DATA.y[0], DATA.X[-1, -1]):
         assert np.float64(number).tobytes() not in data
+
+
+def test_a_search_asks_from_several_threads(fake):
+    """Folds are fitted at the same time: the same model, and every thread may ask."""
+    models = []
+    for n_jobs in (None, 3):
+        fake.asking.clear()
+        options = {"lams": [0.1, 1.0], "alpha": 0.01, "cv": 3, "random_state": 0}
+        search = ConvexClusteredFLRegressorCV(n_jobs=n_jobs, **options)
+        run(fake, fit_recipe(search, "clinic:Clinic"))
+        models.append(load_fitted(fake.folder))
+        assert (len(fake.asking) > 1) == (n_jobs == 3)
+    assert_array_equal(models[0].coef_, models[1].coef_)
+    assert models[0].calls_ == models[1].calls_
 
 
 def test_a_class_travels_with_the_job(fake):
