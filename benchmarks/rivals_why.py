@@ -69,7 +69,6 @@ def local(X, y):
         ("convolutional", 100, {}, {}, data),
         ("wider", 30, {}, wide, data),
         ("wider, mean 0, variance 1", 30, {}, wide, scaled),
-        ("wider, mean 0, variance 1", 100, {}, wide, scaled),
     ):
         own = OWN | more | {"max_iter": rounds}
         own = own if net is None else convolutions(data.y, own, **net)
