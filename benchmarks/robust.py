@@ -8,6 +8,11 @@ clusters, clients set aside who were honest and false ones who were not, seconds
 fit; means over the seeds.  "one_y", "one_X": a single client with targets or features times 1e6.
 Messages are attacked ("update_...") without polishing, in rounds.  Fusion methods have client_loss
 "huber" in the place of aggregations, and choose their number of clusters.
+
+    python benchmarks/robust.py --rounds
+
+prints what a round of IFCA under each aggregation takes, as a multiple of the mean's: process time
+on one thread, the least of some runs taken turn by turn.
 """
 
 import argparse
@@ -16,10 +21,15 @@ import warnings
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
 
 import skcfl
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import LinearModel
+from skcfl.rounds.aggregation import make_aggregator
+from skcfl.rounds.alternate import Options, alternate
 
 N_CLIENTS, N_CLUSTERS, N_ROWS, N_FEATURES = 40, 4, 80, 10
 METHODS = ("FedAvg", "IFCA", "CLoVE", "RobustClusteredFL")
@@ -94,6 +104,49 @@ def one(kind, method, attack, share, aggregation, seed, networks, n_clusters):
     return score, ari, (aside & ~is_false).sum(), (is_false & ~aside).sum(), seconds
 
 
+def round_costs(n_clients, n_rows, d, k, rounds, equal=True, repeats=7):
+    """Milliseconds of a round by aggregation; clients weigh the same if rows are `equal`."""
+    rng = np.random.RandomState(0)
+    sizes = (
+        np.full(n_clients, n_rows) if equal else rng.randint(n_rows - 20, n_rows + 21, n_clients)
+    )
+    codes = np.repeat(np.arange(n_clients), sizes)
+    X, true = rng.standard_normal((len(codes), d)), rng.standard_normal((k, d))
+    y = np.einsum("rd,rd->r", X, true[codes % k]) + 0.1 * rng.standard_normal(len(X))
+    start = true + 0.3 * rng.standard_normal((k, d))
+    model = LinearModel(alpha=1e-4, fit_intercept=False).bind(d)
+    pool = open_rows(model, X, y, codes, n_clients)
+    least = {name: np.full(2, np.inf) for name in AGGREGATIONS}
+    for _ in range(repeats):
+        for name, best in least.items():
+            for i, n in enumerate((10, 10 + rounds)):
+                operator = make_aggregator(name)
+                options = Options(max_iter=n, tol=0, polish=False, aggregator=operator)
+                began = time.process_time()
+                alternate(pool, start, options, np.random.RandomState(0))
+                best[i] = min(best[i], time.process_time() - began)
+    return {name: 1e3 * (best[1] - best[0]) / rounds for name, best in least.items()}
+
+
+def print_round_costs():
+    """Print one line a job."""
+    jobs = (
+        (40, 60, 10, 4, 200),
+        (1000, 60, 10, 4, 60),
+        (1000, 60, 100, 10, 6),
+        (100, 100, 1000, 4, 8),
+    )
+    for job in jobs:
+        for equal in (True, False) if job[0] == 40 else (True,):
+            with threadpool_limits(1):
+                best = round_costs(*job, equal)
+            ratios = "  ".join(f"{name} {best[name] / best['mean']:.2f}" for name in AGGREGATIONS)
+            weights = "equal" if equal else "other"
+            print(
+                f"{job[:4]!s:22s} {weights} weights {best['mean']:6.2f} ms: {ratios}", flush=True
+            )
+
+
 def main():
     """Print one line a case."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -105,7 +158,11 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--networks", action="store_true")
     parser.add_argument("--n-clusters", type=int, default=N_CLUSTERS)
+    parser.add_argument("--rounds", action="store_true")
     given = parser.parse_args()
+    if given.rounds:
+        print_round_costs()
+        return
     print(f"{'kind':15s}{'method':19s}{'attack':17s}share  aggregation        score    ARI  "
           "honest aside  false kept  seconds")  # fmt: skip
     for kind in given.kinds:
