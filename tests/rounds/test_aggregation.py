@@ -74,6 +74,18 @@ def test_order_place_and_units(name, messages, seed):
     assert_allclose(operator.aggregate(messages, 5.0 * weights), out, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_single_client_is_its_own_centre(name):
+    message = np.array([[1.0, -2.0, 0.0]])
+    for weights in ([3.0], [3.0, 0.0]):
+        messages = (
+            np.repeat(message, len(weights), axis=0) * np.arange(1, 1 + len(weights))[:, None]
+        )
+        assert_allclose(
+            OPERATORS[name].aggregate(messages, np.array(weights)), message[0], atol=1e-12
+        )
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"krum"}))
 def test_a_weight_of_two_is_the_message_twice(name):
     rng = np.random.RandomState(0)

@@ -49,6 +49,8 @@ class Krum(Aggregator):
     def chosen(self, messages):
         """Position of the client chosen among some, (m, p) -> int."""
         m = len(messages)
+        if m == 1:
+            return 0
         n_neighbours = max(m - int(np.ceil(self.trim * m - 1e-9)) - 2, 1)
         # One row of pairs after the other: their differences would not fit.
         away = np.stack([lengths(messages - one) for one in messages])
