@@ -547,7 +547,9 @@ class ClientPool(PersonalCalls):
     def _summed(self, theta):
         """Loss of all rows under one model (1, n_params), and its gradient."""
         values, gradients = self.objectives_gradients(theta, float)
-        return float(self.client_weights @ values), self.client_weights @ gradients
+        # Losses that explode beyond a step too long: their gradients are not numbers.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(self.client_weights @ values), self.client_weights @ gradients
 
     def _lower(self, theta, step, value):
         """The model after a step, the loss and the gradient there; None if no step lowers it."""
