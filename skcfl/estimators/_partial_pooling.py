@@ -58,8 +58,13 @@ class _PartialPooling(PosteriorPredictions):
             classification likelihood, has risen twice in a row and keeps the number where it is
             least; one cluster is a continuum of clients, and more must bring very strong evidence,
             a fall of 10. Clusters of one client are outliers and not chosen, nor are clusters that
-            differ inside where one has no more clients than coefficients vary; clusters that are
-            no client's most probable one are dropped. More clusters than clients is an error.""",
+            differ inside where one has no more clients than coefficients vary, nor, of the gamma
+            loss, clusters whose means have more than half as many coefficients as there are rows;
+            clusters that are no client's most probable one are dropped. Before several are chosen
+            they must beat one cluster with a full covariance as well, of up to 256 parameters:
+            correlations look like clusters where the covariance has none. If they do not, there
+            is one cluster, with the covariance asked for. More clusters than clients is an
+            error.""",
         "covariance": """\
             {"auto", "stacked", "diag", "full", "spherical"}
             Covariance of the clients' parameters about their cluster's mean, which all clusters
@@ -72,7 +77,8 @@ class _PartialPooling(PosteriorPredictions):
             predicts better than either, and takes little longer than "auto". Memory grows like
             n_clients n_params^2 for "full", and like n_clients n_params for the others with more
             than 256 parameters and fewer rows than that a client. Where BIC prefers it, several
-            clusters have none at all.""",
+            clusters have none at all. However narrow it is, a full one competes with several
+            clusters, see ``n_clusters``.""",
         "random": """\
             {"all", "intercept"} or list of str or int
             What differs between clients: all coefficients, the intercept alone, or the intercept
@@ -177,10 +183,13 @@ class _PartialPooling(PosteriorPredictions):
             Bayesian information criterion, the clients being the sample.""",
         "bic_path_": """\
             dict of str to ndarray
-            "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number of clusters tried. ICL
-            is BIC with the rows as the sample of the clusters' means, plus twice the entropy of
-            the responsibilities; infinite with clusters of one client, and of those that would
-            be chosen where they are the tail of a population, see ``n_clusters``.""",
+            "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each number of
+            clusters tried. One cluster is there twice, the second time with a full covariance,
+            where that competed with several of a narrower one, see ``n_clusters``. ICL is BIC
+            with the rows as the sample of the clusters' means, plus twice the entropy of the
+            responsibilities; infinite with clusters of one client, of gamma losses where most
+            rows would go into means, and of those that would be chosen where they are the tail
+            of a population.""",
         "standard_errors_": """\
             ndarray of shape (n_clusters_, n_params)
             Standard errors of ``cluster_params_``, given the covariance and the prior, which

@@ -33,6 +33,8 @@ LEAST_LEFT = 1e-6
 # Predictions of losses that are no parabolas, on the scale of a logarithm or a logit, move by so
 # much at most without the row: one Newton step says nothing of what is farther.
 FARTHEST = 10.0
+# Differences of logarithms whose exponentials, times weights, have squares with finite sums.
+FINITE = 300.0
 
 
 @dataclass
@@ -376,13 +378,13 @@ def _inverted(A):
     """Inverses of matrices whose eigenvalues are 1 or more, and logarithms of determinants."""
     try:
         diagonal = np.einsum("cii->ci", np.linalg.cholesky(A))
+        return np.linalg.inv(A), 2.0 * np.log(diagonal).sum(axis=1)
     except np.linalg.LinAlgError:
-        # Where the largest is 1e16 or more rounding may have made others negative.
+        # Where the largest is 1e16 or more rounding may have made others zero or negative.
         values, vectors = np.linalg.eigh(A)
         values = np.maximum(values, 1.0)
         inverses = np.matmul(vectors / values[:, None, :], vectors.transpose(0, 2, 1))
         return inverses, np.log(values).sum(axis=1)
-    return np.linalg.inv(A), 2.0 * np.log(diagonal).sum(axis=1)
 
 
 class _PosteriorOracle:
@@ -408,12 +410,19 @@ class _PosteriorOracle:
     def at(self, u):
         """Values and gradients."""
         model, block = self.model, self.block
-        self.u = u.copy()
-        self.state, self.step = model.state(block, self.theta + _spread(self.root, u)), None
+        self.u, self.step = u.copy(), None
+        self.state = self._bounded(model.state(block, self.theta + _spread(self.root, u)))
         self.losses, gradient = model.loss_and_slopes(block, self.state)
         self.gradients = self.unit[:, None] * gradient
         value = self.unit * self.losses + 0.5 * np.einsum("cp,cp->c", u, u)
         return value, _gather(self.root, self.gradients) + u
+
+    def _bounded(self, state):
+        """Predictions no farther than that their exponentials can be told, and summed."""
+        if self.model.kernel.link != "log" or np.abs(state).max(initial=0.0) <= FINITE:
+            return state
+        about = np.log(np.where(self.block.y > 0, self.block.y, 1.0))
+        return np.clip(state, about - FINITE, about + FINITE)
 
     def along(self, step, t):
         """Values at ``u + t * step``."""
@@ -441,7 +450,11 @@ class _PosteriorOracle:
         if self.gram is not None:
             return -self.curvature(damping).covariance_times(g)
         A = _inner(self.root, self._hessian(damping))
-        return -np.linalg.solve(A, g[:, :, None])[:, :, 0]
+        try:
+            return -np.linalg.solve(A, g[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:
+            # The identity is lost in the rounding of what some rows weigh.
+            return -_product(_inverted(A)[0], g)
 
 
 class PosteriorMixin:

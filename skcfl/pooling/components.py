@@ -31,6 +31,8 @@ STRONG = 10.0
 SHRINKAGE = 2.0
 # Clients that make a cluster. Benchmark: benchmarks/real.py with five rows.
 LEAST_CLIENTS = 2
+# Part of the rows that as many means of clusters may take.
+MOST_MEANS = 0.5
 
 
 def fit_population(pool, kind, n_clusters, n_init, options):
@@ -45,7 +47,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         and diagonal inside several, whose means hold what correlates.  "stacked" is the same, but
         several fits count where one cluster is chosen.
     n_clusters : int or "auto"
-        Number of clusters.
+        Number of clusters.  Several that the criterion finds compete with one whose covariance is
+        full, too; where that wins it is one, of the kind asked for.
     n_init : int
         Starts by k-means++ of each number of clusters.
     options : Options
@@ -56,7 +59,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     fit : Fit
         The chosen one, clusters without a client left out.
     path : dict of str to ndarray
-        "n_clusters", "loglik", "bic", "icl" and "n_iter" of each number that was tried.
+        "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that was
+        a candidate.
     stack : dict of str to Fit
         What counts: the chosen fit by the kind of its covariance; where that is one cluster and
         `kind` is "stacked", the fits with a diagonal and a full covariance, and that of which
@@ -83,7 +87,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                 if K > 1 and criterion < least and not _are_clusters(pool, fit, options):
                     criterion = np.inf
                 tell(log_likelihood=fit.loglik, ICL=criterion)
-            path.append((K, fit.loglik, bic(fit, pool, options), criterion, fit.n_iter))
+            path.append(_entry(fit, K, criterion, pool, options))
             if n_clusters != "auto":
                 best = fit
             elif criterion < least:
@@ -97,10 +101,15 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                 break
     if best.population.n_clusters > 1:
         best = _crisp_if_better(pool, best, options)
-    names = "n_clusters", "loglik", "bic", "icl", "n_iter"
-    path = dict(zip(names, np.array(path).T, strict=True))
-    for name in ("n_clusters", "n_iter"):
-        path[name] = path[name].astype(int)
+    several = n_clusters == "auto" and best.population.n_clusters > 1
+    if several and "full" not in singles and _may_correlate(start, options):
+        # Correlations that a narrower covariance does not have look like clusters.
+        correlated = _maximised(pool, start, "full", options)
+        criterion = icl(correlated, pool, options)
+        path.insert(1, _entry(correlated, 1, criterion, pool, options))
+        if icl(best, pool, options) >= criterion - STRONG:
+            best = singles[kind]
+    path = {name: np.array([entry[name] for entry in path]) for name in path[0]}
     if kind != "stacked" or best.population.n_clusters > 1 or n < 2:
         return best, path, {best.population.kind: best}
     intercepts = options.free & options.varying
@@ -113,6 +122,23 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     return best, path, singles
 
 
+def _entry(fit, n_clusters, criterion, pool, options):
+    """What is told of a candidate."""
+    return {
+        "n_clusters": n_clusters,
+        "covariance_type": fit.population.kind,
+        "loglik": fit.loglik,
+        "bic": bic(fit, pool, options),
+        "icl": criterion,
+        "n_iter": fit.n_iter,
+    }
+
+
+def _may_correlate(population, options):
+    """Whether a full covariance says more than a diagonal one, and is not too large."""
+    return len(population.unit) <= MAX_DENSE and options.varying.sum() > 1
+
+
 def _one_cluster(pool, kind, options):
     """One model for all, where fits begin, and fits of one cluster by kind.
 
@@ -121,8 +147,7 @@ def _one_cluster(pool, kind, options):
     start, n_iter = pooled(pool, options)
     kinds = [kind]
     if kind in ("auto", "stacked"):
-        wide = len(start.unit) > MAX_DENSE
-        kinds = ["diag"] if wide or options.varying.sum() < 2 else ["diag", "full"]
+        kinds = ["diag", "full"] if _may_correlate(start, options) else ["diag"]
     if (~pool.without_rows).sum() < 2:
         # One client's differences from others are not known.
         own = start.of_kind(kinds[0], np.zeros_like(start.unit))
@@ -177,13 +202,18 @@ def icl(fit, pool, options):
 
     BIC with the rows as the sample of the clusters' means, which crisp clusters are, plus twice
     the entropy of who belongs where (Biernacki, Celeux and Govaert 2000): a population that is
-    not normal is no clusters yet.  Infinite where a cluster has one client, which is an outlier.
+    not normal is no clusters yet.  Infinite where a cluster has one client, which is an outlier,
+    and where most rows would go into the means of clusters of gamma losses, whose dispersion is
+    estimated without regard to that: the likelihood has no bound.
     """
     n, rows = (max(float(fit.sums[name].sum()), 1.0) for name in ("counts", "weight"))
     means, others = _sizes(fit.population, pool, options)
     criterion = -2.0 * fit.loglik + means * np.log(max(rows, n)) + others * np.log(n)
     if fit.population.n_clusters == 1:
         return criterion
+    greedy = pool.model.unknown_scale and not pool.quadratic and means > MOST_MEANS * rows
+    if greedy and options.dispersion_of is not None:
+        return np.inf
     r = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
     if np.bincount(r.argmax(axis=1), minlength=r.shape[1]).min() < LEAST_CLIENTS:
         return np.inf

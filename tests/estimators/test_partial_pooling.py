@@ -336,6 +336,36 @@ def test_a_continuum_is_one_cluster():
         assert model.n_clusters_ == 1
 
 
+@pytest.mark.parametrize(
+    "covariance, n_clients, seed",
+    [("diag", 30, 4), ("diag", 30, 5), ("diag", 100, 4), ("spherical", 30, 11), ("auto", 30, 4)],
+)
+def test_correlations_are_no_clusters(covariance, n_clients, seed):
+    """Along a line several clusters fit better than one without correlations."""
+    rng = np.random.default_rng(seed)
+    L = np.tril(0.5 * rng.standard_normal((4, 4)))
+    B = rng.standard_normal((n_clients, 4)) @ L.T + [1.0, -1.0, 0.0, 3.0]
+    groups = np.repeat(np.arange(n_clients), 12)
+    X = rng.normal(size=(len(groups), 3))
+    y = (X * B[groups, :3]).sum(axis=1) + B[groups, 3] + rng.normal(size=len(groups))
+    model = PartialPoolingRegressor(covariance=covariance, random_state=seed)
+    model.fit(X, y, groups=groups)
+    path = model.bic_path_
+    assert model.n_clusters_ == 1
+    single = path["n_clusters"] == 1
+    if covariance == "auto":
+        assert single.sum() == 1
+        return
+    assert_array_equal(path["covariance_type"][single], [covariance, "full"])
+    assert path["icl"][~single].min() < path["icl"][0] - 10
+    assert path["icl"][1] < path["icl"].min() + 10
+    # All else is as if one had been asked for.
+    told = PartialPoolingRegressor(1, covariance=covariance).fit(X, y, groups=groups)
+    assert model.covariance_type_ == covariance
+    assert_allclose(model.params_, told.params_, rtol=1e-12)
+    assert (model.loglik_, model.n_iter_) == (told.loglik_, told.n_iter_)
+
+
 def test_clusters_that_differ_inside_keep_their_variance():
     rng = np.random.default_rng(0)
     X, _, groups, _ = population(30, 20)
@@ -550,6 +580,43 @@ def test_all_but_exact_fits_have_a_likelihood():
     root, weights = np.array([50.0, 700.0, 700.0, 4.0]), np.ones(1)
     sums = pool.posterior_sums(np.ones((1, 4)), root, weights, 1e-14)
     assert all(np.isfinite(each).all() for each in sums.values())
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_rows_may_weigh_more_by_any_factor(loss):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(30), 10)
+    X = rng.normal(size=(300, 3))
+    B = 0.5 + 0.3 * rng.normal(size=(30, 3))
+    mean = np.exp(np.clip((X * B[groups]).sum(axis=1), -4, 4))
+    y = rng.poisson(mean) + 1.0 if loss == "poisson" else rng.gamma(2.0, mean / 2)
+    weights = 10.0 ** rng.uniform(-12, 12, 300)
+    model = PartialPoolingRegressor(loss=loss, random_state=0)
+    model.fit(X, y, groups=groups, sample_weight=weights)
+    assert np.isfinite(model.loglik_)
+    assert np.isfinite(model.params_std_).all()
+    heaviest = [np.argmax(np.where(groups == k, weights, 0.0)) for k in range(30)]
+    assert_allclose(model.predict(X[heaviest], groups[heaviest]), y[heaviest], rtol=0.05)
+
+
+@pytest.mark.parametrize("loss, unit", [("gamma", 1e-6), ("gamma", 1e6), ("poisson", 1e3)])
+def test_clients_of_one_row_of_any_size(loss, unit):
+    """Of steps from zero, where fits begin, exponentials overflow."""
+    rng = np.random.default_rng(1)
+    groups, X = np.arange(10), rng.normal(size=(10, 3))
+    mean = np.exp(X @ [1.0, -0.5, 0.3])
+    if loss == "gamma":
+        y = rng.gamma(2.0, mean / 2.0)
+        model = PartialPoolingRegressor(loss=loss, random_state=0).fit(X, unit * y, groups=groups)
+        same = PartialPoolingRegressor(loss=loss, random_state=0).fit(X, y, groups=groups)
+        assert_allclose(model.coef_, same.coef_, atol=1e-3)
+        assert model.loglik_ == pytest.approx(same.loglik_ - 10 * np.log(unit), rel=1e-4)
+    else:
+        y = rng.poisson(unit * mean)
+        model = PartialPoolingRegressor(loss=loss, random_state=0).fit(X, y, groups=groups)
+        assert_allclose(model.cluster_coef_[0], [1.0, -0.5, 0.3], atol=0.1)
+    assert model.n_clusters_ == 1
+    assert not model.rejected_clients_.size
 
 
 def test_counts_and_several_classes():
