@@ -60,11 +60,10 @@ class _PartialPooling(PosteriorPredictions):
             a fall of 10. Clusters of one client are outliers and not chosen, nor are clusters that
             differ inside where one has no more clients than coefficients vary, nor, of the gamma
             loss, clusters whose means have more than half as many coefficients as there are rows;
-            clusters that are no client's most probable one are dropped. Before several are chosen
-            they must beat one cluster with a full covariance as well, of up to 256 parameters:
-            correlations look like clusters where the covariance has none. If they do not, there
-            is one cluster, with the covariance asked for. More clusters than clients is an
-            error.""",
+            clusters that are no client's most probable one are dropped. Correlations look like
+            clusters where the covariance has none: before several are chosen one cluster with a
+            full covariance, of up to 256 parameters, is fitted, and where its ICL is less by 10
+            it is one, with the covariance asked for. More clusters than clients is an error.""",
         "covariance": """\
             {"auto", "stacked", "diag", "full", "spherical"}
             Covariance of the clients' parameters about their cluster's mean, which all clusters

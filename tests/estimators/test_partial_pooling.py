@@ -338,7 +338,7 @@ def test_a_continuum_is_one_cluster():
 
 @pytest.mark.parametrize(
     "covariance, n_clients, seed",
-    [("diag", 30, 4), ("diag", 30, 5), ("diag", 100, 4), ("spherical", 30, 11), ("auto", 30, 4)],
+    [("diag", 30, 4), ("diag", 30, 33), ("diag", 100, 4), ("spherical", 30, 11), ("auto", 30, 4)],
 )
 def test_correlations_are_no_clusters(covariance, n_clients, seed):
     """Along a line several clusters fit better than one without correlations."""
@@ -358,7 +358,7 @@ def test_correlations_are_no_clusters(covariance, n_clients, seed):
         return
     assert_array_equal(path["covariance_type"][single], [covariance, "full"])
     assert path["icl"][~single].min() < path["icl"][0] - 10
-    assert path["icl"][1] < path["icl"].min() + 10
+    assert path["icl"][1] < path["icl"][~single].min() - 10
     # All else is as if one had been asked for.
     told = PartialPoolingRegressor(1, covariance=covariance).fit(X, y, groups=groups)
     assert model.covariance_type_ == covariance
