@@ -14,7 +14,8 @@ prior of one model for all as no prior at all.
 Among members that are not worse than the best by more than `SIMPLER` standard errors of the
 difference, one model for all by `ONE_MODEL`, the one with fewest models is taken: on a table
 without differences some member is better than the pooled model by chance.  Clusters that are the
-same in all folds are there, and win by `STABLE`: those of a continuum change with the rows.
+same in all folds, two or more of several clients, are there, and win by `STABLE`: those of a
+continuum change with the rows.
 
 Models of few rows are worth more once they have all.  As in Burman's corrected cross-validation,
 what the models of a fold gain on all rows by being fitted to all of them is added to their losses,
@@ -381,12 +382,13 @@ class ModelSearch:
     def _partitions(self, parts, key):
         """Mean number of models in the folds, whether the clusters are stable, and to be trusted.
 
-        Stable clusters are the same in all folds; those of all rows, if known, have to be about
-        as many as the folds', which were judged.
+        Stable clusters are the same in all folds, and two or more have several clients: one wild
+        client is apart in every fold. Those of all rows, if known, have to be about as many as the
+        folds', which were judged.
         """
         labels = [part[2] for part in parts]
         counts = [int(some.max()) + 1 for some in labels]
-        stable = 1 < counts[0] < len(labels[0])
+        stable = np.count_nonzero(np.bincount(labels[0]) > 1) > 1
         stable = stable and all(np.array_equal(labels[0], other) for other in labels[1:])
         if not self.judge.corrects:
             return float(np.mean(counts)), stable, True

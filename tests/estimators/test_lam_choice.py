@@ -1,5 +1,7 @@
 """Choice of lam, refit, graph, penalty and alpha by rows held out: what is judged is returned."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -444,3 +446,19 @@ def test_fpfc_holds_both_ends(method):
         search = model.lam_search_
         assert search["lam"].min() == 0.0
         assert search["n_clusters"][search["lam"].argmax()] == 1
+
+
+def test_one_wild_client_is_no_stable_partition():
+    """It is apart in every fold, whatever the others do."""
+    search = ModelSearch([], SimpleNamespace(pools=[None] * 2, corrects=False))
+
+    def is_stable(*folds):
+        parts = [(None, None, np.array(labels)) for labels in folds]
+        return search._partitions(parts, (0, None, 1.0, False))[1]
+
+    assert is_stable([0, 0, 1, 1], [0, 0, 1, 1])
+    assert is_stable([0, 0, 1, 1, 2], [0, 0, 1, 1, 2])
+    assert not is_stable([0, 0, 0, 1], [0, 0, 0, 1])
+    assert not is_stable([0, 0, 1, 1], [0, 1, 1, 0])
+    assert not is_stable([0, 1, 2, 3], [0, 1, 2, 3])
+    assert not is_stable([0, 0, 0, 0], [0, 0, 0, 0])
