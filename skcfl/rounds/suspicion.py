@@ -138,7 +138,7 @@ def distances(aggregator, messages, labels, n_clusters, weights, sizes):
 
 
 def relative(away, labels, n_clusters, weights, sizes):
-    """Distances (n,) from the centres of clusters, over their medians, as of :func:`distances`."""
+    """Distances (n,) from the centres of clusters, over their medians, as in ``distances``."""
     ratios = []
     for distance in (away, away * np.sqrt(sizes)):
         typical = median_by_cluster(distance, labels, n_clusters, weights)[labels]
@@ -170,7 +170,7 @@ def excess(losses, labels, n_clusters, weights):
 
 
 def unserved(losses, labels, n_clusters, weights, mixed=False):
-    """Whose :func:`excess` is more than 1, (n,) of bool; None if nobody's is.
+    """Whose ``excess`` is more than 1, (n,) of bool; None if nobody's is.
 
     Clusters that are `mixed` may be of several kinds of clients, as one of all is.
     """
