@@ -25,6 +25,7 @@ from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegres
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import NotEnoughMemoryError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
+from skcfl.federation.pool import ClientPool
 from skcfl.models import MLP, LinearModel
 
 SD = np.array([1.0, 0.5, 0.2])
@@ -934,6 +935,34 @@ def test_a_stack_is_the_mean_of_its_populations(kind):
     plain = model.client_model(4)
     assert_allclose(plain.predict(X[mine]), model.predict(X[mine], groups=groups[mine]))
     assert "covariance stacked" in model.summary() and "stacking shares" in model.summary()
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_stacking_shares_are_halfway_to_the_best_prediction(kind, monkeypatch):
+    """Half are equal; the others predict the rows left out best of all shares on a grid."""
+    asked, answer = [], ClientPool.left_out_sums
+
+    def watched(pool, **arguments):
+        asked.append((pool, arguments))
+        return answer(pool, **arguments)
+
+    monkeypatch.setattr(ClientPool, "left_out_sums", watched)
+    X, y, groups = stackable(kind=kind)
+    model = clone(STACKS[kind]).fit(X, y, groups=groups)
+    found = 2.0 * np.array(list(model.stacking_shares_.values())) - [0.5, 0.5, 0.0]
+    assert found.min() >= -1e-12 and found.sum() == pytest.approx(1.0)
+    pool, arguments = asked[-1]
+
+    def loss(shares):
+        return answer(pool, **{**arguments, "shares": np.array(shares)})[0]
+
+    steps = np.arange(11)
+    grid = [(a / 10, b / 10, (10 - a - b) / 10) for a in steps for b in steps[: 11 - a]]
+    losses = np.array([loss(shares) for shares in grid])
+    # The ridge that decides between populations that say the same.
+    slack = 1e-6 * np.ptp(losses)
+    assert loss(found) <= losses.min() + slack
+    assert loss([0.5, 0.5, 0.0]) > losses.min() + slack
 
 
 def test_little_is_left_of_a_population_that_predicts_badly():
