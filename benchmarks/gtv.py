@@ -27,7 +27,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from skcfl.datasets import make_clustered_regression
-from skcfl.estimators._base_fusion import fastest
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
@@ -99,7 +98,7 @@ def printed(problem, lam, max_iter, tol=TOL):
 
 def automatic(problem, lam, **options):
     """What ``solver="auto"`` does."""
-    return fastest(problem)(problem, lam, tol=TOL, **options)
+    return problem.solver()(problem, lam, tol=TOL, **options)
 
 
 def race(job, lam, solvers):
