@@ -259,7 +259,7 @@ object
     "n_jobs": """\
         int or None
         Number of threads that work on blocks of clients, and in a search on folds, as in
-        scikit-learn; of a federation elsewhere that many folds are asked at the same time. It
+        scikit-learn; of a federation elsewhere all folds are asked at the same time. It
         changes the time only, never the result.""",
     "random_state": """\
         int, RandomState instance or None
@@ -332,8 +332,10 @@ ATTRIBUTES = {
         Like missing ones they leave nothing certified.""",
     "calls_": """\
         int
-        Exchanges between the server and the clients in the whole fit, searches, starts and proofs
-        included, however many clients took part in each.""",
+        Exchanges between the server and the clients in the whole fit, one after the other,
+        searches, starts and proofs included, however many clients took part in each. The folds of
+        a search do not wait for each other: what is asked about all of them at the same time is
+        one exchange.""",
     "client_calls_": """\
         int
         Clients that were asked, summed over the exchanges.""",

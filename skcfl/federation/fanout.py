@@ -26,6 +26,7 @@ class FanOut(Site):
         if not self.parts:
             self.parts = [(parts[0][0], np.asarray(parts[0][1]))]
         self._n = sum(len(places) for _, places in self.parts)
+        self.travels = any(site.travels for site, _ in self.parts)
         self.client_sizes = self._gathered("client_sizes")
         self.client_weights = self._gathered("client_weights")
         self.without_rows = self._gathered("without_rows")

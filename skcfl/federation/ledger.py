@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class Ledger:
     """Count of the numbers sent between the clients and the server.
@@ -17,7 +19,8 @@ class Ledger:
     down : int
         Floats sent by the server to the clients.
     calls : int
-        Exchanges with the clients, however many of them took part.
+        Exchanges with the clients, however many of them took part, one after the other: what does
+        not wait for each other's answers is asked at the same time, and counts once.
     client_calls : int
         Clients asked, summed over the exchanges.
     shared_bytes, own_bytes : tuple of int
@@ -65,15 +68,21 @@ class Ledger:
         self.shared_bytes = _plus(self.shared_bytes, shared_bytes)
         self.own_bytes = _plus(self.own_bytes, own_bytes)
 
-    def take_over(self, other: Ledger) -> None:
-        """Add what another ledger has counted, and set that one to zero."""
-        for name in ("up", "down", "calls", "client_calls"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-            setattr(other, name, 0)
-        for name in ("shared_bytes", "own_bytes"):
-            setattr(self, name, _plus(getattr(self, name), getattr(other, name)))
-            setattr(other, name, (0, 0))
-        other._mark = (0, 0)
+    def take_over(self, others: Iterable[Ledger]) -> None:
+        """Add what other ledgers have counted at the same time, and set them to zero.
+
+        Their exchanges travel together, so that the longest series of them counts.
+        """
+        others = list(others)
+        longest = max(others, key=lambda other: other.calls)
+        self.calls += longest.calls
+        self.client_calls += longest.client_calls
+        for other in others:
+            self.up += other.up
+            self.down += other.down
+            self.shared_bytes = _plus(self.shared_bytes, other.shared_bytes)
+            self.own_bytes = _plus(self.own_bytes, other.own_bytes)
+            vars(other).update(vars(Ledger()))
 
     def since_mark(self) -> tuple[int, int]:
         """Floats ``(up, down)`` since the last call, which marks the end of a round."""

@@ -1505,6 +1505,11 @@ class ClientPool(PersonalCalls):
         return float(np.median(self.client_sizes[~self.without_rows]))
 
     @property
+    def travels(self) -> bool:
+        """Whether the clients are elsewhere, and several pools better ask at the same time."""
+        return self._site.travels
+
+    @property
     def second_order(self) -> bool:
         """Whether clients can send second derivatives and exact proximal points."""
         return self.model.second_order

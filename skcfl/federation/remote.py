@@ -8,9 +8,11 @@ again makes it anew.  Between them is a :class:`Transport`: an actor of a cluste
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import secrets
+import threading
 import traceback
 import weakref
 from abc import ABC, abstractmethod
@@ -56,6 +58,8 @@ class Host:
 
     def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None):
         self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy)}
+        # Of a thing that several threads ask for there is one.
+        self._making = threading.Lock()
 
     def ask(self, key, recipe, dropped, name, arguments):
         """Call a method of something that is kept here.
@@ -84,11 +88,12 @@ class Host:
         for old in dropped:
             self._kept.pop(old, None)
         try:
-            for made, source, method, settings in recipe:
-                if made not in self._kept:
-                    if source not in self._kept:
-                        return "unknown", None
-                    self._kept[made] = getattr(self._kept[source], method)(*settings)
+            with self._making:
+                for made, source, method, settings in recipe:
+                    if made not in self._kept:
+                        if source not in self._kept:
+                            return "unknown", None
+                        self._kept[made] = getattr(self._kept[source], method)(*settings)
             if key not in self._kept:
                 return "unknown", None
             if name == "answer":
@@ -316,7 +321,10 @@ class Line:
         return answer
 
     def _send(self, key, recipe, name, arguments):
-        dropped = [self.dropped.popleft() for _ in range(len(self.dropped))]
+        dropped = []
+        with contextlib.suppress(IndexError):  # other threads take some, too
+            while self.dropped:
+                dropped.append(self.dropped.popleft())
         self.made.difference_update(dropped)
         return self.transport.start((key, recipe, dropped, name, arguments))
 
@@ -373,6 +381,8 @@ class RemoteSite(Kept, Site):
     line, parent, method, arguments : object
         As of :class:`Kept`.
     """
+
+    travels = True
 
     def __init__(self, n_clients, model, facts, line, parent, method, *arguments):
         super().__init__(line, parent, method, arguments)

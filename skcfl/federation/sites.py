@@ -93,8 +93,11 @@ class Site(Place, ABC):
         Number of rows of each client, and their total weight.
     without_rows : ndarray of shape (n_clients,) of bool
         Which clients own no row.
+    travels : bool
+        Whether questions have a way to go, so that others are better asked meanwhile.
     """
 
+    travels = False
     n_clients: int
     client_sizes: Array
     client_weights: Array

@@ -113,6 +113,7 @@ class WireTransport(Transport):
         Name of the site.
     patience : int, default=3
         How many calls in a row a site may leave without an answer; it is not waited for again.
+        Calls that were on their way at the same time count as one.
 
     Attributes
     ----------
@@ -147,6 +148,7 @@ class WireTransport(Transport):
         if self._missed >= self.patience:
             return _raising(self._lost(f"not asked again after {self.patience} calls"))
         self.messages += 1
+        missed = self._missed
         try:
             receive = self.send(dumps(request))
         except FederationError:
@@ -160,7 +162,7 @@ class WireTransport(Transport):
             except FederationError:
                 raise
             except Exception as error:
-                self._missed += 1
+                self._missed = max(self._missed, missed + 1)
                 kind = "" if isinstance(error, PlaceLost) else f"{type(error).__name__}: "
                 raise self._lost(f"{kind}{error}") from error
             self._missed = 0

@@ -305,7 +305,7 @@ class ModelSearch:
     simpler : bool, default=True
         Whether fewer models are preferred within `SIMPLER` standard errors.
     n_jobs : int or None, default=None
-        Folds at a time, in threads.
+        Folds at a time, in threads; all of them where clients are elsewhere.
     """
 
     def __init__(self, families, judge, alphas=None, simpler=True, n_jobs=None):
@@ -331,14 +331,13 @@ class ModelSearch:
         -------
         best : Member
         """
+        self.ledger = ledger
         with series("lam", "candidate", None) as self.told:
             self._try_first({f: family.first() for f, family in enumerate(self.families)})
             self._look_around()
             self._try_alphas()
         self.best = self._choose()
         self._note_edge()
-        for pool in self.judge.pools:
-            ledger.take_over(pool.ledger)
         return self.best
 
     # ----------------------------------------------------------------------------- trying
@@ -361,12 +360,16 @@ class ModelSearch:
 
     def _judge(self, tasks):
         """Judge members by all folds."""
-        done, n_folds = [], len(self.judge.pools)
+        pools = self.judge.pools
+        done, n_folds = [], len(pools)
         walks = (delayed(self._walk)(k, tasks) for k in range(n_folds))
+        # Clients elsewhere are asked about all folds at the same time.
+        n_jobs = n_folds if any(pool.travels for pool in pools) else self.n_jobs
         with loop("fold", n_folds, sure=True) as folds:
-            for some in Parallel(self.n_jobs, prefer="threads", return_as="generator")(walks):
+            for some in Parallel(n_jobs, prefer="threads", return_as="generator")(walks):
                 done.append(some)
                 folds.tell()
+        self.ledger.take_over(pool.ledger for pool in pools)
         for parts in zip(*done, strict=True):
             key = parts[0][0]
             losses = sum(part[1] for part in parts)

@@ -142,14 +142,14 @@ def test_participation_is_that_of_fit():
 
 
 def test_searches_count_their_exchanges():
-    """Those of the folds are no single one."""
+    """Those of a fold are no single one."""
     model = GTVRegressorCV(n_lams=3, cv=2, alpha=0.01, graph="knn", max_iter=30, random_state=0)
     model.fit(DATA.X, DATA.y, groups=DATA.groups)
     assert model.calls_ > 20
     ledger, other = Ledger(), Ledger()
     for _ in range(3):
         other.book(up=2, down=1, clients=4, shared_bytes=(8, 0), own_bytes=(4, np.int64(2)))
-    ledger.take_over(other)
+    ledger.take_over([other])
     assert (ledger.shared_bytes, ledger.own_bytes) == ((24, 0), (12, 6))
     assert (other.shared_bytes, other.own_bytes) == ((0, 0), (0, 0))
     assert (ledger.calls, ledger.client_calls, ledger.up, ledger.down) == (3, 12, 6, 3)

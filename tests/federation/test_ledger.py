@@ -35,3 +35,16 @@ def test_counts_are_plain_integers():
     ledger.book(up=np.int32(2**31 - 1))
     assert (ledger.up, ledger.down) == (2**32 - 2, 3)
     assert type(ledger.up) is type(ledger.down) is int
+
+
+def test_what_travels_together_counts_as_the_longest_series():
+    total, others = Ledger(), [Ledger(), Ledger(), Ledger()]
+    total.book(up=1, clients=4)
+    for k, ledger in enumerate(others):
+        for _ in range(2 * k):
+            ledger.book(up=3, down=5, clients=4 - k, shared_bytes=(8, 0), own_bytes=(0, 16))
+    total.take_over(others)
+    assert (total.up, total.down) == (1 + 6 * 3, 6 * 5)
+    assert (total.calls, total.client_calls) == (1 + 4, 4 + 4 * 2)
+    assert (total.shared_bytes, total.own_bytes) == ((48, 0), (0, 96))
+    assert all(vars(ledger) == vars(Ledger()) for ledger in others)

@@ -18,6 +18,7 @@ from skcfl.federation.messages import CALLS
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation, RemoteRows
 from skcfl.federation.rows import Rows
+from skcfl.federation.sites import PlaceLost
 from skcfl.federation.wire import WireTransport, dumps, is_plain, loads
 from skcfl.models import Autoencoder, LinearModel, Location
 from skcfl.models.losses import make_loss
@@ -228,6 +229,19 @@ def test_a_site_that_fails_once_is_asked_again():
     assert both[1].failures == ["site 'south': OSError: line is down"]
     assert model.missing_clients_.size == 0
     np.testing.assert_allclose(model.params_, wanted, rtol=1e-10)
+
+
+def test_calls_on_their_way_at_the_same_time_are_missed_once():
+    """A short silence while all folds ask is no reason to give a site up."""
+    hello = 0, [], [], "hello", ("regressor",)
+    wire = Wire(Table("south"), fails=lambda number: None if number > 5 else OSError("no line"))
+    waiting = [wire.start(hello) for _ in range(5)]
+    with pytest.warns(UserWarning, match="no line"), pytest.raises(PlaceLost):
+        waiting[0]()
+    for wait in waiting[1:]:
+        with pytest.raises(PlaceLost):
+            wait()
+    assert wire.start(hello)()[0] == "done"
 
 
 def test_below_min_clients_the_fit_ends():
