@@ -36,6 +36,7 @@ from .fusion.theorems import (
 )
 from .graphs import Graph, from_adjacency
 from .penalties import make_penalty
+from .rounds.kinds import need_minima
 
 if TYPE_CHECKING:
     from .federation.pool import ClientPool
@@ -614,11 +615,11 @@ def _fitted_problem(
     else:
         pool = _points_of(est, X)
     models, _ = est._solution
-    if not pool.second_order:
-        raise ValueError(
-            f"Nothing can be proved of fits of {pool.model_name}: the problem is not convex, its "
-            "models are trained inexactly."
-        )
+    need_minima(
+        pool,
+        "Nothing can be proved of fits of {}: the problem is not convex, its models are trained "
+        "inexactly.",
+    )
     # A search may have chosen the penalty.
     penalty = getattr(est, "penalty", "l2")
     penalty = make_penalty(

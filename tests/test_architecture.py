@@ -228,6 +228,21 @@ def test_servers_know_the_pool_only(path):
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_kind_of_local_model_is_asked_in_one_place():
+    """Models say it, a pool hears it, and all others have a kind: see skcfl/rounds/kinds.py."""
+    asked = [
+        (relative(path), line.strip())
+        for path in MODULES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "second_order" in line
+    ]
+    assert [path for path, _ in asked] == [
+        "skcfl/federation/pool.py",
+        "skcfl/models/_convex.py",
+        "skcfl/models/_spec.py",
+    ], asked
+
+
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_optional_packages_are_imported_where_they_are_used(path):
     """Never at module level, not even in modules that ``import skcfl`` does not load."""

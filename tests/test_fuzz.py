@@ -23,6 +23,7 @@ from skcfl import (
 )
 from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_regression
+from skcfl.federation import messages
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
 from skcfl.graphs import complete_graph, from_adjacency, knn_graph
@@ -210,11 +211,19 @@ def test_networks_have_no_second_order_calls():
         "spectrum": (),
         "hessians": (w[:1], together),
         "hessian_products": (w[:1], w[:1], together),
+        "hessian_solves": (w[:1], w[:1], together, 1.0),
+        "rounding": (w,),
+        "enclosure": (w[:1], together, w[:1], False),
     }
     for name, arguments in calls.items():
         with pytest.raises(ValueError, match=f"{name} needs .* got MLP.*local_update"):
             getattr(pool, name)(*arguments)
+    with pytest.raises(ValueError, match=r"meta_update\(exact=True\) needs .* got MLP"):
+        pool.meta_update(w, 1, 0.1, 0.1, exact=True)
     assert (pool.ledger.up, pool.ledger.down) == (0, 0)
+    answered = {name for name in messages.CALLS if pool.can_answer(name)}
+    assert not answered & {*calls, "mixture_sums", "posteriors", "posterior_sums"}
+    assert answered >= {"losses", "objectives", "local_update", "meta_update", "recall"}
 
 
 # ------------------------------------------------------------------------ calls at random
@@ -267,7 +276,7 @@ DEVELOPERS = {
     *("cosines", "distances", "excess", "fit_mixture", "fit_shares", "group_updates"),
     *("local_models", "merge_centres", "nearest_direction", "nearest_to_start", "orthonormal"),
     *("principal_angles", "publish_once", "trained_means"),
-    *("Automatic", "automatic"),
+    *("Kind", "kind_of", "need_minima"),
     *("RandomEffectsDisplay", "SuspicionDisplay"),  # malformed arguments in their own tests
     *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -38,6 +38,7 @@ from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
 from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty
+from ..rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
 from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
 __all__ = ["Fusion", "FusionMixin"]
@@ -210,8 +211,8 @@ class FusionMixin:
 class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     """Base of the fusion methods of clients."""
 
-    # The problem of local models without second derivatives, where they are taken.
-    _trained_problem: Any = None
+    # The problems that local models pose, by kind: of those that are taken.
+    _problems: ClassVar[dict[Any, Any]] = {MINIMISED: FusionProblem}
 
     _parameter_constraints = {
         "graph": [
@@ -445,15 +446,14 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _problem_class(self, pool):
         """The kind of problem that these local models pose."""
-        if pool.second_order:
-            return FusionProblem
-        if self._trained_problem is None:
-            raise ValueError(
+        if TRAINED not in self._problems:
+            need_minima(
+                pool,
                 f"{type(self).__name__} needs a local model with a convex objective and exact "
-                f"proximal points, got {pool.model_name}. Use a linear model, or another method: "
-                "GTV with graph='complete' has the same penalty and takes networks."
+                "proximal points, got {}. Use a linear model, or another method: GTV with "
+                "graph='complete' has the same penalty and takes networks.",
             )
-        return self._trained_problem
+        return self._problems[kind_of(pool)]
 
     def _make_penalty(self, penalty=None):
         """The penalty, "l2" where it is left open and nothing competes."""

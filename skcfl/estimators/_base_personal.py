@@ -10,7 +10,7 @@ from ..base import BaseFederated
 from ..personal.shared_rounds import TrustedAverage
 from ..rounds.aggregation.aggregator import weighted_quantile
 from ..rounds.alternate import Options
-from ..rounds.automatic import automatic
+from ..rounds.kinds import kind_of
 from ..rounds.update import Average, client_curvatures
 from ._base_rounds import (
     ROUND_CONSTRAINTS,
@@ -99,7 +99,7 @@ class PersonalMethod(BaseFederated):
 
 def training_options(estimator, pool):
     """Options of rounds in which clients train, none of them automatic."""
-    kind, optimizer = automatic(pool), estimator.optimizer
+    kind, optimizer = kind_of(pool), estimator.optimizer
     if optimizer == "auto":
         optimizer = kind.optimizer
     max_iter, budget = kind.rounds(estimator.max_iter)

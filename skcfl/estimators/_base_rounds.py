@@ -18,9 +18,9 @@ from ..federation.optimizers import OPTIMIZERS
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options, alternate
-from ..rounds.automatic import automatic
+from ..rounds.kinds import NETWORK_STEP, kind_of, need_minima
 from ..rounds.number import find_n_clusters
-from ..rounds.starts import NETWORK_STEP, STARTS, Candidates, sample
+from ..rounds.starts import STARTS, Candidates, sample
 
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
@@ -112,7 +112,7 @@ class AlternatingClustering(BaseFederated):
 
     def _automatic_n_init(self, pool):
         """Number of starts."""
-        kind = automatic(pool)
+        kind = kind_of(pool)
         return kind.n_init if self.init == "loss++" else kind.n_init_random
 
     def _solve_options(self, groups):
@@ -148,7 +148,7 @@ class AlternatingClustering(BaseFederated):
             fit,
             pool.random_state,
             local=None if shared is not None else local,
-            grow=pool.second_order and self.init == "loss++",
+            grow=kind_of(pool).exact and self.init == "loss++",
             robust=options.aggregator is not None,
         )
 
@@ -292,12 +292,11 @@ def automatic_step(step_size, optimizer, pool):
         return step_size
     if optimizer == "adam":
         return NETWORK_STEP
-    if not pool.second_order:
-        raise ValueError(
-            f"step_size='auto' takes gradient steps from the curvature, of which "
-            f"{pool.model_name} knows no bound: give step_size a number, or set "
-            "optimizer='adam' with averaging='model'."
-        )
+    need_minima(
+        pool,
+        "step_size='auto' takes gradient steps from the curvature, of which {} knows no bound: "
+        "give step_size a number, or set optimizer='adam' with averaging='model'.",
+    )
     return None
 
 
@@ -324,7 +323,7 @@ def make_options(estimator, pool, shared=None, max_iter=None):
         If the local model has no second derivatives to polish with, or if the optimiser has
         nothing to do.
     """
-    kind, averaging = automatic(pool), estimator.averaging
+    kind, averaging = kind_of(pool), estimator.averaging
     if averaging == "auto":
         averaging = kind.averaging
     optimizer = estimator.optimizer
@@ -350,11 +349,9 @@ def make_options(estimator, pool, shared=None, max_iter=None):
             "polish=True fits each cluster by itself and cannot keep shared_layers equal; set "
             "polish=False or 'auto'."
         )
-    elif polish and not kind.exact:
-        raise ValueError(
-            f"polish=True needs a local model with second derivatives, got {pool.model_name}; "
-            "set polish=False or 'auto'."
-        )
+    elif polish:
+        words = "polish=True needs a local model with second derivatives, got {}; "
+        need_minima(pool, words + "set polish=False or 'auto'.")
     max_iter, budget = kind.rounds(estimator.max_iter if max_iter is None else max_iter)
     names = (
         "division",

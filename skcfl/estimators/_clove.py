@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._docs import document
 from .._typing import Aggregation, ArrayLike, ClientLabels, Clusterer, RandomState, Unseen
-from ..rounds.automatic import automatic
+from ..rounds.kinds import kind_of
 from ..rounds.loss_clusters import EMBEDDINGS, MATCHINGS, LossClusters
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor
@@ -36,7 +36,7 @@ class _CLoVE(AlternatingClustering):
     }
 
     def _automatic_n_init(self, pool):
-        return automatic(pool).n_init if self.init == "loss++" else 1
+        return kind_of(pool).n_init if self.init == "loss++" else 1
 
     def _rule(self, n_clients, n_clusters, rng):
         return LossClusters(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -13,10 +13,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
-from ..personal.proximal import proximal_models, train_towards
+from ..personal.proximal import proximal_models, pulled_models
 from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import PersonalBeside
 from ..rounds.alternate import alternate
+from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ._base_personal import PersonalMethod
 from ._base_rounds import ROUND_CONSTRAINTS, make_options
 from ._constructors import everyday_constructor
@@ -91,9 +92,10 @@ class _Ditto(PersonalMethod):
         return 1 if inner is None else inner._n_priors(pool, options["inner"])
 
     def _solve(self, pool, inner=None):
-        options = make_options(self, pool)
-        if not pool.second_order:
-            return self._train(pool, options, inner)
+        return self._ways[kind_of(pool)](self, pool, make_options(self, pool), inner)
+
+    def _pull(self, pool, options, inner):
+        """Minimised models: proximal points of the shared one when the rounds have ended."""
         lam, search = self.lam, {}
         if lam == "auto":
             lam, search = self._choose(pool, options, inner)
@@ -114,17 +116,13 @@ class _Ditto(PersonalMethod):
 
     def _choose(self, pool, options, inner):
         robust = options.aggregator is not None
-        if pool.n_clients - pool.without_rows.sum() <= 1:
-            return float(pull_grid(pool, robust=robust)[-2]), {}  # it is its own shared model
 
         def fit(part, lams):
             result = self._shared(part, options, inner)
             centers = result.cluster_params[result.labels]
             return (proximal_models(part, centers, lam) for lam in lams)
 
-        lams = pull_grid(pool, robust=robust)
-        lam, losses = choose_pull(pool, lams, fit, robust)
-        return lam, {"lam_search": {"lam": lams, "held_out_loss": losses}}
+        return choose_pull(pool, pull_grid(pool, robust=robust), fit, robust)
 
     def _train(self, pool, options, inner):
         """Networks: clients train their own ones in every round."""
@@ -153,6 +151,8 @@ class _Ditto(PersonalMethod):
         result.params = pool.recall(centers, judged=True)
         return self._with_own(pool, result, {"lam": lam})
 
+    _ways: ClassVar[dict[Any, Any]] = {MINIMISED: _pull, TRAINED: _train}
+
     def _with_own(self, pool, result, extra):
         """Result with the objective of the models of the clients' own."""
         values = np.asarray(pool.objectives(result.params, kept=True), dtype=float)
@@ -165,11 +165,7 @@ class _Ditto(PersonalMethod):
         """Models of new clients: pulled to the shared one that fits them best."""
         theta = pool.from_user(self.cluster_params_)
         labels = pool.losses(theta).argmin(axis=1)
-        if pool.second_order:
-            return labels, proximal_models(pool, theta[labels], self.lam_)
-        options = make_options(self, pool)
-        steps = options.local_steps * options.max_iter
-        return labels, train_towards(pool, theta[labels], self.lam_, options, steps)
+        return labels, pulled_models(pool, theta[labels], self.lam_, make_options(self, pool))
 
 
 @document

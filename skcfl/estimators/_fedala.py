@@ -14,6 +14,7 @@ from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
+from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ._base_personal import (
     TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FedALA", "FedALAClassifier", "FedALARegressor"]
 
-
-# Step of the blend of networks where nobody says, found by trial: a gradient is spread over so
-# many weights that with the paper's 1, on MNIST, none of them had moved by .01 after 15 rounds.
-NETWORK_BLEND = 1e3
+# Step of the blend where nobody says, by kind of local model: the paper's 1, and of networks one
+# found by trial: a gradient is spread over so many weights that with the paper's 1, on MNIST, none
+# of them had moved by .01 after 15 rounds.
+BLENDS = {MINIMISED: 1.0, TRAINED: 1e3}
 
 
 class _FedALA(PersonalMethod):
@@ -97,9 +98,7 @@ class _FedALA(PersonalMethod):
 
     def _blend_rate(self, pool):
         """Step of the weights of the blend."""
-        if self.blend_rate != "auto":
-            return self.blend_rate
-        return 1.0 if pool.second_order else NETWORK_BLEND
+        return BLENDS[kind_of(pool)] if self.blend_rate == "auto" else self.blend_rate
 
     def _blended(self, pool):
         """Parameters of the last layers."""

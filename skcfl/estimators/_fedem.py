@@ -13,7 +13,7 @@ from .._docs import document
 from .._progress import series
 from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
 from ..base import _canonical
-from ..rounds.automatic import automatic
+from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
 from ..rounds.number import find_n_clusters
 from ..rounds.starts import STARTS, Candidates
@@ -154,7 +154,7 @@ class _FedEM(MixturePredictions):
             if n_init == "auto" and candidates is not None:
                 n_init = 1
             elif n_init == "auto":
-                kind = automatic(pool)
+                kind = kind_of(pool)
                 n_init = kind.n_init if self.init == "loss++" else kind.n_init_random
             candidates = Candidates(pool) if candidates is None else candidates
             results = []

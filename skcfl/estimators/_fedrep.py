@@ -16,7 +16,7 @@ from .._typing import Aggregation, RandomState, Unseen
 from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
-from ..rounds.automatic import automatic
+from ..rounds.kinds import kind_of
 from ._base_personal import (
     TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
@@ -78,7 +78,7 @@ class _FedRep(PersonalMethod):
         shared = layer_mask(self.shared_layers, pool)
         steps = self.local_steps
         if steps == "auto":
-            steps = automatic(pool).local_steps
+            steps = kind_of(pool).local_steps
         if not self.alternate:
             return shared, [(steps, np.ones_like(shared))]
         stages = [(self.head_steps, ~shared), (steps, shared)]

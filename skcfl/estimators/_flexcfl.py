@@ -13,8 +13,8 @@ from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import _canonical
 from ..rounds.alternate import alternate
+from ..rounds.kinds import kind_of
 from ..rounds.once import Partition, heard, spread_labels
-from ..rounds.starts import train_locally
 from ..rounds.update_groups import directions_of, group_updates, nearest_direction
 from ._base_once import ClustersOnce
 from ._base_rounds import make_options
@@ -121,7 +121,7 @@ class _FlexCFL(ClustersOnce):
     def _updates(self, pool, start, options):
         """What clients move from the start in their first steps."""
         if options.step_size is None:
-            trained = train_locally(pool, start, self.pretrain_steps)
+            trained = kind_of(pool).first_steps(pool, start, self.pretrain_steps)
         else:
             trained = pool.local_update(
                 start,

@@ -33,7 +33,7 @@ from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
 from ..fusion.path import FusionPath
 from ..fusion.search import FEW_LAMS, Family, Judge, ModelSearch, is_large
 from ..penalties import CONCAVE, PENALTIES
-from ..rounds.starts import NETWORK_STEP
+from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
@@ -50,6 +50,8 @@ N_LAMS, N_LAMS_HELD_OUT, BEYOND, MAX_BEYOND = 12, 8, 1.5, 12
 SEARCH_TOL, SEARCH_PATIENCE = 1e-3, 10
 # Most rounds at full participation.
 MAX_ROUNDS = 500
+# The problem that local models pose, by kind.
+PROBLEMS = {MINIMISED: FPFCProblem, TRAINED: TrainedFPFCProblem}
 
 
 class _FPFC(LamChoiceMixin, BaseFederated):
@@ -344,8 +346,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         given = {"a": self.a, "xi": self.xi} if self.penalty in CONCAVE else {}
         penalty = kind(**{name: value for name, value in given.items() if value is not None})
         scale = None if self.penalty_scale == "auto" else float(self.penalty_scale)
-        problem = FPFCProblem if pool.second_order else TrainedFPFCProblem
-        return problem(pool, penalty, scale, self._init(pool))
+        return PROBLEMS[kind_of(pool)](pool, penalty, scale, self._init(pool))
 
     def _runner(self, problem):
         """The solver, ``run(lam, state=None)``; every run draws the same participants."""

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST, POSITIVE, caller_level, real_array
 from ..fusion.search import Alphas, Judge
+from ..rounds.kinds import need_minima
 
 __all__ = ["LamChoiceMixin", "check_bounded", "warn_no_rows"]
 
@@ -119,12 +120,12 @@ class LamChoiceMixin:
 
 def check_bounded(estimator, pool):
     """Raise an error if clients of such a local model cannot be bounded."""
-    if not pool.second_order:
-        raise ValueError(
-            f"client_loss={estimator.client_loss!r} needs a local model with a convex objective "
-            f"and exact proximal points, got {pool.model_name}. Use a linear model, or a method "
-            "by rounds with aggregation=."
-        )
+    need_minima(
+        pool,
+        f"client_loss={estimator.client_loss!r} needs a local model with a convex objective and "
+        "exact proximal points, got {}. Use a linear model, or a method by rounds with "
+        "aggregation=.",
+    )
 
 
 def warn_no_rows():

@@ -11,7 +11,7 @@ from .._typing import RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options
-from ..rounds.automatic import TRAINED
+from ..rounds.kinds import TRAINED
 from ._base_rounds import ROUND_CONSTRAINTS, automatic_step
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..fusion.primal_dual_inexact import NetworkProblem
+from ..rounds.kinds import TRAINED
 from ._base_fusion import LAM, Fusion, FusionMixin
 
 __all__ = ["NetworkFusionMixin"]
@@ -11,7 +12,7 @@ __all__ = ["NetworkFusionMixin"]
 class NetworkFusionMixin:
     """Left of Fusion: local models without second derivatives are admitted, and trained."""
 
-    _trained_problem = NetworkProblem
+    _problems = {**Fusion._problems, TRAINED: NetworkProblem}
 
     _doc_parameters = {
         "lam": f"""\

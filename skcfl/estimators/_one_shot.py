@@ -10,9 +10,9 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from .._checks import Count
 from .._docs import document
 from .._typing import Aggregation, Clusterer, RandomState, Unseen
+from ..rounds.kinds import NETWORK_STEP
 from ..rounds.once import Partition, combine_models, local_models, publish_once, spread_labels
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
-from ..rounds.starts import NETWORK_STEP
 from ._base_once import ClustersOnce
 from ._base_rounds import make_options
 from ._constructors import everyday_constructor

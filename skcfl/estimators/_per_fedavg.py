@@ -12,7 +12,7 @@ from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
-from ..rounds.automatic import automatic
+from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.update import client_curvatures
 from ._base_personal import (
     TRAINING_CONSTRAINTS,
@@ -35,6 +35,18 @@ NETWORK_INNER, REGRESSION_INNER = 0.1, 0.03
 # Inner step of linear models over that at which the curvature along their steepest direction is
 # gone, and with it what the shared model is told of it.
 INNER = 0.9
+
+
+def _given_inner(pool):
+    classes = pool.model.n_classes is not None
+    return np.full(pool.n_clients, NETWORK_INNER if classes else REGRESSION_INNER)
+
+
+# Inner step of each client where nobody says, by kind of local model.
+INNER_STEPS = {
+    MINIMISED: lambda pool: INNER / client_curvatures(pool),
+    TRAINED: _given_inner,
+}
 
 
 class _PerFedAvg(PersonalMethod):
@@ -74,10 +86,9 @@ class _PerFedAvg(PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
-        exact = pool.second_order if self.exact == "auto" else bool(self.exact)
-        steps = self.local_steps
-        if steps == "auto":
-            steps = automatic(pool).local_steps
+        kind = kind_of(pool)
+        exact = kind.exact if self.exact == "auto" else bool(self.exact)
+        steps = kind.local_steps if self.local_steps == "auto" else self.local_steps
         inner, rate = self._inner(pool), common_rate(pool, options)
         update = MetaAverage(
             steps,
@@ -87,7 +98,7 @@ class _PerFedAvg(PersonalMethod):
             options.optimizer,
             options.batch_size,
             self._average(pool),
-            accelerate=pool.second_order and self._settles(options),
+            accelerate=kind.exact and self._settles(options),
         )
         state, record, shortfall = run_shared(pool, update, options)
         params = one_step(pool, state.theta[0], inner, self.personal_steps)
@@ -100,10 +111,7 @@ class _PerFedAvg(PersonalMethod):
         """Inner step of each client."""
         if self.inner_step != "auto":
             return np.full(pool.n_clients, float(self.inner_step))
-        if not pool.second_order:
-            classes = pool.model.n_classes is not None
-            return np.full(pool.n_clients, NETWORK_INNER if classes else REGRESSION_INNER)
-        return INNER / client_curvatures(pool)
+        return INNER_STEPS[kind_of(pool)](pool)
 
     def _models_of(self, pool):
         """Models of new clients: a step from the shared one."""

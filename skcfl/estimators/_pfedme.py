@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -12,9 +12,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import POSITIVE, Count
 from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
-from ..personal.proximal import MoreauAverage, proximal_models
+from ..personal.proximal import MOREAU
 from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import publish, run_shared
+from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ._base_personal import (
     TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
@@ -31,8 +32,6 @@ __all__ = ["PFedMe", "PFedMeClassifier", "PFedMeRegressor"]
 
 # Pull of networks where nobody says, found by trial on digits.
 NETWORK_LAM = 0.1
-# Moves of a network's centre in a round.
-NETWORK_MOVES = 2
 
 
 class _PFedMe(PersonalMethod):
@@ -86,29 +85,24 @@ class _PFedMe(PersonalMethod):
         return self.prox_steps
 
     def _update(self, pool, options, lam):
-        exact = pool.second_order
-        moves = self.local_rounds
-        if moves == "auto":
-            moves = 1 if exact else NETWORK_MOVES
-        return MoreauAverage(
+        return MOREAU[kind_of(pool)](
             lam,
             float(self.beta),
             1.0 / lam if self.outer_step == "auto" else float(self.outer_step),
-            int(moves),
-            None if exact else options,
+            self.local_rounds,
+            options,
             self.prox_steps,
             self._average(pool),
-            accelerate=exact and options.participation == 1.0 and options.tol > 0,
         )
 
     def _solve(self, pool):
         options = training_options(self, pool)
         lam, search = self.lam, {}
         if lam == "auto":
-            lam, search = self._automatic(pool, options)
+            lam, search = self._automatic[kind_of(pool)](self, pool, options)
         update = self._update(pool, options, lam)
         state, record, shortfall = run_shared(pool, update, options)
-        params = self._own_models(pool, state.theta[0], update, options)
+        params = update.own_models(pool, np.tile(state.theta[0], (pool.n_clients, 1)))
         return publish(
             pool,
             options,
@@ -121,33 +115,27 @@ class _PFedMe(PersonalMethod):
             **search,
         )
 
-    def _own_models(self, pool, w, update, options):
-        centers = np.tile(w, (pool.n_clients, 1))
-        if pool.second_order:
-            return proximal_models(pool, centers, update.lam, kept=False)
-        return update.train(pool, centers, options, personal=True)
-
-    def _automatic(self, pool, options):
-        """Strength of the pull, and what was tried."""
-        if not pool.second_order:
-            return NETWORK_LAM, {}
+    def _choose(self, pool, options):
+        """Strength of the pull by rows held out, and what was tried."""
         robust = options.aggregator is not None
         lams = pull_grid(pool, 5, (1e-2, 1e2), robust)[1:-1]
-        if pool.n_clients - pool.without_rows.sum() <= 1:
-            return float(lams[-1]), {}  # it is its own shared model
-
         # All clients take part where strengths are compared.
         options = replace(options, participation=1.0)
 
         def fit(part, lams):
             theta = None
             for lam in lams:
-                state, _, _ = run_shared(part, self._update(part, options, lam), options, theta)
+                update = self._update(part, options, lam)
+                state, _, _ = run_shared(part, update, options, theta)
                 theta = state.theta[0]
-                yield proximal_models(part, np.tile(theta, (part.n_clients, 1)), lam, kept=False)
+                yield update.own_models(part, np.tile(theta, (part.n_clients, 1)))
 
-        lam, losses = choose_pull(pool, lams, fit, robust)
-        return lam, {"lam_search": {"lam": lams, "held_out_loss": losses}}
+        return choose_pull(pool, lams, fit, robust)
+
+    _automatic: ClassVar[dict[Any, Any]] = {
+        MINIMISED: _choose,
+        TRAINED: lambda self, pool, options: (NETWORK_LAM, {}),
+    }
 
     def _models_of(self, pool):
         """Models of new clients: their proximal points."""
@@ -155,7 +143,7 @@ class _PFedMe(PersonalMethod):
         options = training_options(self, pool)
         update = self._update(pool, options, self.lam_)
         labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return labels, self._own_models(pool, theta[0], update, options)
+        return labels, update.own_models(pool, np.tile(theta[0], (pool.n_clients, 1)))
 
 
 @document

@@ -56,6 +56,9 @@ class Message:
         Whether clients keep something for later calls: those who are lost must not compute.
     unbounded : frozenset of str
         Answers that need not be finite, such as bounds of what is not known.
+    minimised : bool or str, default=False
+        Whether clients answer only if they know the minima, proximal points and second derivatives
+        of their models; a name is that of the argument that asks for it.
     """
 
     down: dict = field(default_factory=dict)
@@ -67,11 +70,16 @@ class Message:
     whole: bool = True
     remembers: bool = False
     unbounded: frozenset = frozenset()
+    minimised: bool | str = False
 
     def __post_init__(self):
         # Read once: calls are many and may be small.
         words = {name: tuple(map(_word, shape.split())) for name, shape in self.up.items()}
         object.__setattr__(self, "words", words)
+
+    def needs_minima(self, arguments):
+        """Whether a call with these arguments is answered for minimised models only."""
+        return self.minimised is True or bool(arguments.get(self.minimised))
 
     def own(self, name, value, clients):
         """An argument as some of the clients are sent it."""
@@ -255,18 +263,23 @@ CALLS = {
         {"theta": "K p", "labels": "n", "weights": "n", "damping": "K", "members": "K"},
         {"H": "K p p"},
         count=_triangles,
+        minimised=True,
     ),
     "hessian_products": Message(
         {"theta": "K p", "u": "K p", "labels": "n", "damping": "K"},
         {"products": "n p"},
         count=_two_vectors,
+        minimised=True,
     ),
     "hessian_solves": Message(
         {"theta": "K p", "u": "K p", "labels": "n", "shift": "K", "damping": "K"},
         {"solutions": "n p"},
         count=_two_vectors,
+        minimised=True,
     ),
-    "solve": Message({}, {"w": "n p", "converged": "n"}, _named("converged"), keep="w"),
+    "solve": Message(
+        {}, {"w": "n p", "converged": "n"}, _named("converged"), keep="w", minimised=True
+    ),
     "prox": Message(
         {"v": "n p", "rho": "n", "x0": "n p", "own": "n", "max_iter": ""},
         {"x": "n p"},
@@ -274,6 +287,7 @@ CALLS = {
         start="x0",
         keep="x",
         whole=False,
+        minimised=True,
     ),
     "conjugate": Message(
         {"s": "n p", "x0": "n p", "own": "n", "largest": ""},
@@ -281,15 +295,17 @@ CALLS = {
         _named("own", "largest"),
         start="x0",
         unbounded=_named("bounds"),
+        minimised=True,
     ),
     "rounding": Message(
-        {"w": "n p"}, {"rounding": "n"}, _named("w"), unbounded=_named("rounding")
+        {"w": "n p"}, {"rounding": "n"}, _named("w"), unbounded=_named("rounding"), minimised=True
     ),
     "enclosure": Message(
         {"theta": "K p", "box": "K p", "labels": "n", "dense": "", "members": "K"},
         {"rounding": "n p", "drift": "n", "floor": "K H"},
         count=_enclosures,
         unbounded=_named("rounding", "drift", "floor"),
+        minimised=True,
     ),
     "posterior_sums": Message(
         {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "dense": ""},
@@ -300,11 +316,13 @@ CALLS = {
         },
         count=_posterior_sums,
         whole=False,
+        minimised=True,
     ),
     "posterior_products": Message(
         {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "vectors": "K m p"},
         {"products": "K m p"},
         count=_posterior_products,
+        minimised=True,
     ),
     "left_out_sums": Message(
         {
@@ -314,6 +332,7 @@ CALLS = {
         {"value": "", "slopes": "K", "curvature": "K K"},
         count=_left_out_sums,
         whole=False,
+        minimised=True,
     ),
     "posteriors": Message(
         {
@@ -322,6 +341,7 @@ CALLS = {
         },
         {"responsibilities": "n K", "means": "n p", "covariances": "n H"},
         count=_posteriors,
+        minimised=True,
     ),
     "moreau_update": Message(
         {
@@ -340,6 +360,7 @@ CALLS = {
         {"w": "n p"},
         _named(*_TRAINING, "inner", "exact"),
         whole=False,
+        minimised="exact",
     ),
     "keep": Message({"w": "n p"}, remembers=True),
     "recall": Message({"w": "n p"}, {"w": "n p"}, keep="w"),
@@ -400,6 +421,7 @@ CALLS = {
         },
         count=_mixture_sums,
         whole=False,
+        minimised=True,
     ),
     "mixture_update": Message(
         {
@@ -424,7 +446,7 @@ CALLS = {
     "fingerprints": Message(
         {"key": ""}, {"digests": "n 2"}, _named("key"), unbounded=_named("digests")
     ),
-    "spectrum": Message({}, {"spectrum": "n 3"}),
+    "spectrum": Message({}, {"spectrum": "n 3"}, minimised=True),
 }
 
 

@@ -118,8 +118,6 @@ class PersonalCalls:
         -------
         w : ndarray of shape (n_clients, n_params)
         """
-        if exact:
-            self._need_second_order("meta_update(exact=True)")
         arguments = {
             "w": self._own(w),
             **self._training(steps, step_size, optimizer, batch_size),

@@ -224,6 +224,14 @@ class ClientPool(PersonalCalls):
         search along a line, where a model can be too far away, once that has lasted.
         """
         message = CALLS[call]
+        if not self.can_answer(call, **arguments):
+            which = "" if message.minimised is True else f"({message.minimised}=True)"
+            # Rather than do something like it.
+            raise ValueError(
+                f"{call}{which} needs a local model with second derivatives and exact proximal "
+                f"points, got {self.model_name}. Such models are trained: local_update() takes "
+                "steps, with center= and rho= towards a proximal point."
+            )
         if message.start:
             sent, own = arguments.get(message.start), None
             if start is not None:
@@ -509,7 +517,8 @@ class ClientPool(PersonalCalls):
     def _noise_ratio(self):
         model, n = self.model, self.client_weights[~self.rejected].sum()
         p = model.n_free
-        if not (self.second_order and model.unknown_scale and p <= MAX_DENSE and n > p + 1):
+        known = self.can_answer("hessians") and model.unknown_scale
+        if not (known and p <= MAX_DENSE and n > p + 1):
             return 1.0
         pool = self._penalised(0.0)
         constant = np.zeros(self.n_params, dtype=bool)
@@ -856,7 +865,6 @@ class ClientPool(PersonalCalls):
             If a sum is that of one client with fewer rows than parameters, see
             :meth:`shows_rows`.  A client whose weight is zero is in no sum.
         """
-        self._need_second_order("hessians")
         theta = np.asarray(theta, dtype=float)
         weights = self.client_weights if weights is None else weights
         arguments = {
@@ -922,7 +930,6 @@ class ClientPool(PersonalCalls):
         products : ndarray of shape (K, n_params)
             ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k`` times ``u_k``.
         """
-        self._need_second_order("hessian_products")
         theta, u = np.asarray(theta, dtype=float), np.asarray(u, dtype=float)
         weights = self.client_weights if weights is None else weights
         damping = np.broadcast_to(damping, (len(theta),))
@@ -955,7 +962,6 @@ class ClientPool(PersonalCalls):
         -------
         solutions : ndarray of shape (n_clients, n_params)
         """
-        self._need_second_order("hessian_solves")
         theta = np.asarray(theta, dtype=float)
         arguments = {
             "theta": theta,
@@ -977,17 +983,7 @@ class ClientPool(PersonalCalls):
             have no wish, zero.
         converged : ndarray of shape (n_clients,) of bool
         """
-        self._need_second_order("solve")
         return self._ask("solve", {})
-
-    def _need_second_order(self, call):
-        """Refuse what clients cannot compute, rather than do something like it."""
-        if not self.second_order:
-            raise ValueError(
-                f"{call} needs a local model with second derivatives and exact proximal points, "
-                f"got {self.model_name}. Such models are trained: local_update() takes steps, "
-                "with center= and rho= towards a proximal point."
-            )
 
     def prox(
         self,
@@ -1024,7 +1020,6 @@ class ClientPool(PersonalCalls):
             If the model has no second derivatives.  What its clients can do is train under the
             pull: :meth:`local_update` with `center` and `rho`, as long as the caller says.
         """
-        self._need_second_order("prox")
         arguments = {
             "v": np.broadcast_to(np.asarray(v, dtype=float), (self.n_clients, self.n_params)),
             "rho": np.broadcast_to(np.asarray(rho, dtype=float), (self.n_clients,)),
@@ -1049,7 +1044,6 @@ class ClientPool(PersonalCalls):
             At least ``f_i^*(s_i)`` whatever the accuracy reached; infinite outside of
             the domain, which is zero alone for clients without rows.
         """
-        self._need_second_order("conjugate")
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
         arguments = {"s": s, "largest": float(np.abs(s).max(initial=0.0))}
         bounds = self._ask("conjugate", arguments, start=x0)[0]
@@ -1171,7 +1165,6 @@ class ClientPool(PersonalCalls):
         hessians : ndarray of shape (K, n_params, n_params)
             Likewise, with a curvature with which Newton steps do not overshoot.
         """
-        self._need_second_order("mixture_sums")
         return self._ask("mixture_sums", self._mixed(theta, shares, dispersion, share_steps))
 
     def mixture_update(
@@ -1268,7 +1261,6 @@ class ClientPool(PersonalCalls):
         -----
         Clients are asked once; later calls, and pools of some of them, know the answers.
         """
-        self._need_second_order("spectrum")
         if self._spectrum is None:
             self._spectrum = np.ascontiguousarray(self._ask("spectrum", {})[0].T)
         return tuple(self._spectrum.copy())
@@ -1509,10 +1501,9 @@ class ClientPool(PersonalCalls):
         """Whether the clients are elsewhere, and several pools better ask at the same time."""
         return self._site.travels
 
-    @property
-    def second_order(self) -> bool:
-        """Whether clients can send second derivatives and exact proximal points."""
-        return self.model.second_order
+    def can_answer(self, call: str, **arguments: Any) -> bool:
+        """Whether clients of this local model answer a call, with these arguments."""
+        return self.model.second_order or not CALLS[call].needs_minima(arguments)
 
     @property
     def quadratic(self) -> bool:

@@ -39,6 +39,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from .._progress import loop, quiet, series
 from ..federation.ledger import Ledger
 from ..numerics.by_cluster import numbered
+from ..rounds.kinds import kind_of
 from ..rounds.polish import ROUGH
 
 __all__ = ["Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"]
@@ -156,7 +157,7 @@ class Alphas:
 
 def is_large(pool):
     """Whether linear clients have so many parameters that few fits have to do."""
-    return pool.second_order and pool.n_clients * pool.n_params > LARGE
+    return kind_of(pool).exact and pool.n_clients * pool.n_params > LARGE
 
 
 class Judge:

@@ -26,10 +26,14 @@ R             ``n_moves``                 ``local_rounds``
 import numpy as np
 
 from ..rounds.exchange import weighted_mean
+from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.update import client_curvatures
 from .shared_rounds import SharedUpdate
 
-__all__ = ["MoreauAverage", "proximal_models", "train_towards"]
+__all__ = ["MoreauAverage", "TrainedMoreauAverage", "proximal_models", "pulled_models"]
+
+# Moves of a network's centre in a round.
+NETWORK_MOVES = 2
 
 
 def proximal_models(pool, centers, lam, kept=True):
@@ -57,13 +61,13 @@ def proximal_models(pool, centers, lam, kept=True):
     return pool.prox(np.asarray(centers, dtype=float), lam, kept=kept)
 
 
-def train_towards(pool, centers, lam, options, steps):
-    """Models trained from centres for some steps, pulled back to them, (n_clients, n_params)."""
+def _train_towards(pool, centers, lam, options):
+    """Models trained from centres for as long as a fit, pulled back to them."""
     if np.isinf(lam):
         return centers
     return pool.local_update(
         centers,
-        steps,
+        options.local_steps * options.max_iter,
         pulled_rates(pool, options, lam),
         options.optimizer,
         options.batch_size,
@@ -74,6 +78,17 @@ def train_towards(pool, centers, lam, options, steps):
     )
 
 
+_PULLED = {
+    MINIMISED: lambda pool, centers, lam, options: proximal_models(pool, centers, lam),
+    TRAINED: _train_towards,
+}
+
+
+def pulled_models(pool, centers, lam, options):
+    """Models of the clients' own from centres that they are pulled to, (n_clients, n_params)."""
+    return _PULLED[kind_of(pool)](pool, centers, lam, options)
+
+
 def pulled_rates(pool, options, lam):
     """Steps of training under a pull: given, or one over the curvature."""
     if options.step_size is not None:
@@ -82,7 +97,7 @@ def pulled_rates(pool, options, lam):
 
 
 class MoreauAverage(SharedUpdate):
-    """Round of pFedMe.
+    """Round of pFedMe with exact proximal points.
 
     Parameters
     ----------
@@ -92,38 +107,34 @@ class MoreauAverage(SharedUpdate):
         How far the shared model moves to the mean of the clients'.
     move : float
         Rate of a client's moves along the gradient of its envelope.
-    n_moves : int
+    n_moves : "auto" or int
         Number of moves in a round.
-    options : Options or None
-        How networks train; None where proximal points are exact.
+    options : Options
+        How to run, and how networks train.
     steps : int, default=5
-        Steps of training towards a proximal point.
-    average, accelerate
+        Steps of training towards a proximal point, of networks.
+    average : Average, default=None
         As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`.
     """
 
-    def __init__(
-        self, lam, beta, move, n_moves, options=None, steps=5, average=None, accelerate=False
-    ):
-        super().__init__(average, accelerate)
-        self.lam, self.beta, self.move, self.n_moves = lam, beta, move, n_moves
+    moves = 1
+
+    def __init__(self, lam, beta, move, n_moves, options, steps=5, average=None):
+        super().__init__(average, self._settles(options))
+        self.lam, self.beta, self.move = lam, beta, move
+        self.n_moves = self.moves if n_moves == "auto" else int(n_moves)
         self.options, self.steps = options, steps
         #: Last proximal point of each client, from which the next is looked for.
         self.nearest = None
 
+    @staticmethod
+    def _settles(options):
+        """Whether rounds have a fixed point that they may be accelerated to."""
+        return options.participation == 1.0 and options.tol > 0
+
     def ask(self, answers, state):
         """Models of the participants after their moves, and their objectives."""
         pool, w = answers.who.pool, state.theta[answers.choice]
-        if self.options is None:
-            return self._exact(answers, state, w)
-        answers.heard(pool, values=pool.objectives(w))
-        pool = answers.who.pool
-        return answers.heard(
-            pool, models=self.train(pool, state.theta[answers.choice], self.options, judged=True)
-        )
-
-    def _exact(self, answers, state, w):
-        pool = answers.who.pool
         center = np.array(w, dtype=float)
         nearest = None if self.nearest is None else self.nearest[answers.who.index]
         for k in range(self.n_moves):
@@ -137,21 +148,9 @@ class MoreauAverage(SharedUpdate):
         nearest = self.nearest[answers.who.index]
         return answers.heard(pool, values=pool.objectives(nearest, kept=True))
 
-    def train(self, pool, w, options, personal=False, judged=False):
-        """Clients' centres, or with `personal` their proximal points, by training."""
-        return pool.moreau_update(
-            w,
-            self.steps,
-            pulled_rates(pool, options, self.lam),
-            self.lam,
-            self.move,
-            self.n_moves,
-            options.optimizer,
-            options.batch_size,
-            personal=personal,
-            judged=judged,
-            whole=personal,
-        )
+    def own_models(self, pool, centers):
+        """The clients' models, pulled to centres that they do not have yet."""
+        return proximal_models(pool, centers, self.lam, kept=False)
 
     def __call__(self, answers, state):
         """New shared model."""
@@ -161,8 +160,51 @@ class MoreauAverage(SharedUpdate):
 
     def _envelope(self, answers, w):
         """Mean of the participants' envelopes at the shared model, None of networks."""
-        if self.options is not None:
-            return None
         away = w - self.nearest[answers.who.index]
         values = answers.values + 0.5 * self.lam * np.einsum("np,np->n", away, away)
         return weighted_mean(values, self.weights(answers.who))
+
+
+class TrainedMoreauAverage(MoreauAverage):
+    """The same of networks, which train towards their proximal points."""
+
+    moves = NETWORK_MOVES
+
+    @staticmethod
+    def _settles(options):
+        return False
+
+    def ask(self, answers, state):
+        """Models of the participants after their moves, and objectives before."""
+        pool = answers.who.pool
+        answers.heard(pool, values=pool.objectives(state.theta[answers.choice]))
+        pool = answers.who.pool
+        models = self._train(pool, state.theta[answers.choice], judged=True)
+        return answers.heard(pool, models=models)
+
+    def own_models(self, pool, centers):
+        """The clients' models, trained from centres that they do not have yet."""
+        return self._train(pool, centers, personal=True)
+
+    def _train(self, pool, w, personal=False, judged=False):
+        """Clients' centres, or with `personal` their proximal points."""
+        return pool.moreau_update(
+            w,
+            self.steps,
+            pulled_rates(pool, self.options, self.lam),
+            self.lam,
+            self.move,
+            self.n_moves,
+            self.options.optimizer,
+            self.options.batch_size,
+            personal=personal,
+            judged=judged,
+            whole=personal,
+        )
+
+    def _envelope(self, answers, w):
+        return None
+
+
+#: Rounds of pFedMe by kind of local model.
+MOREAU = {MINIMISED: MoreauAverage, TRAINED: TrainedMoreauAverage}

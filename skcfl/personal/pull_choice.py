@@ -39,7 +39,7 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
 
 
 def choose_pull(pool, lams, fit, robust=False):
-    """Strength of least held-out loss, ties to the strongest.
+    """Strength of least held-out loss, ties to the strongest; the weakest pull of one client.
 
     Parameters
     ----------
@@ -57,9 +57,11 @@ def choose_pull(pool, lams, fit, robust=False):
     -------
     lam : float
         The choice.
-    losses : ndarray of shape (n_lams,)
-        Mean losses of the held-out rows.
+    search : dict
+        "lam_search", what was tried, if anything was.
     """
+    if pool.n_clients - pool.without_rows.sum() <= 1:
+        return float(lams[lams > 0][-1]), {}  # it is its own shared model
     total, rows = np.zeros((len(lams), pool.n_clients)), np.zeros(pool.n_clients)
     with loop("fold", FOLDS, "search of lam, folds", sure=True) as folds:
         for train, held in pool.deal_folds(FOLDS, pool.random_state):
@@ -76,4 +78,5 @@ def choose_pull(pool, lams, fit, robust=False):
         total = rows * np.where(rows > 0, np.minimum(means, most), 0.0)
     total = total.sum(axis=1)
     losses = np.where(np.isfinite(total), total, np.inf) / max(rows.sum(), 1e-300)
-    return float(lams[int(losses.argmin())]), losses
+    search = {"lam": lams, "held_out_loss": losses}
+    return float(lams[int(losses.argmin())]), {"lam_search": search}

@@ -15,6 +15,7 @@ import numpy as np
 from ..federation.result import Result
 from ..rounds.choice import Known
 from ..rounds.exchange import Draw, State, weighted_mean
+from ..rounds.kinds import kind_of
 from ..rounds.loop import run_rounds
 from ..rounds.record import RoundRecord
 from ..rounds.stop import StopRule
@@ -248,7 +249,7 @@ def run_shared(pool, update, options, theta=None):
     pool.ledger.since_mark()
     state = State(np.array(theta, dtype=pool.dtype)[None], labels, held=labels)
     left = options.max_iter
-    if options.aggregator is not None and pool.second_order:
+    if options.aggregator is not None and kind_of(pool).exact:
         near = StopRule(max(options.tol, ROBUST_TOL), options.window)
         state = run_rounds(state, draw, rule, update, record, near, (left + 1) // 2)
         left -= state.round

@@ -9,7 +9,7 @@ import numpy as np
 from .._progress import loop
 from ..federation.result import Result
 from .alternate import Options
-from .starts import NETWORK_STEP
+from .kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 
 __all__ = ["solve_local"]
 
@@ -25,7 +25,7 @@ def solve_local(pool, options=None):
     pool : ClientPool
         The federation.
     options : Options, default=None
-        For models without second derivatives: all clients start from one network and train for
+        For models that are trained: all clients start from one network and train for
         `max_iter` times `local_steps` steps, or until no model moves by more than `tol` of its
         norm in `local_steps` of them.
 
@@ -35,8 +35,11 @@ def solve_local(pool, options=None):
         One cluster per client; what is sent are the models, to be published, and the objectives.
     """
     pool.ledger.since_mark()
-    if not pool.second_order:
-        return _train(pool, TRAINING if options is None else options)
+    return _ALONE[kind_of(pool)](pool, TRAINING if options is None else options)
+
+
+def _minimise(pool, options):
+    """Minimisers, by Newton's method."""
     w, converged = pool.solve()
     missing = int((~converged).sum())
     return _result(
@@ -87,6 +90,9 @@ def _train(pool, options):
         f"still changes by {change:.2g} (relative; tol={options.tol:g}). Increase max_iter or "
         "tol, or set tol=0 to train for max_iter rounds.",
     )
+
+
+_ALONE = {MINIMISED: _minimise, TRAINED: _train}
 
 
 def _objective(pool, w):

@@ -24,9 +24,9 @@ from sklearn.cluster import KMeans
 
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import count_different
-from .automatic import automatic
 from .choice import ChoiceRule, Known
 from .exchange import Answers
+from .kinds import kind_of
 from .point_clusters import cluster_points
 from .safeguards import FALSE_SHARE
 from .starts import Candidates, random_starts
@@ -80,7 +80,7 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=Fals
     labels : ndarray of shape (n_clients,)
     """
     candidates = Candidates(pool) if candidates is None else candidates
-    steps = automatic(pool).compared_steps
+    steps = kind_of(pool).compared_steps
     models = np.nan_to_num(candidates.at(steps[restart % len(steps)])[0].astype(float))
     n_clusters = min(n_clusters, count_different(models))
     if robust:

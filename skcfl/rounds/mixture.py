@@ -179,7 +179,7 @@ def fit_mixture(pool, theta, options, share_steps=1):
     result : Result
         ``extra`` has "shares" (n_clients, K) and "dispersion".
     """
-    exact = pool.second_order and pool.n_params <= MAX_DENSE
+    exact = pool.can_answer("mixture_sums") and pool.n_params <= MAX_DENSE
     train = None
     if not exact:
         rate = options.step_size

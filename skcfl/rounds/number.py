@@ -39,6 +39,7 @@ import numpy as np
 
 from .._progress import loop, quiet, series
 from ..numerics.by_cluster import numbered
+from .kinds import kind_of
 from .polish import solve_pooled
 from .starts import Candidates, sample
 from .suspicion import MOST_LOSS
@@ -117,7 +118,8 @@ class _Search:
         part = sample(pool, rng)
         self.n, self.part = part.n_clients, part
         #: Whether rows are so few that nothing should be left to chance.
-        self.few = pool.second_order and pool.n_samples < FEW_ROWS
+        exact = kind_of(pool).exact
+        self.few = exact and pool.n_samples < FEW_ROWS
         n_folds = FEW_FOLDS if self.few else N_FOLDS
         model = pool.model
         # Losses without a least value, as those of counts, have no fractions.
@@ -126,7 +128,7 @@ class _Search:
         self.grounded = judge is None or not model.unknown_scale
         #: Whether models are minimisers, of which the loss with more rows can be told: not of
         #: losses that explode, where single rows decide.
-        self.corrects = pool.second_order and model.grounded and model.bounded_curvature
+        self.corrects = exact and model.grounded and model.bounded_curvature
         self.corrects &= not robust
         # Of one client there is nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []

@@ -9,6 +9,7 @@ from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
 from ..numerics.newton import solve_scaled
 from .aggregation import aggregate_by_cluster
 from .exchange import weighted_mean
+from .kinds import kind_of
 from .record import History
 
 __all__ = ["Partition", "combine_models", "local_models", "publish_once"]
@@ -39,12 +40,7 @@ def local_models(pool, steps, step_size, optimizer, batch_size=None):
     known : ndarray of shape (n_clients,) of bool
         Who has rows and answered: of the others nothing is known.
     """
-    if pool.second_order:
-        models, _ = pool.solve()
-    else:
-        models = pool.local_update(
-            pool.start(), steps, step_size, optimizer, batch_size, whole=True
-        )
+    models = kind_of(pool).apart(pool, steps, step_size, optimizer, batch_size)
     return models, heard(pool)
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from .kinds import kind_of
 from .loop import choose_all
-from .starts import train_locally
 
 __all__ = ["FrozenClients", "HalvedSteps", "Reseeding", "Safeguard"]
 
@@ -160,7 +160,7 @@ class Reseeding(Safeguard):
             worst = worst[int(FALSE_SHARE * len(worst)) :]
         worst = worst[: len(empty)]
         theta = new.theta.copy()
-        theta[empty[: len(worst)]] = train_locally(
+        theta[empty[: len(worst)]] = kind_of(who.pool).first_steps(
             who.pool.subset(worst), state.theta[choice[worst]], RESEED_STEPS
         )
         if self.shared is not None:

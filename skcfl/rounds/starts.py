@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from .automatic import TRAINED, automatic
+from .kinds import TRAINED, kind_of
 
 __all__ = ["loss_plus_plus", "random_starts"]
 
-# Step of Adam for networks: found by trial, and good for most.
-NETWORK_STEP = 0.005
 # Most that a client counts under a robust aggregation, in typical excesses of the first draw.
 MOST_EXCESS = 2.0
 # Clients that look for starts, and for the number of clusters, where there are more than twice
@@ -58,7 +56,7 @@ class Candidates:
         """
         if steps not in self.trained:
             pool = self.pool
-            w = train_locally(pool, pool.start(), steps)
+            w = kind_of(pool).first_steps(pool, pool.start(), steps)
             own = pool.own_losses(w)
             self.trained[steps] = w, own, {}
         return self.trained[steps]
@@ -104,7 +102,7 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
     """
     n = pool.n_clients
     candidates = Candidates(pool) if candidates is None else candidates
-    kind = automatic(pool)
+    kind = kind_of(pool)
     steps = kind.start_steps[restart % len(kind.start_steps)]
     w, own, _ = candidates.at(steps)
     n_candidates = (TRAINED if robust else kind).candidates + int(np.log(n_clusters))
@@ -135,18 +133,6 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
         picks.append(drawn[winner])
         best = reach[:, winner]
     return w[picks]
-
-
-def train_locally(pool, start, steps):
-    """Local models after some safeguarded steps of gradient descent at ``1 / L_i``.
-
-    Networks, whose curvature has no bound, take steps of Adam.
-    """
-    if not pool.second_order:
-        return pool.local_update(start, steps, NETWORK_STEP, "adam", whole=True)
-    lipschitz, _, _ = pool.spectrum()
-    rates = 1.0 / np.maximum(lipschitz, 1e-12)
-    return pool.local_update(start, steps, rates, monotone=True, whole=True)
 
 
 #: Starts by the names that users give them; "different" is the CLoVE paper's word for "random".

@@ -175,7 +175,7 @@ def _calls(pool, rng):
         how = shares, 0.7, 3, 0.1, "adam"
         yield "mixture_update", lambda pool: pool.mixture_update(theta, *how)
         yield "mixture_update", lambda pool: pool.mixture_update(theta, *how, 4)
-    if not pool.second_order:
+    if not pool.can_answer("solve"):
         return
     if pool.model.mixes:
         yield "mixture_sums", lambda pool: pool.mixture_sums(theta, shares, 0.7)
