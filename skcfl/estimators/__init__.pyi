@@ -16,6 +16,9 @@ from ..base import (
 from ..graphs.generators import (
     GraphLike
 )
+from ..models import (
+    LocalModel
+)
 from ..penalties import (
     Penalty
 )
@@ -48,7 +51,6 @@ from ._pacfl import PACFL as PACFL
 from ._pfedme import PFedMe as PFedMe
 from ._partial_pooling import PartialPooling as PartialPooling
 from ._per_fedavg import PerFedAvg as PerFedAvg
-from ._robust_clustered_fl import RobustClusteredFL as RobustClusteredFL
 
 __all__ = [
     "KFED",
@@ -1008,6 +1010,22 @@ class PerFedAvgRegressor(_per_fedavg.PerFedAvgRegressor):
         aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 1e-10,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
+    ) -> None: ...
+
+class RobustClusteredFL(_robust_clustered_fl.RobustClusteredFL):
+    def __init__(
+        self, model: LocalModel | None = None, n_clusters: int | Literal["auto"] = "auto", *,
+        clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
+        trim: float = 0.25, combine: Literal["mean", "precision"] = "mean",
+        rounds: int | Literal["auto"] = "auto", pretrain_steps: int | Literal["auto"] = "auto",
+        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
+        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
+        aggregation: Aggregation = "geometric_median", tol: float = 0.0001,
+        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
     ) -> None: ...
 
 class RobustClusteredFLClassifier(_robust_clustered_fl.RobustClusteredFLClassifier):

@@ -1,16 +1,18 @@
 """Constructors of classes whose parameters are those of another class, but for some.
 
-The generic class of a method spells its constructor out; the everyday classes, and the classes
-that choose lam by cross-validation, say in what theirs differ.
+The generic class of a method spells its constructor out; the everyday classes, the classes that
+choose lam by cross-validation, and a method that is another with other defaults say in what theirs
+differ.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
-__all__ = ["cv_constructor", "everyday_constructor"]
+__all__ = ["cv_constructor", "everyday_constructor", "like_constructor"]
 
 NAMED, PLACED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
@@ -46,16 +48,17 @@ def everyday_constructor(generic: Any, *flavours: Any, **defaults: Any) -> Any:
     __init__ : function
         What may be given by position after ``model`` may be, else the loss.
     """
-    own, _, *rest = inspect.signature(generic.__init__).parameters.values()
+    own, _, *rest = _parameters_of(generic, defaults)
     placed = sum(parameter.kind is PLACED for parameter in rest)
-    parameters = {parameter.name: parameter for parameter in rest}
-    for name, default in defaults.items():
-        parameters[name] = parameters[name].replace(default=default)
-    rest = list(parameters.values())
     more = [parameter for mixin in flavours for parameter in _of_model(mixin)]
     if not placed:
         more[0] = more[0].replace(kind=PLACED)
     return _constructor([own, *rest[:placed], *more, *rest[placed:]])
+
+
+def like_constructor(other: Any, **defaults: Any) -> Any:
+    """Constructor of a class with the parameters of another one, some with other defaults."""
+    return _constructor(_parameters_of(other, defaults))
 
 
 def cv_constructor(single: Any, **search: Any) -> Any:
@@ -73,13 +76,21 @@ def cv_constructor(single: Any, **search: Any) -> Any:
     __init__ : function
         The first parameter of the search may be given by position, as ``lam`` of `single`.
     """
-    own, *rest = inspect.signature(single.__init__).parameters.values()
-    hints = single.__init__.__annotations__
+    own, *rest = _parameters_of(single)
     first, *others = _named({**SEARCHED, **search}, SEARCH_HINTS)
-    kept = [
-        p.replace(kind=NAMED, annotation=hints[p.name]) for p in rest if p.name not in REPLACED
-    ]
+    kept = [parameter.replace(kind=NAMED) for parameter in rest if parameter.name not in REPLACED]
     return _constructor([own, first.replace(kind=PLACED), *others, *kept])
+
+
+def _parameters_of(cls: Any, defaults: Any = MappingProxyType({})) -> list[inspect.Parameter]:
+    """Parameters of a constructor with their types, also of one that is made here."""
+    parameters = dict(inspect.signature(cls.__init__).parameters)
+    for name, hint in cls.__init__.__annotations__.items():
+        if name != "return":
+            parameters[name] = parameters[name].replace(annotation=hint)
+    for name, default in defaults.items():
+        parameters[name] = parameters[name].replace(default=default)
+    return list(parameters.values())
 
 
 def _of_model(mixin: Any) -> list[inspect.Parameter]:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
 from .._docs import document
-from .._typing import Aggregation, Clusterer, RandomState, Unseen
-from ._constructors import everyday_constructor
+from ._constructors import everyday_constructor, like_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._one_shot import _OneShot
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
+from ._one_shot import OneShot, _OneShot
 
 __all__ = ["RobustClusteredFL", "RobustClusteredFLClassifier", "RobustClusteredFLRegressor"]
 
@@ -81,54 +75,9 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
     True
     """
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
-        trim: float = 0.25,
-        combine: Literal["mean", "precision"] = "mean",
-        rounds: int | Literal["auto"] = "auto",
-        pretrain_steps: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "geometric_median",
-        tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.clusterer = clusterer
-        self.trim = trim
-        self.combine = combine
-        self.rounds = rounds
-        self.pretrain_steps = pretrain_steps
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
-        self.aggregation = aggregation
-        self.tol = tol
-        self.polish = polish
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    __init__ = like_constructor(
+        OneShot, clusterer="trimmed", trim=0.25, aggregation="geometric_median"
+    )
 
 
 @document

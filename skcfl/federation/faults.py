@@ -15,7 +15,7 @@ from .._groups import check_ids, locate
 from .._typing import Array, ClientIds, RandomState, validate_params
 from .draws import mixed
 from .messages import CALLS, questions
-from .sites import Site, answer_without
+from .sites import WrappedSite, answer_without
 
 #: Attacks on messages, and how strong they are unless said: ALIE's and the inner product's as the
 #: papers have tried them.
@@ -184,7 +184,7 @@ class _Draws:
         return share < self.dropout
 
 
-class FalseSite(Site):
+class FalseSite(WrappedSite):
     """Site some of whose clients send false gradients and models.
 
     Parameters
@@ -200,26 +200,11 @@ class FalseSite(Site):
     """
 
     def __init__(self, site, false, attack, strength):
-        self.site, self.false, self.attack, self.strength = site, false, attack, strength
-        self.client_sizes, self.client_weights = site.client_sizes, site.client_weights
-        self.without_rows = site.without_rows
+        super().__init__(site)
+        self.false, self.attack, self.strength = false, attack, strength
 
-    @property
-    def n_clients(self):
-        """Number of clients, false ones too."""
-        return self.site.n_clients
-
-    @property
-    def memory(self):
-        """What the clients have answered last."""
-        return self.site.memory
-
-    def positions(self, clients):
-        """Where the memory has some clients."""
-        return self.site.positions(clients)
-
-    def _of(self, site, index=slice(None)):
-        return FalseSite(site, self.false[index], self.attack, self.strength)
+    def _of(self, site, clients=slice(None)):
+        return FalseSite(site, self.false[clients], self.attack, self.strength)
 
     def answer(self, call, arguments):
         """What the clients say, those that are false not what they have found."""
@@ -274,24 +259,8 @@ class FalseSite(Site):
                 out[asked[false] == question] = lie
         return out
 
-    def subset(self, clients):
-        """Site of some of the clients."""
-        return self._of(self.site.subset(clients), clients)
 
-    def penalised(self, alpha):
-        """Site of the same clients under another local penalty."""
-        return self._of(self.site.penalised(alpha))
-
-    def held_out(self, fraction, seed):
-        """Two parts of each client's rows."""
-        return tuple(map(self._of, self.site.held_out(fraction, seed)))
-
-    def folds(self, n_folds, seed):
-        """Pairs of parts, one per fold."""
-        return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]
-
-
-class FaultySite(Site):
+class FaultySite(WrappedSite):
     """Site some of whose clients do not answer.
 
     Parameters
@@ -307,17 +276,11 @@ class FaultySite(Site):
     """
 
     def __init__(self, site, dead, places, draws):
-        self.site, self.dead, self.places, self.draws = site, dead, places, draws
-        self.client_sizes, self.client_weights = site.client_sizes, site.client_weights
-        self.without_rows = site.without_rows
+        super().__init__(site)
+        self.dead, self.places, self.draws = dead, places, draws
 
-    @property
-    def n_clients(self):
-        """Number of clients, lost ones too."""
-        return self.site.n_clients
-
-    def _of(self, site, index=slice(None)):
-        return FaultySite(site, self.dead[index], self.places[index], self.draws)
+    def _of(self, site, clients=slice(None)):
+        return FaultySite(site, self.dead[clients], self.places[clients], self.draws)
 
     def answer(self, call, arguments):
         """Answers of those who are not lost; zeros of the others, and who answered."""
@@ -329,19 +292,3 @@ class FaultySite(Site):
         answers = answer_without(self.site, call, arguments, answered)
         memory.restore(lost, before)
         return answers
-
-    def subset(self, clients):
-        """Site of some of the clients."""
-        return self._of(self.site.subset(clients), clients)
-
-    def penalised(self, alpha):
-        """Site of the same clients under another local penalty."""
-        return self._of(self.site.penalised(alpha))
-
-    def held_out(self, fraction, seed):
-        """Two parts of each client's rows."""
-        return tuple(map(self._of, self.site.held_out(fraction, seed)))
-
-    def folds(self, n_folds, seed):
-        """Pairs of parts, one per fold."""
-        return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]

@@ -9,7 +9,7 @@ import numpy as np
 from .._checks import Count
 from .._typing import Array
 from .messages import CALLS
-from .sites import Refused, Site, answer_without
+from .sites import Refused, WrappedSite, answer_without
 
 
 class SitePolicy:
@@ -131,7 +131,7 @@ class _Fit:
         self.guard.count += 1
 
 
-class PolicySite(Site):
+class PolicySite(WrappedSite):
     """Site that keeps to a policy.
 
     Parameters
@@ -143,17 +143,11 @@ class PolicySite(Site):
     """
 
     def __init__(self, site, fit):
-        self.site, self.fit = site, fit
-        self.client_sizes, self.client_weights = site.client_sizes, site.client_weights
-        self.without_rows = site.without_rows
+        super().__init__(site)
+        self.fit = fit
         few = site.client_sizes < fit.guard.policy.min_rows
         # There is nothing to know of clients without rows.
         self._mute = few & (site.client_sizes > 0)
-
-    @property
-    def n_clients(self):
-        """Number of clients, those with few rows too."""
-        return self.site.n_clients
 
     def answer(self, call, arguments):
         """Answers that are agreed to, see :meth:`Site.answer`; else Refused is raised."""
@@ -162,28 +156,5 @@ class PolicySite(Site):
             return self.site.answer(call, arguments)
         return answer_without(self.site, call, arguments, ~self._mute)
 
-    @property
-    def memory(self):
-        """What the clients remember."""
-        return self.site.memory
-
-    def positions(self, clients):
-        """Where the memory has some clients."""
-        return self.site.positions(clients)
-
-    def subset(self, clients):
-        """Site of some of the clients."""
-        return PolicySite(self.site.subset(clients), self.fit)
-
-    def penalised(self, alpha):
-        """Site of the same clients under another local penalty."""
-        return PolicySite(self.site.penalised(alpha), self.fit)
-
-    def held_out(self, fraction, seed):
-        """Two parts of each client's rows."""
-        return tuple(PolicySite(part, self.fit) for part in self.site.held_out(fraction, seed))
-
-    def folds(self, n_folds, seed):
-        """Pairs of parts, one per fold."""
-        pairs = self.site.folds(n_folds, seed)
-        return [tuple(PolicySite(part, self.fit) for part in pair) for pair in pairs]
+    def _of(self, site, clients=None):
+        return PolicySite(site, self.fit)

@@ -142,6 +142,54 @@ class Site(Place, ABC):
         """List of (training, held out) sites, every row held out in one of them."""
 
 
+class WrappedSite(Site):
+    """Base of the sites that stand before another one, and answer otherwise.
+
+    Parameters
+    ----------
+    site : Site
+        The clients.
+    """
+
+    def __init__(self, site):
+        self.site = site
+        self.client_sizes, self.client_weights, self.without_rows = site.facts()
+
+    @property
+    def n_clients(self):
+        """Number of clients, whoever of them answers."""
+        return self.site.n_clients
+
+    @property
+    def memory(self):
+        """What the clients have answered last."""
+        return self.site.memory
+
+    def positions(self, clients):
+        """Where the memory has some clients."""
+        return self.site.positions(clients)
+
+    @abstractmethod
+    def _of(self, site, clients=slice(None)):
+        """The same before another site, of some of the clients."""
+
+    def subset(self, clients):
+        """Site of some of the clients."""
+        return self._of(self.site.subset(clients), clients)
+
+    def penalised(self, alpha):
+        """Site of the same clients under another local penalty."""
+        return self._of(self.site.penalised(alpha))
+
+    def held_out(self, fraction, seed):
+        """Two parts of each client's rows."""
+        return tuple(map(self._of, self.site.held_out(fraction, seed)))
+
+    def folds(self, n_folds, seed):
+        """Pairs of parts, one per fold."""
+        return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]
+
+
 def answer_without(site, call, arguments, answered):
     """Answers of some of the clients of a site, zeros of the others, who are in no sum.
 

@@ -242,7 +242,7 @@ class LossClusters(ChoiceRule):
             # Equal starts, centred: the vectors say nothing, and something has to break the tie.
             return self.rng.permutation(np.arange(n) % K)
         if self.clusterer is not None:
-            return self._other(vectors, K)
+            return labels_of_clusterer(self.clusterer, vectors, K, self.rng, "loss vectors")
         return self._kmeans(vectors, K, old)
 
     def _kmeans(self, vectors, K, old):
@@ -259,29 +259,6 @@ class LossClusters(ChoiceRule):
         if warm is not None and warm[1] <= cold[1] * (1 + 1e-12):
             return warm[0]
         return cold[0]
-
-    def _other(self, vectors, K):
-        """A clusterer of the user's, its noise (negative labels) as it is."""
-        clusterer = clone(self.clusterer)
-        known = clusterer.get_params(deep=False)
-        for name in ("n_clusters", "n_components"):
-            if name in known:
-                clusterer.set_params(**{name: K})
-        if known.get("random_state", 0) is None:
-            clusterer.set_params(random_state=self.rng.randint(np.iinfo(np.int32).max))
-        with warnings.catch_warnings():
-            # How one round's clustering fared is not what the fit reports.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            groups = np.asarray(clusterer.fit_predict(vectors))
-        if groups.shape != (len(vectors),):
-            raise ValueError(
-                f"clusterer must label each of the {len(vectors)} loss vectors, got labels of "
-                f"shape {groups.shape} from {type(clusterer).__name__}."
-            )
-        noise = groups < 0
-        codes = np.full(len(groups), -1)
-        codes[~noise] = np.unique(groups[~noise], return_inverse=True)[1]
-        return codes
 
     # ------------------------------------------------------------------------- matching
 
@@ -341,6 +318,30 @@ def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
     labels, _ = lloyd(some, centres)
     means = [some[labels == k].mean(axis=0) for k in np.unique(labels)]
     return lloyd(vectors, np.array(means)[None])
+
+
+def labels_of_clusterer(clusterer, points, n_clusters, rng, what):
+    """Labels of a clusterer of the user's, 0, 1, ...; noise is -1."""
+    clusterer = clone(clusterer)
+    known = clusterer.get_params(deep=False)
+    for name in ("n_clusters", "n_components"):
+        if name in known and n_clusters is not None:
+            clusterer.set_params(**{name: min(n_clusters, len(points))})
+    if known.get("random_state", 0) is None:
+        clusterer.set_params(random_state=rng.randint(np.iinfo(np.int32).max))
+    with warnings.catch_warnings():
+        # How one clustering fared is not what the fit reports.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        groups = np.asarray(clusterer.fit_predict(points))
+    if groups.shape != (len(points),):
+        raise ValueError(
+            f"clusterer must label each of the {len(points)} {what}, got labels of shape "
+            f"{groups.shape} from {type(clusterer).__name__}."
+        )
+    noise = groups < 0
+    codes = np.full(len(groups), -1)
+    codes[~noise] = np.unique(groups[~noise], return_inverse=True)[1]
+    return codes
 
 
 def spread_centres(vectors, n_clusters, rng, n_init):

@@ -21,17 +21,13 @@ References
    Association 79, 1984.
 """
 
-import warnings
-
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from ..numerics.matrices import count_different
 from .aggregation import GeometricMedian, aggregate_by_cluster
-from .loss_clusters import spread_centres
+from .loss_clusters import labels_of_clusterer, spread_centres
 
 __all__ = ["cluster_points"]
 
@@ -162,25 +158,10 @@ def _geomedian_lloyd(points, centres):
 
 def _of_clusterer(points, n_clusters, clusterer, rng):
     """Labels of a clusterer of the user's; noise goes to the cluster of the nearest mean."""
-    clusterer = clone(clusterer)
-    known = clusterer.get_params(deep=False)
-    for name in ("n_clusters", "n_components"):
-        if name in known and n_clusters is not None:
-            clusterer.set_params(**{name: min(n_clusters, len(points))})
-    if known.get("random_state", 0) is None:
-        clusterer.set_params(random_state=rng.randint(np.iinfo(np.int32).max))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = np.asarray(clusterer.fit_predict(points))
-    if labels.shape != (len(points),):
-        raise ValueError(
-            f"clusterer must label each of the {len(points)} clients, got labels of shape "
-            f"{labels.shape} from {type(clusterer).__name__}."
-        )
+    labels = labels_of_clusterer(clusterer, points, n_clusters, rng, "clients")
     known = labels >= 0
     if not known.any():
         return np.zeros(len(points), dtype=np.intp)
-    labels[known] = np.unique(labels[known], return_inverse=True)[1]
     means = np.array([points[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
     return np.where(known, labels, cdist(points, means).argmin(axis=1))
 
