@@ -154,6 +154,7 @@ class WrappedSite(Site):
     def __init__(self, site):
         self.site = site
         self.client_sizes, self.client_weights, self.without_rows = site.facts()
+        self.travels = site.travels
 
     @property
     def n_clients(self):
