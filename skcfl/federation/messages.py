@@ -74,8 +74,16 @@ class Message:
 
     def __post_init__(self):
         # Read once: calls are many and may be small.
-        words = {name: tuple(map(_word, shape.split())) for name, shape in self.up.items()}
-        object.__setattr__(self, "words", words)
+        read = {
+            "words": {name: tuple(map(_word, shape.split())) for name, shape in self.up.items()},
+            # Whose entries they have: "n" the clients', "K" the models'.
+            "whose_down": {name: shape[:1] for name, shape in self.down.items()},
+            "whose_up": {name: shape[:1] for name, shape in self.up.items()},
+            "counted_down": [name for name in self.down if name not in self.free],
+            "counted_up": [name for name in self.up if name not in self.free],
+        }
+        for name, value in read.items():
+            object.__setattr__(self, name, value)
 
     def needs_minima(self, arguments):
         """Whether a call with these arguments is answered for minimised models only."""
@@ -586,20 +594,19 @@ def count_floats(call, arguments, sizes, kept=(), later=False):
         down, up = message.count(sizes, arguments)
         return 0 if kept else down, up
     down = 0
-    for name, shape in message.down.items():
-        if name in message.free or name in kept or arguments.get(name) is None:
+    for name in message.counted_down:
+        if name in kept or arguments.get(name) is None:
             continue
         size = np.size(arguments[name])
         if name == message.start and arguments["own"] is not None:
             size = sizes["p"] * int((~arguments["own"]).sum())
-        if not shape.startswith("n"):
+        if message.whose_down[name] != "n":
             size = sizes["n"] * (size - max(sizes["K"] - 1, 0) * sizes["shared"])
         down += size
-    up = 0
-    for name, words in message.words.items():
-        if name not in message.free and not later:
-            up += prod(sizes.get(word, word) for word in words)
-    return down, up
+    if later:
+        return down, 0
+    words = map(message.words.get, message.counted_up)
+    return down, sum(prod(map(sizes.get, some, some)) for some in words)
 
 
 def count_bytes(call, arguments, answers):
@@ -623,20 +630,25 @@ def count_bytes(call, arguments, answers):
     own_bytes : tuple of int
         Bytes up and down of what is each client's own.
     """
-    message, counted, own_words = CALLS[call], [], ("n",)
+    message, own_words = CALLS[call], "n"
     labels = arguments.get("labels")
     if labels is not None and "theta" in arguments and 2 * len(arguments["theta"]) > len(labels):
-        own_words = ("n", "K")
-    for shapes, values in ((message.up, answers), (message.down, arguments)):
-        shared = own = 0
-        for name, shape in shapes.items():
-            value = values.get(name)
-            size = getattr(value, "nbytes", 8 if values is answers else 0)
-            if shape.startswith("n") and values is arguments and _is_same(value):
-                shared += size // len(value)
-            elif shape.startswith(own_words):
-                own += size
-            else:
-                shared += size
-        counted.append((shared, own))
-    return tuple(zip(*counted, strict=True))
+        own_words = "nK"
+    shared_up = own_up = shared_down = own_down = 0
+    for name, whose in message.whose_up.items():
+        size = getattr(answers.get(name), "nbytes", 8)
+        if whose and whose in own_words:
+            own_up += size
+        else:
+            shared_up += size
+    for name, whose in message.whose_down.items():
+        value = arguments.get(name)
+        if not isinstance(value, np.ndarray | np.generic):
+            continue
+        if whose == "n" and _is_same(value):
+            shared_down += value.nbytes // len(value)
+        elif whose and whose in own_words:
+            own_down += value.nbytes
+        else:
+            shared_down += value.nbytes
+    return (shared_up, shared_down), (own_up, own_down)

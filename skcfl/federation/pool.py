@@ -1530,8 +1530,7 @@ def _newton_step(g, H, free):
 
 def _are_finite(arrays):
     """Whether all numbers of some arrays are finite, for sure: their squares may overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return isfinite(sum(float(np.vdot(array, array)) for array in arrays))
+    return isfinite(sum([float(np.vdot(array, array)) for array in arrays]))
 
 
 def _not_finite(name, answer, fixed, asked):

@@ -146,19 +146,15 @@ def _next_batch(block, batches, stays):
     return batch
 
 
-def _value_gradient(model, block, w):
-    with np.errstate(over="ignore", invalid="ignore"):
-        return model.value_gradient(block, w)
-
-
 def descend(model, block, w, steps, rates, center, rho):
     """Gradient descent that never raises an objective: a bad step is undone and halved."""
     rates = rates.copy()
     best, value, slope = w, None, None
+    rounding = 8 * np.finfo(w.dtype).eps
     # Often all take all steps, and none has to be undone.
     same, last = len(steps) > 0 and bool((steps == steps[0]).all()), int(steps.max(initial=0))
     for t in range(last + 1):
-        new, g = _value_gradient(model, block, w)
+        new, g = model.value_gradient(block, w)
         if center is not None:
             away = w - center
             new += 0.5 * rho * (away**2).sum(axis=1)
@@ -166,7 +162,7 @@ def descend(model, block, w, steps, rates, center, rho):
         if value is None:
             value, slope = new, g
         else:
-            good = new <= value + 8 * np.finfo(w.dtype).eps * np.abs(value)
+            good = new <= value + rounding * np.abs(value)
             if good.all():
                 best, value, slope = w, new, g
             else:

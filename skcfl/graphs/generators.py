@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
@@ -38,6 +39,9 @@ MAX_EDGES = MAX_NODES
 ENTRY = 64
 # Coordinates up to which neighbours are looked up in a tree.
 MAX_TREE = 15
+# Points whose distances are there before scikit-learn's threads are: on a busy machine these wait
+# for each other a hundred times as long as they work.
+FEW_POINTS = 200
 
 _COUNT = [Count()]
 _SCALE = [Interval(Real, 0, None, closed="neither"), None]
@@ -239,6 +243,11 @@ def _neighbours(points: Array, k: int) -> tuple[Array, Array]:
         # Where many points coincide a point may not be among its own neighbours.
         own[~own.any(axis=1), k] = True
         heads, tails = np.repeat(order, k), near[~own]
+    elif n <= FEW_POINTS:
+        squares = cdist(points, points, "sqeuclidean")
+        np.fill_diagonal(squares, np.inf)
+        near = np.argpartition(squares, k - 1, axis=1)[:, :k]
+        heads, tails = np.repeat(np.arange(n), k), near.ravel()
     else:
         near = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(return_distance=False)
         heads, tails = np.repeat(np.arange(n), k), near.ravel()

@@ -189,10 +189,10 @@ def test_graph_refusals(arguments, message):
         Graph(*arguments)
 
 
-@given(st.integers(2, 15), st.integers(1, 20), seeds)
-def test_knn_graph(n, k, seed):
+@given(st.integers(2, 15), st.sampled_from([2, 20]), st.integers(1, 20), seeds)
+def test_knn_graph(n, d, k, seed):
     """Edges are the pairs in which either is among the k nearest of the other."""
-    points = np.random.RandomState(seed % 2**32).standard_normal((n, 2))
+    points = np.random.RandomState(seed % 2**32).standard_normal((n, d))
     graph = knn_graph(points, k, scale=0.7)
     distance = np.linalg.norm(points[:, None] - points[None], axis=2)
     np.fill_diagonal(distance, np.inf)
@@ -209,6 +209,7 @@ def test_knn_graph(n, k, seed):
 
 
 def test_knn_graph_of_points_that_coincide():
-    graph = knn_graph(np.zeros((4, 2)), 1)
-    assert graph.n_edges and (graph.weights == 1.0).all()
+    for d in (2, 20):
+        graph = knn_graph(np.zeros((4, d)), 1)
+        assert graph.n_edges and (graph.weights == 1.0).all()
     assert knn_graph([[1.0]]).n_edges == 0
