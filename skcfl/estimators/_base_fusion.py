@@ -52,6 +52,8 @@ MAX_COMPLETE = 1_000_000
 NEIGHBOURS = 5
 # Parameters of all clients from which a search makes partitions on sparse graphs exact.
 LARGE_PROBLEM = 5000
+# Iterations after which it does so on any.
+SLOW = 60
 # How the texts on lam begin.
 LAM = """\
             "auto" or float
@@ -431,7 +433,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             # Reduced problems of many parameters take more exchanges than they save.
             large = problem.n * problem.d > LARGE_PROBLEM and problem.d <= MAX_DENSE
             large = large and not problem.graph.is_complete
-            rough["contraction"] = large and run.keywords.get("contraction", True)
+            if "contract_from" in run.func.told:
+                rough["contract_from"] = 0 if large else SLOW
+            else:
+                rough["contraction"] = large and run.keywords.get("contraction", True)
         if "certify" in run.func.told:
             rough["certify"] = False
         return run(problem, lam, state=state, **rough)

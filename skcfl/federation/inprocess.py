@@ -384,7 +384,7 @@ class InProcessSite(PersonalKernels, Site):
         self.memory.keep(self.at, out)
         return {"x": out}
 
-    def _conjugate(self, s, x0, own, largest):
+    def _conjugate(self, s, x0, own, largest, allowed):
         x0 = self._start(x0, own)
         bounds = self._zeros()
         # Slopes are sums of flows: what rounding leaves where they cancel is zero, or the bound
@@ -399,7 +399,7 @@ class InProcessSite(PersonalKernels, Site):
 
         def work(block, slots):
             start = None if x0 is None else x0[slots]
-            bounds[slots], x = self.model.conjugate(block, slopes[slots], start)
+            bounds[slots], x = self.model.conjugate(block, slopes[slots], start, allowed)
             way = np.abs(x) if start is None else np.maximum(np.abs(x), np.abs(start))
             missing = np.where(lost[slots], np.abs(s[slots]), 0.0)
             bounds[slots] += 2.0 * np.einsum("np,np->n", missing, way)

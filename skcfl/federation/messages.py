@@ -298,9 +298,9 @@ CALLS = {
         minimised=True,
     ),
     "conjugate": Message(
-        {"s": "n p", "x0": "n p", "own": "n", "largest": ""},
+        {"s": "n p", "x0": "n p", "own": "n", "largest": "", "allowed": ""},
         {"bounds": "n"},
-        _named("own", "largest"),
+        _named("own", "largest", "allowed"),
         start="x0",
         unbounded=_named("bounds"),
         minimised=True,

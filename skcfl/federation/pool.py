@@ -1027,7 +1027,7 @@ class ClientPool(PersonalCalls):
         }
         return self._ask("prox", arguments, kept=("v",) if kept else (), start=x0)[0]
 
-    def conjugate(self, s: Array, x0: Array | None = None) -> Array:
+    def conjugate(self, s: Array, x0: Array | None = None, allowed: float = np.inf) -> Array:
         """Upper bounds of the conjugates ``f_i^*(s_i)``.
 
         Parameters
@@ -1037,6 +1037,9 @@ class ClientPool(PersonalCalls):
         x0 : ndarray of shape (n_clients, n_params), default=None
             Starts of the search for the maximisers; as of :meth:`prox`, a client is not sent
             what it has answered last.
+        allowed : float
+            Difference of ``f_i(x) - <s_i, x>`` between a start and the maximiser beyond which the
+            bound is good for nothing, and need not be near.
 
         Returns
         -------
@@ -1045,7 +1048,8 @@ class ClientPool(PersonalCalls):
             the domain, which is zero alone for clients without rows.
         """
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
-        arguments = {"s": s, "largest": float(np.abs(s).max(initial=0.0))}
+        largest = float(np.abs(s).max(initial=0.0))
+        arguments = {"s": s, "largest": largest, "allowed": float(allowed)}
         bounds = self._ask("conjugate", arguments, start=x0)[0]
         bounds = np.where(np.isnan(bounds), np.inf, bounds)  # what is no number bounds nothing
         if self.without_rows.any():

@@ -34,8 +34,10 @@ are balanced, so that the primal and the dual residual of each split are of one 
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Integral
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from .._progress import loop
 from ..graphs.edges import coordinate_parts, require_edges, shrinkage
@@ -74,7 +76,10 @@ class FusionState:
         return replace(self, T=None)
 
 
-@solver({"contraction": ["boolean"]}, told={"certify": ["boolean"]})
+@solver(
+    {"contraction": ["boolean"]},
+    told={"certify": ["boolean"], "contract_from": [Interval(Integral, 0, None, closed="left")]},
+)
 def admm(
     problem,
     lam,
@@ -84,6 +89,7 @@ def admm(
     state=None,
     contraction=True,
     certify=False,
+    contract_from=0,
 ):
     """Solve a fusion problem.
 
@@ -107,6 +113,9 @@ def admm(
         Whether to look for a proof of the partition at more expense where the gap is small enough
         without: near a lam at which many models meet at once that can take longer than the
         solution, and zeros alone show some of the clusters only.
+    contract_from : int
+        Iteration from which on the exact partition is tried: if that takes more exchanges than
+        iterations do, as long as these are few.
 
     Returns
     -------
@@ -117,7 +126,7 @@ def admm(
         The last iterate.
     """
     loop = _ADMM(problem, lam, tol, max_iter, state, contraction)
-    loop.certify, loop.thrifty = certify, not certify
+    loop.certify, loop.thrifty, loop.contract_from = certify, not certify, contract_from
     result = loop.run()
     return result, loop.state
 

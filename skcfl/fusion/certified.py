@@ -25,11 +25,18 @@ from .reduced import MAX_UNKNOWNS, contract, contract_apart
 FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
 # Iterations after which partitions that change are tried too, and splits of their clusters.
 PATIENCE, MAX_SPLITS = 25, 10
+# Splits of the partition of the solution started from, for a rough solution.
+FEW_SPLITS = 4
 # Relative gap from which on a solution is a rough one, and how many times more patient it is:
 # its iterations cost less than partitions that have yet to settle.
 ROUGH, CALM = 1e-4, 4
 # Unknowns up to which a rough solution begins with the partition of the one before.
 SIMPLE = 200
+# Tolerances that a client's part of the gap may be to be looked at more closely.
+HOPELESS = 10.0
+# Checks in which the objective of a rough solution that is as good as it gets does not fall by
+# more than that part of the tolerance.
+STILL, IDLE = 3, 0.1
 # Share of the tolerance from which on rounding is looked at more closely.
 FINE = 0.1
 # What one attempt may spend on reduced problems.
@@ -48,6 +55,8 @@ class CertifiedLoop:
     certify = False
     # Whether partitions mostly of single clients are left at that where the gap is small enough.
     thrifty = False
+    # Iteration from which on partitions are tried.
+    contract_from = 0
     # The stage of the fit that the iterations are.
     told = Stage()
     COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
@@ -84,7 +93,9 @@ class CertifiedLoop:
         left = 0.0
         if problem.passive:
             divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
-        bounds = problem.pool.conjugate(-divergence, x0=self._last_answers())
+        # With one client so far off the gap is too large, whatever the others say.
+        allowed = HOPELESS * problem.tolerance(primal, self.tol)
+        bounds = problem.pool.conjugate(-divergence, self._last_answers(), allowed)
         dual = -float(bounds.sum()) - conjugate
         X = candidates[which]
         # Edges seldom carry what they can: what they do is counted if it matters.
@@ -97,7 +108,7 @@ class CertifiedLoop:
         if self.watches:
             labels = _components(zeros, problem.n)
             n_clusters = int(labels.max()) + 1
-            if self.contraction:
+            if self.contraction and k >= self.contract_from:
                 self._contract(k, labels, candidates[0], self._reached())
             else:
                 self.labels = labels
@@ -105,7 +116,19 @@ class CertifiedLoop:
         self._record(k, best["primal"], best["gap"], n_clusters, participants)
         values = {"objective": best["primal"], "gap": best["gap"], "n_clusters": n_clusters}
         stop = self.told.tell(partial(self._so_far, k), k=k, **values)
-        return self._reached() or stop
+        return self._reached() or stop or self._stagnates(k)
+
+    def _stagnates(self, k):
+        """Whether a rough solution is as good as it gets, though its gap is far too large.
+
+        Duals of clients with less curvature than rounding leaves of their forces never are.
+        """
+        if not (self.thrifty and self.tol >= ROUGH and k >= SETTLED // 4):
+            return False
+        best, objectives = self.best, self.history["objective"]
+        limit = self.problem.tolerance(best["primal"], self.tol)
+        fall = objectives[-1 - STILL] - objectives[-1]
+        return best["gap"] > HOPELESS * limit and fall <= IDLE * limit
 
     def _so_far(self, k):
         """Result as if the iteration ended here."""
@@ -187,9 +210,11 @@ class CertifiedLoop:
         """Whether a known partition, with models near X, leads to a solution at once."""
         if labels is None or not self.contraction:
             return False
-        if self.tol >= ROUGH and (int(labels.max()) + 1) * self.problem.d > SIMPLE:
+        rough = self.tol >= ROUGH
+        if rough and (int(labels.max()) + 1) * self.problem.d > SIMPLE:
             return False
-        if not self._try_partition(labels, X, MAX_SPLITS) or not self._reached():
+        splits = FEW_SPLITS if rough else MAX_SPLITS
+        if not self._try_partition(labels, X, splits) or not self._reached():
             return False
         best = self.best
         self._record(0, best["primal"], best["gap"], int(best["labels"].max()) + 1, 0)

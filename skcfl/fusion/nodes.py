@@ -74,7 +74,7 @@ class NodePool:
             out[self.places] = self.pool.prox(out[self.places], rho, start, **options)
         return out
 
-    def conjugate(self, s, x0=None):
+    def conjugate(self, s, x0=None, allowed=np.inf):
         """Upper bounds of the conjugates; that of a node without rows is finite at zero alone."""
         s = np.broadcast_to(np.asarray(s, dtype=float), (self.n_clients, self.n_params))
         largest = np.abs(s).max(initial=0.0)
@@ -82,7 +82,7 @@ class NodePool:
         if x0 is not None:
             # What rounding leaves of their slopes goes as far as the server's models of them.
             bounds += 2.0 * np.abs(s * x0).sum(axis=1)
-        bounds[self.places] = self.pool.conjugate(s[self.places], self._of_clients(x0))
+        bounds[self.places] = self.pool.conjugate(s[self.places], self._of_clients(x0), allowed)
         return bounds
 
     def rounding(self, w):

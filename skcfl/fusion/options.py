@@ -22,7 +22,7 @@ def solver(options=None, *, told=None, best_for=None):
     options : dict, default=None
         Constraints of the parameters that users may give, by name.
     told : dict, default=None
-        Constraints of those that an estimator gives: ``certify``, ``rng``.
+        Constraints of those that an estimator gives: ``certify``, ``contract_from``, ``rng``.
     best_for : callable, default=None
         Whether this solver is the fastest for a problem; None is for any that no other claims.
 

@@ -58,6 +58,8 @@ SEARCH_TOL, SEARCH_ITERATIONS = 1e-3, 200
 MAX_BEYOND, ROUNDS = 6, 2
 # Least relative gain of a local penalty that is worth looking for lam under it.
 MIN_GAIN = 0.01
+# Numbers of the edges up to which they are kept to start from.
+MAX_KEPT = 500_000
 # Differences of losses below this fraction are none.
 TIE = 1e-9
 # Standard errors within which one model for all wins, clusters that are the same in all folds,
@@ -318,6 +320,7 @@ class ModelSearch:
         self.refitted = [{} for _ in judge.pools]
         self.ends = [{} for _ in judge.pools]
         self.states = [{} for _ in judge.pools]
+        self.exact = [{} for _ in judge.pools]
         self.warning = None
 
     def run(self, ledger):
@@ -408,17 +411,16 @@ class ModelSearch:
     def _walk_quietly(self, k, tasks):
         out = []
         for f, alpha, lams in tasks:
-            family, state = self.families[f], None
-            problem = self._problem(k, f, alpha)
+            family = self.families[f]
+            problem, last = self._problem(k, f, alpha), None
             for lam in sorted(lams):
                 if lam == 0.0 or lam >= family.fused:
                     result = self._end(k, f, alpha, problem, lam)
                 else:
-                    start = self.states[k].get((f, lam)) if state is None else state
+                    start = self._start(k, f, alpha, lam, last)
                     result, state = family.solve(problem, lam, start)
-                    # Under another local penalty partitions are mostly the same.
-                    if getattr(state, "labels", None) is not None:
-                        self.states[k][f, lam] = state.without_edges()
+                    last = lam, state
+                    self._keep(k, f, alpha, problem, lam, state)
                 labels = numbered(result.labels)
                 for refit in family.refits:
                     W = self._refit(k, f, alpha, problem, labels, result) if refit else None
@@ -426,6 +428,32 @@ class ModelSearch:
                     key = (f, alpha, float(lam), refit)
                     out.append((key, self._losses(k, f, alpha, labels, refit, W), labels))
         return out
+
+    def _start(self, k, f, alpha, lam, last):
+        """State to start from: that of the nearest lam, an exact one rather than another.
+
+        Under another local penalty partitions are mostly the same.
+        """
+        states = dict(self.states[k].get((f, alpha), {}))
+        if last is not None:
+            states[last[0]] = last[1]
+        if not states:
+            return self.exact[k].get((f, lam))
+        away = {other: abs(np.log(other / lam)) for other in states}
+        near = (1.0 + TIE) * min(away.values())
+        near = [other for other in sorted(states) if away[other] <= near]
+        exact = [other for other in near if _is_exact(states[other])]
+        return states[(exact or near)[0]]
+
+    def _keep(self, k, f, alpha, problem, lam, state):
+        """Keep a state to start from at other values of lam, and under other penalties."""
+        if not hasattr(state, "without_edges"):
+            return
+        bare = state.without_edges()
+        if _is_exact(state):
+            self.exact[k][f, lam] = bare
+        few = problem.graph.n_edges * problem.d <= MAX_KEPT
+        self.states[k].setdefault((f, alpha), {})[lam] = state if few else bare
 
     def _losses(self, k, f, alpha, labels, refit, W):
         """Losses of one fold, corrected.
@@ -755,6 +783,10 @@ class ModelSearch:
         like = member.family, member.alpha, member.refit
         some = [m for m in self.members.values() if (m.family, m.alpha, m.refit) == like]
         return sorted(some, key=_lam)
+
+
+def _is_exact(state):
+    return getattr(state, "labels", None) is not None
 
 
 def _lam(member):

@@ -152,7 +152,7 @@ class ConvexModel(LocalModel):
         """``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``: (c, p), (c,) -> (c, p), (c,)."""
         return self._minimise(block, v if x0 is None else x0, v=v, rho=rho, max_iter=max_iter)
 
-    def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100):
+    def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100, allowed=np.inf):
         x = self._closed_form(block, v, rho, s)
         if x is not None:
             return x, np.ones(len(x), dtype=bool)
@@ -162,7 +162,9 @@ class ConvexModel(LocalModel):
             x = self._first_guess(block)
         else:
             x = np.asarray(x0, dtype=float) if self.bounded_curvature else oracle.better_start(x0)
-        x, _, converged = newton(oracle, self._fix(x, rho), oracle.scale(), max_iter=max_iter)
+        x, _, converged = newton(
+            oracle, self._fix(x, rho), oracle.scale(), max_iter=max_iter, allowed=allowed
+        )
         return self._fix(x, rho), converged
 
     def _fix(self, x, rho):

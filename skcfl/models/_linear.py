@@ -421,10 +421,10 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
                 own += np.einsum("icc->i", own)[:, None, None] / C**2
         return H
 
-    def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100):
+    def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100, allowed=np.inf):
         own = block.own_columns() if self.n_params > MAX_DENSE else None
         if own is None or not (self.alpha_ > 0.0 or (rho is not None and (rho > 0.0).all())):
-            return super()._minimise(block, x0, v, rho, s, max_iter)
+            return super()._minimise(block, x0, v, rho, s, max_iter, allowed)
         # Along columns that a client's rows do not touch penalty, pull and slope are all.
         c, C, (_, width) = len(block.clients), self.n_outputs, own.columns.shape
         places = np.broadcast_to(own.columns[:, None, :], (c, C, width))
@@ -436,7 +436,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
             return np.take_along_axis(w, places, axis=2).reshape(c, C * width)
 
         x, converged = self._of_width(width)._minimise(
-            own.block, part(x0), part(v), rho, part(s), max_iter
+            own.block, part(x0), part(v), rho, part(s), max_iter, allowed
         )
         out = np.zeros((c, self.n_params))
         if s is not None:
@@ -532,8 +532,11 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
             floor[:, 2] = self.alpha_
         return rounding, np.linalg.norm(drift, axis=1), floor
 
-    def conjugate(self, block, s, x0=None):
+    def conjugate(self, block, s, x0=None, allowed=np.inf):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
+
+        The maximiser is not looked for to the end where it is better than `x0` by more than
+        `allowed`.
 
         From the maximiser x of ``<s, x> - f_i(x)`` the bound evaluates Fenchel's dual,
         ``f_i^*(s) = min_a sum_l w_l l^*(a_l) + |s_P - X_P'(w a)|^2 / (2 alpha)`` over
@@ -543,7 +546,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         """
         block = block.astype(np.float64)
         s = np.asarray(s, dtype=float)
-        x, _ = self._minimise(block, x0, s=s)
+        x, _ = self._minimise(block, x0, s=s, allowed=np.inf if x0 is None else allowed)
         Z = self._state(block, x)
         a = self.kernel.gradient(Z, block.y)
         w = block.weights[:, None, :]

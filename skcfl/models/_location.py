@@ -291,7 +291,7 @@ class Location(ConvexModel):
             floor = np.stack([least, np.zeros(c), np.full(c, np.inf)], axis=1)
         return rounding, drift, floor
 
-    def conjugate(self, block, s, x0=None):
+    def conjugate(self, block, s, x0=None, allowed=np.inf):
         """Upper bound of ``f_i^*(s_i)`` and its maximiser: (c, p) -> (c,), (c, p).
 
         Any row vectors ``u_l`` in the domain of the conjugate loss with

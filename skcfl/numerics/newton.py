@@ -17,13 +17,15 @@ TANGENT_SLACK = 1e-12
 # Relative decrements at which values say nothing any more.
 BLIND = 1e-11
 MAX_IDLE = 3
+# Steps that a function has that falls by more than is allowed.
+CHANCES = 3
 # Fall, in units of a function, after which it is taken to have no minimum.
 UNBOUNDED = 1e20
 # Where the curvature vanishes (beyond Huber's delta) an exact Newton step has no length.
 MIN_DAMPING = 1e-14
 
 
-def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None):
+def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.inf):
     """Minimise ``m`` convex functions by Newton's method with backtracking.
 
     Parameters
@@ -48,6 +50,9 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None):
         the last step gives machine precision after it.
     stall : float, default=None
         Give up after a step whose decrement is more than this part of the one before.
+    allowed : float
+        Give up where a function has fallen by more than this in `CHANCES` steps: where the minimum
+        is only good for something if it is near.
 
     Returns
     -------
@@ -65,8 +70,10 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None):
     done, stuck, slow, blind, careful = np.zeros((5, m), dtype=bool)
     idle = np.zeros(m, dtype=int)
     before = step = x.copy()
-    for _ in range(max_iter):
+    first = None
+    for k in range(max_iter):
         value, gradient = oracle.at(x)
+        first = value if first is None else first
         # Slopes judge the steps that values could not: one that did harm is taken back.
         harm = blind & ~(np.abs(np.einsum("ij,ij->i", gradient, step)) <= last)
         done |= blind & ~harm & (last <= tol * scale)
@@ -103,6 +110,8 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None):
         )
         done |= active & ~blind & (size <= tol * scale)
         stuck |= stalled | ~(value > -UNBOUNDED * scale)
+        if k + 1 >= CHANCES:
+            stuck |= first - value > allowed
         if (done | stuck | slow).all():
             break
     converged = done | (stuck & (last <= 1e-8 * scale))

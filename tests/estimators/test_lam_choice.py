@@ -462,3 +462,36 @@ def test_one_wild_client_is_no_stable_partition():
     assert not is_stable([0, 0, 1, 1], [0, 1, 1, 0])
     assert not is_stable([0, 1, 2, 3], [0, 1, 2, 3])
     assert not is_stable([0, 0, 0, 0], [0, 0, 0, 0])
+
+
+def test_solutions_begin_at_those_of_the_nearest_values():
+    """An exact one of two that are equally near; not one of another family, penalty or fold."""
+    judge = SimpleNamespace(pools=[None] * 2, corrects=False)
+    search = ModelSearch([], judge)
+    problem = SimpleNamespace(graph=SimpleNamespace(n_edges=10), d=3)
+
+    class State:
+        def __init__(self, labels=None, edges=True):
+            self.labels, self.edges = labels, edges
+
+        def without_edges(self):
+            return State(self.labels, False)
+
+    one, ten, hundred = State(), State(np.zeros(4, dtype=int)), State()
+    for lam, state in ((1.0, one), (10.0, ten), (100.0, hundred)):
+        search._keep(0, 0, 0.5, problem, lam, state)
+    assert search._start(0, 0, 0.5, 2.0, None) is one
+    assert search._start(0, 0, 0.5, np.sqrt(10.0), None) is ten
+    assert search._start(0, 0, 0.5, 10.0**1.5, None) is ten
+    assert search._start(0, 0, 0.5, 90.0, (95.0, one)) is one
+    assert search._start(0, 1, 0.5, 2.0, None) is search._start(1, 0, 0.5, 2.0, None) is None
+    # Under another penalty a partition is tried that was exact at that value.
+    other = search._start(0, 0, 0.1, 10.0, None)
+    assert other.labels is ten.labels and not other.edges
+    assert search._start(0, 0, 0.1, 100.0, None) is None
+    # Edges of large graphs are not kept, and what is no such state is not.
+    problem.graph.n_edges = 10**6
+    search._keep(1, 0, 0.5, problem, 1.0, one)
+    assert not search._start(1, 0, 0.5, 1.0, None).edges
+    search._keep(1, 1, 0.5, problem, 1.0, (one, ten))
+    assert search._start(1, 1, 0.5, 1.0, None) is None

@@ -9,9 +9,9 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.mean_regularised import mean_regularised
 from skcfl.fusion.problem import FusionProblem
-from skcfl.graphs import complete_graph
+from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel
-from skcfl.penalties import SquaredL2
+from skcfl.penalties import L2, SquaredL2
 
 
 def problem(loss, weight=1.0, empty=0, seed=0):
@@ -70,3 +70,45 @@ def test_what_is_sent_does_not_grow_with_the_pairs():
     checks = len(result.history["gap"])
     # A proximal point, an objective and its gradient an evaluation, one more and bounds a check.
     assert ledger.up - before <= 8 * (2 * 4 + 1) * (result.n_iter + 3 * checks)
+
+
+def extreme(loss, graph, penalty):
+    """Clients of rows whose weights range over 24 decades, and hardly any penalty."""
+    data = make_clustered_classification(8, 2, 6, n_samples=20, random_state=0)
+    codes = np.unique(data.groups, return_inverse=True)[1]
+    rng = np.random.RandomState(0)
+    weights = 10.0 ** rng.uniform(-12, 12, len(codes))
+    y = data.y if loss == "log_loss" else rng.standard_normal(len(codes))
+    classes = 2 if loss == "log_loss" else None
+    model = LinearModel(loss, alpha=1e-13).bind(6, n_classes=classes, dtype=float)
+    return FusionProblem(open_rows(model, data.X, y, codes, 8, weights), graph, penalty)
+
+
+@pytest.mark.parametrize("lam", [1e-2, 1.0])
+def test_without_certificate_the_objective_is_enough(lam):
+    """Models are there long before the duals of clients of hardly any curvature are."""
+    given = extreme("log_loss", complete_graph(8), SquaredL2())
+    whole, _ = mean_regularised(given, lam, tol=1e-3)
+    rough, _ = mean_regularised(given, lam, tol=1e-3, certify=False)
+    assert whole.converged and not rough.converged
+    assert rough.n_iter <= 0.7 * whole.n_iter
+    assert_allclose(rough.objective, whole.objective, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+def test_partitions_are_exact_where_iterations_are_many(loss):
+    """Rough solutions that are nearly there are not: Newton's method does not mind."""
+    given = extreme(loss, chain_graph(8), L2())
+    options = {"tol": 1e-3, "max_iter": 200}
+    slow, _ = admm(given, 1.0, contraction=False, **options)
+    late, _ = admm(given, 1.0, contract_from=60, **options)
+    assert slow.n_iter > 120 and 60 < late.n_iter <= 100
+    assert late.converged and late.extra["dual_gap"] < 1e-9 * late.objective
+    assert late.objective <= slow.objective
+    plain = problem(loss)
+    plain = FusionProblem(plain.pool, plain.graph, L2())
+    early = [
+        admm(plain, 0.02, contraction=c, contract_from=60, **options)[0] for c in (False, True)
+    ]
+    assert early[0].n_iter == early[1].n_iter < 60
+    assert early[0].objective == early[1].objective

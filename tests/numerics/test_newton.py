@@ -396,3 +396,22 @@ def test_searches_near_kinks_take_few_exchanges(model, most, monkeypatch):
     assert calls < most * model.calls_
     assert_allclose(objective, model.objective_, rtol=1e-10)
     assert_allclose(coef, model.coef_, rtol=1e-8, atol=1e-10)
+
+
+def test_what_falls_by_more_than_is_allowed_is_given_up():
+    """Of a function whose minimum is too far away a few steps are taken, of others all."""
+
+    def falling(x):
+        return np.exp(-x[0]), -np.exp(-x), np.exp(-x)[None]
+
+    def bowl(x):
+        return np.cosh(x[0]) - 1.0, np.sinh(x), np.cosh(x)[None]
+
+    start, scale = np.array([[0.0], [3.0]]), np.ones(2)
+    x, _, converged = newton(Oracle([falling, bowl]), start, scale)
+    assert converged.all() and x[0] > 20.0
+    # Both fall by more than that, the second one to its minimum in the steps that it has.
+    cut, _, converged = newton(Oracle([falling, bowl]), start, scale, allowed=0.5)
+    assert converged.tolist() == [False, False] and 2.0 < cut[0] < 4.0
+    cut, _, converged = newton(Oracle([falling, bowl]), start / 3.0, scale, allowed=0.7)
+    assert converged.tolist() == [False, True] and abs(cut[1]) < 1e-8

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location, _convex
@@ -112,3 +113,23 @@ def test_slopes_a_little_too_large_are_paid_for_as_far_as_the_start(model, beyon
     bound = pool.conjugate(s, start)
     assert np.isfinite(bound).all()
     assert bound[0] >= (s * start).sum() - pool.objectives(start)[0]
+
+
+def test_bounds_that_are_good_for_nothing_are_bounds():
+    """Where the maximiser is further off than is allowed the search for it is cut short."""
+    rng = np.random.RandomState(0)
+    X, codes = rng.standard_normal((160, 6)), np.repeat(np.arange(8), 20)
+    y, weights = rng.randint(0, 2, 160), 10.0 ** rng.uniform(-12, 12, 160)
+    model = LinearModel("log_loss", alpha=1e-13).bind(6, 2)
+    pool = open_rows(model, X, y, codes, 8, weights)
+    start = 0.1 * rng.standard_normal((8, pool.n_params))
+    values, slopes = pool.objectives_gradients(start)
+    away = slopes + 1e-4 * rng.standard_normal(slopes.shape)
+    away[:, -1] = slopes[:, -1]
+    tight, cut = pool.conjugate(away, start), pool.conjugate(away, start, 1e-3)
+    assert (cut >= tight - 1e-6 * np.abs(tight)).all() and (cut > 1.01 * tight).any()
+    assert np.isfinite(cut).all()
+    # What is allowed is of use only where there is a start, and what is near is found anyway.
+    assert_array_equal(pool.conjugate(away, None, 1e-3), pool.conjugate(away))
+    near = (slopes * start).sum(axis=1) - values
+    assert_allclose(pool.conjugate(slopes, start, 1e-9), near, atol=1e-9)
