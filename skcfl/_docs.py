@@ -1,10 +1,10 @@
 """Shared descriptions of parameters and fitted attributes.
 
 Three flavours of every method have some thirty parameters in common. Their class docstrings hold
-the placeholders ``{use}``, ``{parameters}`` and ``{attributes}``, each on its own line.
-:func:`document` fills the first with what the method is for, and the others with numpydoc
-sections: the names and the defaults come from the signature of ``__init__``, the texts from the
-tables below.
+the placeholders ``{use}``, ``{parameters}``, ``{attributes}`` and ``{references}``, each on its
+own line. :func:`document` fills the first with what the method is for, the last from
+``_doc_references`` of the method, and the others with numpydoc sections: the names and the
+defaults come from the signature of ``__init__``, the texts from the tables below.
 
 An entry is its type on the first line, the description on the others. A class (or a mixin)
 changes or adds entries for itself and its subclasses by the attributes ``_doc_parameters`` and
@@ -469,7 +469,8 @@ def document(cls: _T) -> _T:
     Parameters
     ----------
     cls : type
-        A class whose docstring may hold the lines ``{use}``, ``{parameters}``, ``{attributes}``.
+        A class whose docstring may hold the lines ``{use}``, ``{parameters}``, ``{attributes}``,
+        ``{references}``.
 
     Returns
     -------
@@ -511,6 +512,9 @@ def document(cls: _T) -> _T:
         lines = inspect.cleandoc(cls.__doc__).splitlines()
         if "{use}" in lines:
             sections["{use}"] = _use(cls.__name__)
+        if "{references}" in lines:
+            references = inspect.cleandoc(getattr(cls, "_doc_references", ""))
+            sections["{references}"] = _section("References", [references])
         cls.__doc__ = "\n".join(sections.get(line.strip(), line) for line in lines) + "\n"
     return cls
 

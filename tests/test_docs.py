@@ -1,6 +1,7 @@
 """Shared descriptions of parameters and attributes."""
 
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -109,6 +110,9 @@ def test_estimators_are_documented_in_full(cls):
     text = "".join(doc["Summary"] + doc["Extended Summary"])
     assert "{parameters}" not in text and "{attributes}" not in text
     assert doc["Examples"]
+    cited = set(re.findall(r"\[(\d+)\]_", cls.__doc__))
+    assert cited <= set(re.findall(r"^\.\. \[(\d+)\] ", "\n".join(doc["References"]), re.M))
+    assert "{references}" not in cls.__doc__
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -26,6 +26,12 @@ __all__ = ["CFL", "CFLClassifier", "CFLRegressor"]
 
 
 class _CFL(BaseFederated):
+    _doc_references = """
+    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
+       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
+       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
+    """
+
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "eps1": [NOT_NEGATIVE],
@@ -143,11 +149,7 @@ class CFL(GenericMixin, _CFL):
     the last split of its cluster; one that is first heard when there are several clusters takes
     the model of least loss, as new ones do (``assign``, ``adapt``).
 
-    References
-    ----------
-    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
-       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
-       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
+    {references}
 
     Examples
     --------
@@ -231,11 +233,7 @@ class CFLClassifier(NeuralMixin, ClassifierMixin, _CFL):
     CFL : The same with any local model, and notes on the method.
     IFCAClassifier : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
-       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
-       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
+    {references}
 
     Examples
     --------
@@ -268,11 +266,7 @@ class CFLRegressor(NeuralMixin, RegressorMixin, _CFL):
     CFL : The same with any local model, and notes on the method.
     IFCARegressor : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
-       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
-       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
+    {references}
 
     Examples
     --------

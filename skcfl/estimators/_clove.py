@@ -22,6 +22,11 @@ __all__ = ["CLoVE", "CLoVEClassifier", "CLoVERegressor"]
 
 
 class _CLoVE(AlternatingClustering):
+    _doc_references = """
+    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
+       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+    """
+
     _parameter_constraints = {
         "embedding": [StrOptions(set(EMBEDDINGS))],
         "clusterer": [HasMethods(["fit_predict", "get_params", "set_params"]), None],
@@ -84,10 +89,7 @@ class CLoVE(GenericMixin, _CLoVE):
     Vectors that are all the same (equal starts, centred) say nothing: the clients are then dealt
     to the models by chance.
 
-    References
-    ----------
-    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
-       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+    {references}
 
     Examples
     --------
@@ -183,10 +185,7 @@ class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
     CLoVE : The same with any local model, and notes on the method.
     IFCAClassifier : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
-       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+    {references}
 
     Examples
     --------
@@ -222,10 +221,7 @@ class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
     CLoVE : The same with any local model, and notes on the method.
     IFCARegressor : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
-       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+    {references}
 
     Examples
     --------

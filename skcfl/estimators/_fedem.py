@@ -37,6 +37,11 @@ BRIEF, BRIEF_TOL = 30, 1e-2
 
 
 class _FedEM(MixturePredictions):
+    _doc_references = """
+    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
+       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
+    """
+
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         **{name: CHOICE_CONSTRAINTS[name] for name in ("n_clusters", "init", "n_init")},
@@ -216,10 +221,7 @@ class FedEM(GenericMixin, _FedEM):
     Predictions are means of the models' by the client's shares. A new client (``assign``,
     ``adapt``) fits its shares only. One that does not answer keeps those it had.
 
-    References
-    ----------
-    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
-       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
+    {references}
 
     Examples
     --------
@@ -293,10 +295,7 @@ class FedEMClassifier(NeuralMixin, ClassifierMixin, _FedEM):
     FedEM : The same with any local model, and notes on the method.
     IFCAClassifier : Each client takes one model.
 
-    References
-    ----------
-    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
-       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
+    {references}
 
     Examples
     --------
@@ -331,10 +330,7 @@ class FedEMRegressor(NeuralMixin, RegressorMixin, _FedEM):
     FedEM : The same with any local model, and notes on the method.
     IFCARegressor : Each client takes one model.
 
-    References
-    ----------
-    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
-       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
+    {references}
 
     Examples
     --------

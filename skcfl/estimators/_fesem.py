@@ -20,6 +20,11 @@ __all__ = ["FeSEM", "FeSEMClassifier", "FeSEMRegressor"]
 
 
 class _FeSEM(AlternatingClustering):
+    _doc_references = """
+    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
+       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
+    """
+
     _starts = {"kmeans": trained_means, "random": nearest_to_start}
 
     _parameter_constraints = {
@@ -91,10 +96,7 @@ class FeSEM(GenericMixin, _FeSEM):
     Distances of networks mean something only near a common start: two networks with permuted units
     compute the same. A new client (``assign``, ``adapt``) goes by loss.
 
-    References
-    ----------
-    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
-       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
+    {references}
 
     Examples
     --------
@@ -178,10 +180,7 @@ class FeSEMClassifier(NeuralMixin, ClassifierMixin, _FeSEM):
     FeSEM : The same with any local model, and notes on the method.
     IFCAClassifier : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
-       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
+    {references}
 
     Examples
     --------
@@ -215,10 +214,7 @@ class FeSEMRegressor(NeuralMixin, RegressorMixin, _FeSEM):
     FeSEM : The same with any local model, and notes on the method.
     IFCARegressor : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
-       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
+    {references}
 
     Examples
     --------

@@ -41,6 +41,14 @@ class Directed(Partition):
 
 
 class _FlexCFL(ClustersOnce):
+    _doc_references = """
+    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
+       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
+       and Distributed Systems 33, 2022. arXiv:2108.09749.
+    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
+       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
+    """
+
     _parameter_constraints = {
         "embedding": [StrOptions({"edc", "madc", "flhc"})],
         "pretrain_steps": [Count(1)],
@@ -207,13 +215,7 @@ class FlexCFL(GenericMixin, _FlexCFL):
     The published code clusters by a matrix of cosines of the last layer's updates; here all
     parameters count.
 
-    References
-    ----------
-    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
-       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
-       and Distributed Systems 33, 2022. arXiv:2108.09749.
-    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
-       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
+    {references}
 
     Examples
     --------
@@ -304,13 +306,7 @@ class FlexCFLClassifier(NeuralMixin, ClassifierMixin, _FlexCFL):
     FlexCFL : The same with any local model, and notes on the method.
     IFCAClassifier : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
-       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
-       and Distributed Systems 33, 2022. arXiv:2108.09749.
-    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
-       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
+    {references}
 
     Examples
     --------
@@ -343,13 +339,7 @@ class FlexCFLRegressor(NeuralMixin, RegressorMixin, _FlexCFL):
     FlexCFL : The same with any local model, and notes on the method.
     IFCARegressor : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
-       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
-       and Distributed Systems 33, 2022. arXiv:2108.09749.
-    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
-       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
+    {references}
 
     Examples
     --------

@@ -57,6 +57,11 @@ PROBLEMS = {MINIMISED: FPFCProblem, TRAINED: TrainedFPFCProblem}
 class _FPFC(LamChoiceMixin, BaseFederated):
     """What the three flavours share."""
 
+    _doc_references = """
+    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
+       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
+    """
+
     _parameter_constraints = {
         "lam": [StrOptions({"auto"}), NOT_NEGATIVE],
         "penalty": [StrOptions({*CONCAVE, "l1", "l2"})],
@@ -526,10 +531,7 @@ class FPFC(GenericMixin, _FPFC):
     Clients send a model per round, and at the checks, every fifth round at full participation and
     in proportion less often below, their objective and its gradient.
 
-    References
-    ----------
-    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
-       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
+    {references}
 
     Examples
     --------
@@ -624,10 +626,7 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
     FPFCClassifierCV : The same with ``lam`` chosen by cross-validation.
     ConvexClusteredFLClassifier : Convex fusion, with certificates.
 
-    References
-    ----------
-    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
-       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
+    {references}
 
     Examples
     --------
@@ -664,10 +663,7 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
     FPFCRegressorCV : The same with ``lam`` chosen by cross-validation.
     ConvexClusteredFLRegressor : Convex fusion, with certificates.
 
-    References
-    ----------
-    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
-       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
+    {references}
 
     Examples
     --------

@@ -22,6 +22,11 @@ __all__ = ["IFCA", "IFCAClassifier", "IFCARegressor"]
 
 
 class _IFCA(AlternatingClustering):
+    _doc_references = """
+    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
+       Federated Learning". NeurIPS 2020.
+    """
+
     _parameter_constraints = {
         "division": [StrOptions({"cluster", "all"})],
         "empty_cluster": [StrOptions({"reseed", "keep"})],
@@ -63,10 +68,7 @@ class IFCA(GenericMixin, _IFCA):
 
     With automatic steps a cluster whose objective rose takes its last step again, half as long.
 
-    References
-    ----------
-    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
-       Federated Learning". NeurIPS 2020.
+    {references}
 
     Examples
     --------
@@ -162,10 +164,7 @@ class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
     IFCA : The same with any local model, and notes on the method.
     FedAvgClassifier : One cluster.
 
-    References
-    ----------
-    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
-       Federated Learning". NeurIPS 2020.
+    {references}
 
     Examples
     --------
@@ -201,10 +200,7 @@ class IFCARegressor(NeuralMixin, RegressorMixin, _IFCA):
     IFCA : The same with any local model, and notes on the method.
     FedAvgRegressor : One cluster.
 
-    References
-    ----------
-    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
-       Federated Learning". NeurIPS 2020.
+    {references}
 
     Examples
     --------

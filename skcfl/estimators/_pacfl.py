@@ -33,6 +33,12 @@ class Spanned(Partition):
 
 
 class _PACFL(ClustersOnce):
+    _doc_references = """
+    .. [1] S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin. "Efficient
+       Distribution Similarity Identification in Clustered Federated Learning via Principal Angles
+       between Client Data Subspaces". AAAI 2023. arXiv:2209.10526.
+    """
+
     _assigns_by_features = True
 
     _parameter_constraints = {
@@ -157,11 +163,7 @@ class PACFL(GenericMixin, _PACFL):
     ``assign`` needs no targets: without `y` the directions of all rows of a new client are
     compared with those of the clusters' clients.
 
-    References
-    ----------
-    .. [1] S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin. "Efficient
-       Distribution Similarity Identification in Clustered Federated Learning via Principal Angles
-       between Client Data Subspaces". AAAI 2023. arXiv:2209.10526.
+    {references}
 
     Examples
     --------
@@ -248,11 +250,7 @@ class PACFLClassifier(NeuralMixin, ClassifierMixin, _PACFL):
     PACFL : The same with any local model, and notes on the method.
     IFCAClassifier : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin. "Efficient
-       Distribution Similarity Identification in Clustered Federated Learning via Principal Angles
-       between Client Data Subspaces". AAAI 2023. arXiv:2209.10526.
+    {references}
 
     Examples
     --------
@@ -288,11 +286,7 @@ class PACFLRegressor(NeuralMixin, RegressorMixin, _PACFL):
     PACFL : The same with any local model, and notes on the method.
     IFCARegressor : Every client takes the model of least loss.
 
-    References
-    ----------
-    .. [1] S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin. "Efficient
-       Distribution Similarity Identification in Clustered Federated Learning via Principal Angles
-       between Client Data Subspaces". AAAI 2023. arXiv:2209.10526.
+    {references}
 
     Examples
     --------
