@@ -294,7 +294,7 @@ class _PartialPooling(PosteriorPredictions):
         )
 
     def _result(self, pool, fit, path, fits, options):
-        stack, n_iter = stacked(pool, fits)
+        stack, n_iter, unstacked = stacked(pool, fits)
         dense = self._keeps_covariances(pool)
         r, means, covariances = stack.posteriors(pool, dense)
         labels = r.argmax(axis=1)
@@ -322,7 +322,7 @@ class _PartialPooling(PosteriorPredictions):
             "params_std": posterior_std(covariances, user_map),
             "state": (stack, covariances if dense else None, pool.n_samples),
         }
-        shortfall = ""
+        shortfall = unstacked and f"{type(self).__name__}: {unstacked}"
         if not fit.converged:
             shortfall = (
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} exchanges while "
@@ -336,7 +336,7 @@ class _PartialPooling(PosteriorPredictions):
             objective=-fit.value,
             n_iter=fit.n_iter + n_iter,
             history={"loglik": trail[:, 0], "objective": -trail[:, 1]},
-            converged=fit.converged,
+            converged=not shortfall,
             shortfall=shortfall,
             extra=extra,
         )
@@ -395,7 +395,7 @@ class _PartialPooling(PosteriorPredictions):
             "",
             "Random effects",
         ]
-        correlated = self.covariance_type_ in ("full", "stacked") and len(shown) > 1
+        correlated = self.stacking_shares_.get("full", 0.0) > 0.0 and len(shown) > 1
         lines.append(f"  {'':{width}}  {'Std. dev.':>12}" + "  Corr" * correlated)
         spread = np.sqrt(self.covariance_.diagonal()[shown])
         correlations = self._correlations(shown) if correlated else [""] * len(shown)
@@ -511,7 +511,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
         model: LocalModel | None = None,
         n_clusters: int | Literal["auto"] = "auto",
         *,
-        covariance: Literal["auto", "stacked", "diag", "full", "spherical"] = "diag",
+        covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
         prior: float | Literal["auto"] = "auto",
         dispersion: float | Literal["auto"] = "auto",

@@ -33,7 +33,7 @@ STRONG = 10.0
 SHRINKAGE = 2.0
 # Clients that make a cluster. Benchmark: benchmarks/real.py with five rows.
 LEAST_CLIENTS = 2
-# Part of the rows that as many means of clusters may take.
+# Part of the rows that as many means of clusters may take: of all of them, and of each one's.
 MOST_MEANS = 0.5
 
 
@@ -46,7 +46,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         The clients.
     kind : {"auto", "stacked", "diag", "full", "spherical"}
         What the covariance may be; "auto" is diagonal or full, as BIC prefers, for one cluster,
-        and diagonal inside several, whose means hold what correlates.  "stacked" is the same, but
+        and diagonal inside several, whose means hold what correlates.  "stacked" is diagonal, but
         several fits count where one cluster is chosen.
     n_clusters : int or "auto"
         Number of clusters.  Several compete with one whose covariance is full, too; where there
@@ -68,7 +68,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         `kind` is "stacked", the fits with a diagonal and a full covariance, and that of which
         only the intercepts vary.
     """
-    start, singles = _one_cluster(pool, kind, options)
+    start, singles = _one_cluster(pool, "diag" if kind == "stacked" else kind, options)
     fit = min(singles.values(), key=lambda fit: bic(fit, pool, options))
     simple = next(iter(singles.values()))
     n = int((~pool.without_rows).sum())
@@ -104,24 +104,27 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     if best.population.n_clusters > 1:
         best = _crisp_if_better(pool, best, options)
     several = n_clusters == "auto" and best.population.n_clusters > 1
-    if several and "full" not in singles and _may_correlate(start, options):
-        # Correlations that a narrower covariance does not have look like clusters.
-        correlated = _maximised(pool, start, "full", options)
+    is_stacked = kind == "stacked" and n > 1
+    rival = several and kind not in ("auto", "full")
+    part = is_stacked and best.population.n_clusters == 1
+    if (rival or part) and _may_correlate(start, options):
+        singles["full"] = correlated = _maximised(pool, start, "full", options)
         criterion = icl(correlated, pool, options)
         path.insert(1, _entry(correlated, 1, criterion, pool, options))
-        if icl(best, pool, options) >= criterion + STRONG:
-            best = singles[kind]
+        if rival and icl(best, pool, options) >= criterion + STRONG:
+            # Correlations that a narrower covariance does not have look like clusters.
+            best = simple
     path = {name: np.array([entry[name] for entry in path]) for name in path[0]}
-    if kind != "stacked" or best.population.n_clusters > 1 or n < 2:
+    if not is_stacked or best.population.n_clusters > 1:
         return best, path, {best.population.kind: best}
     intercepts = options.free & options.varying
     if intercepts.any() and (options.varying & ~intercepts).any():
-        of_intercepts = _maximised(
+        singles["intercept"] = _maximised(
             pool, replace(start, varying=intercepts), "diag", replace(options, varying=intercepts)
         )
-        singles = {**singles, "intercept": of_intercepts}
-        best = replace(best, n_iter=best.n_iter + of_intercepts.n_iter)
-    return best, path, singles
+    told = [fit for name, fit in singles.items() if name != "intercept"]
+    best = min(told, key=lambda fit: bic(fit, pool, options))
+    return replace(best, n_iter=sum(fit.n_iter for fit in singles.values())), path, singles
 
 
 def _entry(fit, n_clusters, criterion, pool, options):
@@ -148,7 +151,7 @@ def _one_cluster(pool, kind, options):
     """
     start, n_iter = pooled(pool, options)
     kinds = [kind]
-    if kind in ("auto", "stacked"):
+    if kind == "auto":
         kinds = ["diag", "full"] if _may_correlate(start, options) else ["diag"]
     if (~pool.without_rows).sum() < 2:
         # One client's differences from others are not known.
@@ -175,11 +178,15 @@ def _are_clusters(pool, fit, options):
     """Whether clusters are more than the tail of a population that is not normal.
 
     Where clients differ inside clusters, as many of them as have coefficients that vary can be
-    anywhere, and their mean is no cluster's.
+    anywhere, and their mean is no cluster's.  Where they do not, a mean takes no more than a part
+    of its rows: what so few rows leave unexplained is little of any cluster.
     """
-    labels = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows].argmax(axis=1)
-    if np.bincount(labels).min() > np.count_nonzero(fit.population.varying):
+    has_rows, n_varying = ~pool.without_rows, np.count_nonzero(fit.population.varying)
+    labels = pool.posteriors(*fit.population.arguments)[0][has_rows].argmax(axis=1)
+    if np.bincount(labels).min() > n_varying:
         return True
+    if MOST_MEANS * np.bincount(labels, pool.client_weights[has_rows]).min() < n_varying:
+        return False
     crisp = maximise(pool, fit.population.crisp(options.prior == "auto"), options)
     return bic(crisp, pool, options) < bic(fit, pool, options)
 

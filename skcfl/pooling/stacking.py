@@ -99,14 +99,16 @@ class Stack:
         Means and covariances of the parameters where the population is not known but for the
         shares.
         """
-        found = [
+        parts = (
             pool.posteriors(*population.arguments, errors, dense=dense)
             for population, errors in zip(self.populations, self.errors, strict=True)
-        ]
-        if len(found) == 1:
-            return found[0]
-        mean = self._mean(own for _, own, _ in found)
-        return found[0][0], mean, self._spread(mean, [(own, V) for _, own, V in found])
+        )
+        r, mean, spread = next(parts)
+        weight = self.shares[0]
+        for share, (_, own, V) in zip(self.shares[1:], parts, strict=True):
+            weight = weight + share
+            mean, spread = _mixed(mean, spread, own, V, share / weight)
+        return r, mean, spread
 
     def prior_covariance(self, largest=False):
         """Covariance of the parameters of a client of which nothing is known, (p, p).
@@ -120,38 +122,42 @@ class Stack:
                 theta, weights = theta[:1], np.ones(1)
             errors = None if errors is None else errors[: len(theta)]
             parts.append((weights @ theta, prior_covariance(theta, root, weights, errors, True)))
-        return self._spread(self._mean(mean for mean, _ in parts), parts)
+        (mean, spread), weight = parts[0], self.shares[0]
+        for share, (own, V) in zip(self.shares[1:], parts[1:], strict=True):
+            weight = weight + share
+            mean, spread = _mixed(mean, spread, own, V, share / weight)
+        return spread
 
-    def _spread(self, mean, parts):
-        """Covariances, or variances, of a mixture of parts (mean, covariance)."""
-        if len(parts) == 1:
-            return parts[0][1]
-        aways = [own - mean for own, _ in parts]
-        dense = parts[0][1].ndim > mean.ndim
-        return self._mean(
-            V + (away[..., :, None] * away[..., None, :] if dense else away**2)
-            for away, (_, V) in zip(aways, parts, strict=True)
-        )
+
+def _mixed(mean, spread, own, V, share):
+    """Means and covariances, or variances, of mixtures of two: the second has that share."""
+    away = own - mean
+    dense = spread.ndim > mean.ndim
+    between = away[..., :, None] * away[..., None, :] if dense else away**2
+    between *= share * (1.0 - share)
+    between += (1.0 - share) * spread
+    between += share * V
+    return mean + share * away, between
 
 
 def stacked(pool, fits):
-    """Stack of those fits of a dictionary that count, and exchanges it took."""
+    """Stack of those fits of a dictionary that count, exchanges, and what fell short, or ""."""
     names, populations, errors = list(fits), [fit.population for fit in fits.values()], []
     for fit in fits.values():
         known = not is_lean(fit.sums)
         errors.append(mean_covariances(fit.population, fit.sums) if known else None)
-    shares, n_iter = np.ones(1), 0
+    shares, n_iter, shortfall = np.ones(1), 0, ""
     if len(fits) > 1:
-        shares, n_iter = _shares(pool, populations, errors)
+        shares, n_iter, shortfall = _shares(pool, populations, errors)
         equal = np.array([name != "intercept" for name in names])
         shares = (1.0 - EQUAL) * shares + EQUAL * equal / equal.sum()
     kept = np.flatnonzero(shares)
     parts = ([own[k] for k in kept] for own in (names, populations, errors))
-    return Stack(*parts, shares[kept] / shares[kept].sum()), n_iter
+    return Stack(*parts, shares[kept] / shares[kept].sum()), n_iter, shortfall
 
 
 def _shares(pool, populations, errors):
-    """Shares of populations of one cluster each, and exchanges."""
+    """Shares of populations of one cluster each, exchanges, and what fell short, or ""."""
     full = any(population.root.ndim == 2 for population in populations)
     roots = [population.root for population in populations]
     if full:
@@ -166,24 +172,36 @@ def _shares(pool, populations, errors):
     value, slopes, curvature = pool.left_out_sums(shares=shares, **known)
     n_iter = 1
     for _ in range(MAX_STEPS):
-        ahead = _least(shares, slopes, curvature)
-        move = ahead - shares
-        gain = -float(slopes @ move)
+        move, gain = _step(shares, slopes, curvature)
         if pool.quadratic:
-            return ahead, n_iter
+            return shares + move, n_iter, ""
         if gain <= GAIN * (1.0 + abs(value)):
-            break
+            return shares, n_iter, ""
         for _ in range(HALVINGS):
             trial = pool.left_out_sums(shares=shares + move, **known)
             n_iter += 1
-            if trial[0] <= value:
+            if trial[0] <= value or pool.answered is not None:
                 break
             move = 0.5 * move
         else:
             break
         shares = shares + move
         value, slopes, curvature = trial
-    return shares, n_iter
+    gain = _step(shares, slopes, curvature)[1] / (1.0 + abs(value))
+    if gain <= GAIN or pool.answered is not None:  # sums over other clients each time
+        return shares, n_iter, ""
+    shortfall = (
+        "the shares of the stack could still lower the loss of left-out rows by "
+        f"{gain:.1e} of itself after {n_iter} exchanges, where {GAIN:g} is asked. Features or "
+        'counts of extreme size are the likely reason: rescale them, or take covariance="auto".'
+    )
+    return shares, n_iter, shortfall
+
+
+def _step(shares, slopes, curvature):
+    """Where the parabola is least, from the shares, and how much it falls at least to there."""
+    move = _least(shares, slopes, curvature) - shares
+    return move, -float(slopes @ move)
 
 
 def _least(shares, slopes, curvature):

@@ -406,6 +406,16 @@ def test_a_long_tail_is_no_cluster():
     assert_array_equal(model.cluster_sizes_, [27, 3])
 
 
+@pytest.mark.parametrize("seed", [0, 1, 4])
+def test_a_mean_of_hardly_more_rows_than_coefficients_is_no_cluster(seed):
+    """Of three clients with more noise than others a mean of their own would explain most."""
+    rng = np.random.default_rng(seed)
+    groups, X = np.repeat(np.arange(30), 4), rng.normal(size=(120, 8))
+    y = X.sum(axis=1) + np.where(groups < 3, 6.0, 1.0) * rng.normal(size=120)
+    model = PartialPoolingRegressor(covariance="diag", random_state=0).fit(X, y, groups=groups)
+    assert model.n_clusters_ == 1
+
+
 def test_an_outlier_is_no_cluster():
     X, y, groups, _ = population(20, 10)
     y = y + 100 * (groups == 3)
@@ -424,7 +434,7 @@ def logistic_population(n_clients=60, n=15, seed=0):
 def test_binary_likelihood_is_laplaces():
     X, z, groups, rng = logistic_population()
     y = np.where(rng.random(len(z)) < 1 / (1 + np.exp(-z)), "yes", "no")
-    model = PartialPoolingClassifier(n_clusters=1).fit(X, y, groups=groups)
+    model = PartialPoolingClassifier(1, covariance="diag").fit(X, y, groups=groups)
     assert 0.5 < np.sqrt(model.covariance_[0, 0]) < 1.5
     # By its definition, at modes found otherwise.
     Z, total = np.column_stack([X, np.ones(len(X))]), 0.0
@@ -509,8 +519,9 @@ def half_deviance(mean, y):
 def test_poisson_likelihood_is_laplaces_and_double_poissons():
     X, z, groups, rng = logistic_population()
     y = rng.poisson(np.exp(z / 2 + 1) * rng.gamma(1.0, size=len(z))).astype(float)
+    options = {"n_clusters": 1, "covariance": "diag", "loss": "poisson"}
     models = [
-        PartialPoolingRegressor(1, loss="poisson", dispersion=phi, prior=np.inf, tol=1e-8)
+        PartialPoolingRegressor(**options, dispersion=phi, prior=np.inf, tol=1e-8)
         for phi in ("auto", 1, 2.5)
     ]
     for model in models:
@@ -536,7 +547,7 @@ def test_poisson_likelihood_is_laplaces_and_double_poissons():
     assert f"dispersion {best.dispersion_:.5g}" in best.summary()
     # Where there is no more noise than Poisson's, or less, the model is Poisson's.
     models = [
-        PartialPoolingRegressor(1, loss="poisson", dispersion=phi).fit(
+        PartialPoolingRegressor(**options, dispersion=phi).fit(
             X, np.round(np.exp(z / 2 + 1)), groups=groups
         )
         for phi in ("auto", 1)
@@ -561,12 +572,13 @@ def test_crisp_clusters_of_counts_are_no_noise(noise):
 
 def test_a_known_dispersion_is_kept():
     X, y, groups, _ = population(seed=3, noise=0.5)
-    free = PartialPoolingRegressor(1).fit(X, y, groups=groups)
-    held = PartialPoolingRegressor(1, dispersion=free.dispersion_).fit(X, y, groups=groups)
+    options = {"n_clusters": 1, "covariance": "diag"}
+    free = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
+    held = PartialPoolingRegressor(**options, dispersion=free.dispersion_).fit(X, y, groups=groups)
     assert held.dispersion_ == free.dispersion_
     assert_allclose(held.params_, free.params_, atol=2e-3)
     assert free.bic_ - held.bic_ == pytest.approx(np.log(30), abs=0.1)
-    other = PartialPoolingRegressor(1, dispersion=4.0).fit(X, y, groups=groups)
+    other = PartialPoolingRegressor(**options, dispersion=4.0).fit(X, y, groups=groups)
     assert other.loglik_ == pytest.approx(loglik(other, X, y, groups), rel=1e-9)
     assert np.diag(other.covariance_).sum() < np.diag(free.covariance_).sum()
 
@@ -600,21 +612,25 @@ def test_rows_may_weigh_more_by_any_factor(loss):
     assert_allclose(model.predict(X[heaviest], groups[heaviest]), y[heaviest], rtol=0.05)
 
 
-@pytest.mark.parametrize("loss, unit", [("gamma", 1e-6), ("gamma", 1e6), ("poisson", 1e3)])
-def test_clients_of_one_row_of_any_size(loss, unit):
+@pytest.mark.parametrize(
+    "loss, unit, covariance",
+    [("gamma", 1e-6, "diag"), ("gamma", 1e6, "diag"), ("poisson", 1e3, "stacked")],
+)
+def test_clients_of_one_row_of_any_size(loss, unit, covariance):
     """Of steps from zero, where fits begin, exponentials overflow."""
     rng = np.random.default_rng(1)
     groups, X = np.arange(10), rng.normal(size=(10, 3))
     mean = np.exp(X @ [1.0, -0.5, 0.3])
+    options = {"loss": loss, "covariance": covariance, "random_state": 0}
     if loss == "gamma":
         y = rng.gamma(2.0, mean / 2.0)
-        model = PartialPoolingRegressor(loss=loss, random_state=0).fit(X, unit * y, groups=groups)
-        same = PartialPoolingRegressor(loss=loss, random_state=0).fit(X, y, groups=groups)
+        same = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
+        model = PartialPoolingRegressor(**options).fit(X, unit * y, groups=groups)
         assert_allclose(model.coef_, same.coef_, atol=1e-3)
         assert model.loglik_ == pytest.approx(same.loglik_ - 10 * np.log(unit), rel=1e-4)
     else:
         y = rng.poisson(unit * mean)
-        model = PartialPoolingRegressor(loss=loss, random_state=0).fit(X, y, groups=groups)
+        model = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
         assert_allclose(model.cluster_coef_[0], [1.0, -0.5, 0.3], atol=0.1)
     assert model.n_clusters_ == 1
     assert not model.rejected_clients_.size
@@ -637,7 +653,7 @@ def test_counts_and_several_classes():
 
 def test_standard_deviations_cover():
     X, y, groups, B = population(200, 6, noise=0.5)
-    model = PartialPoolingRegressor(1, prior=np.inf).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(1, covariance="diag", prior=np.inf).fit(X, y, groups=groups)
     rng = np.random.default_rng(5)
     new = rng.normal(size=X.shape)
     truth = (new * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=len(new))
@@ -658,7 +674,8 @@ def test_standard_deviations_cover():
 def test_new_clients_get_their_posterior():
     X, y, groups, _ = population(40, 10)
     old = groups < 30
-    model = PartialPoolingRegressor(n_clusters=1).fit(X[old], y[old], groups=groups[old])
+    model = PartialPoolingRegressor(1, covariance="diag")
+    model.fit(X[old], y[old], groups=groups[old])
     adapted = model.adapt(X[~old], y[~old], groups=groups[~old])
     assert_array_equal(adapted.groups_, np.arange(40))
     # Posterior mean by its formula.
@@ -690,7 +707,7 @@ def test_a_weight_of_two_is_two_rows():
 def test_sparse_rows_and_single_precision():
     X, y, groups, _ = population(12, 10)
     X[np.abs(X) < 0.5] = 0.0
-    options = {"n_clusters": 1, "standardize": False}
+    options = {"n_clusters": 1, "covariance": "diag", "standardize": False}
     dense = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
     thin = PartialPoolingRegressor(**options).fit(sparse.csr_array(X), y, groups=groups)
     assert_allclose(thin.params_, dense.params_, rtol=1e-8)
@@ -740,14 +757,15 @@ def test_prior_keeps_few_rows_from_ruin():
 
 def test_summary_has_what_lme4_shows():
     X, y, groups, _ = population()
-    model = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(1, covariance="diag").fit(X, y, groups=groups)
     text = model.summary()
     for word in ("Random effects", "Fixed effects", "(Intercept)", "Residual", "Std. error"):
         assert word in text
     assert f"{model.loglik_:.3f}" in text and "Corr" not in text
     assert model.covariance_type_ == "diag"
     assert "shrunken by a prior" in text
-    plain = PartialPoolingRegressor(n_clusters=1, prior=np.inf).fit(X, y, groups=groups)
+    plain = PartialPoolingRegressor(1, covariance="diag", prior=np.inf)
+    plain.fit(X, y, groups=groups)
     assert "shrunken" not in plain.summary()
     assert (model.standard_errors_ <= plain.standard_errors_ * 1.02).all()
     few = model.summary(max_params=2)
@@ -811,7 +829,8 @@ def test_bad_parameters():
 
 def test_posterior_standard_deviations_are_in_the_users_units():
     X, y, groups, _ = population(10, 8)
-    model = PartialPoolingRegressor(1, prior=np.inf).fit(X * [1, 50] + 3, y, groups=groups)
+    model = PartialPoolingRegressor(1, covariance="diag", prior=np.inf)
+    model.fit(X * [1, 50] + 3, y, groups=groups)
     Z = np.column_stack([X * [1, 50] + 3, np.ones(len(X))])
     errors = mean_errors(model, X * [1, 50] + 3, groups)
     assert_allclose(model.standard_errors_[0], np.sqrt(np.diag(errors)), rtol=1e-6)
@@ -1054,6 +1073,17 @@ def test_a_stack_without_some_clients():
     assert adjusted_rand_score(data.labels, crisp.labels_) == 1.0
     random = clone(STACKS["regression"]).set_params(random="intercept").fit(X, y, groups=groups)
     assert random.stacking_shares_ == {"diag": 1.0} and random.covariance_type_ == "diag"
+
+
+def test_shares_that_have_not_converged_say_so(monkeypatch):
+    monkeypatch.setattr("skcfl.pooling.stacking.MAX_STEPS", 1)
+    X, z, groups, rng = logistic_population()
+    y = rng.poisson(np.exp(z)).astype(float)
+    with pytest.warns(
+        ConvergenceWarning, match=r"still lower .* by \d\.\de-0\d of itself"
+    ) as told:
+        PartialPoolingRegressor(1, loss="poisson").fit(X, y, groups=groups)
+    assert len(told) == 1
 
 
 def test_what_does_not_fit_in_memory_is_refused_before():

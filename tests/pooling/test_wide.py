@@ -100,7 +100,9 @@ def test_fits_are_those_of_matrices(to_rows, options, request, monkeypatch):
     y = targets("squared_error", z, rng)
     fits = []
     for _ in range(2):
-        model = PartialPoolingRegressor(**options, random_state=0, tol=1e-8)
+        model = PartialPoolingRegressor(
+            **{"covariance": "diag", **options}, random_state=0, tol=1e-8
+        )
         fits.append(model.fit(to_rows(X), y, groups=GROUPS))
         request.getfixturevalue("narrow_is_wide")
     dense, wide = fits
@@ -116,7 +118,7 @@ def test_fits_are_those_of_matrices(to_rows, options, request, monkeypatch):
 def test_wide_classes_have_the_likelihood_of_matrices(request):
     X, z, rng = rows()
     y = targets("two", z, rng)
-    options = {"n_clusters": 1, "prior": 1.0}
+    options = {"n_clusters": 1, "covariance": "diag", "prior": 1.0}
     dense = PartialPoolingClassifier(**options).fit(X, y, groups=GROUPS)
     request.getfixturevalue("narrow_is_wide")
     wide = PartialPoolingClassifier(**options).fit(X, y, groups=GROUPS)
