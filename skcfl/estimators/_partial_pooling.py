@@ -58,26 +58,30 @@ class _PartialPooling(PosteriorPredictions):
             classification likelihood, has risen twice in a row and keeps the number where it is
             least; one cluster is a continuum of clients, and more must bring very strong evidence,
             a fall of 10. Clusters of one client are outliers and not chosen, nor are clusters that
-            differ inside where one has no more clients than coefficients vary, nor, of the gamma
-            loss, clusters whose means have more than half as many coefficients as there are rows;
-            clusters that are no client's most probable one are dropped. Correlations look like
-            clusters where the covariance has none: before several are chosen one cluster with a
-            full covariance, of up to 256 parameters, is fitted, and where its ICL is less by 10
-            it is one, with the covariance asked for. More clusters than clients is an error.""",
+            differ inside where one has no more clients than coefficients vary, or that do not
+            and have less than two rows for each of these, nor, of the gamma loss, clusters whose
+            means have more than half as many coefficients as there are rows; clusters that are
+            no client's most probable one are dropped. Correlations look like clusters where the
+            covariance has none: before several are chosen, of a diagonal covariance where that is
+            "stacked", one cluster with a full covariance, of up to 256 parameters, is fitted, and
+            where its ICL is less by 10 it is one, with the covariance asked for. More clusters
+            than clients is an error.""",
         "covariance": """\
-            {"auto", "stacked", "diag", "full", "spherical"}
+            {"stacked", "auto", "diag", "full", "spherical"}
             Covariance of the clients' parameters about their cluster's mean, which all clusters
             have in common. "diag" has a variance for each parameter (of standardised features),
             "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.
             "auto" is "full" for one cluster where BIC prefers that, of up to 256 parameters, and
-            else "diag"; ``covariance_type_`` says which. "stacked" does not choose: one cluster
-            is fitted with both, and with intercepts alone that differ, and each counts by its
-            share of ``stacking_shares_`` in the parameters of each client. On real tables it
-            predicts better than either, and takes little longer than "auto". Memory grows like
-            n_clients n_params^2 for "full", and like n_clients n_params for the others with more
-            than 256 parameters and fewer rows than that a client. Where BIC prefers it, several
-            clusters have none at all. However narrow it is, a full one competes with several
-            clusters, see ``n_clusters``.""",
+            else "diag"; ``covariance_type_`` says which. "stacked", the default, does not choose:
+            one cluster is fitted with "diag", with "full" (of up to 256 parameters), and with
+            intercepts alone that differ, and each counts by its share of ``stacking_shares_`` in
+            the parameters of each client. On real tables it predicts better than any of them, and
+            takes little longer than "auto"; clusters, where several are found or asked for, have
+            the covariance of "diag". Hypotheses are tested, and likelihoods compared, by one
+            covariance, not by a stack. Memory grows like n_clients n_params^2 for "full", and
+            like n_clients n_params for the others with more than 256 parameters and fewer rows
+            than that a client. Where BIC prefers it, several clusters have none at all. However
+            narrow it is, a full one competes with several clusters, see ``n_clusters``.""",
         "random": """\
             {"all", "intercept"} or list of str or int
             What differs between clients: all coefficients, the intercept alone, or the intercept
@@ -151,8 +155,11 @@ class _PartialPooling(PosteriorPredictions):
             shares of the first two, and of those for which the loss of the rows is least, each
             predicted by the posterior of its client's other rows. Else 1 for
             ``covariance_type_``. Of a stack ``loglik_``, ``bic_``, ``objective_`` and
-            ``history_`` are of that fit of the first two that BIC prefers, standard deviations
-            and errors those of a mixture, and the other attributes means over the shares.""",
+            ``history_`` are of that one fit of the first two which has the lower BIC in
+            ``bic_path_``; ``params_std_``, ``standard_errors_`` and predicted standard deviations
+            are those of a mixture, which include what the fits differ by; ``params_``, the means
+            of the population, ``covariance_``, ``dispersion_`` and ``prior_variance_`` are means
+            over the shares.""",
         "params_std_": """\
             ndarray of shape (n_clients, n_params)
             Posterior standard deviations of ``params_``, given the variances: of a client about
@@ -176,15 +183,17 @@ class _PartialPooling(PosteriorPredictions):
             Marginal log-likelihood of the rows with all constants, in the units of y; Laplace's
             approximation but for squared error. Of counts with a dispersion other than 1 that of
             the double Poisson distribution (Efron, 1986) without its normalising constant, which
-            is nearly 1: an extended quasi-likelihood.""",
+            is nearly 1: an extended quasi-likelihood. Of a stack that of one fit, see
+            ``stacking_shares_``.""",
         "bic_": """\
             float
-            Bayesian information criterion, the clients being the sample.""",
+            Bayesian information criterion of ``loglik_``, the clients being the sample.""",
         "bic_path_": """\
             dict of str to ndarray
             "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each number of
             clusters tried. One cluster is there twice, the second time with a full covariance,
-            where that competed with several of a narrower one, see ``n_clusters``. ICL is BIC
+            where that is part of a stack, or competed with several clusters of a narrower one,
+            see ``n_clusters``. ICL is BIC
             with the rows as the sample of the clusters' means, plus twice the entropy of the
             responsibilities; infinite with clusters of one client, of gamma losses where most
             rows would go into means, and of those that would be chosen where they are the tail
@@ -374,7 +383,9 @@ class _PartialPooling(PosteriorPredictions):
         Under a prior of the means, ``prior="auto"`` or a number, the slopes of the fixed effects
         are drawn towards zero, and their standard errors, which are those of the shrunken means
         given the covariance and the prior, are less than of maximum likelihood: the text says so.
-        Tests of hypotheses need ``prior=numpy.inf``.
+        Tests of hypotheses need ``prior=numpy.inf``, and one covariance: of a stack deviations,
+        correlations and fixed effects are means over its shares, and the log-likelihood and BIC
+        are of one of its fits, which the text names.
         """
         check_is_fitted(self)
         model = self.model_
@@ -389,7 +400,7 @@ class _PartialPooling(PosteriorPredictions):
             f"{type(self).__name__}, loss {model.loss}, covariance {self.covariance_type_}",
             f"{rows} rows of {len(self.groups_)} clients, {self.n_clusters_} "
             f"cluster{'s' if self.n_clusters_ > 1 else ''}",
-            f"log-likelihood {self.loglik_:.3f}   BIC {self.bic_:.3f}",
+            f"log-likelihood {self.loglik_:.3f}   BIC {self.bic_:.3f}{self._fit_text()}",
             *[f"stacking shares {self._shares_text()}"] * (len(self.stacking_shares_) > 1),
             *[f"dispersion {self.dispersion_:.5g}"] * model.describe_loss().overdispersed,
             "",
@@ -424,6 +435,14 @@ class _PartialPooling(PosteriorPredictions):
             total = self.cluster_params_.shape[1]
             lines += ["", f"{len(shown)} of {total} parameters, see max_params."]
         return "\n".join(line.rstrip() for line in lines)
+
+    def _fit_text(self):
+        """Whose likelihood that is, of a stack."""
+        if len(self.stacking_shares_) == 1:
+            return ""
+        single = self.bic_path_["n_clusters"] == 1
+        best = self.bic_path_["bic"][single].argmin()
+        return f"   (covariance {self.bic_path_['covariance_type'][single][best]})"
 
     def _shares_text(self):
         return ", ".join(f"{name} {share:.2f}" for name, share in self.stacking_shares_.items())
@@ -463,13 +482,15 @@ class PartialPooling(GenericMixin, _PartialPooling):
     {use}
 
     The population is normal, or of clusters that are normal about their means with one
-    covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is the
-    mixed model with all coefficients random, fitted by maximum likelihood (lme4's
-    ``y ~ x + (x | client)`` with ``covariance="full"``), exactly for squared error and by
-    Laplace's approximation for log loss, counts and amounts. Without variance it is one model for
-    all, or one for each cluster; with much of it, a model for each client. Counts scatter as much
-    as they do, not as Poisson's distribution has it (double Poisson [3]_). A client's prediction
-    is by its posterior mean, which takes from the other clients what its rows do not determine.
+    covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is
+    the mixed model with all coefficients random, fitted by maximum likelihood (lme4's ``y ~ x
+    + (x | client)`` with ``covariance="full", prior=numpy.inf``; by default several
+    covariances are fitted, and clients' coefficients are means over them [4]_), exactly for
+    squared error and by Laplace's approximation for log loss, counts and amounts. Without
+    variance it is one model for all, or one for each cluster; with much of it, a model for
+    each client. Counts scatter as much as they do, not as Poisson's distribution has it
+    (double Poisson [3]_). A client's prediction is by its posterior mean, which takes from the
+    other clients what its rows do not determine.
 
     The clients send sums of what they know: number, shifts, curvatures and scatter of their
     posteriors. The clusters' means are found by generalised least squares, variances by
@@ -495,6 +516,7 @@ class PartialPooling(GenericMixin, _PartialPooling):
        Intelligence, 2000.
     .. [3] B. Efron. "Double Exponential Families and Their Use in Generalized Linear Regression".
        Journal of the American Statistical Association, 1986.
+    .. [4] L. Breiman. "Stacked Regressions". Machine Learning, 1996.
 
     Examples
     --------
@@ -655,20 +677,21 @@ class PartialPoolingRegressor(_Regressor, _PartialPooling):
     >>> model.n_clusters_
     1
     >>> print(model.summary())
-    PartialPoolingRegressor, loss squared_error, covariance diag
+    PartialPoolingRegressor, loss squared_error, covariance stacked
     320 rows of 40 clients, 1 cluster
-    log-likelihood -463.688   BIC 945.820
+    log-likelihood -463.688   BIC 945.820   (covariance diag)
+    stacking shares diag 0.25, full 0.75, intercept 0.00
     <BLANKLINE>
     Random effects
-                      Std. dev.
-      x0                0.37483
-      (Intercept)       0.10857
-      Residual          0.98022
+                      Std. dev.  Corr
+      x0                0.37484
+      (Intercept)       0.12667  -0.10
+      Residual          0.97712
     <BLANKLINE>
     Fixed effects
                        Estimate    Std. error         z
-      x0                 2.0166       0.08229     24.51
-      (Intercept)     0.0015373      0.059695      0.03
+      x0                 2.0141      0.082285     24.48
+      (Intercept)     0.0023008      0.060414      0.04
     <BLANKLINE>
     Slopes and their errors are shrunken by a prior, see prior_variance_.
     """
