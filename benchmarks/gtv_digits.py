@@ -13,6 +13,7 @@ for values of lam, Figs. 6 (two clusters) and 7 (five, ``--clusters 5``) of lam 
 pFedMe (6 only) and PyTorch's optimiser of the same objective, which the text has GTV better than
 in accuracy and convergence.  ``--after 1 2 5 ...`` prints such curves: accuracy after so many
 rounds of ten local steps each; "subgradients" are steps of Adam down the objective at lam = 1.
+``--plot FILE`` draws them as the figures do, GTV by lam and the methods side by side.
 
     python benchmarks/gtv_digits.py [--mnist mnist.npz --components 50] [--embedding tsne]
     python benchmarks/gtv_digits.py --hidden 32
@@ -198,6 +199,7 @@ def curves(args, graph, truth, data, train):
         "oracle": lambda t: OracleClustersClassifier(truth, max_iter=t, **rounds),
     }
     print(f"{'validation after':20}" + "".join(f"{t:8d}" for t in args.after) + "   seconds")
+    found = {}
     for name, make in makers.items():
         if args.methods and not any(word in name for word in args.methods):
             continue
@@ -209,6 +211,32 @@ def curves(args, graph, truth, data, train):
             scores.append(fitted.score(X[~train], y[~train], groups=groups[~train]))
         line = "".join(f"{score:8.3f}" for score in scores)
         print(f"{name:20}{line}{time.perf_counter() - start:10.1f}", flush=True)
+        found[name] = scores
+    if args.plot:
+        plot(args.after, found, args.plot)
+
+
+def plot(after, found, path):
+    """Draw accuracy by rounds: GTV by lam (Fig. 5), and the methods (Figs. 6 and 7)."""
+    import matplotlib.pyplot as plt
+
+    best = max((name for name in found if "GTV" in name), key=lambda name: found[name][-1])
+    same = ("local", "FedAvg (one model)")  # lam = 0 and lam to infinity
+    left = [name for name in found if "GTV" in name or name in same]
+    right = [name for name in found if name in (best, "GTV, lam = 1") or name not in left]
+    fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, constrained_layout=True)
+    for ax, names, title in zip(axes, (left, right), ("by lam", "methods"), strict=True):
+        for name, marker in zip(names, "osv^Dx+*<>", strict=False):
+            ax.plot(after, found[name], marker=marker, ms=4, lw=1, label=name)
+        ax.set(xlabel="rounds", xscale="log", title=title)
+        ax.set_xticks(after, [str(t) for t in after])
+        ax.minorticks_off()
+        ax.legend(fontsize=7, loc="lower right")
+    # What the first round has may be far below.
+    low = min(scores[min(1, len(after) - 1)] for scores in found.values())
+    axes[0].set(ylabel="validation accuracy", ylim=(low - 0.02, 1.0))
+    fig.savefig(path, dpi=110)
+    print(f"plotted to {path}")
 
 
 def main():
@@ -224,6 +252,7 @@ def main():
     parser.add_argument("--hidden", type=int, nargs="*", default=(), help="units of hidden layers")
     parser.add_argument("--components", type=int, help="principal components as features")
     parser.add_argument("--after", type=int, nargs="+", help="rounds, for curves of networks")
+    parser.add_argument("--plot", metavar="FILE", help="draw the curves")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     rng = np.random.RandomState(args.seed)

@@ -1,22 +1,28 @@
 """Why the figures of ``rivals.py`` differ from the CLoVE paper's: one factor at a time.
 
     python benchmarks/rivals_why.py local --mnist PATH     # models of single clients
+    python benchmarks/rivals_why.py alone --mnist PATH     # the same by rows and batches
     python benchmarks/rivals_why.py cluster --mnist PATH   # one cluster's clients together
     python benchmarks/rivals_why.py pacfl --mnist PATH     # the published code's angles
     python benchmarks/rivals_why.py personal --mnist PATH  # what is left open of three methods
+    python benchmarks/rivals_why.py batches --mnist PATH   # batches of 10, as in public code
 
-**local** and **cluster** need PyTorch for the convolutional networks of ``rivals.py --conv``. Five
-clients of concept shift train by themselves, and the clients of one cluster as in ``FedAvg``,
-which is what every method that finds the clusters comes to. **pacfl** prints the number of
-clusters and the adjusted Rand index (ARI) that the published angles, the least entry of
-``arccos(U_i' U_j)``, have at some thresholds, means over three seeds; label skews 3 and 4 with
-Dirichlet proportions of each client. **personal** is concept shift, 30 rounds.
+**local**, **alone**, **cluster** and **batches** need PyTorch for the convolutional networks of
+``rivals.py --conv``. Five clients of concept shift train by themselves, and the clients of one
+cluster as in ``FedAvg``, which is what every method that finds the clusters comes to. **alone**
+has two clients, the wider network and 30 epochs, tested on 10,000 other rows. **batches** is
+FedAvg with a hidden layer, 30 rounds, and on concept shift FedALA with the published step of 1
+beside FedPer. **pacfl** prints the number of clusters and the adjusted Rand index (ARI) that the
+published angles, the least entry of ``arccos(U_i' U_j)``, have at some thresholds, means over
+three seeds; label skews 3 and 4 with Dirichlet proportions of each client. **personal** is
+concept shift, 30 rounds.
 
 Accuracies are of one seed, per cent, on rows that were not trained on.
 """
 
 import argparse
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 from clove_mnist import deal, load, split
@@ -36,6 +42,7 @@ from skcfl import (
 ROWS = 500
 OWN = {"hidden_layer_sizes": (200,), "tol": 0, "step_size": 0.001, "batch_size": 100}
 OWN |= {"local_steps": 5, "max_iter": 100}
+TEN = {"batch_size": 10, "local_steps": ROWS // 10}
 THRESHOLDS = (3.5, 4.5, 6, 8, 10, 15)
 
 
@@ -74,6 +81,48 @@ def local(X, y):
         own = own if net is None else convolutions(data.y, own, **net)
         result = accuracy(METHODS["local"](5, own), of, rows)
         print(f"{name:32}{rounds:4d} rounds{result:6.1f}", flush=True)
+
+
+def alone(X, y):
+    """Models of two clients by the classes and rows that they have, and by batches."""
+    for classes, n_rows, size in (
+        (10, 500, 100),
+        (10, 500, 10),
+        (10, 1000, 10),
+        (10, 200, 10),
+        (4, 500, 100),
+        (4, 200, 100),
+        (4, 100, 100),
+    ):
+        order = np.random.RandomState(0).permutation(np.flatnonzero(y < classes))
+        train, test = order[: 2 * n_rows], order[-10000:]
+        data = SimpleNamespace(X=X, y=y, groups=np.zeros(len(y), dtype=int))
+        data.groups[order[::2]] = 1
+        own = OWN | {"max_iter": 30, "batch_size": size, "local_steps": n_rows // size}
+        model = METHODS["local"](2, convolutions(y[train], own, **CONV["wide"]))
+        result = accuracy(model, data, (train, test))
+        told = f"{classes} classes, {n_rows} rows, batches of {size}"
+        print(f"{told:40}{result:6.1f}", flush=True)
+
+
+def batches(X, y):
+    """Batches of 10 in the place of 100."""
+    for kind in ("feature skew", "label skew 1", "label skew 2"):
+        data = deal(X, y, kind, ROWS * 5 // 4, "none", 0)
+        model = METHODS["FedAvg"](5, OWN | TEN | {"max_iter": 30})
+        print(f"{kind:15}FedAvg {accuracy(model, data, split(data, 0)):6.1f}", flush=True)
+    data = deal(X, y, "concept shift", ROWS * 5 // 4, "none", 0)
+    plain = OWN | TEN | {"max_iter": 10}
+    for name, own in (
+        ("one hidden layer, 10 rounds", plain),
+        ("convolutional, 10 rounds", convolutions(data.y, plain)),
+    ):
+        for method in ("FedALA", "FedPer"):
+            model = METHODS[method](5, own)
+            if method == "FedALA":
+                model.set_params(blend_rate=1.0)
+            result = accuracy(model, data, split(data, 0))
+            print(f"concept shift  {method:7}{name:30}{result:6.1f}", flush=True)
 
 
 def cluster(X, y):
@@ -148,16 +197,26 @@ def personal(X, y):
         print(f"{method.__name__:22}{told:38}{result:6.1f}", flush=True)
 
 
+STUDIES = {
+    "local": local,
+    "alone": alone,
+    "cluster": cluster,
+    "pacfl": pacfl,
+    "personal": personal,
+    "batches": batches,
+}
+
+
 def main():
     """Run one study."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", choices=["local", "cluster", "pacfl", "personal"])
+    parser.add_argument("study", choices=list(STUDIES))
     parser.add_argument("--mnist", metavar="PATH", required=True, help="as of rivals.py")
     args = parser.parse_args()
     # Studies run a fixed number of rounds.
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, y = load(args.mnist)
-    {"local": local, "cluster": cluster, "pacfl": pacfl, "personal": personal}[args.study](X, y)
+    STUDIES[args.study](X, y)
 
 
 if __name__ == "__main__":

@@ -63,8 +63,9 @@ class _FedALA(PersonalMethod):
             from.""",
         "blend_tol": """\
             float
-            The weights are learned, the first time, until the standard deviation of ten losses in
-            a row is less than this, and for 60 steps at most; later a round takes one step.""",
+            The weights are learned, the first time, until the standard deviation of the losses of
+            ten epochs in a row is less than this, and for 60 epochs at most; later a round takes
+            one. An epoch is one step, or with ``batch_size`` one of every batch.""",
         "step_size": """\
             "auto" or float
             Length of a step. "auto" is one over the client's curvature for linear models, and .005
@@ -145,10 +146,10 @@ class FedALA(GenericMixin, _FedALA):
 
     Notes
     -----
-    The weights take steps on all of the rows drawn, where the public code takes batches of them.
-    With the paper's step of 1 those of networks hardly move, so that all clients begin rounds
-    from the shared model; on images of MNIST with labels swapped in five ways 30 rounds had an
-    accuracy of .78 with it and .84 with 1000, clients of their own .84.
+    With the paper's step of 1 the weights of networks hardly move in large batches, so that all
+    clients begin rounds from the shared model; on images of MNIST with labels swapped in five ways
+    30 rounds of batches of 100 had an accuracy of .78 with it and .84 with 1000, clients of their
+    own .84. In batches of 10, the public code's, they move: .85 after 10 rounds.
     Weights and models stay with the clients; the model that is published is the one trained last,
     the paper's output (the public code judges models before they are trained). A client that takes
     part for the first time takes the mean model as it is.

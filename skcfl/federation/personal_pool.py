@@ -277,7 +277,7 @@ class PersonalCalls:
             Part of the rows that the weights are learned from, drawn anew in every call.
         tol : float, default=0.1
             Standard deviation of the last losses below which the weights are learned, the first
-            time; later times take one step.
+            time; later times take one epoch: a step, or one of every batch.
 
         Returns
         -------

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..numerics.matrices import columns_of
 from .draws import mixed
+from .optimizers import Batches
 from .training import Guide, meta_train, train
 
 # Epochs after which the weights of a blend are taken as they are, and losses whose spread says
@@ -203,17 +204,19 @@ class PersonalKernels:
         self, w, blended, steps, rates, blend_rate, share, tol, optimizer, batch_size, draw
     ):
         """Blend what is sent into the models that are kept by learned weights, and train."""
-        model = self._blend(w, blended, blend_rate, share, tol, draw)
-        values = self._values(model)
+        model, values = self._blend(w, blended, blend_rate, share, tol, batch_size, draw)
         seeds = self._seeds(draw)
         model = self._train_all(model, steps, rates, optimizer, batch_size, seeds)
         self.state.keep("model", self._entries, model)
         return {"w": model, "values": values}
 
-    def _blend(self, w, blended, rate, share, tol, draw):
-        """Adaptive local aggregation: elementwise weights in [0, 1] by gradient descent."""
+    def _blend(self, w, blended, rate, share, tol, batch_size, draw):
+        """Adaptive local aggregation: elementwise weights in [0, 1] by gradient descent.
+
+        Returns the models and their objectives.
+        """
         if not blended.any():
-            return np.array(w)
+            return np.array(w), self._values(w)
         trained, blended = blended, columns_of(blended)
         known = self.state.knows("model", self._entries)
         begun = self.state.knows("weights", self._entries)
@@ -224,42 +227,68 @@ class PersonalKernels:
         way = w[:, blended] - old
         seeds = mixed(self._seeds(draw), 1)
         relative = getattr(self.model, "unknown_scale", False)
+        values = self._zeros(dtype=w.dtype)
 
         def work(block, slots):
-            size = self.model.clients_at_once(block)
+            if not known[slots].any():
+                values[slots] = self.model.value(block, w[slots])
+                return
+            # The layers below stay as they are: the rows pass them once.
+            sent = w[slots]
+            model, rows, below, rest = self.model.upper_layers(block, sent, trained)
+            upper, size = sent[:, below:], model.clients_at_once(rows)
+            if below and batch_size is not None:
+                size *= max(rows.shape[1] // batch_size, 1)
             for first in range(0, len(slots), size):
                 some = slice(first, min(first + size, len(slots)))
-                if known[slots[some]].any():
-                    learn(block if size >= len(slots) else block.take(some), slots[some])
+                part = rows if size >= len(slots) else rows.take(some)
+                values[slots[some]] = learn(model, part, upper[some], below, slots[some])
+            values[slots] += rest
 
-        def learn(block, slots):
+        def learn(model, block, x, below, slots):
+            u, move, start = weights[slots], way[slots], old[slots]
+            mine, x = columns_of(trained[below:]), np.ascontiguousarray(x)
             part = _some_rows(block, share, seeds[slots])
-            u, move, start, x = weights[slots], way[slots], old[slots], w[slots]
-            room = self.model.workspace(part, None, Guide(trained))
+            n_rows = None if batch_size is None else min(batch_size, part.shape[1])
+            room = model.workspace(part, n_rows, Guide(trained[below:]))
             most = np.where(begun[slots], 1, MOST_EPOCHS)
             most[~known[slots]] = 0
-            losses, first = [], None
+            losses, unit = [], None
             for t in range(int(most.max())):
-                x[:, blended] = start + move * u
-                value, g = self.model.value_gradient(part, x, room)
-                g = g[:, blended]
-                if relative:  # losses in units of the targets, which are no matter of the rate
-                    if t == 0:
-                        first = np.where(value > 0, value, 1.0)
-                    value, g = value / first, g / first[:, None]
-                active = (t < most)[:, None]
-                u = np.where(active, np.clip(u - rate * g * move, 0.0, 1.0), u)
-                losses.append(value)
+                total = 0.0
+                for batch, counts in _epoch(part, batch_size, mixed(seeds[slots], t)):
+                    x[:, mine] = start + move * u
+                    value, g = model.value_gradient(batch, x, room)
+                    g = g[:, mine]
+                    if relative:  # losses in units of the targets, which are no matter of the rate
+                        if unit is None:
+                            unit = np.where(value > 0, value, 1.0)
+                        value, g = value / unit, g / unit[:, None]
+                    moves = (counts > 0) & (t < most)
+                    u = np.where(moves[:, None], np.clip(u - rate * g * move, 0.0, 1.0), u)
+                    total = total + counts * value
+                losses.append(total)
                 if t >= SETTLED:
                     calm = np.std(losses[-SETTLED:], axis=0) < tol
                     most = np.where(calm, np.minimum(most, t + 1), most)
-            x[:, blended] = start + move * u
-            out[slots], weights[slots] = x, u
+            x[:, mine] = start + move * u
+            out[slots, below:], weights[slots] = x, u
+            return model.value(block, x)
 
         self._each(work, 2)
         here = np.flatnonzero(known)
         self.state.keep("weights", self._entries[here], weights[here])
-        return out
+        return out, values
+
+
+def _epoch(block, batch_size, seeds):
+    """Batches of an epoch, or all rows, and how much each counts in its client's epoch."""
+    if batch_size is None:
+        yield block, np.ones(len(seeds))
+        return
+    batches = Batches(block, batch_size, seeds)
+    for k in range(int(batches.per_epoch.max())):
+        yield batches.next(), (k < batches.per_epoch) / batches.per_epoch
 
 
 def _some_rows(block, share, seeds):

@@ -68,6 +68,31 @@ class LocalModel(ModelSpec):
         """
         return None
 
+    def upper_layers(self, block, w, trained):
+        """The layers from the first one trained on, as a model of what they see of every row.
+
+        Parameters
+        ----------
+        block : Block
+            Rows.
+        w : ndarray of shape (c, n_params)
+            Models.
+        trained : ndarray of shape (n_params,) of bool
+            Parameters that are trained.
+
+        Returns
+        -------
+        model : LocalModel
+            This model where there is no smaller one.
+        block : Block
+            What its clients have for rows.
+        below : int
+            Number of the parameters of the layers below, which come first.
+        values : ndarray of shape (c,) or float
+            Penalty of the layers below.
+        """
+        return self, block, 0, 0.0
+
     def representation(self, block, w):
         """What the last layer sees of every row: (c, p) -> (c, n, n_representation)."""
         raise ValueError(f"{type(self).__name__} has no representation of rows.")

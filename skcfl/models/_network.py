@@ -14,8 +14,9 @@ all of them, written into buffers that the steps of local training share.  The l
 rows last and see the transposed predictions.
 """
 
+import copy
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
@@ -24,7 +25,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..federation.blocks import one_client
+from ..federation.blocks import Block, one_client
 from ..federation.optimizers import cache_slices
 from ._local_model import LocalModel, choose
 from ._plain import plain_network
@@ -265,11 +266,11 @@ class Network(LocalModel):
                 work = self.workspace(part)
             yield here, part, w[here], work
 
-    def _forward(self, block, w, states, first=0):
-        """Predictions (c, C, n) of each client's own model; fills the states from a layer on."""
+    def _forward(self, block, w, states, first=0, stop=None):
+        """Predictions (c, C, n) of each client's own model; fills the states of some layers."""
         act = ACTIVATIONS[self.activation][0]
         A = states[first - 1] if first else None
-        for layer, state in zip(self.layers[first:], states[first:], strict=True):
+        for layer, state in zip(self.layers[first:stop], states[first:stop], strict=True):
             W, b = layer.parts(w)
             if A is None:
                 block.times(W, out=state)
@@ -329,6 +330,24 @@ class Network(LocalModel):
             self._forward(part, own, work.states)
             out[here] = work.states[-2] if len(self.layers) > 1 else part.dense()
         return out
+
+    def upper_layers(self, block, w, trained):
+        """Network of the upper layers, and the hidden states that they see."""
+        first = next(i for i, y in enumerate(self.layers) if trained[y.start : y.stop].any())
+        if not first:
+            return self, block, 0, 0.0
+        n_inputs, below = self.layers[first].n_inputs, self.layers[first].start
+        seen = np.empty((*block.shape[:2], n_inputs), block.dtype)
+        for here, part, own, work in self._parts(block, w):
+            self._forward(part, own, work.states, stop=first)
+            seen[here] = work.states[first - 1]
+        upper = copy.copy(self)
+        upper.layers = [replace(y, start=y.start - below) for y in self.layers[first:]]
+        upper.n_features, upper.n_params = n_inputs, self.n_params - below
+        upper.decay = self.decay[below:]
+        rows = Block(seen, block.y, block.weights, block.clients, block.lengths)
+        values = 0.5 * (w[:, :below] ** 2 @ self.decay[:below].astype(w.dtype))
+        return upper, rows, below, values
 
     @property
     def n_representation(self):

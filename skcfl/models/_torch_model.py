@@ -708,8 +708,10 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
 
     def value_gradient(self, block, w, work=None):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
-        value, work = self._penalty(w), Training(self, self._runner(block.dtype), None, False)
-        gradient = work.gradient(block, w, value)
+        value, still = self._penalty(w), Training(self, self._runner(block.dtype), None, False)
+        # As in the work: the gradient of those parameters only.
+        still.trained = getattr(work, "trained", None)
+        gradient = still.gradient(block, w, value)
         return value, gradient
 
     def gradient(self, block, w, work=None):

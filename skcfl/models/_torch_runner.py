@@ -266,7 +266,7 @@ class Runner:
             ) from error
         return out.reshape(len(x), -1), self.seen
 
-    def gradient(self, outputs, slopes, out):
+    def gradient(self, outputs, slopes, out, trained=None):
         """Write the gradient of the trained parameters into a vector, zero elsewhere.
 
         Parameters
@@ -276,12 +276,20 @@ class Runner:
         slopes : list of ndarray
             Its derivatives in them.
         out : ndarray of shape (n_params,)
+            Where no gradient is asked for it stays as it is.
+        trained : ndarray of shape (n_params,) of bool, default=None
+            Parameters whose gradient is asked for, all that are trained by default.
         """
-        torch = self.torch
+        torch, places = self.torch, list(zip(self.spans, self.trained, strict=True))
+        if trained is not None:
+            places = [(span, tensor) for span, tensor in places if trained[span].any()]
+            if not places:
+                return
         slopes = [
             torch.from_numpy(slope).to(self.device).view(output.shape)
             for output, slope in zip(outputs, slopes, strict=True)
         ]
-        parts = torch.autograd.grad(outputs, self.trained, slopes, allow_unused=True)
-        for place, part in zip(self.spans, parts, strict=True):
+        asked = [tensor for _, tensor in places]
+        parts = torch.autograd.grad(outputs, asked, slopes, allow_unused=True)
+        for (place, _), part in zip(places, parts, strict=True):
             out[place] = 0.0 if part is None else part.reshape(-1).cpu().numpy()

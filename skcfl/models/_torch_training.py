@@ -33,6 +33,8 @@ class Training:
         self.model, self.runner, self.training = model, runner, training
         #: What draws representations to prototypes, None if nothing does.
         self.guide = None if guide is None or guide.prototypes is None else guide
+        #: Parameters whose gradient is asked for, None for all.
+        self.trained = None if guide is None else guide.trained
         self.decay = model.decay.astype(runner.dtype) if model.alpha_ else None
         self.seeds, self.step, self.out = None, 0, None
         if self.guide is not None:
@@ -74,7 +76,7 @@ class Training:
         if self.guide is not None and representation.requires_grad:
             among.append(representation)
             slopes.append(self._pull(block, i, n, representation.detach().cpu().numpy()))
-        runner.gradient(among, slopes, self.out[i])
+        runner.gradient(among, slopes, self.out[i], self.trained)
 
     def _own(self, block, i, w):
         """What client i keeps for itself, from now on what it was sent if that is nothing yet."""

@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sklearn.utils import Bunch, check_random_state
 import skcfl
 from skcfl import (
     IFCA,
+    FedALA,
     FedAvg,
     FedAvgClassifier,
     FedPACClassifier,
@@ -130,6 +132,22 @@ def test_gradients_are_those_of_autograd(loss):
     parts = torch.autograd.grad(objective, list(module.parameters()))
     own = np.concatenate([part.numpy().ravel() for part in parts])
     assert_allclose(gradients[client], own, rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_of_some_layers_are_computed_alone():
+    problem = Federation("log_loss")
+    model, w = problem.torch, problem.as_module(problem.start)[0]
+    runner, found = model._runner(), []
+    runner.load(w)
+    slopes = np.random.default_rng(0).normal(size=(len(problem.X), 3))
+    for trained in (None, model.head_mask()):
+        outputs, _ = runner.forward(problem.X)
+        found.append(np.full(model.n_params, np.nan))
+        runner.gradient([outputs], [slopes], found[-1], trained)
+    head = model.head_mask()
+    assert_array_equal(found[1][head], found[0][head])
+    assert np.isnan(found[1][~head]).all()
+    assert not np.isnan(found[0]).any()
 
 
 @pytest.mark.parametrize(
@@ -544,8 +562,11 @@ def test_the_last_layer_is_that_named():
     assert apart[method.model_.head_mask()].any()
 
 
-@pytest.mark.parametrize("method", [FedProtoClassifier, FedPACClassifier])
-def test_methods_of_representations_equal_those_with_an_mlp(method):
+@pytest.mark.parametrize(
+    "method",
+    [FedProtoClassifier, FedPACClassifier, FedRep, partial(FedALA, blend_rate=10.0)],
+)
+def test_methods_of_representations_and_layers_equal_those_with_an_mlp(method):
     X, y, groups = DATA.X, DATA.y, DATA.groups
     bound = MLP((12,)).bind(X.shape[1], 2)
     start = bound.start(3)

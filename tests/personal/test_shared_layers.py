@@ -18,7 +18,7 @@ from skcfl import (
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import MLP, LinearModel
+from skcfl.models import MLP, LinearModel, LocalModel
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=(8, 20), random_state=0)
 CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
@@ -197,6 +197,48 @@ def test_some_rows_learn_the_weights():
     whole = pools[0].blended_update(w, blended, 0, 0.1, share=0.5)[0]
     part = pools[1].subset([5, 2]).blended_update(w[[5, 2]], blended, 0, 0.1, share=0.5)[0]
     assert_allclose(part, whole[[5, 2]], rtol=1e-9)
+
+
+def test_rows_pass_the_layers_below_a_blend_once(monkeypatch):
+    """Upper layers as a network of their own: the models and objectives of the whole one."""
+    found = []
+    for batch_size in (None, 6):
+        for whole in (False, True):
+            if whole:
+                monkeypatch.setattr(MLP, "upper_layers", LocalModel.upper_layers)
+            model = MLP((5, 4), precision="double", alpha=0.1).bind(3, 2)
+            pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
+            old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, model.n_params))
+            pool.keep(old)
+            found.append(
+                pool.blended_update(
+                    w, model.head_mask(), 2, 0.1, 3.0, tol=1e-3, batch_size=batch_size
+                )
+            )
+            monkeypatch.undo()
+    for k in (0, 2):
+        assert_allclose(found[k][0], found[k + 1][0], rtol=1e-9)
+        assert_allclose(found[k][1], found[k + 1][1], rtol=1e-9)
+    assert not np.allclose(found[0][1], found[2][1], rtol=1e-3)
+
+
+def test_an_epoch_of_the_blend_is_all_batches():
+    """With a short step the weights move as often as there are batches, by as much in all."""
+    bound = LinearModel("log_loss", alpha=0.0, standardize=False).bind(3, 2)
+    pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
+    old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, 4))
+    moved = []
+    for batch_size in (None, 5):
+        pool.keep(old)
+        here = pool.subset(np.arange(8))
+        blended = np.ones(4, dtype=bool)
+        x = here.blended_update(w, blended, 0, 0.1, 1e-6, 1.0, 1e3, batch_size=batch_size)[0]
+        moved.append(x - w)
+        pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
+    # Others are held at 1 by some of the batches.
+    some = np.abs(moved[0]) > 1e-6
+    assert some.sum() > 5
+    assert_allclose(moved[1][some], 4 * moved[0][some], rtol=0.05)
 
 
 def test_generic_classes():
