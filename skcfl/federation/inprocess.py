@@ -171,9 +171,9 @@ class InProcessSite(PersonalKernels, Site):
         if own is not None:
             nobody = np.zeros((0, int(own.sum())), self.model.dtype)
             self.state.keep("own", self._entries[:0], nobody)
-        amount = self.client_sizes.sum() * self.model.n_params * models
         # To ask for the number of threads takes longer than a small call.
-        if len(self._blocks) == 1 or amount < PARALLEL_WORK:
+        per_row = self.model.n_params * models
+        if len(self._blocks) == 1 or self.client_sizes.sum() * per_row < PARALLEL_WORK:
             return work(self._blocks)
         self._at_once(lambda some: work([some]), self._blocks)
 

@@ -124,4 +124,4 @@ def relative_change(old, new):
     size = np.einsum("kp,kp->k", old, old)
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.einsum("kp,kp->k", moved, moved)
-        return float(np.sqrt(np.max(distance / np.maximum(size.astype(float), SHORTEST))))
+        return float(np.sqrt((distance / np.maximum(size.astype(float), SHORTEST)).max()))

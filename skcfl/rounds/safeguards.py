@@ -102,10 +102,13 @@ class HalvedSteps(Safeguard):
             now = who.pool.objectives(theta[choice])
         else:
             return None
-        # A client that was not sent the model again says nothing of it.
-        sent = True if state.held is None else np.isfinite(now) | np.isnan(now)
         with np.errstate(invalid="ignore"):
-            rise = np.where(np.isfinite(now), now - values, np.where(sent, np.inf, 0.0))
+            rise = now - values
+        finite = np.isfinite(now)
+        if not finite.all():
+            # A client that was not sent the model again says nothing of it.
+            sent = True if state.held is None else np.isnan(now)
+            rise = np.where(finite, rise, np.where(sent, np.inf, 0.0))
         if self.update.average.aggregator is not None:
             # What most of the weight says: the false have no say in the length of steps.  Robust
             # centres are no descent, least where a cluster has yet to be split: steps are too long
