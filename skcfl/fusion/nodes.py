@@ -29,7 +29,7 @@ class NodePool:
         self.without_rows = self._of_nodes(pool.without_rows, True)
         for name in ("n_params", "dtype", "model", "ledger", "random_state"):
             setattr(self, name, getattr(pool, name))
-        for name in ("quadratic", "model_name", "can_answer"):
+        for name in ("quadratic", "model_name"):
             setattr(self, name, getattr(pool, name))
 
     def _of_nodes(self, values, other=0):
