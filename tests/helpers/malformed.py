@@ -90,7 +90,7 @@ ANYTHING = {
     "generator": lambda: (i for i in range(3)),
     "Decimal NaN": lambda: decimal.Decimal("NaN"),
     "date": lambda: datetime.date(2024, 1, 1),
-    "NaT": lambda: np.datetime64("NaT"),
+    "NaT": lambda: np.datetime64("NaT", "D"),
     "NA": lambda: pd.NA,
     "numpy nan": lambda: np.float32("nan"),
     "array of nan": lambda: np.full((2, 2), np.nan),
@@ -184,7 +184,7 @@ ARRAYS = {
 IDS = {
     "one nan": lambda g: put(np.arange(len(g)), np.nan, float),
     "one None": lambda g: put(g, None, object),
-    "one NaT": lambda g: put(np.zeros(len(g), "datetime64[D]"), np.datetime64("NaT")),
+    "one NaT": lambda g: put(np.zeros(len(g), "datetime64[D]"), np.datetime64("NaT", "D")),
     "one Decimal NaN": lambda g: put(
         [decimal.Decimal(1)] * len(g), decimal.Decimal("NaN"), object
     ),
