@@ -339,7 +339,13 @@ def test_a_continuum_is_one_cluster():
 
 @pytest.mark.parametrize(
     "covariance, n_clients, seed",
-    [("diag", 30, 4), ("diag", 30, 33), ("diag", 100, 4), ("spherical", 30, 11), ("auto", 30, 4)],
+    [
+        ("diag", 30, 4),
+        ("stacked", 30, 33),
+        ("diag", 100, 4),
+        ("spherical", 30, 11),
+        ("auto", 30, 4),
+    ],
 )
 def test_correlations_are_no_clusters(covariance, n_clients, seed):
     """Along a line several clusters fit better than one without correlations."""
@@ -357,7 +363,8 @@ def test_correlations_are_no_clusters(covariance, n_clients, seed):
     if covariance == "auto":
         assert single.sum() == 1
         return
-    assert_array_equal(path["covariance_type"][single], [covariance, "full"])
+    narrow = "diag" if covariance == "stacked" else covariance
+    assert_array_equal(path["covariance_type"][single], [narrow, "full"])
     assert path["icl"][~single].min() < path["icl"][0] - 10
     assert path["icl"][1] < path["icl"][~single].min() - 10
     # All else is as if one had been asked for.
@@ -375,6 +382,25 @@ def test_clusters_that_differ_inside_keep_their_variance():
     model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
     assert_array_equal(np.sort(model.cluster_sizes_), [10, 10, 10])
     assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(1.0, rel=0.3)
+
+
+def test_a_stack_finds_the_kinds_that_a_diagonal_covariance_finds():
+    """Two kinds that differ inside are a correlation of all, too."""
+    rng = np.random.RandomState(0)
+    kinds = np.repeat([[250.0, 4.0], [265.0, 21.0]], (26, 14), axis=0)
+    lines = kinds + rng.normal(size=(40, 2)) * [18.0, 1.5]
+    groups, day = np.repeat(np.arange(40), 7), np.tile(np.arange(7.0), 40)
+    y = lines[groups, 0] + lines[groups, 1] * day + 24.0 * rng.normal(size=280)
+    fits = {
+        kind: PartialPoolingRegressor(covariance=kind, random_state=0).fit(
+            day[:, None], y, groups=groups
+        )
+        for kind in ("diag", "stacked", "auto")
+    }
+    assert [fit.n_clusters_ for fit in fits.values()] == [2, 2, 1]
+    assert fits["stacked"].covariance_type_ == "diag"
+    assert_allclose(fits["stacked"].params_, fits["diag"].params_, rtol=1e-12)
+    assert_array_equal(fits["stacked"].bic_path_["bic"], fits["diag"].bic_path_["bic"])
 
 
 def test_correlations_are_found_where_there_are_any():
@@ -1073,6 +1099,24 @@ def test_a_stack_without_some_clients():
     assert adjusted_rand_score(data.labels, crisp.labels_) == 1.0
     random = clone(STACKS["regression"]).set_params(random="intercept").fit(X, y, groups=groups)
     assert random.stacking_shares_ == {"diag": 1.0} and random.covariance_type_ == "diag"
+
+
+@pytest.mark.parametrize("slope, wanted", [(0.0, "diag"), (3.0, "full")])
+def test_a_stack_has_the_likelihood_of_the_part_of_lower_bic(slope, wanted):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 2)), np.repeat(np.arange(30), 10)
+    B = rng.normal(size=(30, 3))
+    B[:, 1] += slope * B[:, 0]
+    y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=300)
+    model = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+    single = PartialPoolingRegressor(1, covariance=wanted).fit(X, y, groups=groups)
+    assert (model.loglik_, model.bic_, model.objective_) == pytest.approx(
+        (single.loglik_, single.bic_, single.objective_), rel=1e-12
+    )
+    assert_array_equal(model.bic_path_["covariance_type"], ["diag", "full"])
+    assert model.bic_ == model.bic_path_["bic"].min()
+    assert f"BIC {model.bic_:.3f}   (covariance {wanted})" in model.summary()
+    assert "(covariance" not in single.summary()
 
 
 def test_shares_that_have_not_converged_say_so(monkeypatch):
