@@ -40,11 +40,11 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
 
 from .._progress import loop
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.matrices import factor
 from .options import solver
 from .reduced import contract
 
@@ -73,8 +73,6 @@ STAGE, STAGE_TOL = 30.0, 1e-3
 # small separators, and conjugate gradients converge fast on them.
 MAX_FACTOR_COORDINATES = 3
 CG_STEPS, CG_TOL = 25, 1e-2
-# Options of a factorisation of a symmetric positive definite matrix.
-SYMMETRIC = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 # Unknowns of the reduced problem up to which the partition is to be proved in the end, and what
 # that may cost (see ``contract``).
 MAX_PROOF, MAX_SPLITS, EFFORT = 1500, 10, 100.0
@@ -589,7 +587,7 @@ class _Interior:
         if u.shape[1] > MAX_FACTOR_COORDINATES:
             self.solve = _ConjugateGradients(L)
         else:
-            self.solve = splu(L, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC).solve
+            self.solve = factor(L).solve
 
     def correct(self):
         """One step."""

@@ -35,11 +35,11 @@ from scipy.sparse.csgraph import (
     connected_components,
     minimum_spanning_tree,
 )
-from scipy.sparse.linalg import splu
 
 from ..graphs.edges import EdgeList, square_tiles
 from ..numerics.by_cluster import membership
 from ..numerics.conjugate_gradients import solve_columns
+from ..numerics.matrices import factor
 from ..numerics.maxflow import largest_cut
 
 # Nodes up to which Laplacian systems are factorised.
@@ -150,8 +150,9 @@ def flow_values(
         return bounds()
     stored = inside.n_edges * d <= MAX_STORED
     kind = _Cuts if separable else _Alternating if stored else _Ascent
-    search = search.part(kind, Inside(graph, penalty, labels, d, todo))
-    inside = search.inside
+    if not np.array_equal(todo, inside.clusters):
+        inside = Inside(graph, penalty, labels, d, todo)
+    search = search.part(kind, inside)
     if separable:
         search.run()
         put(search)
@@ -287,7 +288,7 @@ class Inside:
             L = sparse.csr_array(diagonal - self._adjacency)
             system = sparse.csc_array(L[self.free][:, self.free])
             small = len(self.free) <= MAX_FACTOR
-            self._factor = splu(system).solve if small else partial(solve_columns, system)
+            self._factor = factor(system).solve if small else partial(solve_columns, system)
         return self._factor(b)
 
     def potentials(self, b):
@@ -464,9 +465,7 @@ class _Forest:
         every = np.arange(n)
         ends = np.concatenate([every, up[lower]]), np.concatenate([every, lower])
         M = sparse.csc_array((entries, ends), shape=(n, n))
-        self._system = splu(
-            M, permc_spec="NATURAL", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-        )
+        self._system = factor(M, "NATURAL")
         self.down = parent[heads] == tails
         self.child = np.where(self.down, heads, tails)
         self.heads, self.tails, self.weights = heads, tails, weights[self.edges]

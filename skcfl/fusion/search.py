@@ -58,8 +58,8 @@ SEARCH_TOL, SEARCH_ITERATIONS = 1e-3, 200
 MAX_BEYOND, ROUNDS = 6, 2
 # Least relative gain of a local penalty that is worth looking for lam under it.
 MIN_GAIN = 0.01
-# Numbers of the edges up to which they are kept to start from.
-MAX_KEPT = 500_000
+# Numbers of the edges up to which they are kept to start from: of many values of lam, and of few.
+MAX_KEPT = 500_000, 4_000_000
 # Differences of losses below this fraction are none.
 TIE = 1e-9
 # Standard errors within which one model for all wins, clusters that are the same in all folds,
@@ -320,7 +320,7 @@ class ModelSearch:
         self.refitted = [{} for _ in judge.pools]
         self.ends = [{} for _ in judge.pools]
         self.states = [{} for _ in judge.pools]
-        self.exact = [{} for _ in judge.pools]
+        self.alike = [{} for _ in judge.pools]
         self.warning = None
 
     def run(self, ledger):
@@ -417,7 +417,7 @@ class ModelSearch:
                 if lam == 0.0 or lam >= family.fused:
                     result = self._end(k, f, alpha, problem, lam)
                 else:
-                    start = self._start(k, f, alpha, lam, last)
+                    start = self._start(k, f, alpha, problem, lam, last)
                     result, state = family.solve(problem, lam, start)
                     last = lam, state
                     self._keep(k, f, alpha, problem, lam, state)
@@ -429,16 +429,20 @@ class ModelSearch:
                     out.append((key, self._losses(k, f, alpha, labels, refit, W), labels))
         return out
 
-    def _start(self, k, f, alpha, lam, last):
+    def _start(self, k, f, alpha, problem, lam, last):
         """State to start from: that of the nearest lam, an exact one rather than another.
 
-        Under another local penalty partitions are mostly the same.
+        Under another local penalty solutions, and partitions more so, are much the same.
         """
         states = dict(self.states[k].get((f, alpha), {}))
         if last is not None:
             states[last[0]] = last[1]
+        alike = self.alike[k].get((f, lam))
+        if alike is not None and lam not in states:
+            state, graph = alike
+            return state if _have_same_edges(graph, problem.graph) else state.without_edges()
         if not states:
-            return self.exact[k].get((f, lam))
+            return None
         away = {other: abs(np.log(other / lam)) for other in states}
         near = (1.0 + TIE) * min(away.values())
         near = [other for other in sorted(states) if away[other] <= near]
@@ -449,11 +453,11 @@ class ModelSearch:
         """Keep a state to start from at other values of lam, and under other penalties."""
         if not hasattr(state, "without_edges"):
             return
-        bare = state.without_edges()
-        if _is_exact(state):
-            self.exact[k][f, lam] = bare
-        few = problem.graph.n_edges * problem.d <= MAX_KEPT
-        self.states[k].setdefault((f, alpha), {})[lam] = state if few else bare
+        most = MAX_KEPT[is_large(self.judge.pools[k])]
+        few = problem.graph.n_edges * problem.d <= most
+        state = state if few else state.without_edges()
+        self.states[k].setdefault((f, alpha), {})[lam] = state
+        self.alike[k][f, lam] = state, problem.graph
 
     def _losses(self, k, f, alpha, labels, refit, W):
         """Losses of one fold, corrected.
@@ -787,6 +791,12 @@ class ModelSearch:
 
 def _is_exact(state):
     return getattr(state, "labels", None) is not None
+
+
+def _have_same_edges(a, b):
+    if a.is_complete or b.is_complete:
+        return a.is_complete and b.is_complete
+    return np.array_equal(a.heads, b.heads) and np.array_equal(a.tails, b.tails)
 
 
 def _lam(member):

@@ -25,6 +25,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
 from skcfl.fusion.search import Family, Judge, ModelSearch
+from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
 
 
@@ -465,10 +466,11 @@ def test_one_wild_client_is_no_stable_partition():
 
 
 def test_solutions_begin_at_those_of_the_nearest_values():
-    """An exact one of two that are equally near; not one of another family, penalty or fold."""
-    judge = SimpleNamespace(pools=[None] * 2, corrects=False)
+    """An exact one of two that are equally near; not one of another family or fold."""
+    pool = SimpleNamespace(can_answer=lambda call: True, n_clients=4, n_params=3)
+    judge = SimpleNamespace(pools=[pool] * 2, corrects=False)
     search = ModelSearch([], judge)
-    problem = SimpleNamespace(graph=SimpleNamespace(n_edges=10), d=3)
+    problem = SimpleNamespace(graph=chain_graph(4), d=3)
 
     class State:
         def __init__(self, labels=None, edges=True):
@@ -480,18 +482,21 @@ def test_solutions_begin_at_those_of_the_nearest_values():
     one, ten, hundred = State(), State(np.zeros(4, dtype=int)), State()
     for lam, state in ((1.0, one), (10.0, ten), (100.0, hundred)):
         search._keep(0, 0, 0.5, problem, lam, state)
-    assert search._start(0, 0, 0.5, 2.0, None) is one
-    assert search._start(0, 0, 0.5, np.sqrt(10.0), None) is ten
-    assert search._start(0, 0, 0.5, 10.0**1.5, None) is ten
-    assert search._start(0, 0, 0.5, 90.0, (95.0, one)) is one
-    assert search._start(0, 1, 0.5, 2.0, None) is search._start(1, 0, 0.5, 2.0, None) is None
-    # Under another penalty a partition is tried that was exact at that value.
-    other = search._start(0, 0, 0.1, 10.0, None)
-    assert other.labels is ten.labels and not other.edges
-    assert search._start(0, 0, 0.1, 100.0, None) is None
-    # Edges of large graphs are not kept, and what is no such state is not.
-    problem.graph.n_edges = 10**6
+    assert search._start(0, 0, 0.5, problem, 2.0, None) is one
+    assert search._start(0, 0, 0.5, problem, np.sqrt(10.0), None) is ten
+    assert search._start(0, 0, 0.5, problem, 10.0**1.5, None) is ten
+    assert search._start(0, 0, 0.5, problem, 90.0, (95.0, one)) is one
+    assert search._start(0, 1, 0.5, problem, 2.0, None) is None
+    assert search._start(1, 0, 0.5, problem, 2.0, None) is None
+    # Under another penalty that of the same value comes first, on the same graph with its flows.
+    assert search._start(0, 0, 0.1, problem, 10.0, (9.0, one)) is ten
+    assert search._start(0, 0, 0.1, problem, 11.0, None) is None
+    other = SimpleNamespace(graph=complete_graph(4), d=3)
+    found = search._start(0, 0, 0.1, other, 10.0, None)
+    assert found.labels is ten.labels and not found.edges
+    # Flows of large graphs are not kept, and what is no such state is not.
+    problem.d = 10**6
     search._keep(1, 0, 0.5, problem, 1.0, one)
-    assert not search._start(1, 0, 0.5, 1.0, None).edges
+    assert not search._start(1, 0, 0.5, problem, 1.0, None).edges
     search._keep(1, 1, 0.5, problem, 1.0, (one, ten))
-    assert search._start(1, 1, 0.5, 1.0, None) is None
+    assert search._start(1, 1, 0.5, problem, 1.0, None) is None
