@@ -166,6 +166,8 @@ def test_the_pull_is_chosen_by_most_clients():
         yield np.where((np.arange(24) == 0)[:, None], 1e3, own)
 
     for robust in (False, True):
-        lam, losses = choose_pull(pool, [1.0, 0.0], fit, robust)
+        lam, search = choose_pull(pool, np.array([1.0, 0.0]), fit, robust)
         assert lam == (0.0 if robust else 1.0)
-    assert np.isfinite(losses).all()
+        assert np.isfinite(search["lam_search"]["held_out_loss"]).all()
+    alone = choose_pull(pool.subset([3]), np.array([np.inf, 2.0, 1.0, 0.0]), fit)
+    assert alone == (1.0, {})  # it is its own shared model
