@@ -16,6 +16,7 @@ from skcfl.datasets import (
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, Autoencoder, LinearModel
 from skcfl.rounds import starts as _starts
+from skcfl.rounds.kinds import kind_of
 
 SHIFTS = {
     "two classes": partition_label_skew,
@@ -66,13 +67,14 @@ def test_restarts_differ_in_the_training_before(model, steps, digits, monkeypatc
     X, y = digits
     model = model.bind(64, n_classes=10)
     pool = open_rows(model, X, y, np.arange(len(y)) % 4, 4)
-    seen, train = [], _starts.train_locally
+    kind, seen = kind_of(pool), []
+    train = kind.first_steps
 
     def counted(pool, start, steps):
         seen.append(steps)
         return train(pool, start, 1)
 
-    monkeypatch.setattr(_starts, "train_locally", counted)
+    monkeypatch.setattr(kind, "first_steps", counted)
     for restart in range(4):
         theta = _starts.loss_plus_plus(pool, 2, np.random.RandomState(0), restart=restart)
         assert theta.shape == (2, model.n_params)
