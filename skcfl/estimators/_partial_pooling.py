@@ -106,8 +106,9 @@ class _PartialPooling(PosteriorPredictions):
             Poisson's distribution, and the only one of classes.""",
         "max_iter": """\
             int
-            Largest number of exchanges with the clients of the fit of one number of clusters.
-            A ``ConvergenceWarning`` says so when it was not enough.""",
+            Largest number of exchanges with the clients of the fit of one number of clusters,
+            and of each part of a stack. A ``ConvergenceWarning`` says so when it was not
+            enough.""",
         "tol": """\
             float
             The fit stops when the log-likelihood has gained less than ``tol`` a client in three
@@ -332,11 +333,13 @@ class _PartialPooling(PosteriorPredictions):
             "state": (stack, covariances if dense else None, pool.n_samples),
         }
         shortfall = unstacked and f"{type(self).__name__}: {unstacked}"
-        if not fit.converged:
+        slow = [name for name, part in fits.items() if not part.converged]
+        if slow:
+            of = f" of the stack's {' and '.join(slow)} fit" if len(fits) > 1 else ""
             shortfall = (
-                f"{type(self).__name__} stopped after max_iter={self.max_iter} exchanges while "
-                f"the log-likelihood still gained more than tol={self.tol} a client. Increase "
-                "max_iter, or tol."
+                f"{type(self).__name__} stopped after max_iter={self.max_iter} exchanges{of} "
+                f"while the log-likelihood still gained more than tol={self.tol} a client. "
+                "Increase max_iter, or tol."
             )
         return Result(
             pool.centre(stack.means),
