@@ -1,5 +1,7 @@
 """Safeguards and savings of the rounds, one by one."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from line_clients import line_pool
@@ -11,7 +13,7 @@ from skcfl.rounds.loop import run_rounds
 from skcfl.rounds.record import RoundRecord
 from skcfl.rounds.safeguards import FrozenClients, HalvedSteps
 from skcfl.rounds.stop import StopRule
-from skcfl.rounds.update import GradientStep, StepSizes
+from skcfl.rounds.update import Average, GradientStep, Step, StepSizes
 
 
 def start(theta, n_clients):
@@ -108,6 +110,33 @@ def test_a_step_that_raised_the_loss_is_taken_again(rule):
     run_rounds(state, Draw(pool), rule, update, record, StopRule(0), 2, guards)
     first, second = (params for params, _ in record.kept)
     np.testing.assert_allclose(second - state.theta, 0.5 * (first - state.theta))
+
+
+@pytest.mark.parametrize(
+    "lost, held, bad",
+    [
+        (np.inf, None, True),
+        (np.nan, None, True),
+        (np.inf, np.array([1, -1, -1, -1]), False),  # it was not sent the model again
+        (np.nan, np.array([1, -1, -1, -1]), True),
+        (0.2, None, False),
+        (0.4, None, True),
+    ],
+)
+def test_a_step_after_which_a_loss_is_no_number_is_taken_again(lost, held, bad):
+    who = Draw(line_pool([1.0, 1.0, -1.0, -1.0], 10)).everyone
+    last = Step(who, np.array([0, 0, 1, 1]), np.full(4, 0.3), None, None, None)
+    again = np.array([[7.0], [7.0]])
+    update = SimpleNamespace(last=last, average=Average(), again=lambda some: again)
+    losses = np.full((4, 2), 0.3)
+    losses[0, 0] = lost
+    state = start([[1.0], [-1.0]], 4)
+    state.held = held
+    theta = HalvedSteps(update).instead(Answers(who, losses), state)
+    if bad:
+        np.testing.assert_array_equal(theta, [[7.0], [-1.0]])
+    else:
+        assert theta is None
 
 
 def test_local_steps_that_were_too_long_are_halved_for_good():
