@@ -33,10 +33,13 @@ class LamChoiceMixin:
             What ``lam="auto"`` goes by. "held_out" is the loss of the models on rows held out
             inside the clients, five folds (fewer of many clients, one of more than
             250,000 parameters of all clients together): the models that are returned
-            are the ones that were judged; to squared losses what the models gain by being fitted
-            to all rows is added, as in Burman's corrected cross-validation. Of those within half a
-            standard error of the best the one with fewest models is taken; where one client's loss
-            outweighs all other differences, signed ranks of the losses take the place of means.
+            are the ones that were judged; half of the difference to the loss on the rows that the
+            models are fitted to is taken to fall with the number of rows, for squared losses. Of
+            those within a standard error of the best (one model for all: 1.25, also in signed
+            ranks) the one with fewest models is taken, but not with a smaller ``alpha``; where one
+            client's loss outweighs all other differences, ranks take the place of means. Clusters
+            are not refitted where one of them has fewer rows than parameters, and than half of the
+            largest: then of the finer partitions only the clients' own models are left.
             Folds are dealt by the places of rows: the same rows in another order are other folds,
             and may give another ``lam``. "bic" is a Bayesian information criterion of the
             partitions, refitted (the notes of :class:`ConvexClusteredFL` have the formula), and

@@ -12,19 +12,17 @@ between under the geometric mean of the two: a client's own model of few rows is
 prior of one model for all as no prior at all.
 
 Among members that are not worse than the best by more than `SIMPLER` standard errors of the
-difference, one model for all by `ONE_MODEL`, the one with fewest models is taken: on a table
-without differences some member is better than the pooled model by chance.  Clusters that are the
-same in all folds, two or more of several clients, are there, and win by `STABLE`: those of a
-continuum change with the rows.
+difference, one model for all by `ONE_MODEL`, and in ranks, the one with fewest models is taken: on
+a table without differences some member is better than the pooled model by chance.  Less local
+penalty is not simpler, whatever the number of models; and one model for all keeps the prior of one
+model.  Clusters that are the same in all folds, two or more of several clients, are there, and win
+by `STABLE`: those of a continuum change with the rows.
 
-Models of few rows are worth more once they have all.  As in Burman's corrected cross-validation,
-what the models of a fold gain on all rows by being fitted to all of them is added to their losses,
-for quadratic losses, of which that can be told.
+Models of few rows are worth more once they have all, which is corrected for quadratic losses, of
+which it can be told (``numerics/optimism.py``).
 
-References
-----------
-P. Burman. "A comparative study of ordinary cross-validation, v-fold cross-validation and the
-repeated learning-testing methods". Biometrika 76, 1989.
+Clusters of all rows are looked at before they are refitted: they have to be about as many as the
+folds', and none of them so small, next to others, that its rows do not determine its model.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from .._progress import loop, quiet, series
 from ..federation.ledger import Ledger
 from ..numerics.by_cluster import numbered
+from ..numerics.optimism import with_all_rows
 from ..rounds.kinds import kind_of
 from ..rounds.polish import ROUGH
 
@@ -62,17 +61,18 @@ MIN_GAIN = 0.01
 MAX_KEPT = 500_000, 4_000_000
 # Differences of losses below this fraction are none.
 TIE = 1e-9
-# Standard errors within which one model for all wins, clusters that are the same in all folds,
-# and the fewest models; and beyond which nothing is looked into.
-ONE_MODEL, STABLE, SIMPLER, HOPELESS = 1.25, 2.0, 0.5, 2.5
+# Standard errors within which the fewest models win, one model for all, and clusters that are the
+# same in all folds; and beyond which nothing is looked into.
+SIMPLER, ONE_MODEL, STABLE, HOPELESS = 1.0, 1.25, 2.0, 2.5
 # Signed-rank statistic beyond which nothing is nearly as good (five clients, all of one mind).
 RANKS = 2.0
 # Standard errors within which a mean loss may be the work of one unit, and what it then has to
 # outweigh: that share of all differences.
 WILD, OUTWEIGHS = 1.5, 0.5
 # Refitted clusters compete where all rows have at least that share of the number of the folds, and
-# the folds of that of all rows.
-WITHIN = 0.75
+# the folds of that of all rows; and no cluster has fewer rows than parameters and than that share
+# of the rows of the largest.
+WITHIN, SMALL = 0.75, 0.5
 
 
 @dataclass
@@ -133,12 +133,15 @@ class Alphas:
         Of the clients' own models, and of those where everything fuses.
     others : tuple of float
         All that compete, if any do.
+    of_one : bool, default=False
+        Whether `fused` is what one model for all is to keep, unless another is clearly better.
     """
 
     inner: float | None = None
     apart: float | None = None
     fused: float | None = None
     others: tuple = ()
+    of_one: bool = False
 
     @classmethod
     def given(cls, values):
@@ -150,7 +153,7 @@ class Alphas:
     def automatic(cls, unit, n_clients):
         """A prior once per model, of a prior of weight `unit`."""
         middle = float(unit * np.sqrt(n_clients))
-        return cls(middle, unit * n_clients, unit, (unit, middle, unit * n_clients))
+        return cls(middle, unit * n_clients, unit, (unit, middle, unit * n_clients), of_one=True)
 
     def at(self, family, lam):
         """The local penalty that a member is first tried with."""
@@ -179,10 +182,11 @@ class Judge:
     Attributes
     ----------
     pools : list of ClientPool
-        The rows to fit to, one pool per fold, each with a ledger of its own; last all rows, where
-        losses are corrected.
+        The rows to fit to, one pool per fold, each with a ledger of its own.
+    whole : ClientPool or None
+        All rows, with a ledger of their own; None where models are trained.
     corrects : bool
-        Whether what models gain by being fitted to all rows is added to their losses.
+        Whether losses are corrected to those of models of all rows.
     weights : ndarray of shape (n_clients,)
         Weights of the rows that judge.
     """
@@ -201,22 +205,18 @@ class Judge:
         if is_large(pool):
             used = 1
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
-        self.pools, self.held, self.all_rows = [], [], []
+        self.pools, self.held = [], []
         for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
             ledger = Ledger()
             train, held = train.with_ledger(ledger), held.with_ledger(ledger)
             train.reseed(seed)
             self.pools.append(train)
             self.held.append(held)
-            self.all_rows.append(pool.with_ledger(ledger))
         self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
         self.weights = sum(self._counted(held) for held in self.held)
         # Of quadratic losses only can be told what more rows are worth.
         self.corrects = pool.quadratic and used == n_folds
-        if self.corrects:
-            ledger = Ledger()
-            self.all_rows.append(pool.with_ledger(ledger))
-            self.pools.append(pool.with_ledger(ledger))
+        self.whole = pool.with_ledger(Ledger()) if exact else None
 
     @staticmethod
     def can_judge(pool):
@@ -229,23 +229,14 @@ class Judge:
 
     def losses(self, k, W):
         """Total loss of each client's rows in fold k under its model, (n_clients,)."""
-        held = self.held[k]
-        return _totals(held, W, self._counted(held))
-
-    def gains(self, k, W):
-        """What losses of fold k lose by the correction if its models are W: their part of it.
-
-        The loss of all rows under the models of the fold, each client weighted by its rows in the
-        fold; of the models of all rows, those that the correction adds.
-        """
-        weights = self._counted(self.held[k]) if k < len(self.held) else self.weights
-        return np.nan_to_num(_totals(self.all_rows[k], W, weights), posinf=0.0)
-
-
-def _totals(pool, W, weights):
-    """Mean losses of the clients' rows under their models, times weights."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(weights > 0, weights * pool.own_losses(W), 0.0)
+        train, held = self.pools[k], self.held[k]
+        weights = self._counted(held)
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses = held.own_losses(W)
+            if self.corrects:
+                counts = held.client_weights, train.client_weights
+                losses = with_all_rows(losses, train.own_losses(W), *counts)
+            return np.where(weights > 0, weights * losses, 0.0)
 
 
 class FoldsJudge:
@@ -261,7 +252,7 @@ class FoldsJudge:
         Source of the seeds of the folds' pools.
     """
 
-    units, corrects = "folds", False
+    units, whole = "folds", None
 
     def __init__(self, folds, scoring, rng):
         seeds = rng.randint(np.iinfo(np.int32).max, size=len(folds))
@@ -286,12 +277,13 @@ class Member:
     lam: float
     refit: bool
     losses: np.ndarray = field(repr=False)
-    n_models: float
+    counts: tuple
     stable: bool = False
-    trusted: bool = True
 
     def __post_init__(self):
         self.value = np.nan
+        #: Mean number of models in the folds.
+        self.n_models = float(np.mean(self.counts))
 
 
 class ModelSearch:
@@ -316,11 +308,13 @@ class ModelSearch:
         self.alphas = Alphas() if alphas is None else alphas
         self.n_jobs = n_jobs
         self.members = {}
-        self.problems = [{} for _ in judge.pools]
+        self.pools = [*judge.pools, judge.whole]
+        self.problems = [{} for _ in self.pools]
         self.refitted = [{} for _ in judge.pools]
         self.ends = [{} for _ in judge.pools]
         self.states = [{} for _ in judge.pools]
         self.alike = [{} for _ in judge.pools]
+        self.partitions = {}
         self.warning = None
 
     def run(self, ledger):
@@ -342,6 +336,8 @@ class ModelSearch:
             self._try_alphas()
         self.best = self._choose()
         self._note_edge()
+        if self.judge.whole is not None:
+            ledger.take_over([self.judge.whole.ledger])
         return self.best
 
     # ----------------------------------------------------------------------------- trying
@@ -377,7 +373,7 @@ class ModelSearch:
         for parts in zip(*done, strict=True):
             key = parts[0][0]
             losses = sum(part[1] for part in parts)
-            member = Member(*key, losses, *self._partitions(parts, key))
+            member = Member(*key, losses, *self._partitions([part[2] for part in parts]))
             member.value = float(losses.sum() / self.judge.weights.sum())
             self.members[key] = member
             name = ", ".join(f"{k}={v}" for k, v in self.families[key[0]].name.items())
@@ -386,22 +382,16 @@ class ModelSearch:
                 f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
             )
 
-    def _partitions(self, parts, key):
-        """Mean number of models in the folds, whether the clusters are stable, and to be trusted.
+    @staticmethod
+    def _partitions(labels):
+        """Numbers of models in the folds, and whether the clusters are stable.
 
         Stable clusters are the same in all folds, and two or more have several clients: one wild
-        client is apart in every fold. Those of all rows, if known, have to be about as many as the
-        folds', which were judged.
+        client is apart in every fold.
         """
-        labels = [part[2] for part in parts]
-        counts = [int(some.max()) + 1 for some in labels]
+        counts = tuple(int(some.max()) + 1 for some in labels)
         stable = np.count_nonzero(np.bincount(labels[0]) > 1) > 1
-        stable = stable and all(np.array_equal(labels[0], other) for other in labels[1:])
-        if not self.judge.corrects:
-            return float(np.mean(counts)), stable, True
-        *counts, last = counts
-        same = WITHIN * last <= max(counts) and WITHIN * min(counts) <= last
-        return float(np.mean(counts)), stable, same or not key[-1]
+        return counts, stable and all(np.array_equal(labels[0], other) for other in labels[1:])
 
     def _walk(self, k, tasks):
         """Members of some families on the rows of fold k, each from the one before."""
@@ -426,7 +416,7 @@ class ModelSearch:
                     W = self._refit(k, f, alpha, problem, labels, result) if refit else None
                     W = result.params if W is None else W
                     key = (f, alpha, float(lam), refit)
-                    out.append((key, self._losses(k, f, alpha, labels, refit, W), labels))
+                    out.append((key, self.judge.losses(k, W), labels))
         return out
 
     def _start(self, k, f, alpha, problem, lam, last):
@@ -491,16 +481,17 @@ class ModelSearch:
             self.ends[k][key] = family.solve(problem, 0.0 if lam == 0.0 else np.inf, None)[0]
         return self.ends[k][key]
 
-    def _problem(self, k, f, alpha, pool=None, name="fold"):
-        problems, pool = self.problems[k], self.judge.pools[k] if pool is None else pool
-        if (name, f, alpha) not in problems:
+    def _problem(self, k, f, alpha):
+        """The problem of a family on the rows of fold k, of all rows last."""
+        problems, pool = self.problems[k], self.pools[k]
+        if (f, alpha) not in problems:
             if alpha is not None:
-                if (name, alpha) not in problems:
-                    problems[name, alpha] = pool.penalised(alpha)
-                pool = problems[name, alpha]
-            problem = problems[name, f, alpha] = self.families[f].problem(pool)
+                if alpha not in problems:
+                    problems[alpha] = pool.penalised(alpha)
+                pool = problems[alpha]
+            problem = problems[f, alpha] = self.families[f].problem(pool)
             problem.pooled_tol = ROUGH
-        return problems[name, f, alpha]
+        return problems[f, alpha]
 
     def _refit(self, k, f, alpha, problem, labels, result):
         """Refitted models of the clients; equal partitions are refitted once."""
@@ -547,9 +538,9 @@ class ModelSearch:
         """The best penalised and the best refitted member, if not hopelessly behind the other."""
         leaders = []
         for refit in (False, True):
-            some = [m for m in self._first() if m.refit == refit and m.trusted]
+            some = [m for m in self._first() if m.refit == refit]
             if some:
-                leaders.append(self._best_of(some))
+                leaders.append(self._best_kept(some, self._best_of))
         best = min(leaders, key=_value)
         return [m for m in leaders if self._near(m, best)]
 
@@ -660,10 +651,57 @@ class ModelSearch:
 
     def _choose(self):
         """The simplest of the members that are nearly the best."""
-        best = self._simplest([m for m in self.members.values() if m.trusted])
+        members = list(self.members.values())
+        self._best_kept(members, self._best_of)
+        best = self._best_kept(members, self._simplest)
         if not np.isfinite(best.value):
             raise ValueError("No model has a finite score on the rows held out.")
         return best
+
+    def _best_kept(self, members, choose):
+        """The member chosen that is what was judged, once it is refitted to all rows.
+
+        Its clusters have to be about as many as the folds', and none so small that its rows do not
+        determine its model: which clients are alone is partly chance where rows are few, and such
+        a model may be anything.  Then finer partitions are out of the question, too, and only the
+        clients' own models, which all folds have, are left of them.  What is left out is taken
+        out of the list.
+        """
+        while True:
+            best = choose(members)
+            labels = self._refitted_partition(best)
+            if labels is None:
+                return best
+            n_models, counts = int(labels.max()) + 1, best.counts
+            rows = np.bincount(labels, self.judge.whole.client_sizes)
+            if rows.min() < min(self.judge.whole.model.n_free, SMALL * rows.max()):
+                members[:] = [
+                    m
+                    for m in members
+                    if m is not best
+                    and (not m.refit or m.lam == 0.0 or m.n_models < best.n_models)
+                ]
+            elif WITHIN * n_models <= max(counts) and WITHIN * min(counts) <= n_models:
+                return best
+            else:
+                members.remove(best)
+
+    def _refitted_partition(self, member):
+        """Clusters of all rows of a member, None at the ends and where they are not refitted."""
+        f, alpha, lam = member.family, member.alpha, member.lam
+        if self.judge.whole is None or not member.refit or self._is_end(member):
+            return None
+        if (f, alpha, lam) not in self.partitions:
+            with quiet():
+                result, _ = self.families[f].solve(self._problem(-1, f, alpha), lam, None)
+            self.partitions[f, alpha, lam] = numbered(result.labels)
+        return self.partitions[f, alpha, lam]
+
+    def _is_end(self, member):
+        return member.lam == 0.0 or self._is_fused(member)
+
+    def _is_fused(self, member):
+        return member.lam >= self.families[member.family].fused
 
     def _simplest(self, members):
         """The best of some members, or the one of fewest models that is nearly as good."""
@@ -674,24 +712,35 @@ class ModelSearch:
         best = best if robust is None else robust
         near = [best]
         for member in members:
+            fused = self._is_fused(member)
+            if not (fused or member.stable) and self._is_looser(member, best):
+                continue
             change, error = self.difference(member, best)
-            fused = member.lam >= self.families[member.family].fused
             margin = ONE_MODEL if fused else STABLE if member.stable else SIMPLER
             if robust is not None:
                 is_near = np.isfinite(change) and self._ranks(member, best) <= margin
             else:
-                is_near = change <= margin * error and self._ranks(member, best) <= RANKS
+                ranks = ONE_MODEL if fused else RANKS
+                is_near = change <= margin * error and self._ranks(member, best) <= ranks
             if is_near:
                 near.append(member)
         fewest = min(m.n_models for m in near)
         near = [m for m in near if m.n_models == fewest]
+        if self.alphas.of_one:
+            own = [m for m in near if self._is_fused(m) and self._is_first(m)]
+            near = own or near
         best = self._best_of(near)
-        if not best.refit or best.lam == 0.0 or best.lam >= self.families[best.family].fused:
+        if not best.refit or self._is_end(best):
             return best
         # Partitions that are as good: as far as can be from where clusters part or fuse.
         like = sorted((m for m in near if m.refit and m.family == best.family), key=_lam)
-        inner = [m for m in like if 0.0 < m.lam < self.families[best.family].fused]
+        inner = [m for m in like if not self._is_end(m)]
         return inner[len(inner) // 2]
+
+    @staticmethod
+    def _is_looser(member, other):
+        """Whether a member has less local penalty than another one."""
+        return member.alpha is not None and member.alpha < other.alpha
 
     def _best_but_for_one(self, members, best):
         """The best member by ranks where one unit alone makes another one the best by the mean.

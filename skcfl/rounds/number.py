@@ -3,10 +3,9 @@
 Every client deals its rows to `N_FOLDS` folds; to `FEW_FOLDS` where all clients together have few
 rows, so that the models that are judged have seen most of them.  For K = 1, 2, ... fit on all
 folds but one, and judge by the mean loss of each client's model on the rows of that one,
-``h_i(K)``, averaged over the folds.  Models of few rows are worth more once they have all: as in
-Burman's corrected cross-validation, what the clusters of a fold gain on all rows by being fitted
-to all of them is added, for exact local models but those of counts.  K replaces a smaller number
-B if
+``h_i(K)``, averaged over the folds.  Models of few rows are worth more once they have all, which
+is corrected, for exact local models but those of counts (``numerics/optimism.py``).  K
+replaces a smaller number B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
@@ -26,11 +25,6 @@ also what clusters are added from.  K starts from the models of the next smaller
 model to add is the client's whose model lowers the other clients' losses most.  Where rows are few
 the method's own starts compete.  The silhouette of loss vectors, which knows no single cluster, is
 not used.
-
-References
-----------
-P. Burman. "A comparative study of ordinary cross-validation, v-fold cross-validation and the
-repeated learning-testing methods". Biometrika 76, 1989.
 """
 
 from __future__ import annotations
@@ -38,9 +32,8 @@ from __future__ import annotations
 import numpy as np
 
 from .._progress import loop, quiet, series
-from ..numerics.by_cluster import numbered
+from ..numerics.optimism import with_all_rows
 from .kinds import kind_of
-from .polish import solve_pooled
 from .starts import Candidates, sample
 from .suspicion import MOST_LOSS
 
@@ -136,7 +129,6 @@ class _Search:
         self.rows = sum((fold.held.client_weights for fold in self.folds), np.zeros(self.n))
         self.share = self.rows / max(self.rows.sum(), 1e-300)
         self.losses, self.histories = {}, []
-        self.whole = {}
         self.record = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
 
     def penalised(self, pool, n_models):
@@ -212,7 +204,7 @@ class _Search:
                     result = fold.fit(K)
                 held = fold.held.client_weights
                 if self.judge is None:
-                    losses += held * (_held_losses(fold.held, result) + self._change(K, result))
+                    losses += held * self._held_losses(fold, result)
                 else:
                     losses += held * self.judge(fold.held, result)
                 found.append(len(np.unique(result.labels)))
@@ -238,20 +230,14 @@ class _Search:
             self.record[name].append(value)
         return accepted
 
-    def _change(self, K, result):
-        """What the models of a fold's clusters gain on all rows by being fitted to all of them."""
+    def _held_losses(self, fold, result):
+        """Mean loss of each client's model on its rows that were held out, as of all its rows."""
+        W = result.cluster_params[result.labels]
+        losses = fold.held.own_losses(W)
         if not self.corrects:
-            return 0.0
-        pool, labels = self.penalised(self.part, K), numbered(result.labels)
-        theta = np.zeros((labels.max() + 1, pool.n_params))
-        theta[labels] = result.cluster_params[result.labels]
-        key = K, labels.tobytes()
-        if key not in self.whole:
-            models = solve_pooled(pool, labels, theta)[0]
-            self.whole[key] = pool.own_losses(models[labels])
-        before = pool.own_losses(theta[labels])
-        with np.errstate(invalid="ignore"):
-            return np.nan_to_num(self.whole[key] - before, nan=0.0, neginf=0.0)
+            return losses
+        held, fitted = fold.held.client_weights, fold.train.client_weights
+        return with_all_rows(losses, fold.train.own_losses(W), held, fitted)
 
     def _better(self, K, before):
         """Whether K clusters gain enough over others; the mean gain and its standard error."""
@@ -376,11 +362,6 @@ class _Fold:
             theta = np.vstack([theta, models[pick]])
             best = np.minimum(best, losses[:, pick])
         return theta
-
-
-def _held_losses(held, result):
-    """Mean loss of each client's model on its rows that were held out."""
-    return held.own_losses(result.cluster_params[result.labels])
 
 
 def _join(histories):

@@ -24,7 +24,7 @@ from skcfl import (
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
-from skcfl.fusion.search import Family, Judge, ModelSearch
+from skcfl.fusion.search import Alphas, Family, Judge, Member, ModelSearch
 from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
 
@@ -151,6 +151,90 @@ def test_one_wild_client_does_not_outweigh_all_others(better, lam):
     assert ModelSearch([family], judge).run(judge.pools[0].ledger).lam == lam
 
 
+def _search(members, alphas=None, fused=100.0, solve=None, whole=None):
+    """A search that has judged members: alpha, lam, number of models, losses of the clients."""
+    judge = _Distance(len(members[0][3]))
+    judge.whole = whole
+    family = Family(
+        name={},
+        problem=lambda pool: pool,
+        solve=solve,
+        refit=None,
+        refits=(True,),
+        lams=np.ones(1),
+        fused=fused,
+    )
+    search = ModelSearch([family], judge, alphas)
+    for alpha, lam, n_models, losses in members:
+        member = Member(0, alpha, lam, True, np.asarray(losses), (n_models, n_models))
+        member.value = float(np.mean(losses))
+        search.members[0, alpha, lam, True] = member
+    return search
+
+
+def test_less_local_penalty_is_not_simpler():
+    """Fewer models that are hardly worse are taken, but not with a smaller alpha."""
+    best, other = np.ones(8), 1.001 + 0.1 * (-1.0) ** np.arange(8)
+    for alpha, lam in [(2.0, 5.0), (3.0, 5.0), (1.0, 1.0)]:
+        search = _search([(2.0, 1.0, 5.0, best), (alpha, 5.0, 4.0, other)])
+        assert search._choose().lam == lam
+
+
+def test_one_model_for_all_within_the_noise():
+    """Within 1.25 standard errors, if most clients are not worse off."""
+    noise = np.repeat([-1.0, 1.5, 3.0], [6, 2, 1])
+    best, error = np.ones(9), noise.std() / np.sqrt(8)
+    wild = np.append(np.full(8, 1.0), -5.5)
+    for losses, lam in [
+        (1.0 + 1.2 * error + noise, 100.0),
+        (1.0 + 1.3 * error + noise, 1.0),
+        # Worse for eight of nine clients.
+        (1.0 + wild, 1.0),
+    ]:
+        search = _search([(None, 1.0, 9.0, best), (None, 100.0, 1.0, losses)])
+        assert search._choose().lam == lam
+
+
+def test_one_model_for_all_keeps_its_prior():
+    losses = 1.0 + 0.1 * (-1.0) ** np.arange(8)
+    members = [(1.0, 100.0, 1.0, losses), (4.0, 100.0, 1.0, np.full(8, 0.99))]
+    assert _search(members, Alphas.automatic(1.0, 8))._choose().alpha == 1.0
+    assert _search(members, Alphas.given([1.0, 4.0]))._choose().alpha == 4.0
+    members[0] = (1.0, 100.0, 1.0, losses + 1.0)
+    assert _search(members, Alphas.automatic(1.0, 8))._choose().alpha == 4.0
+
+
+@pytest.mark.parametrize(
+    ("n_free", "finer", "lam"),
+    [
+        (3, [0, 0, 0, 1, 2, 3], 1.0),
+        # The rows of a client alone do not determine its model: finer partitions are out, too.
+        (4, [0, 0, 0, 1, 2, 3], 100.0),
+        # In many dimensions no rows do, and next to each other none of these is small.
+        (10, [0, 0, 1, 1, 2, 2], 1.0),
+        # Another number of clusters than the folds have was not judged.
+        (1, [0, 0, 0, 0, 0, 0], 5.0),
+    ],
+)
+def test_clusters_of_all_rows_are_looked_at(n_free, finer, lam):
+    """Six clients of three rows."""
+    partitions = {1.0: finer, 5.0: [0, 0, 0, 0, 0, 1]}
+
+    def solve(problem, lam, state):
+        labels = np.array(partitions[lam])
+        return Result(cluster_params=np.zeros((4, 1)), labels=labels, params=None), None
+
+    sizes, model = np.full(6, 3), SimpleNamespace(n_free=n_free)
+    members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 3.5, np.ones(6))]
+    members += [(None, 5.0, 2.0, np.full(6, 1.2)), (None, 100.0, 1.0, np.full(6, 1.5))]
+    whole = SimpleNamespace(client_sizes=sizes, model=model)
+    assert _search(members, solve=solve, whole=whole)._choose().lam == lam
+    if lam == 100.0:
+        # The clients' own models are left where they are better.
+        members[0] = (None, 0.0, 6.0, np.full(6, 1.4))
+        assert _search(members, solve=solve, whole=whole)._choose().lam == 0.0
+
+
 def test_each_end_has_a_prior_once_a_model():
     X, y, groups = continuum(rows=5, n_clients=9)
     model = GTVRegressor().fit(X, y, groups=groups)
@@ -215,7 +299,7 @@ def test_the_fit_is_the_member_that_was_chosen():
 
 
 def test_held_out_losses_are_those_of_fits():
-    """The judge's figures from its own definition: fits to each fold, and Burman's correction."""
+    """The judge's figures from its own definition: fits to each fold, and their optimism."""
     data = clusters(n_clients=6)
     codes = np.unique(data.groups, return_inverse=True)[1]
     model = LinearModel(alpha=0.1).bind(4, dtype=float)
@@ -239,9 +323,10 @@ def test_held_out_losses_are_those_of_fits():
 
     for train, held in pool.deal_folds(5, _after_seeds(0)):
         W = train.solve()[0]
-        gain = losses(pool, pool.solve()[0]) - losses(pool, W)
-        total += held.client_weights @ (losses(held, W) + gain)
-        assert gain.sum() < 0.0
+        optimism = losses(held, W) - losses(train, W)
+        share = held.client_weights / pool.client_weights
+        total += held.client_weights @ (losses(held, W) - 0.5 * share * optimism)
+        assert optimism.sum() > 0.0
     assert_allclose(best.value, total / len(data.y))
     assert pool.ledger.up > 0
 
@@ -329,7 +414,7 @@ def test_the_grid_holds_both_ends_and_grows():
 class _Distance:
     """Judges models by their size."""
 
-    corrects = False
+    whole = None
 
     def __init__(self, n=3):
         self.pools = [open_rows(Location().bind(1), np.zeros((n, 1)), None, np.arange(n), n)]
@@ -451,11 +536,9 @@ def test_fpfc_holds_both_ends(method):
 
 def test_one_wild_client_is_no_stable_partition():
     """It is apart in every fold, whatever the others do."""
-    search = ModelSearch([], SimpleNamespace(pools=[None] * 2, corrects=False))
 
     def is_stable(*folds):
-        parts = [(None, None, np.array(labels)) for labels in folds]
-        return search._partitions(parts, (0, None, 1.0, False))[1]
+        return ModelSearch._partitions([np.array(labels) for labels in folds])[1]
 
     assert is_stable([0, 0, 1, 1], [0, 0, 1, 1])
     assert is_stable([0, 0, 1, 1, 2], [0, 0, 1, 1, 2])
@@ -468,7 +551,7 @@ def test_one_wild_client_is_no_stable_partition():
 def test_solutions_begin_at_those_of_the_nearest_values():
     """An exact one of two that are equally near; not one of another family or fold."""
     pool = SimpleNamespace(can_answer=lambda call: True, n_clients=4, n_params=3)
-    judge = SimpleNamespace(pools=[pool] * 2, corrects=False)
+    judge = SimpleNamespace(pools=[pool] * 2, whole=None)
     search = ModelSearch([], judge)
     problem = SimpleNamespace(graph=chain_graph(4), d=3)
 
