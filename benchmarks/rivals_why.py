@@ -179,8 +179,8 @@ def personal(X, y):
     own = OWN | {"max_iter": 30}
     for method, options in (
         (FedALAClassifier, {"blend_rate": 1.0}),
-        (FedALAClassifier, {"blend_rate": 10.0}),
-        (FedALAClassifier, {"blend_rate": 100.0}),
+        (FedALAClassifier, {"blend_rate": 50.0}),
+        (FedALAClassifier, {"blend_rate": 200.0}),
         (FedALAClassifier, {"blend_rate": 1000.0}),
         (FedRepClassifier, {"alternate": False}),
         (FedProtoClassifier, {"lam": 0.01}),

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE, Count
 from .._docs import document
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["CFL", "CFLClassifier", "CFLRegressor"]
 
 
+# Part of the first updates that splits a cluster, elsewhere and of classifications.
+EPS2 = 0.27, 0.35
+
+
 class _CFL(BaseFederated):
     _doc_references = """
     .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
@@ -35,7 +39,7 @@ class _CFL(BaseFederated):
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "eps1": [NOT_NEGATIVE],
-        "eps2": [NOT_NEGATIVE],
+        "eps2": [NOT_NEGATIVE, StrOptions({"auto"})],
         "min_round": [Count(0)],
         "gamma_max": [Interval(Real, 0, 1, closed="both"), None],
         "true_labels": [dict, "array-like", None],
@@ -47,9 +51,10 @@ class _CFL(BaseFederated):
             A cluster model has converged when the mean of its clients' updates is shorter than
             this part of the longest update of the first round.""",
         "eps2": """\
-            float
+            "auto" or float
             A converged cluster is split when an update of its clients is longer than this part of
-            the longest update of the first round.""",
+            the longest update of the first round. "auto" is 0.35 in classification, where updates
+            of clients that agree stay longer, and 0.27 elsewhere.""",
         "min_round": """\
             int
             Rounds before the first split; 20 in the published code.""",
@@ -95,7 +100,10 @@ class _CFL(BaseFederated):
         weights = pool.client_weights
         if self.weights == "uniform":
             weights = np.ones(pool.n_clients)
-        thresholds = self.eps1, self.eps2, self.min_round, self.gamma_max
+        eps2 = self.eps2
+        if eps2 == "auto":
+            eps2 = EPS2[pool.model.estimator_type == "classifier"]
+        thresholds = self.eps1, eps2, self.min_round, self.gamma_max
         rule = Bipartition(weights, *thresholds, options.aggregator)
         theta = pool.start()[None]
         result = alternate(pool, theta, options, pool.random_state, rule=rule)
@@ -141,9 +149,9 @@ class CFL(GenericMixin, _CFL):
     agree stay, next to the first round, then depends on the loss: ``eps1=0.2`` and ``eps2=0.4``
     found the clusters of classifications, where that is .36 (of clients that do not agree .59),
     ``eps1=0.05`` and ``eps2=0.12`` those of regressions (.06 and .16). Of linear models with 200
-    rows a client it is .26 and .38. With fewer rows no threshold serves both losses: of twelve
-    federations of classifications with 100 rows a client the default finds the clusters of 7,
-    ``eps2=0.3`` of 10, which misses some clusters of regressions.
+    rows a client it is .26 and .38. With fewer rows they are longer, in proportion to one over the
+    root of the rows, so that no threshold serves all: see the user guide for how often the
+    defaults find the clusters.
 
     A client that is silent, or not drawn, counts by its last update, once it has sent one since
     the last split of its cluster; one that is first heard when there are several clusters takes
@@ -168,7 +176,7 @@ class CFL(GenericMixin, _CFL):
         model: LocalModel | None = None,
         *,
         eps1: float = 0.1,
-        eps2: float = 0.27,
+        eps2: float | Literal["auto"] = "auto",
         min_round: int = 0,
         gamma_max: float | None = None,
         max_iter: int | Literal["auto"] = "auto",
@@ -240,7 +248,7 @@ class CFLClassifier(NeuralMixin, ClassifierMixin, _CFL):
     >>> from skcfl import CFLClassifier
     >>> from skcfl.datasets import make_clustered_classification
     >>> data = make_clustered_classification(12, 2, n_samples=200, random_state=0)
-    >>> cfl = CFLClassifier(eps2=0.35).fit(data.X, data.y, groups=data.groups)
+    >>> cfl = CFLClassifier().fit(data.X, data.y, groups=data.groups)
     >>> cfl.cluster_sizes_
     array([6, 6])
     """

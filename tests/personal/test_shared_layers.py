@@ -151,6 +151,16 @@ def test_linear_models_take_the_papers_step_of_the_blend():
     assert_array_equal(model.params_, paper.params_)
 
 
+def test_networks_share_a_step_of_the_blend_among_batches():
+    """Twenty rows a client: four batches of 6."""
+    options = {**NETWORK, "batch_size": 6}
+    model, same, other = (
+        fit(FedALAClassifier(blend_rate=step, **options)).params_ for step in ("auto", 250.0, 1e3)
+    )
+    assert_array_equal(model, same)
+    assert (model != other).any()
+
+
 def test_no_layer_blended_is_federated_averaging():
     model = fit(FedALAClassifier(blended_layers=0, **NETWORK))
     wanted = fit(FedAvgClassifier(**NETWORK))

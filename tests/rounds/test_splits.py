@@ -128,3 +128,24 @@ def test_far_longer_updates_have_no_say():
     assert (
         adjusted_rand_score(data.labels[2:], model.labels_[2:]) == 1.0 and model.n_clusters_ == 2
     )
+
+
+def test_the_default_threshold_is_that_of_the_kind_of_targets():
+    """Updates of classifiers that agree stay longer: with few rows .27 splits their clusters."""
+    found = {"auto": 0, 0.27: 0, 0.35: 0}
+    for seed in range(6):
+        data = make_clustered_classification(24, 4, 10, n_samples=100, random_state=seed)
+        for eps2 in found:
+            cfl = CFLClassifier(eps2=eps2).fit(data.X, data.y, groups=data.groups)
+            found[eps2] += adjusted_rand_score(data.labels, cfl.labels_) == 1.0
+    assert found["auto"] == found[0.35] >= 5 > found[0.27]
+    data = make_clustered_regression(12, 3, n_samples=50, random_state=0)
+    same = [
+        CFLRegressor(eps2=e, max_iter=15, tol=0, polish=False).fit(
+            data.X, data.y, groups=data.groups
+        )
+        for e in ("auto", 0.27)
+    ]
+    np.testing.assert_array_equal(same[0].coef_, same[1].coef_)
+    with pytest.raises(ValueError, match="eps2"):
+        CFLRegressor(eps2="none").fit(data.X, data.y, groups=data.groups)
