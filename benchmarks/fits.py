@@ -5,17 +5,19 @@
 school data of multi-task learning: 139 clients, 15,362 rows, 27 features of which 24 are binary,
 and coefficients that differ a little from client to client.  "sparse" are 20 clients of 100
 rows with 50 of 50,000 columns each, few columns popular and most of them rare, as words are; the
-R2 of as many new rows is told, and that of ``Ridge()`` on all rows.  "many" are 100,000 clients of
+R2 of as many new rows is told, and that of ``Ridge()`` on all rows.  "few" are eight clients of 30
+rows, without weights of the rows and with weights over 24 decades, and the exchanges of the
+fits.  "many" are 100,000 clients of
 100 rows of 20 features in four clusters, with one thread and with two: its lines tell the time on
 the clock, as threads share the work, and the peak memory, that of the data included (3.5 GB while
 they are made).
 
-On two cores "knn" takes 1.8 s for 1000 clients, 6.6 s for 3000 and 18 s for 10,000: a search
+On two cores "knn" takes 1.6 s for 1000 clients, 5.6 s for 3000 and 18 s for 10,000: a search
 solves about twenty problems (a grid of lam, values around the best, local penalties), each
 in a tenth of a second or, for 3000, in a third, half of which proves its partition.  One BLAS
 thread::
 
-    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse many]
+    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse few many]
 """
 
 import argparse
@@ -32,12 +34,19 @@ from skcfl import (
     IFCA,
     CLoVE,
     ConvexClusteredFL,
+    ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
     ConvexClusteredFLRegressorCV,
+    FPFCClassifier,
     FPFCRegressor,
+    GTVClassifier,
     GTVRegressor,
     LocalModelsRegressor,
 )
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+
+REGRESSORS = ConvexClusteredFLRegressor, GTVRegressor, FPFCRegressor
+CLASSIFIERS = ConvexClusteredFLClassifier, GTVClassifier, FPFCClassifier
 
 
 def make_three(n, seed=0):
@@ -92,13 +101,13 @@ def make_many(n=100_000, n_rows=100, d=20, seed=0):
     return X, y, codes
 
 
-def line(name, estimator, rows, clock=time.process_time):
+def line(name, estimator, rows, clock=time.process_time, sample_weight=None):
     """Fit and print."""
     X, y, groups = rows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         start = clock()
-        estimator.fit(X, y, groups=groups)
+        estimator.fit(X, y, groups=groups, sample_weight=sample_weight)
         seconds = clock() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
@@ -107,11 +116,27 @@ def line(name, estimator, rows, clock=time.process_time):
     )
 
 
+def few():
+    """Default fits of eight clients: lines of times, and their exchanges."""
+    options = {"n_clients": 8, "n_clusters": 2, "n_samples": 30, "random_state": 0}
+    weights = 10.0 ** np.random.RandomState(0).uniform(-12, 12, 240)
+    for data, kinds in (
+        (make_clustered_regression(**options), REGRESSORS),
+        (make_clustered_classification(**options), CLASSIFIERS),
+    ):
+        for kind in kinds:
+            for given in (None, weights):
+                estimator = kind(random_state=0)
+                name = kind.__name__ + (", weights" if given is not None else "")
+                line(name, estimator, (data.X, data.y, data.groups), sample_weight=given)
+                print(f"{'':34} {estimator.calls_} exchanges")
+
+
 def main():
     """One line a fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 3000])
-    kinds = ["knn", "schools", "sparse", "many"]
+    kinds = ["knn", "schools", "sparse", "few", "many"]
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds[:3])
     args = parser.parse_args()
     with threadpool_limits(1):
@@ -136,6 +161,8 @@ def main():
                 estimator = kind(random_state=0)
                 line(f"sparse, {kind.__name__}", estimator, (X[rows], y[rows], groups[rows]))
                 print(f"{'':34} R2 {estimator.score(X[new], y[new], groups=groups[new]):.3f}")
+        if "few" in args.only:
+            few()
         if "many" in args.only:
             rows = make_many()
             for method in (IFCA, CLoVE):

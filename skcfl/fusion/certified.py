@@ -26,7 +26,7 @@ FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
 # Iterations after which partitions that change are tried too, and splits of their clusters.
 PATIENCE, MAX_SPLITS = 25, 10
 # Splits of the partition of the solution started from, for a rough solution.
-FEW_SPLITS = 4
+FEW_SPLITS = 2
 # Relative gap from which on a solution is a rough one, and how many times more patient it is:
 # its iterations cost less than partitions that have yet to settle.
 ROUGH, CALM = 1e-4, 4
