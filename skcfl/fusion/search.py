@@ -57,8 +57,8 @@ SEARCH_TOL, SEARCH_ITERATIONS = 1e-3, 200
 MAX_BEYOND, ROUNDS = 6, 2
 # Least relative gain of a local penalty that is worth looking for lam under it.
 MIN_GAIN = 0.01
-# Numbers of the edges up to which they are kept to start from: of many values of lam, and of few.
-MAX_KEPT = 500_000, 4_000_000
+# Numbers of edges that are kept to start from, a fold: of many folds, and of one.
+MAX_KEPT = 8_000_000, 12_000_000
 # Differences of losses below this fraction are none.
 TIE = 1e-9
 # Standard errors within which the fewest models win, one model for all, and clusters that are the
@@ -315,6 +315,7 @@ class ModelSearch:
         self.states = [{} for _ in judge.pools]
         self.alike = [{} for _ in judge.pools]
         self.partitions = {}
+        self.kept = [0] * len(judge.pools)
         self.warning = None
 
     def run(self, ledger):
@@ -443,11 +444,13 @@ class ModelSearch:
         """Keep a state to start from at other values of lam, and under other penalties."""
         if not hasattr(state, "without_edges"):
             return
-        most = MAX_KEPT[is_large(self.judge.pools[k])]
-        few = problem.graph.n_edges * problem.d <= most
-        state = state if few else state.without_edges()
+        size = problem.graph.n_edges * problem.d
+        room = self.kept[k] + size <= MAX_KEPT[is_large(self.judge.pools[k])]
+        state = state if room else state.without_edges()
+        self.kept[k] += size * room
         self.states[k].setdefault((f, alpha), {})[lam] = state
-        self.alike[k][f, lam] = state, problem.graph
+        if room or (f, lam) not in self.alike[k]:
+            self.alike[k][f, lam] = state, problem.graph
 
     def _losses(self, k, f, alpha, labels, refit, W):
         """Losses of one fold, corrected.

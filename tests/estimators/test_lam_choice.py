@@ -578,7 +578,7 @@ def test_solutions_begin_at_those_of_the_nearest_values():
     found = search._start(0, 0, 0.1, other, 10.0, None)
     assert found.labels is ten.labels and not found.edges
     # Flows of large graphs are not kept, and what is no such state is not.
-    problem.d = 10**6
+    problem.d = 10**7
     search._keep(1, 0, 0.5, problem, 1.0, one)
     assert not search._start(1, 0, 0.5, problem, 1.0, None).edges
     search._keep(1, 1, 0.5, problem, 1.0, (one, ten))
