@@ -708,7 +708,8 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
 
     def value_gradient(self, block, w, work=None):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
-        value, still = self._penalty(w), Training(self, self._runner(block.dtype), None, False)
+        runner = self._runner(block.dtype) if work is None else work.runner
+        value, still = self._penalty(w), Training(self, runner, None, False)
         # As in the work: the gradient of those parameters only.
         still.trained = getattr(work, "trained", None)
         gradient = still.gradient(block, w, value)
