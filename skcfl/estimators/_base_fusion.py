@@ -52,7 +52,7 @@ MAX_COMPLETE = 1_000_000
 NEIGHBOURS = 5
 # Parameters of all clients from which a search makes partitions on sparse graphs exact.
 LARGE_PROBLEM = 5000
-# Iterations after which it does so on any.
+# Iterations after which it does so on any whose gap is still far too large.
 SLOW = 60
 # How the texts on lam begin.
 LAM = """\

@@ -115,7 +115,8 @@ def admm(
         solution, and zeros alone show some of the clusters only.
     contract_from : int
         Iteration from which on the exact partition is tried: if that takes more exchanges than
-        iterations do, as long as these are few.
+        iterations do, as long as these are few. If it is not 0, then only where the gap is far
+        from what is allowed.
 
     Returns
     -------

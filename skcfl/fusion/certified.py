@@ -34,6 +34,9 @@ ROUGH, CALM = 1e-4, 4
 SIMPLE = 200
 # Tolerances that a client's part of the gap may be to be looked at more closely.
 HOPELESS = 10.0
+# Tolerances that the gap has to be above for partitions to be tried late: iterations alone will
+# not do.
+FAR = 1e3
 # Checks in which the objective of a rough solution that is as good as it gets does not fall by
 # more than that part of the tolerance.
 STILL, IDLE = 3, 0.1
@@ -55,7 +58,7 @@ class CertifiedLoop:
     certify = False
     # Whether partitions mostly of single clients are left at that where the gap is small enough.
     thrifty = False
-    # Iteration from which on partitions are tried.
+    # Iteration from which on partitions are tried; if not 0, then where the gap is far too large.
     contract_from = 0
     # The stage of the fit that the iterations are.
     told = Stage()
@@ -108,7 +111,7 @@ class CertifiedLoop:
         if self.watches:
             labels = _components(zeros, problem.n)
             n_clusters = int(labels.max()) + 1
-            if self.contraction and k >= self.contract_from:
+            if self.contraction and self._may_contract(k):
                 self._contract(k, labels, candidates[0], self._reached())
             else:
                 self.labels = labels
@@ -117,6 +120,16 @@ class CertifiedLoop:
         values = {"objective": best["primal"], "gap": best["gap"], "n_clusters": n_clusters}
         stop = self.told.tell(partial(self._so_far, k), k=k, **values)
         return self._reached() or stop or self._stagnates(k)
+
+    def _may_contract(self, k):
+        """Whether partitions are tried; if late only, then where the gap is far too large.
+
+        Elsewhere a few iterations more cost less than proofs of partitions of a rough solution.
+        """
+        if not self.contract_from:
+            return True
+        limit = self.problem.tolerance(self.best["primal"], self.tol)
+        return k >= self.contract_from and self.best["gap"] > FAR * limit
 
     def _stagnates(self, k):
         """Whether a rough solution is as good as it gets, though its gap is far too large.

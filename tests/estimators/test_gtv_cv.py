@@ -27,7 +27,7 @@ GRAPH = {"graph": chain_graph(8, [1, 1, 1, 0.1, 1, 1, 1]), "nodes": range(8)}
 
 
 def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
-    X, y, sensor = river()
+    X, y, sensor = river(per_sensor=20)
     cv = GTVRegressorCV(8, cv=3, refit=True, random_state=0, **GRAPH).fit(X, y, groups=sensor)
     assert_array_equal(cv.labels_, np.repeat([0, 1], 4))
     assert_array_equal(np.flatnonzero(cv.without_rows_), [2, 5])
