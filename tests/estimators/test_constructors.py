@@ -89,8 +89,9 @@ def test_users_may_derive_from_them():
 
 def test_help_shows_the_parameters():
     text = pydoc.plain(pydoc.render_doc(IFCARegressor))
-    assert "IFCARegressor(n_clusters='auto', *, loss='squared_error', delta=1.35" in text
-    assert "__init__(self, n_clusters='auto', *, loss='squared_error'" in text
+    text = "".join(text.replace("|", "").split())  # from Python 3.13 on a parameter a line
+    assert "IFCARegressor(n_clusters='auto',*,loss='squared_error',delta=1.35" in text
+    assert "__init__(self,n_clusters='auto',*,loss='squared_error'" in text
 
 
 def test_a_default_of_no_parameter_is_a_mistake():
