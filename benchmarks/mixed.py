@@ -74,7 +74,7 @@ def main():
             model = MixedLM(y, Z, groups, exog_re=Z).fit(reml=False, method=[method])
         return model.llf, 1
 
-    same = partial(ours, n_clusters=1, covariance="full", prior=np.inf)
+    same = partial(ours, n_clusters=1, covariance="full", prior=np.inf, df=np.inf)
     with threadpool_limits(1):
         tell("PartialPooling, the same", same, args.runs)
         for method in ("bfgs", "lbfgs", "cg"):

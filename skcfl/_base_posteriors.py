@@ -50,7 +50,7 @@ class PosteriorPredictions(BaseFederated):
     # ----------------------------------------------------------------------------- new clients
 
     def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
-        r, means, _ = self._stack.posteriors(pool)
+        r, means, *_ = self._stack.posteriors(pool)
         return r.argmax(axis=1), pool.centre(means)
 
     def adapt(
@@ -74,7 +74,7 @@ class PosteriorPredictions(BaseFederated):
         -------
         adapted : estimator
             With the new clients in ``groups_``, ``labels_``, ``responsibilities_``, ``params_``,
-            ``coef_`` and ``cluster_sizes_``.
+            ``coef_``, ``client_dispersion_`` and ``cluster_sizes_``.
 
         Raises
         ------
@@ -85,11 +85,12 @@ class PosteriorPredictions(BaseFederated):
         adapted = super().adapt(X, y, groups=groups)
         pool, clients = self._new_clients(X, y, groups)
         dense = self._covariances is not None
-        r, _, covariances = self._stack.posteriors(pool, dense)
+        r, _, covariances, noise = self._stack.posteriors(pool, dense)
         old, _ = locate(adapted.groups_, self.groups_)
         new, _ = locate(adapted.groups_, clients)
         order = np.argsort(np.concatenate([old, new]))
         adapted.responsibilities_ = np.vstack([self.responsibilities_, r])[order]
+        adapted.client_dispersion_ = np.concatenate([self.client_dispersion_, noise])[order]
         if dense:
             adapted._covariances = np.concatenate([self._covariances, covariances])[order]
         fresh = posterior_std(covariances, pool.user_map())
@@ -198,4 +199,5 @@ class PosteriorPredictions(BaseFederated):
             D = D.toarray() if sparse.issparse(D) else D
             V = table[positions[rows]]
             out[rows] = np.einsum("rp,rp->r", np.matmul(V, D[:, :, None])[:, :, 0], D)
-        return np.maximum(out, 0.0) + self.dispersion_
+        noise = np.append(self.client_dispersion_, self._stack.new_noise)
+        return np.maximum(out, 0.0) + noise[positions]

@@ -960,9 +960,9 @@ class PartialPoolingClassifier(_partial_pooling.PartialPoolingClassifier):
         covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
         prior: float | Literal["auto"] = "auto", dispersion: float | Literal["auto"] = "auto",
-        max_iter: int = 1000, tol: float = 1e-05, n_init: int = 3,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        df: float | Literal["auto"] = "auto", max_iter: int = 1000, tol: float = 1e-05,
+        n_init: int = 3, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class PartialPoolingRegressor(_partial_pooling.PartialPoolingRegressor):
@@ -973,9 +973,9 @@ class PartialPoolingRegressor(_partial_pooling.PartialPoolingRegressor):
         covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
         prior: float | Literal["auto"] = "auto", dispersion: float | Literal["auto"] = "auto",
-        max_iter: int = 1000, tol: float = 1e-05, n_init: int = 3,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        df: float | Literal["auto"] = "auto", max_iter: int = 1000, tol: float = 1e-05,
+        n_init: int = 3, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class PerFedAvgClassifier(_per_fedavg.PerFedAvgClassifier):

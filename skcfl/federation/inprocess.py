@@ -26,7 +26,7 @@ from .last_answers import Forgotten, LastAnswers
 from .local_clusters import local_kmeans
 from .messages import CALLS
 from .personal_site import PersonalKernels, PersonalState
-from .pool import ClientPool, least_curvature, prior_covariance
+from .pool import ClientPool, least_curvature, prior_covariance, prior_variance
 from .sites import Site
 from .training import descend, train
 
@@ -591,7 +591,7 @@ class InProcessSite(PersonalKernels, Site):
 
     # ----------------------------------------------------------------- partial pooling
 
-    def _posteriors_of(self, block, slots, theta, root, weights, dispersion, dense=False):
+    def _posteriors_of(self, block, slots, theta, root, weights, dispersion, df, dense=False):
         """Pieces of a block: its clients, their posteriors, responsibilities and evidence."""
         (K, p), n = theta.shape, block.shape[1] * self.model.n_outputs
         by_rows = not dense and self.model.has_few_rows(block, root)
@@ -604,31 +604,31 @@ class InProcessSite(PersonalKernels, Site):
             start = part.cache.get("modes")
             if start is not None and start.shape != (len(theta), len(n), p):
                 start = None
-            found = self.model.posteriors(part, n, theta, root, dispersion, start, by_rows)
+            found = self.model.posteriors(part, n, theta, root, dispersion, start, by_rows, df)
             part.cache["modes"] = found.modes
             joint = found.evidence + prior
             evidence = logsumexp(joint, axis=0)
             yield slots[some], found, np.exp(joint - evidence), evidence
 
-    def _posterior_sums(self, theta, root, weights, dispersion, dense):
-        (K, p), parts = theta.shape, {}
+    def _posterior_sums(self, theta, root, weights, dispersion, df, dense):
+        (K, p), parts, about = theta.shape, {}, (theta, root, weights, dispersion, df)
         square = (p, p) if dense else (p,)
-        shapes = (K,), (K, p), (1, *root.shape), (K, p), (K, *square), (p,), square, (), (), ()
+        shapes = (K,), (K,), (K, p), (1, *root.shape), (K, p), (K, *square), (p,), square
+        shapes += (), (), (), ()
         sums_of = _sums_of if dense else _lean_sums_of
 
         def work(block, slots):
             total, kept = [np.zeros(shape) for shape in shapes], []
-            for own, found, r, evidence in self._posteriors_of(
-                block, slots, theta, root, weights, dispersion, dense
-            ):
+            for own, found, r, evidence in self._posteriors_of(block, slots, *about, dense):
                 n = self.client_weights[own]
                 sums = sums_of(found, r, root, dispersion)
-                sums += evidence.sum(), n.sum()
+                tails = 0.0 if found.scales is None else (r * found.scales.tails).sum()
+                sums += tails, evidence.sum(), n.sum()
                 total = [a + b for a, b in zip(total, sums, strict=True)]
                 kept.append(_information(found, r))
             parts[int(slots[0])] = total
             if not dense:
-                block.cache["information"] = (theta, root, weights, dispersion), kept
+                block.cache["information"] = about, kept
 
         self._each(work, K * p)
         sums = [np.zeros(shape) for shape in shapes]
@@ -636,12 +636,12 @@ class InProcessSite(PersonalKernels, Site):
             sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
         return dict(zip(CALLS["posterior_sums"].up, sums, strict=True))
 
-    def _posterior_products(self, theta, root, weights, dispersion, vectors):
-        about, parts = (theta, root, weights, dispersion), {}
+    def _posterior_products(self, theta, root, weights, dispersion, df, vectors):
+        about, parts = (theta, root, weights, dispersion, df), {}
 
         def work(block, slots):
             asked, kept = block.cache.get("information", ((), ()))
-            if len(asked) != 4 or not all(map(np.array_equal, asked, about)):
+            if len(asked) != len(about) or not all(map(np.array_equal, asked, about)):
                 found = self._posteriors_of(block, slots, *about)
                 kept = [_information(posteriors, r) for _, posteriors, r, _ in found]
                 block.cache["information"] = about, kept
@@ -692,31 +692,37 @@ class InProcessSite(PersonalKernels, Site):
             sums = [a + b for a, b in zip(sums, parts[key], strict=True)]
         return dict(zip(CALLS["left_out_sums"].up, sums, strict=True))
 
-    def _posteriors(self, theta, root, weights, dispersion, errors, dense):
+    def _posteriors(self, theta, root, weights, dispersion, df, errors, dense):
         p = theta.shape[1]
         responsibilities = np.tile(weights, (self.n_clients, 1))
         means = self._zeros(p) + weights @ theta
         covariances = self._zeros(*((p, p) if dense else (p,)))
-        covariances[:] = prior_covariance(theta, root, weights, errors, dense)
+        covariances[:] = prior_covariance(theta, root, weights, errors, dense, df)
+        noise = np.full(self.n_clients, dispersion * prior_variance(df))
         every = [None] * len(theta) if errors is None else errors
 
         def work(block, slots):
             for own, found, r, _ in self._posteriors_of(
-                block, slots, theta, root, weights, dispersion, errors is not None
+                block, slots, theta, root, weights, dispersion, df, errors is not None
             ):
                 responsibilities[own] = r.T
-                x = theta[:, None] + found.deviations
+                x, scales = theta[:, None] + found.deviations, np.ones(r.shape)
+                if found.scales is not None:
+                    scales = found.scales.variances
+                scaled = zip(found.curvatures, every, scales[:, :, None, None], strict=True)
                 V = [
-                    each.covariances(error) if dense else each.variances(error)
-                    for each, error in zip(found.curvatures, every, strict=True)
+                    each.covariances(*how) if dense else each.variances(*how)
+                    for each, *how in scaled
                 ]
                 means[own], covariances[own] = _of_mixture(r, x, V)
+                noise[own] = dispersion * (r * scales).sum(axis=0)
 
         self._each(work, len(theta) * p)
         return {
             "responsibilities": responsibilities,
             "means": means,
             "covariances": covariances,
+            "noise": noise,
         }
 
     # -------------------------------------------------------------------- other sites
@@ -860,6 +866,7 @@ def _sums_of(found, r, root, dispersion):
     for k, own in enumerate(r):
         u, A, H = found.modes[k], found.curvatures[k].inner, found.curvatures[k].hessian
         c, p = u.shape
+        precise, told = _precise(found, own, k)
         if k == 0 or found.curvatures[k] is not found.curvatures[k - 1]:
             half = H * root if root.ndim == 1 else np.matmul(H, root)
             inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
@@ -867,7 +874,7 @@ def _sums_of(found, r, root, dispersion):
             spent = np.matmul(A, half.transpose(0, 2, 1))
             known = p - np.einsum("cii->c", A)  # the trace of A times inner
             both = (inner * A).reshape(c, -1)
-        weighted = own[:, None] * u
+        weighted = precise[:, None] * u
         if root.ndim == 1:
             squares += own @ np.einsum("cii->ci", A) + (weighted * u).sum(axis=0)
         else:
@@ -875,10 +882,10 @@ def _sums_of(found, r, root, dispersion):
         # At a mode the rows pull with as much as the prior does.
         pull += (weighted * (np.matmul(inner, u[:, :, None])[:, :, 0] + u)).sum(axis=0)
         coupling += (own @ both).reshape(p, p) + np.einsum("cp,cq,cpq->pq", weighted, u, inner)
-        loss = (own[:, None, None] * half).transpose(1, 0, 2).reshape(p, c * p)
-        curvature[k] = (own @ H.reshape(c, -1)).reshape(p, p)
+        loss = (told[:, None, None] * half).transpose(1, 0, 2).reshape(p, c * p)
+        curvature[k] = (told @ H.reshape(c, -1)).reshape(p, p)
         curvature[k] -= loss @ spent.reshape(c * p, p)
-        scatter += own @ (2.0 * found.losses[k] + dispersion * known)
+        scatter += 2.0 * (precise @ found.losses[k]) + dispersion * (own @ known)
     return (*_sums_of_modes(found, r, squares, curvature), pull, coupling, scatter)
 
 
@@ -890,20 +897,29 @@ def _lean_sums_of(found, r, root, dispersion):
         if k == 0 or own_curvature is not found.curvatures[k - 1]:
             information = own_curvature.information_diagonal()
             known = root**2 * information
-        weighted = own[:, None] * u
+        precise, told = _precise(found, own, k)
+        weighted = precise[:, None] * u
         rows = root * own_curvature.hessian_times(root * u)
         squares += own @ (1.0 - known) + (weighted * u).sum(axis=0)
         pull += (weighted * (rows + u)).sum(axis=0)
         coupling += own @ known + (weighted * rows).sum(axis=0)
-        scatter += own @ (2.0 * found.losses[k] + dispersion * known.sum(axis=1))
-        curvature.append(own @ information)
+        scatter += 2.0 * (precise @ found.losses[k]) + dispersion * (own @ known.sum(axis=1))
+        curvature.append(told @ information)
     return (*_sums_of_modes(found, r, squares, np.array(curvature)), pull, coupling, scatter)
 
 
 def _sums_of_modes(found, r, squares, curvature):
-    deviations = np.einsum("kc,kcp->kp", r, found.deviations)
-    slopes = np.einsum("kc,kcp->kp", r, found.slopes)
-    return r.sum(axis=1), deviations, squares[None], -slopes, curvature
+    precise = r if found.scales is None else r * found.scales.precisions
+    deviations = np.einsum("kc,kcp->kp", precise, found.deviations)
+    slopes = np.einsum("kc,kcp->kp", precise, found.slopes)
+    return r.sum(axis=1), precise.sum(axis=1), deviations, squares[None], -slopes, curvature
+
+
+def _precise(found, own, k):
+    """Weights (c,) of squares about the modes under prior k, and of what rows tell of its mean."""
+    if found.scales is None:
+        return own, own
+    return own * found.scales.precisions[k], own * found.scales.information[k]
 
 
 def _diagonal_or_whole(root):
@@ -919,8 +935,10 @@ def _same(one, other):
 
 def _information(found, r):
     """Functions v -> ``sum_i r_i P_i v`` of each component."""
+    told = (_precise(found, own, k)[1] for k, own in enumerate(r))
     return [
-        own.information_products(weights) for own, weights in zip(found.curvatures, r, strict=True)
+        own.information_products(weights)
+        for own, weights in zip(found.curvatures, told, strict=True)
     ]
 
 

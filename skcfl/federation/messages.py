@@ -20,7 +20,7 @@ that model, and the argument with the starts is None where all do.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import isfinite, prod
 
 import numpy as np
 
@@ -192,7 +192,8 @@ def _mixture_sums(sizes, arguments):
 def _prior(sizes, arguments):
     """Floats of priors that share a covariance."""
     K, p, root = sizes["K"], sizes["p"], arguments["root"]
-    return K * p + (p if root.ndim == 1 else p * (p + 1) // 2) + K + 1
+    scaled = isfinite(arguments["df"])
+    return K * p + (p if root.ndim == 1 else p * (p + 1) // 2) + K + 1 + scaled
 
 
 def _posterior_sums(sizes, arguments):
@@ -202,6 +203,8 @@ def _posterior_sums(sizes, arguments):
     square = triangle if arguments["dense"] else p
     own = p if arguments["root"].ndim == 1 else triangle
     up = K * (1 + 2 * p + square) + own + p + square + 3
+    if isfinite(arguments["df"]):  # or they are as many as there are clients, and nothing
+        up += K + 1
     return n * _prior(sizes, arguments), n * up
 
 
@@ -227,7 +230,8 @@ def _posteriors(sizes, arguments):
     triangle = p * (p + 1) // 2
     square = triangle if arguments["dense"] else p
     errors = 0 if arguments["errors"] is None else K * triangle
-    return n * (_prior(sizes, arguments) + errors), n * (K + p + square)
+    noise = isfinite(arguments["df"])  # or it is known
+    return n * (_prior(sizes, arguments) + errors), n * (K + p + square + noise)
 
 
 def _named(*names):
@@ -316,18 +320,24 @@ CALLS = {
         minimised=True,
     ),
     "posterior_sums": Message(
-        {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "dense": ""},
         {
-            **{"counts": "K", "deviations": "K p", "squares": "1 R", "slopes": "K p"},
-            **{"curvature": "K H", "pull": "p", "coupling": "H"},
-            **{"scatter": "", "evidence": "", "weight": ""},
+            **{"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "df": ""},
+            **{"dense": ""},
+        },
+        {
+            **{"counts": "K", "precisions": "K", "deviations": "K p", "squares": "1 R"},
+            **{"slopes": "K p", "curvature": "K H", "pull": "p", "coupling": "H"},
+            **{"scatter": "", "tails": "", "evidence": "", "weight": ""},
         },
         count=_posterior_sums,
         whole=False,
         minimised=True,
     ),
     "posterior_products": Message(
-        {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "vectors": "K m p"},
+        {
+            **{"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "df": ""},
+            **{"vectors": "K m p"},
+        },
         {"products": "K m p"},
         count=_posterior_products,
         minimised=True,
@@ -344,10 +354,10 @@ CALLS = {
     ),
     "posteriors": Message(
         {
-            **{"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "share_steps": ""},
+            **{"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "df": ""},
             **{"errors": "K p p", "dense": ""},
         },
-        {"responsibilities": "n K", "means": "n p", "covariances": "n H"},
+        {"responsibilities": "n K", "means": "n p", "covariances": "n H", "noise": "n"},
         count=_posteriors,
         minimised=True,
     ),

@@ -409,9 +409,10 @@ class ClientPool(PersonalCalls):
             theta, weights = arguments["theta"], arguments["weights"]
             answers["responsibilities"][lost] = weights
             answers["means"][lost] = weights @ theta
-            names = "theta", "root", "weights", "errors", "dense"
+            names = "theta", "root", "weights", "errors", "dense", "df"
             own = prior_covariance(*(arguments[name] for name in names))
             answers["covariances"][lost] = own
+            answers["noise"][lost] = arguments["dispersion"] * prior_variance(arguments["df"])
         elif call == "solve":
             answers["converged"][lost] = True
 
@@ -1277,6 +1278,7 @@ class ClientPool(PersonalCalls):
         root: Array,
         weights: Array,
         dispersion: float,
+        df: float = np.inf,
         dense: bool = True,
     ) -> dict[str, Array]:
         """Sums of the clients' posteriors under normal priors that share a covariance ``L L'``.
@@ -1291,6 +1293,10 @@ class ClientPool(PersonalCalls):
             Probabilities of the priors.
         dispersion : float
             phi: the density of a client's rows is ``exp(-n_i f_i / phi)`` but for a constant.
+        df : float, default=numpy.inf
+            Degrees of freedom, more than 2, of precisions of the clients' own, by which phi and
+            ``L L'`` are divided, with a gamma distribution of mean 1; of squared error.
+            Infinite: all are 1.
         dense : bool, default=True
             Whether "curvature" and "coupling" are matrices; else clients send the diagonal of the
             one and the sums of the rows of the other.  False needs a diagonal root.
@@ -1299,27 +1305,35 @@ class ClientPool(PersonalCalls):
         -------
         sums : dict of str to ndarray
             Over the clients that answer and have rows, with responsibilities ``r_ik``, modes
-            ``m_ik`` and posterior covariances ``V_ik``: "counts" (K,) of r; "deviations" (K, p) of
-            ``r (m - theta)``; "slopes" (K, p), the gradient of the log evidence in theta;
-            "curvature" (K, p, p), minus its second derivative; in the coordinates u of
+            ``m_ik``, posterior covariances ``V_ik`` and expected precisions ``t_ik``: "counts"
+            (K,) of r; "precisions" (K,) of ``r t``; "deviations" (K, p) of ``r t (m - theta)``;
+            "slopes" (K, p), the gradient of the log evidence in theta; "curvature" (K, p, p),
+            minus its second derivative (in expectation, given t); in the coordinates u of
             ``x = theta + L u``, in sums over k too, "squares" (1, p, p), or with a diagonal root
-            their diagonal (1, p), of ``r E(u u')``, and "coupling" (p, p) and "pull" (p,), the
-            quadratic and the linear term in alpha of the expected loss at
+            their diagonal (1, p), of ``r E(t u u')``, and "coupling" (p, p) and "pull" (p,), the
+            quadratic and the linear term in alpha of the expected loss, times t, at
             ``x = theta + L diag(alpha) u``; "scatter", twice the expected sum of the rows'
-            losses; "evidence", the marginal log-likelihood; "weight", the total weight.
+            losses, times t; "tails" of ``r E(log t - t)``, 0 where all t are 1; "evidence", the
+            marginal log-likelihood; "weight", the total weight.
         """
-        arguments = {**_prior(theta, root, weights, dispersion), "dense": bool(dense)}
+        arguments = {**_prior(theta, root, weights, dispersion, df), "dense": bool(dense)}
         names = CALLS["posterior_sums"].up
         return dict(zip(names, self._ask("posterior_sums", arguments), strict=True))
 
     def posterior_products(
-        self, theta: Array, root: Array, weights: Array, dispersion: float, vectors: Array
+        self,
+        theta: Array,
+        root: Array,
+        weights: Array,
+        dispersion: float,
+        df: float,
+        vectors: Array,
     ) -> Array:
         """Products of "curvature" of :meth:`posterior_sums` with vectors, for wide models.
 
         Parameters
         ----------
-        theta, root, weights, dispersion
+        theta, root, weights, dispersion, df
             As of :meth:`posterior_sums`; the root is a diagonal.
         vectors : ndarray of shape (K, m, n_params)
             m vectors for each component.
@@ -1328,7 +1342,7 @@ class ClientPool(PersonalCalls):
         -------
         products : ndarray of shape (K, m, n_params)
         """
-        arguments = _prior(theta, root, weights, dispersion)
+        arguments = _prior(theta, root, weights, dispersion, df)
         arguments["vectors"] = np.ascontiguousarray(vectors, dtype=float)
         return self._ask("posterior_products", arguments)[0]
 
@@ -1382,14 +1396,15 @@ class ClientPool(PersonalCalls):
         root: Array,
         weights: Array,
         dispersion: float,
+        df: float = np.inf,
         errors: Array | None = None,
         dense: bool = False,
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array]:
         """Each client's posterior.
 
         Parameters
         ----------
-        theta, root, weights, dispersion
+        theta, root, weights, dispersion, df
             As of :meth:`posterior_sums`.
         errors : ndarray of shape (K, n_params, n_params), default=None
             Covariances of the errors of theta, which are integrated out; None is none.
@@ -1402,8 +1417,11 @@ class ClientPool(PersonalCalls):
         means : ndarray of shape (n_clients, n_params)
         covariances : ndarray of shape (n_clients, n_params) or (n_clients, n_params, n_params)
             Variances, or with `dense` covariances, between components too.
+        noise : ndarray of shape (n_clients,)
+            phi of each client, divided by its precision; an expectation.
         """
-        arguments = {**_prior(theta, root, weights, dispersion), "errors": errors, "dense": dense}
+        prior = _prior(theta, root, weights, dispersion, df)
+        arguments = {**prior, "errors": errors, "dense": dense}
         return self._ask("posteriors", arguments)
 
     # -------------------------------------------------------------------- other pools
@@ -1561,21 +1579,32 @@ def _to_blame(asked_about, bad, asked):
     return (share > 0.5)[asked_about]
 
 
-def _prior(theta, root, weights, dispersion):
+def _prior(theta, root, weights, dispersion, df):
     """Arguments of calls about posteriors."""
     return {
         "theta": np.ascontiguousarray(theta, dtype=float),
         "root": np.asarray(root, dtype=float),
         "weights": np.asarray(weights, dtype=float),
         "dispersion": float(dispersion),
+        "df": float(df),
     }
 
 
+def prior_variance(df: float) -> float:
+    """Expectation of one over a precision of mean 1 with so many degrees of freedom."""
+    return df / (df - 2.0) if np.isfinite(df) else 1.0
+
+
 def prior_covariance(
-    theta: Array, root: Array, weights: Array, errors: Array | None, dense: bool
+    theta: Array,
+    root: Array,
+    weights: Array,
+    errors: Array | None,
+    dense: bool,
+    df: float = np.inf,
 ) -> Array:
     """Covariance of a client of which nothing is known, or its diagonal."""
-    away = theta - weights @ theta
+    away, root = theta - weights @ theta, np.sqrt(prior_variance(df)) * root
     if dense:
         covariance = np.diag(root**2) if root.ndim == 1 else root @ root.T
         covariance = covariance + (weights[:, None] * away).T @ away

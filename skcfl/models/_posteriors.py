@@ -11,7 +11,15 @@ the covariance ``A^-1``, ``A = I + L' H L``; the evidence is
 exact for squared error, Laplace's approximation for other losses.
 
 What the rows tell of theta is ``P = H - H L A^-1 L' H``, minus the second derivative of the
-evidence.  Of wide models with a diagonal root, clients of few rows never make matrices of the
+evidence.
+
+Squared errors may have heavy tails: both the noise of a client's rows and its deviation from theta
+are divided by the root of a precision t of its own, which has a gamma distribution of mean 1 and
+``df`` degrees of freedom, so that its rows have a multivariate t distribution (Pinheiro, Liu and
+Wu 2001).  Given t all is as above, and the mode does not depend on it.  Of the rows t has the
+expectation ``(df + n) / (df + D)``, D the square of their Mahalanobis distance from what theta
+predicts, and 1 / t has ``(df + D) / (df + n - 2)``.
+  Of wide models with a diagonal root, clients of few rows never make matrices of the
 parameters' size: with ``H = X' R R' X``, n the number of rows,
 
     A^-1 = I - L P L,   P = X' R M R' X,   M = (I + R' X L L X' R)^-1, which is (n, n).
@@ -21,6 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.special import digamma, gammaln
 
 from ..numerics.matrices import sandwich
 from ..numerics.newton import MAX_DENSE, newton
@@ -55,6 +64,8 @@ class Posteriors:
         Sums of the rows' losses at the modes, from the least that they can be.
     evidence : ndarray of shape (K, c)
         Log-densities of the rows.
+    scales : Scales or None
+        What is known of the clients' own scales; None where all are 1.
     """
 
     modes: np.ndarray
@@ -63,9 +74,34 @@ class Posteriors:
     slopes: np.ndarray
     losses: np.ndarray
     evidence: np.ndarray
+    scales: "Scales | None" = None
 
 
-def posteriors(model, block, weights, theta, root, dispersion, start=None, by_rows=False):
+@dataclass
+class Scales:
+    """Precisions that divide the variances of clients, given their rows.
+
+    Attributes
+    ----------
+    precisions : ndarray of shape (K, c)
+        Expectations.
+    tails : ndarray of shape (K, c)
+        Expectations of their logarithms minus themselves.
+    variances : ndarray of shape (K, c)
+        Expectations of one over them.
+    information : ndarray of shape (K, c)
+        How many times P the rows tell of theta, in expectation (Lange, Little and Taylor 1989).
+    """
+
+    precisions: np.ndarray
+    tails: np.ndarray
+    variances: np.ndarray
+    information: np.ndarray
+
+
+def posteriors(
+    model, block, weights, theta, root, dispersion, start=None, by_rows=False, df=np.inf
+):
     """Posteriors of a block's clients.
 
     Parameters
@@ -86,6 +122,8 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None, by_ro
         Where to look for the modes.
     by_rows : bool, default=False
         Whether curvatures are matrices of the rows' size; the root must be a diagonal.
+    df : float, default=numpy.inf
+        Degrees of freedom of the clients' scales, more than 2; of squared error.
 
     Returns
     -------
@@ -96,7 +134,7 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None, by_ro
     constants = model.log_constants(block, weights, dispersion)
     least = model.least_losses(block, weights)
     modes, deviations, slopes = np.empty((3, K, c, p))
-    losses, evidence = np.empty((2, K, c))
+    losses, evidence, distances = np.empty((3, K, c))
     curvatures = []
     for k in range(K):
         oracle = _PosteriorOracle(model, block, unit, theta[k], root, by_rows)
@@ -122,7 +160,26 @@ def posteriors(model, block, weights, theta, root, dispersion, start=None, by_ro
         losses[k] -= least
         square = np.einsum("cp,cp->c", modes[k], modes[k])
         evidence[k] -= 0.5 * (square + curvatures[k].log_det)
-    return Posteriors(modes, deviations, curvatures, slopes, losses, evidence)
+        distances[k] = 2.0 * losses[k] / dispersion + square
+    scales = None
+    if np.isfinite(df):
+        evidence += _tail_gain(distances, weights, df)
+        scales = _scales(distances, weights, df)
+    return Posteriors(modes, deviations, curvatures, slopes, losses, evidence, scales)
+
+
+def _tail_gain(distances, n, df):
+    """Logarithm of the t density over the normal one at the same squares of distances."""
+    constant = gammaln(0.5 * (df + n)) - gammaln(0.5 * df) - 0.5 * n * np.log(0.5 * df)
+    return constant - 0.5 * (df + n) * np.log1p(distances / df) + 0.5 * distances
+
+
+def _scales(distances, n, df):
+    """What rows at some squares of distances (K, c) tell of their clients' precisions."""
+    precisions = (df + n) / (df + distances)
+    tails = digamma(0.5 * (df + n)) - np.log(0.5 * (df + distances)) - precisions
+    variances = (df + distances) / (df + n - 2.0)
+    return Scales(precisions, tails, variances, precisions * (df + n) / (df + n + 2.0))
 
 
 def left_out_predictions(
@@ -217,24 +274,26 @@ class DenseCurvature:
         """``H v``: (c, p) -> (c, p)."""
         return _product(self.hessian, v)
 
-    def covariances(self, errors=None):
+    def covariances(self, errors=None, scale=1.0):
         """Posterior covariances of the parameters, (c, p, p).
 
         With the covariance (p, p) of the errors of the prior's mean it is integrated out: modes
-        move with the mean by ``I - V H``.
+        move with the mean by ``I - V H``.  Of clients that have scales (c, 1, 1) of their own V
+        has it.
         """
         V = sandwich(_transposed(self.root), self.inner)
         if errors is None:
-            return V
+            return scale * V
         moves = -np.matmul(V, self.hessian)
         np.einsum("cii->ci", moves)[:] += 1.0
-        return V + np.matmul(moves, np.matmul(errors, moves.transpose(0, 2, 1)))
+        return scale * V + np.matmul(moves, np.matmul(errors, moves.transpose(0, 2, 1)))
 
-    def variances(self, errors=None):
+    def variances(self, errors=None, scale=1.0):
         """Their diagonals, (c, p)."""
         if self.root.ndim == 1 and errors is None:
-            return self.root**2 * np.einsum("cii->ci", self.inner)
-        return np.einsum("cii->ci", self.covariances(errors))
+            inner = np.einsum("cii->ci", self.inner)
+            return np.reshape(scale, (-1, 1)) * self.root**2 * inner
+        return np.einsum("cii->ci", self.covariances(errors, scale))
 
     def row_covariances(self, model, block, errors=None):
         """Posterior covariances of each row's predictions, (c, n, C, C)."""
@@ -317,7 +376,7 @@ class RowCurvature:
         """``H v``: (c, p) -> (c, p)."""
         return self._back(self._to_rows(self._predictions(v)))
 
-    def covariances(self, errors=None):
+    def covariances(self, errors=None, scale=1.0):
         """Posterior covariances of the parameters, (c, p, p), given the mean."""
         c, n, C, _ = self.factors.shape
         X = self.block.dense()
@@ -325,11 +384,12 @@ class RowCurvature:
         half = half * self.root**2
         out = -np.matmul(half.transpose(0, 2, 1), np.matmul(self.inner, half))
         np.einsum("cii->ci", out)[:] += self.root**2
-        return out
+        return scale * out
 
-    def variances(self, errors=None):
+    def variances(self, errors=None, scale=1.0):
         """Their diagonals, (c, p)."""
-        return self.root**2 * (1.0 - self.root**2 * self.information_diagonal())
+        known = self.root**2 * self.information_diagonal()
+        return np.reshape(scale, (-1, 1)) * self.root**2 * (1.0 - known)
 
     def row_covariances(self, model, block, errors=None):
         """Posterior covariances of each row's predictions, (c, n, C, C), given the mean."""
@@ -468,10 +528,12 @@ class PosteriorMixin:
         """Whether the loss is minus a log-likelihood, up to a dispersion and a constant."""
         return self.describe_loss().is_likelihood
 
-    def posteriors(self, block, weights, theta, root, dispersion, start=None, by_rows=False):
+    def posteriors(
+        self, block, weights, theta, root, dispersion, start=None, by_rows=False, df=np.inf
+    ):
         """Posteriors of the clients of a block, see :func:`posteriors`."""
         block = block.astype(np.float64)
-        return posteriors(self, block, weights, theta, root, dispersion, start, by_rows)
+        return posteriors(self, block, weights, theta, root, dispersion, start, by_rows, df)
 
     def left_out_predictions(self, block, weights, theta, root, dispersion, errors, by_rows):
         """Predictions of rows by the other rows, see :func:`left_out_predictions`."""

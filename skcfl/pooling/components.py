@@ -4,14 +4,15 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import xlogy
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .._progress import series
 from ..numerics.newton import MAX_DENSE
+from .criteria import MOST_MEANS, STRONG, bic, icl
 from .em import maximise, pooled
 from .population import LEAST_DISPERSION
+from .scaled import heavy_tailed, with_scales
 
 # Exchanges of a start before it is compared with others.
 TRIAL = 8
@@ -23,18 +24,9 @@ LEAST_SHARE = 1e-2
 RISES = 2
 # A fit whose further clusters were dropped again has the same criterion but for its last digits.
 LEAST_FALL = 1e-2
-# Fall of the criterion that clusters instead of one population must bring, very strong evidence in
-# the words of Kass and Raftery (1995), and that one with correlations must bring against several.
-# Benchmark: of 19 draws of examples/plot_partial_pooling.py, whose two kinds of clients differ
-# inside, this keeps 18, and a fall of 0 would keep 11.
-STRONG = 10.0
 # Clients without correlations, for each parameter, that the prior of a full covariance is worth.
 # Benchmark: twelve tables of benchmarks/real.py, four splits, all rows and 3, 5 and 10 a client.
 SHRINKAGE = 2.0
-# Clients that make a cluster. Benchmark: benchmarks/real.py with five rows.
-LEAST_CLIENTS = 2
-# Part of the rows that as many means of clusters may take: of all of them, and of each one's.
-MOST_MEANS = 0.5
 
 
 def fit_population(pool, kind, n_clusters, n_init, options):
@@ -61,8 +53,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     fit : Fit
         The chosen one, clusters without a client left out.
     path : dict of str to ndarray
-        "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that was
-        a candidate.
+        "n_clusters", "covariance_type", "df", "loglik", "bic", "icl" and "n_iter" of each fit that
+        was a candidate.
     stack : dict of str to Fit
         What counts: the chosen fit by the kind of its covariance; where that is one cluster and
         `kind` is "stacked", the fits with a diagonal and a full covariance, and that of which
@@ -114,17 +106,45 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         if rival and icl(best, pool, options) >= criterion + STRONG:
             # Correlations that a narrower covariance does not have look like clusters.
             best = simple
-    path = {name: np.array([entry[name] for entry in path]) for name in path[0]}
+    # Where fits of one cluster begin, by name.
+    origins = {name: _origin(start, name, options) for name in singles}
+    if several and best.population.n_clusters > 1:
+        heavy, tried = heavy_tailed(pool, simple, options, origins[next(iter(singles))])
+        path += [_entry(fit, 1, icl(fit, pool, options), pool, options) for fit in tried]
+        if heavy is not simple and icl(best, pool, options) >= path[-1]["icl"] + STRONG:
+            # So do clients far from the others, which a normal population does not have.
+            best = simple
     if not is_stacked or best.population.n_clusters > 1:
-        return best, path, {best.population.kind: best}
+        K, kind = best.population.n_clusters, best.population.kind
+        best, tried = heavy_tailed(pool, best, options, origins.get(kind) if K == 1 else None)
+        path += [_entry(fit, K, icl(fit, pool, options), pool, options) for fit in tried]
+        return best, _columns(path), {kind: best}
     intercepts = options.free & options.varying
     if intercepts.any() and (options.varying & ~intercepts).any():
-        singles["intercept"] = _maximised(
-            pool, replace(start, varying=intercepts), "diag", replace(options, varying=intercepts)
-        )
-    told = [fit for name, fit in singles.items() if name != "intercept"]
-    best = min(told, key=lambda fit: bic(fit, pool, options))
-    return replace(best, n_iter=sum(fit.n_iter for fit in singles.values())), path, singles
+        origins["intercept"] = _origin(replace(start, varying=intercepts), "diag", options)
+        singles["intercept"] = maximise(pool, origins["intercept"], options)
+    told = [name for name in singles if name != "intercept"]
+    first = min(told, key=lambda name: bic(singles[name], pool, options))
+    heavy, tried = heavy_tailed(pool, singles[first], options, origins[first])
+    if heavy is not singles[first]:
+        # What is there in one is there in all.
+        df = heavy.population.df
+        singles = {
+            name: heavy if name == first else with_scales(pool, fit, df, options, origins[name])
+            for name, fit in singles.items()
+        }
+        tried = [singles[name] for name in told]
+        first = min(told, key=lambda name: bic(singles[name], pool, options))
+    path += [_entry(fit, 1, icl(fit, pool, options), pool, options) for fit in tried]
+    n_iter = sum(fit.n_iter for fit in singles.values())
+    return replace(singles[first], n_iter=n_iter), _columns(path), singles
+
+
+def _columns(path):
+    """Entries of a path as arrays by name, each fit once."""
+    unlike = {(e["n_clusters"], e["covariance_type"], e["loglik"], e["n_iter"]): e for e in path}
+    path = unlike.values()
+    return {name: np.array([entry[name] for entry in path]) for name in next(iter(path))}
 
 
 def _entry(fit, n_clusters, criterion, pool, options):
@@ -132,6 +152,7 @@ def _entry(fit, n_clusters, criterion, pool, options):
     return {
         "n_clusters": n_clusters,
         "covariance_type": fit.population.kind,
+        "df": fit.population.df,
         "loglik": fit.loglik,
         "bic": bic(fit, pool, options),
         "icl": criterion,
@@ -165,13 +186,18 @@ def _one_cluster(pool, kind, options):
 
 
 def _maximised(pool, start, kind, options):
-    """Fit of one cluster with a covariance of a kind, from the variances of one row's worth."""
+    """Fit of one cluster with a covariance of a kind."""
+    return maximise(pool, _origin(start, kind, options), options)
+
+
+def _origin(start, kind, options):
+    """Where fits of one cluster begin: the variances of one row's worth."""
     # Of wide models so many rows' worth together.
     variances = start.unit * min(1.0, MAX_DENSE / len(start.unit))
     population = start.of_kind(kind, variances)
     if kind == "full" and options.prior == "auto":
         population.shrinkage = SHRINKAGE * np.count_nonzero(options.varying)
-    return maximise(pool, population, options)
+    return population
 
 
 def _are_clusters(pool, fit, options):
@@ -200,35 +226,6 @@ def _crisp_if_better(pool, fit, options):
     return _pruned(pool, replace(crisp, n_iter=kept), options)
 
 
-def bic(fit, pool, options):
-    """Bayesian information criterion, the clients being the sample."""
-    n = max(float(fit.sums["counts"].sum()), 1.0)
-    return -2.0 * fit.loglik + sum(_sizes(fit.population, pool, options)) * np.log(n)
-
-
-def icl(fit, pool, options):
-    """Criterion of the number of clusters: integrated classification likelihood.
-
-    BIC with the rows as the sample of the clusters' means, which crisp clusters are, plus twice
-    the entropy of who belongs where (Biernacki, Celeux and Govaert 2000): a population that is
-    not normal is no clusters yet.  Infinite where a cluster has one client, which is an outlier,
-    and where most rows would go into the means of clusters of gamma losses, whose dispersion is
-    estimated without regard to that: the likelihood has no bound.
-    """
-    n, rows = (max(float(fit.sums[name].sum()), 1.0) for name in ("counts", "weight"))
-    means, others = _sizes(fit.population, pool, options)
-    criterion = -2.0 * fit.loglik + means * np.log(max(rows, n)) + others * np.log(n)
-    if fit.population.n_clusters == 1:
-        return criterion
-    greedy = pool.model.unknown_scale and not pool.quadratic and means > MOST_MEANS * rows
-    if greedy and options.dispersion_of is not None:
-        return np.inf
-    r = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
-    if np.bincount(r.argmax(axis=1), minlength=r.shape[1]).min() < LEAST_CLIENTS:
-        return np.inf
-    return criterion - 2.0 * xlogy(r, r).sum()
-
-
 def _may_pay(fit, pool, options):
     """Whether another cluster could lower the criterion, however likely it made the rows."""
     rows = float(fit.sums["weight"])
@@ -243,20 +240,10 @@ def _may_pay(fit, pool, options):
     return cost < 2.0 * (most - fit.loglik)
 
 
-def _sizes(population, pool, options):
-    """Number of parameters: means, and variances, shares and dispersion."""
-    K, p = population.means.shape
-    varying = np.count_nonzero(population.varying)
-    variances = {"diag": varying, "full": varying * (varying + 1) // 2, "spherical": 1, "none": 0}
-    # Of softmax one class is determined.
-    means = round(pool.model.n_free / p * (p + (K - 1) * varying))
-    return means, variances[population.kind] + K - 1 + (options.dispersion_of is not None)
-
-
 def _coordinates(pool, fit):
     """Posterior means of the clients with rows, in units of the prior: (n, p), and as they are."""
     population = fit.population
-    _, means, _ = pool.posteriors(*population.arguments)
+    means = pool.posteriors(*population.arguments)[1]
     means = means[~pool.without_rows]
     away = (means - population.weights @ population.means)[:, population.varying]
     if population.kind != "full":

@@ -12,6 +12,8 @@ Sigma     ``population.covariance``
 pi_k      ``population.weights``
 phi       ``population.dispersion``
 r_ik      responsibilities, which stay at the clients: ``sums["counts"]`` are their sums
+nu        ``population.df``
+t_ik      precisions of the clients' scales, of which ``sums["precisions"]`` are sums
 P_ik      ``H - H (H + Sigma^-1)^-1 H``, of which ``sums["curvature"]`` are sums
 ========  =======================================================================
 
@@ -31,6 +33,7 @@ import numpy as np
 
 from .._progress import loop
 from ..numerics.newton import MAX_DENSE
+from .heavy_tails import expected_df
 from .normal_equations import (
     degrees_of_freedom,
     is_lean,
@@ -82,6 +85,9 @@ class Options:
         Dispersion of greatest likelihood, of the mean deviance of a row; None where it is known.
     dispersion : float
         The dispersion where it is known.
+    df : "auto" or float
+        Degrees of freedom of the clients' scales; "auto" estimates them.  Of populations that
+        have scales, which fits do not begin with.
     """
 
     max_iter: int
@@ -91,6 +97,7 @@ class Options:
     varying: np.ndarray
     dispersion_of: object
     dispersion: float = 1.0
+    df: object = np.inf
 
 
 @dataclass
@@ -134,7 +141,7 @@ def evaluate(pool, population):
 
 def _em_means(population, sums):
     """Means by a step of EM, which never lowers the likelihood."""
-    counts, away = sums["counts"][:, None], sums["deviations"]
+    counts, away = sums["precisions"][:, None], sums["deviations"]
     pull, spread = population.precision * population.means, population.covariance
     if spread.ndim == 1:
         size = np.where(counts > 0, counts + spread * population.precision, np.inf)
@@ -161,7 +168,7 @@ def step(pool, population, sums, options, newton=True):
     squares = squares * root**2 if root.ndim == 1 else root @ squares @ root.T
     if not newton:
         # About the new means.
-        move, away, counts = means - population.means, sums["deviations"], sums["counts"]
+        move, away, counts = means - population.means, sums["deviations"], sums["precisions"]
         if root.ndim == 1:
             squares = squares + (counts[:, None] * move**2 - 2 * away * move).sum(axis=0)
         else:
@@ -173,13 +180,21 @@ def step(pool, population, sums, options, newton=True):
         least = LEAST_DISPERSION * float(population.unit.max())
         mean = scatter / max(float(sums["weight"]) - population.spent, 1e-300)
         dispersion = max(options.dispersion_of(mean), least)
+    is_free = is_df_free(population, options)
+    df = expected_df(float(sums["tails"]) / n) if is_free else population.df
     return replace(
         population,
         means=means,
         covariance=population.shaped(squares, n),
         weights=weights / weights.sum(),
         dispersion=dispersion,
+        df=df,
     )
+
+
+def is_df_free(population, options):
+    """Whether the degrees of freedom of the clients' scales are estimated."""
+    return options.df == "auto" and np.isfinite(population.df)
 
 
 def _is_round(population):
@@ -321,6 +336,7 @@ def maximise(pool, population, options, max_iter=None):
             fit,
             whitening(fit.population, fit.sums),
             options.dispersion_of is None,
+            not is_df_free(fit.population, options),
             max_iter - fit.n_iter,
             SHARE * options.tol * max(float(fit.sums["counts"].sum()), 1.0),
         )
@@ -427,7 +443,10 @@ def _candidates(pool, current, points, options):
         length = np.linalg.norm(first) / size if size > 0 else 1.0
         if length > 1.0:
             far = points[0] + 2.0 * length * first + length**2 * bend
-            yield ahead.at(last + np.clip(far - last, -FARTHEST, FARTHEST))
+            extrapolated = ahead.at(last + np.clip(far - last, -FARTHEST, FARTHEST))
+            if not is_df_free(population, options):
+                extrapolated = replace(extrapolated, df=population.df)
+            yield extrapolated
     yield ahead
     yield step(pool, population, sums, options, newton=False)
     if population.kind == "none" or not population.varying.all():

@@ -12,6 +12,10 @@ from ..numerics.newton import MAX_DENSE
 FLOOR = 1e-8
 # Least share of a cluster, and least dispersion as a part of that of a constant.
 LEAST_WEIGHT, LEAST_DISPERSION = 1e-12, 1e-12
+# Degrees of freedom of the clients' scales: at least so many, for there to be variances, and at
+# most, where a t distribution is a normal one.  Benchmark: benchmarks/real.py; on its tables with
+# the heaviest tails, whose likelihood is greatest between .5 and 1, predictions are as good.
+LEAST_DF, MOST_DF = 2.5, 1e3
 
 COVARIANCES = ("diag", "full", "spherical")
 # Rounds between a full covariance and the diagonal that its prior is about.
@@ -48,6 +52,8 @@ class Population:
         Wishart with that many degrees of freedom, about the diagonal matrix of greatest density.
     spent : float, default=0.0
         Degrees of freedom of the means, which are taken from those that the dispersion has.
+    df : float, default=numpy.inf
+        Those of the clients' scales, which phi and Sigma are multiplied by; infinite: all are 1.
     """
 
     kind: str
@@ -61,6 +67,7 @@ class Population:
     varying: np.ndarray
     shrinkage: float = 0.0
     spent: float = 0.0
+    df: float = np.inf
 
     @property
     def n_clusters(self):
@@ -114,7 +121,7 @@ class Population:
     @property
     def arguments(self):
         """What the clients are told."""
-        return self.means, self.root, self.weights, self.dispersion
+        return self.means, self.root, self.weights, self.dispersion, self.df
 
     def of_kind(self, kind, variances):
         """The same with a covariance of another kind, which is diagonal yet."""
@@ -188,7 +195,7 @@ class Population:
     # ------------------------------------------------------------------ coordinates
 
     def coordinates(self):
-        """Logarithms of the variances, shares and dispersion, which may be extrapolated."""
+        """Logarithms of variances, shares, dispersion and df, which may be extrapolated."""
         if self.kind == "full":
             values, vectors = np.linalg.eigh(self.scaled)
             log = vectors * np.log(np.maximum(values, FLOOR)) @ vectors.T
@@ -199,11 +206,15 @@ class Population:
             variances = self.covariance[self.varying] / self.unit[self.varying]
             own = np.log(np.maximum(variances, FLOOR))
         weights = np.log(np.maximum(self.weights, LEAST_WEIGHT))
-        return np.concatenate([own, weights, [np.log(self.dispersion)]])
+        scales = [np.log(self.df)] if np.isfinite(self.df) else []
+        return np.concatenate([own, weights, [np.log(self.dispersion)], scales])
 
     def at(self, coordinates):
         """The same population with its variances, shares and dispersion at coordinates."""
-        K = self.n_clusters
+        K, df = self.n_clusters, self.df
+        if np.isfinite(df):
+            df = float(np.exp(np.clip(coordinates[-1], *np.log([LEAST_DF, MOST_DF]))))
+            coordinates = coordinates[:-1]
         own, weights = coordinates[: -K - 1], coordinates[-K - 1 : -1]
         least = np.log(FLOOR)
         if self.kind == "full":
@@ -225,6 +236,7 @@ class Population:
             covariance=covariance,
             weights=weights / weights.sum(),
             dispersion=float(np.exp(coordinates[-1])),
+            df=df,
         )
 
 

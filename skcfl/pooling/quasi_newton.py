@@ -12,7 +12,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .._progress import loop
-from .population import FLOOR, LEAST_WEIGHT
+from .heavy_tails import df_slope
+from .population import FLOOR, LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
 
 # Steps that L-BFGS remembers, and its least relative gain, that of rounding.
 MEMORY, LEAST_GAIN = 30, 1e-14
@@ -29,15 +30,17 @@ class Chart:
         The population in whose surroundings they are, and its sums.
     whiten : ndarray of shape (K p, m)
         Moves of the means by coordinates of their own.
-    scale_known : bool
-        Whether the dispersion is not to be changed.
+    scale_known, df_known : bool
+        Whether the dispersion, and the degrees of freedom, are not to be changed.
     """
 
-    def __init__(self, fit, whiten, scale_known):
-        self.population, self.whiten, self.scale_known = fit.population, whiten, scale_known
+    def __init__(self, fit, whiten, scale_known, df_known):
+        self.population, self.whiten = fit.population, whiten
+        self.scale_known, self.df_known = scale_known, df_known
         population, varying = fit.population, fit.population.varying
         self.n = max(float(fit.sums["counts"].sum()), 1.0)
         self.rows = float(fit.sums["weight"])
+        self.least = LEAST_DISPERSION * float(population.unit.max())
         self.unit = population.unit[varying]
         if population.kind == "full":
             values, vectors = np.linalg.eigh(population.scaled)
@@ -54,16 +57,18 @@ class Chart:
                 scaled = scaled[:1]
             factor = np.sqrt(np.maximum(scaled / self.unit - FLOOR, FLOOR))
         weights = np.log(np.maximum(population.weights, LEAST_WEIGHT))
-        self.sizes = np.cumsum([whiten.shape[1], len(factor), len(weights)])
-        scale = np.sqrt(self.n), np.sqrt(self.n), np.sqrt(0.5 * self.rows)
-        self.scale = np.repeat([1.0, *scale], [*np.diff(self.sizes, prepend=0), 1])
+        self.sizes = np.cumsum([whiten.shape[1], len(factor), len(weights), 1])
+        scale = np.sqrt(self.n), np.sqrt(self.n), np.sqrt(0.5 * self.rows), np.sqrt(0.5 * self.n)
+        n_scales = 0 if df_known else 1
+        self.scale = np.repeat([1.0, *scale], [*np.diff(self.sizes, prepend=0), n_scales])
         start = np.zeros(whiten.shape[1]), factor, weights, [np.log(population.dispersion)]
+        start += ([] if df_known else [np.log(population.df)],)
         self.start = self.scale * np.concatenate(start)
 
     def at(self, z):
         """The population at coordinates."""
         population = self.population
-        moves, factor, weights, phi = np.split(z / self.scale, self.sizes)
+        moves, factor, weights, phi, df = np.split(z / self.scale, self.sizes)
         if population.kind == "full":
             covariance = population.of_scaled(self._square(factor))
         elif population.kind == "none":
@@ -72,13 +77,18 @@ class Chart:
             covariance = np.zeros_like(population.unit)
             covariance[population.varying] = self.unit * (factor**2 + FLOOR)
         weights = np.exp(weights - weights.max())
-        dispersion = population.dispersion if self.scale_known else float(np.exp(phi[0]))
+        dispersion = population.dispersion
+        if not self.scale_known:
+            dispersion = float(np.exp(max(phi[0], np.log(self.least))))
+        bounds = np.log([LEAST_DF, MOST_DF])
+        df = population.df if self.df_known else float(np.exp(np.clip(df[0], *bounds)))
         return replace(
             population,
             means=population.means + (self.whiten @ moves).reshape(population.means.shape),
             covariance=covariance,
             weights=weights / weights.sum(),
             dispersion=dispersion,
+            df=df,
         )
 
     def _square(self, factor):
@@ -113,11 +123,19 @@ class Chart:
         shares = sums["counts"] - self.n * population.weights
         rows = self.rows - population.spent
         phi = 0.5 * (float(sums["scatter"]) / population.dispersion - rows)
+        if population.dispersion <= self.least * (1.0 + 1e-9) and phi < 0:
+            phi = 0.0  # where the floor holds it
         parts = self.whiten.T @ slopes.ravel(), own, shares, [0.0 if self.scale_known else phi]
+        if not self.df_known:
+            # Zero where a bound holds them.
+            rise = population.df * df_slope(population.df, self.n, float(sums["tails"]))
+            outward = population.df <= LEAST_DF and rise < 0
+            outward |= population.df >= MOST_DF and rise > 0
+            parts += ([0.0 if outward else rise],)
         return np.concatenate(parts) / self.scale
 
 
-def climb(evaluate, fit, whiten, scale_known, max_iter, gain):
+def climb(evaluate, fit, whiten, scale_known, df_known, max_iter, gain):
     """The maximum near a fit.
 
     Parameters
@@ -128,8 +146,8 @@ def climb(evaluate, fit, whiten, scale_known, max_iter, gain):
         The start.
     whiten : ndarray of shape (K p, m)
         Moves of the means by coordinates in which the likelihood curves by about one.
-    scale_known : bool
-        Whether the dispersion is not to be changed.
+    scale_known, df_known : bool
+        Whether the dispersion, and the degrees of freedom, are not to be changed.
     max_iter : int
         Most exchanges, about.
     gain : float
@@ -141,7 +159,7 @@ def climb(evaluate, fit, whiten, scale_known, max_iter, gain):
         No less likely than the start; exchanges and steps are added to its own. Converged unless
         `max_iter` ended it.
     """
-    chart = Chart(fit, whiten, scale_known)
+    chart = Chart(fit, whiten, scale_known, df_known)
     best, trail = fit, list(fit.trail)
 
     def minus(z):

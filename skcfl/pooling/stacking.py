@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ..federation.pool import prior_covariance
+from ..federation.pool import prior_covariance, prior_variance
 from .normal_equations import is_lean, mean_covariances
 from .population import Population
 
@@ -59,6 +59,12 @@ class Stack:
         return float(self._mean(each.dispersion for each in self.populations))
 
     @property
+    def new_noise(self):
+        """Expected dispersion of the rows of a client of which nothing is known."""
+        parts = (each.dispersion * prior_variance(each.df) for each in self.populations)
+        return float(self._mean(parts))
+
+    @property
     def prior(self):
         """Variance of the prior of the means' slopes, (K,)."""
         return self._mean(each.prior for each in self.populations)
@@ -96,19 +102,20 @@ class Stack:
     def posteriors(self, pool, dense=False):
         """Each client's responsibilities, and moments of its parameters, see ``pool.posteriors``.
 
-        Means and covariances of the parameters where the population is not known but for the
-        shares.
+        Means and covariances of the parameters, and dispersions, where the population is not
+        known but for the shares.
         """
         parts = (
             pool.posteriors(*population.arguments, errors, dense=dense)
             for population, errors in zip(self.populations, self.errors, strict=True)
         )
-        r, mean, spread = next(parts)
+        r, mean, spread, noise = next(parts)
         weight = self.shares[0]
-        for share, (_, own, V) in zip(self.shares[1:], parts, strict=True):
+        for share, (_, own, V, dispersion) in zip(self.shares[1:], parts, strict=True):
             weight = weight + share
             mean, spread = _mixed(mean, spread, own, V, share / weight)
-        return r, mean, spread
+            noise = noise + share / weight * (dispersion - noise)
+        return r, mean, spread, noise
 
     def prior_covariance(self, largest=False):
         """Covariance of the parameters of a client of which nothing is known, (p, p).
@@ -117,11 +124,12 @@ class Stack:
         """
         parts = []
         for population, errors in zip(self.populations, self.errors, strict=True):
-            theta, root, weights, _ = population.arguments
+            theta, root, weights, _, df = population.arguments
             if largest:
                 theta, weights = theta[:1], np.ones(1)
             errors = None if errors is None else errors[: len(theta)]
-            parts.append((weights @ theta, prior_covariance(theta, root, weights, errors, True)))
+            own = prior_covariance(theta, root, weights, errors, True, df)
+            parts.append((weights @ theta, own))
         (mean, spread), weight = parts[0], self.shares[0]
         for share, (own, V) in zip(self.shares[1:], parts[1:], strict=True):
             weight = weight + share

@@ -199,7 +199,7 @@ def _calls(pool, rng):
         return
     shares = np.array([0.5, 0.3, 0.2])
     for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
-        prior = theta, root, shares, 0.7
+        prior = theta, root, shares, 0.7, 3.0 if pool.quadratic else np.inf
         for dense in (True, False)[: 1 + (root.ndim == 1)]:
             yield "posterior_sums", lambda pool, p=prior, d=dense: _sums(pool, p, d)
         for dense in (False, True):
@@ -214,7 +214,7 @@ def _calls(pool, rng):
     known = theta, roots, sizes, shares, errors
     yield "left_out_sums", lambda pool, k=known: pool.left_out_sums(*k)
     vectors = np.stack([theta, theta[::-1]], axis=1)
-    diagonal = theta, rho.mean() * np.ones(p), shares, 0.7
+    diagonal = theta, rho.mean() * np.ones(p), shares, 0.7, np.inf
     yield "posterior_products", lambda pool: pool.posterior_products(*diagonal, vectors)
 
 

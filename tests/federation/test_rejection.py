@@ -108,7 +108,7 @@ def test_every_call():
     whole = pool_of()
     p, labels = whole.n_params, np.arange(12) % 3
     theta, w = rng.normal(size=(3, p)), rng.normal(size=(12, p))
-    prior = theta, np.ones(p), np.ones(3) / 3, 1.0
+    prior = theta, np.ones(p), np.ones(3) / 3, 1.0, np.inf
     first, shares = np.arange(p) < 1, np.full((12, 3), 1 / 3)
     stages = [(2, ~first)]
     ask = {

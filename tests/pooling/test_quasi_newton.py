@@ -11,7 +11,7 @@ from skcfl.pooling.population import Population
 from skcfl.pooling.quasi_newton import Chart
 
 
-@pytest.mark.parametrize("prior", [{}, {"shrinkage": 5.0, "spent": 7.0}])
+@pytest.mark.parametrize("prior", [{}, {"shrinkage": 5.0, "spent": 7.0}, {"df": 3.5}])
 @pytest.mark.parametrize("kind", ["diag", "full", "spherical", "none"])
 def test_gradient_is_that_of_differences(kind, prior):
     rng = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def test_gradient_is_that_of_differences(kind, prior):
         varying=np.ones(3, dtype=bool),
         **prior,
     )
-    chart = Chart(evaluate(pool, population), np.eye(6), scale_known=False)
+    chart = Chart(evaluate(pool, population), np.eye(6), False, "df" not in prior)
     z = chart.start + 0.3 * rng.normal(size=len(chart.start))
     gradient = chart.gradient(z, evaluate(pool, chart.at(z)))
     for i, slope in enumerate(gradient):

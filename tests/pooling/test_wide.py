@@ -54,6 +54,7 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
     root = np.abs(rng.normal(size=p))
     root[2] = 0.0
     prior = rng.normal(size=(2, p)), root, np.array([0.3, 0.7]), 0.7
+    prior += (3.5 if loss == "squared_error" else np.inf,)
     vectors = rng.normal(size=(2, 3, p))
     wanted = pool.posterior_sums(*prior)
     posteriors = [pool.posteriors(*prior, dense=dense) for dense in (True, False)]

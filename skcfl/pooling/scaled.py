@@ -1,0 +1,77 @@
+"""Fits with scales of the clients' own beside those of normal populations.
+
+Every fit begins normal.  Scales are asked for by a number of degrees of freedom, or found: then
+there must be very strong evidence for them.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from .criteria import STRONG, bic
+from .em import evaluate, maximise
+from .normal_equations import is_lean
+
+# Degrees of freedom at which scales are tried: where neither makes the rows more likely, all else
+# as it is, there are none.
+TRIAL_DF = 5.0, 20.0
+# Most degrees of freedom of scales that are kept where they are found: with more, the weights of
+# clients are much alike.  Benchmark: benchmarks/real.py, where predictions with 6 to 10 are a bit
+# worse than of a normal population, and 28 other tables, where they are as good.
+HEAVY_DF = 6.0
+
+
+def heavy_tailed(pool, fit, options, origin=None):
+    """The fit with scales of the clients' own, where they are wanted or found.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    fit : Fit
+        Of a normal population.
+    options : Options
+        How to fit; ``options.df`` says whether scales are wanted.
+    origin : Population, default=None
+        Where `fit` began, from where the other one begins, too.
+
+    Returns
+    -------
+    fit : Fit
+        With scales or without.
+    tried : list of Fit
+        That with scales, if it was fitted.
+    """
+    if options.df != "auto" and np.isinf(options.df) or (~pool.without_rows).sum() < 2:
+        return fit, []
+    if options.df != "auto":
+        found = with_scales(pool, fit, options.df, options, origin)
+        return found, [found]
+    if not pool.quadratic or is_lean(fit.sums) or pool.answered is not None:
+        # Wide models, and clients of whom others answer each time.
+        return fit, []
+    starts = [evaluate(pool, replace(fit.population, df=df)) for df in TRIAL_DF]
+    start = max(starts, key=lambda start: start.value)
+    if start.value <= fit.value:
+        return fit, []
+    found = with_scales(pool, fit, start.population.df, options, origin)
+    found.n_iter += len(starts)
+    is_clear = bic(found, pool, options) <= bic(fit, pool, options) - STRONG
+    return found if is_clear and found.population.df <= HEAVY_DF else fit, [found]
+
+
+def with_scales(pool, fit, df, options, origin=None):
+    """The fit with scales of the clients' own, from some degrees of freedom.
+
+    From the normal fit, whose wild clients may have made a maximum of their own, and from its
+    origin.
+    """
+    found = maximise(pool, replace(fit.population, df=df), options)
+    found.n_iter += fit.n_iter
+    if found.trail[0][1] >= fit.trail[-1][1]:
+        found.trail = fit.trail + found.trail
+    if origin is None:
+        return found
+    other = maximise(pool, replace(origin, df=df), options)
+    found.n_iter = other.n_iter = found.n_iter + other.n_iter
+    return other if other.value > found.value else found

@@ -1,0 +1,266 @@
+"""Scales of the clients' own: rows have multivariate t distributions (Pinheiro et al. 2001)."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.integrate import quad
+from scipy.special import logsumexp
+from scipy.stats import gamma, multivariate_normal, multivariate_t
+
+from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.pooling.heavy_tails import df_slope, expected_df
+from skcfl.pooling.population import LEAST_DF, MOST_DF
+
+
+def draw(n_clients=40, n_rows=6, df=4.0, seed=0, n_features=2, spread=0.5):
+    """Clients whose scales have some degrees of freedom; rows, targets, ids, precisions."""
+    rng = np.random.default_rng(seed)
+    t = rng.gamma(df / 2, 2 / df, n_clients) if np.isfinite(df) else np.ones(n_clients)
+    groups = np.repeat(np.arange(n_clients), n_rows)
+    X = rng.normal(size=(len(groups), n_features))
+    away = spread * rng.normal(size=(n_clients, n_features)) / np.sqrt(t)[:, None]
+    w = np.arange(1, n_features + 1) + away
+    y = (X * w[groups]).sum(axis=1) + 0.3 + rng.normal(size=len(groups)) / np.sqrt(t)[groups]
+    return X, y, groups, t
+
+
+def log_densities(model, X, y, groups):
+    """Of each client's rows under each cluster, (n_clients, K)."""
+    D = np.column_stack([X, np.ones(len(y))])
+    out = np.empty((len(model.groups_), model.n_clusters_))
+    for i, client in enumerate(model.groups_):
+        rows = groups == client
+        S = D[rows] @ model.covariance_ @ D[rows].T + model.dispersion_ * np.eye(rows.sum())
+        for k, theta in enumerate(model.cluster_params_):
+            mean = D[rows] @ theta
+            if np.isfinite(model.df_):
+                out[i, k] = multivariate_t(mean, S, df=model.df_).logpdf(y[rows])
+            else:
+                out[i, k] = multivariate_normal(mean, S).logpdf(y[rows])
+    return out
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
+@pytest.mark.parametrize(("n_clusters", "df"), [(1, 4.0), (2, 3.0), (1, "auto")])
+def test_likelihood_is_of_a_multivariate_t(covariance, n_clusters, df):
+    X, y, groups, _ = draw()
+    model = PartialPoolingRegressor(n_clusters, covariance=covariance, df=df, random_state=0)
+    model.fit(X, y, groups=groups)
+    joint = log_densities(model, X, y, groups) + np.log(model.mixture_weights_)
+    assert_allclose(model.loglik_, logsumexp(joint, axis=1).sum(), rtol=1e-9)
+    own = np.exp(joint - logsumexp(joint, axis=1)[:, None])
+    assert_allclose(model.responsibilities_, own, atol=1e-8)
+
+
+def test_weights_are_repetitions():
+    X, y, groups, _ = draw(n_clients=20)
+    weights = np.random.default_rng(1).integers(1, 4, len(y))
+    first = PartialPoolingRegressor(df=3.0).fit(X, y, groups=groups, sample_weight=weights)
+    again = (np.repeat(part, weights, axis=0) for part in (X, y, groups))
+    X2, y2, groups2 = again
+    second = PartialPoolingRegressor(df=3.0).fit(X2, y2, groups=groups2)
+    assert first.loglik_ == pytest.approx(second.loglik_, rel=1e-9)
+    assert_allclose(first.coef_, second.coef_, rtol=1e-4)
+    assert_allclose(first.client_dispersion_, second.client_dispersion_, rtol=1e-4)
+
+
+def test_units_and_order_change_nothing():
+    X, y, groups, _ = draw()
+    model = PartialPoolingRegressor(random_state=0, tol=1e-9).fit(X, y, groups=groups)
+    order = np.random.default_rng(0).permutation(len(y))
+    other = PartialPoolingRegressor(random_state=0, tol=1e-9)
+    other.fit(1e3 * X[order] + 5.0, 1e-4 * y[order], groups=groups[order])
+    assert np.isfinite(model.df_)
+    assert_allclose(other.df_, model.df_, rtol=1e-3)
+    assert_allclose(1e7 * other.coef_, model.coef_, rtol=1e-4)
+    assert_allclose(1e8 * other.client_dispersion_, model.client_dispersion_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_many_degrees_of_freedom_are_the_normal_distribution(covariance):
+    X, y, groups, _ = draw(df=np.inf)
+    fits = [
+        PartialPoolingRegressor(covariance=covariance, df=df, tol=1e-9).fit(X, y, groups=groups)
+        for df in (1e7, np.inf)
+    ]
+    assert fits[0].loglik_ == pytest.approx(fits[1].loglik_, abs=1e-3)
+    assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-3)
+    assert_allclose(fits[0].client_dispersion_, fits[1].dispersion_, rtol=1e-3)
+
+
+def test_degrees_of_freedom_are_found():
+    found = [
+        PartialPoolingRegressor(1, covariance="diag").fit(X, y, groups=groups).df_
+        for X, y, groups, _ in (draw(150, 8, df=3.0, seed=seed) for seed in range(6))
+    ]
+    assert np.isfinite(found).all()
+    assert 2.5 < np.median(found) < 4.0
+
+
+def test_a_normal_population_stays_normal():
+    for seed in range(20):
+        X, y, groups, _ = draw(30, 8, df=np.inf, seed=seed)
+        assert PartialPoolingRegressor().fit(X, y, groups=groups).df_ == np.inf
+
+
+def test_wild_clients_change_little():
+    X, y, groups, _ = draw(30, 8, df=np.inf)
+    clean = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+    wild = y.copy()
+    rng = np.random.default_rng(0)
+    wild[groups < 3] = 60.0 * rng.normal(size=24)
+    away = {}
+    for df in ("auto", np.inf):
+        model = PartialPoolingRegressor(1, df=df).fit(X, wild, groups=groups)
+        away[df] = np.abs(model.coef_[3:] - clean.coef_[3:]).max()
+        if df == "auto":
+            assert_array_equal(np.sort(np.argsort(model.client_dispersion_)[-3:]), [0, 1, 2])
+    assert away["auto"] < 0.25 * away[np.inf]
+
+
+def test_the_likelihood_never_falls():
+    X, y, groups, _ = draw()
+    for options in ({"df": 3.0}, {}, {"covariance": "full"}, {"n_clusters": 2, "df": 5.0}):
+        model = PartialPoolingRegressor(**options, prior=np.inf, random_state=0)
+        trail = model.fit(X, y, groups=groups).history_["objective"]
+        assert (np.diff(trail) <= 1e-9 * np.abs(trail[1:])).all()
+
+
+def test_expectations_are_integrals_over_the_precision():
+    X, y, groups, _ = draw(n_clients=12, n_rows=3)
+    df = 3.5
+    model = PartialPoolingRegressor(1, covariance="full", df=df, prior=np.inf)
+    model.fit(X, y, groups=groups)
+    D, theta = np.column_stack([X, np.ones(len(y))]), model.cluster_params_[0]
+    for i in range(3):
+        rows = groups == i
+        S = D[rows] @ model.covariance_ @ D[rows].T + model.dispersion_ * np.eye(rows.sum())
+
+        def joint(t, power, S=S, rows=rows):
+            given = multivariate_normal(D[rows] @ theta, S / t).pdf(y[rows])
+            return gamma(df / 2, scale=2 / df).pdf(t) * given * t**power
+
+        total, inverse = (quad(joint, 0, 60, args=(power,), limit=400)[0] for power in (0, -1))
+        assert model.client_dispersion_[i] == pytest.approx(
+            model.dispersion_ * inverse / total, rel=1e-5
+        )
+
+
+def test_the_slope_in_the_degrees_of_freedom_vanishes_where_a_step_ends():
+    for mean in (-1.05, -1.2, -1.4):
+        df = expected_df(mean)
+        assert LEAST_DF < df < MOST_DF
+        assert df_slope(df, 7.0, 7.0 * mean) == pytest.approx(0.0, abs=1e-5)
+    assert (expected_df(-9.0), expected_df(-1.0)) == (LEAST_DF, MOST_DF)
+
+
+def test_standard_deviations_are_of_the_client():
+    X, y, groups, t = draw(200, 10, df=3.0, seed=3)
+    test = np.random.default_rng(4)
+    model = PartialPoolingRegressor(unseen="average").fit(X, y, groups=groups)
+    assert np.isfinite(model.df_)
+    new = test.normal(size=(200, 2))
+    _, std = model.predict(new, groups=np.arange(200), return_std=True)
+    assert np.corrcoef(np.log(std), -0.5 * np.log(t))[0, 1] > 0.85
+    # Rows of a client of which nothing is known vary as the population does.
+    other = model.predict(np.zeros((1, 2)), groups=[999], return_std=True)[1][0]
+    factor = model.df_ / (model.df_ - 2.0)
+    assert other**2 > 0.9 * factor * model.dispersion_
+
+
+def test_new_clients_have_scales_of_their_own():
+    X, y, groups, _ = draw()
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    rows = groups < 3
+    known = model.adapt(X[rows], y[rows], groups=groups[rows] + 100)
+    assert_allclose(known.client_dispersion_[-3:], model.client_dispersion_[:3], rtol=1e-8)
+    assert_allclose(
+        known.predict(X[rows], groups=groups[rows] + 100, return_std=True)[1],
+        model.predict(X[rows], groups=groups[rows], return_std=True)[1],
+        rtol=1e-6,
+    )
+
+
+def test_the_search_for_clusters_takes_no_tails_for_clusters():
+    X, y, groups, _ = draw(60, 8, df=2.5, seed=1, spread=1.0)
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert model.n_clusters_ == 1
+    assert np.isfinite(model.df_)
+    assert np.isfinite(model.bic_path_["df"]).any()
+
+
+def test_wide_models_take_what_they_are_given():
+    X, y, groups, _ = draw(n_clients=12, n_features=300)
+    small = PartialPoolingRegressor(1, covariance="diag", df=4.0, prior=1.0, max_iter=20)
+    with pytest.warns(match="stopped after"):
+        small.fit(X, y, groups=groups)
+    assert small.df_ == 4.0
+    assert np.isfinite(small.loglik_)
+    with pytest.warns(match="stopped after"):
+        auto = small.set_params(df="auto").fit(X, y, groups=groups)
+    assert auto.df_ == np.inf
+
+
+def test_diagonals_and_products_are_those_of_matrices():
+    X, y, groups, _ = draw(n_clients=10)
+    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    rng = np.random.default_rng(0)
+    prior = rng.normal(size=(2, 3)), np.array([0.5, 0.2, 0.9]), np.array([0.3, 0.7]), 0.8, 3.0
+    whole, lean = (pool.posterior_sums(*prior, dense=dense) for dense in (True, False))
+    assert_allclose(lean["curvature"], np.einsum("kpp->kp", whole["curvature"]), rtol=1e-9)
+    for name in ("counts", "precisions", "deviations", "squares", "slopes", "scatter", "tails"):
+        assert_allclose(lean[name], whole[name], rtol=1e-9)
+    v = rng.normal(size=(2, 1, 3))
+    products = pool.posterior_products(*prior, v)
+    assert_allclose(products, np.matmul(v, whole["curvature"]), rtol=1e-9)
+
+
+def test_lost_clients_keep_the_normal_distribution():
+    X, y, groups, _ = draw()
+    federation = InProcessFederation(X, y, groups, faults=Faults(dropout=0.2, random_state=0))
+    model = PartialPoolingRegressor(1, covariance="diag", max_iter=60)
+    assert model.fit_federation(federation).df_ == np.inf
+    assert model.set_params(df=4.0).fit_federation(federation).df_ == 4.0
+
+
+def test_the_summary_tells_the_degrees_of_freedom():
+    X, y, groups, _ = draw()
+    model = PartialPoolingRegressor(df=4.0).fit(X, y, groups=groups)
+    assert "degrees of freedom of scales 4\n" in model.summary()
+    normal = PartialPoolingRegressor(df=np.inf).fit(X, y, groups=groups)
+    assert "degrees of freedom" not in normal.summary()
+
+
+def test_degrees_of_freedom_are_checked():
+    X, y, groups, _ = draw(n_clients=4)
+    for wrong in (2, 0.5, -1, "some", np.nan):
+        with pytest.raises(ValueError, match="'df' parameter"):
+            PartialPoolingRegressor(df=wrong).fit(X, y, groups=groups)
+    counts = np.random.default_rng(0).poisson(1.0, len(y))
+    with pytest.raises(ValueError, match=r"df must be 'auto' or numpy.inf but for squared error"):
+        PartialPoolingRegressor(df=4.0, loss="poisson").fit(X, counts, groups=groups)
+    with pytest.raises(ValueError, match="squared error"):
+        PartialPooling(LinearModel(loss="log_loss"), df=4.0).fit(X, y > 0, groups=groups)
+    classes = PartialPoolingClassifier(df="auto").fit(X, y > 0, groups=groups)
+    assert classes.df_ == np.inf
+
+
+def test_curvature_is_the_expected_one():
+    """Of many clients it is minus the change of the slopes (Lange, Little and Taylor 1989)."""
+    X, y, groups, _ = draw(6000, 3, df=3.0)
+    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    theta = np.array([[1.0, 2.0, 0.3]])
+    known = np.array([0.5, 0.5, 1e-9]), np.ones(1), 1.0, 3.0
+    sums = pool.posterior_sums(theta, *known)
+    h = 1e-4
+    change = [
+        (
+            pool.posterior_sums(theta - h * step, *known)["slopes"]
+            - pool.posterior_sums(theta + h * step, *known)["slopes"]
+        )[0]
+        / (2 * h)
+        for step in np.eye(3)
+    ]
+    assert_allclose(np.diag(sums["curvature"][0]), np.diag(change), rtol=0.05)
