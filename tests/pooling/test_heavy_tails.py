@@ -10,8 +10,9 @@ from scipy.stats import gamma, multivariate_normal, multivariate_t
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
+from skcfl.pooling.em import Options, evaluate, step
 from skcfl.pooling.heavy_tails import df_slope, expected_df
-from skcfl.pooling.population import LEAST_DF, MOST_DF
+from skcfl.pooling.population import LEAST_DF, MOST_DF, Population
 
 
 def draw(n_clients=40, n_rows=6, df=4.0, seed=0, n_features=2, spread=0.5):
@@ -126,6 +127,41 @@ def test_the_likelihood_never_falls():
         model = PartialPoolingRegressor(**options, prior=np.inf, random_state=0)
         trail = model.fit(X, y, groups=groups).history_["objective"]
         assert (np.diff(trail) <= 1e-9 * np.abs(trail[1:])).all()
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_steps_of_em_never_lower_the_likelihood(kind):
+    X, y, groups, _ = draw()
+    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    rng, varying = np.random.default_rng(0), np.ones(3, dtype=bool)
+    free = np.zeros(3, dtype=bool)
+    options = Options(50, 1e-6, np.inf, free, varying, lambda mean: mean, df="auto")
+    for _ in range(10):
+        square = np.diag(rng.uniform(0.1, 2.0, 3))
+        current = evaluate(
+            pool,
+            Population(
+                kind,
+                means=rng.normal(size=(2, 3)),
+                covariance=square if kind == "full" else np.diag(square),
+                weights=rng.dirichlet(np.ones(2)),
+                dispersion=rng.uniform(0.2, 2.0),
+                prior=np.full(2, np.inf),
+                unit=np.ones(3),
+                free=free,
+                varying=varying,
+                df=rng.uniform(2.5, 20.0),
+            ),
+        )
+        ahead = step(pool, current.population, current.sums, options, newton=False)
+        assert evaluate(pool, ahead).value > current.value
+
+
+def test_clients_without_rows_are_as_wild_as_the_population():
+    X, y, groups, _ = draw()
+    weights = np.where(groups == 5, 0.0, 1.0)
+    model = PartialPoolingRegressor(df=4.0).fit(X, y, groups=groups, sample_weight=weights)
+    assert model.client_dispersion_[5] == pytest.approx(2.0 * model.dispersion_)
 
 
 def test_expectations_are_integrals_over_the_precision():
@@ -264,3 +300,17 @@ def test_curvature_is_the_expected_one():
         for step in np.eye(3)
     ]
     assert_allclose(np.diag(sums["curvature"][0]), np.diag(change), rtol=0.05)
+
+
+@pytest.mark.parametrize("errors", [None, np.zeros((1, 3, 3))])
+@pytest.mark.parametrize("dense", [True, False])
+def test_covariances_have_the_scales_of_the_noise(errors, dense):
+    X, y, groups, _ = draw(n_clients=10)
+    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    prior = np.ones((1, 3)), 0.5 * np.eye(3), np.ones(1), 0.8
+    _, normal_means, normal, _ = pool.posteriors(*prior, np.inf, errors, dense)
+    _, means, scaled, noise = pool.posteriors(*prior, 3.0, errors, dense)
+    assert np.ptp(noise) > 0.5
+    assert_allclose(means, normal_means, rtol=1e-12)
+    factor = (noise / 0.8).reshape(-1, *[1] * (scaled.ndim - 1))
+    assert_allclose(scaled, factor * normal, rtol=1e-9)
