@@ -452,29 +452,6 @@ class ModelSearch:
         if room or (f, lam) not in self.alike[k]:
             self.alike[k][f, lam] = state, problem.graph
 
-    def _losses(self, k, f, alpha, labels, refit, W):
-        """Losses of one fold, corrected.
-
-        What models gain by being fitted to all rows: refitted ones with the clusters of the fold,
-        penalised ones with the clusters that all rows have at that lam.
-        """
-        judge = self.judge
-        if not judge.corrects:
-            return judge.losses(k, W)
-        if k == len(judge.pools) - 1:
-            return np.zeros(len(W)) if refit else judge.gains(k, W)
-        losses = judge.losses(k, W) - judge.gains(k, W)
-        if refit:
-            key = "all rows", alpha, labels.tobytes()
-            known = self.refitted[k]
-            if key not in known:
-                problem = self._problem(k, f, alpha, judge.all_rows[k], "all rows")
-                theta = np.zeros((labels.max() + 1, W.shape[1]))
-                theta[labels] = W
-                known[key] = self.families[f].refit(problem, labels, theta)
-            losses = losses + judge.gains(k, known[key][labels])
-        return losses
-
     def _end(self, k, f, alpha, problem, lam):
         """Result at an end of a family; those of families with the same models are one."""
         family, graph = self.families[f], getattr(problem, "graph", None)

@@ -136,7 +136,7 @@ def test_steps_of_em_never_lower_the_likelihood(kind):
     rng, varying = np.random.default_rng(0), np.ones(3, dtype=bool)
     free = np.zeros(3, dtype=bool)
     options = Options(50, 1e-6, np.inf, free, varying, lambda mean: mean, df="auto")
-    for _ in range(10):
+    for _ in range(4):
         square = np.diag(rng.uniform(0.1, 2.0, 3))
         current = evaluate(
             pool,
@@ -153,15 +153,36 @@ def test_steps_of_em_never_lower_the_likelihood(kind):
                 df=rng.uniform(2.5, 20.0),
             ),
         )
-        ahead = step(pool, current.population, current.sums, options, newton=False)
-        assert evaluate(pool, ahead).value > current.value
+        for _ in range(40):
+            ahead = step(pool, current.population, current.sums, options, newton=False)
+            last, current = current, evaluate(pool, ahead)
+            assert current.value > last.value - 1e-9
 
 
 def test_clients_without_rows_are_as_wild_as_the_population():
+    X, y, groups, _ = draw(n_clients=6)
+    kept = (groups > 0) | (np.arange(len(y)) < 2)
+    pool = InProcessFederation(X[kept], y[kept], groups[kept]).open(
+        LinearModel().bind(2), random_state=0
+    )
+    prior = np.ones((1, 3)), 0.5 * np.ones(3), np.ones(1), 0.8, 4.0
+    with_some = 0
+    for _, held in pool.deal_folds(4, 0):
+        _, _, covariances, noise = held.posteriors(*prior)
+        empty = held.client_sizes == 0
+        with_some += empty.any()
+        assert_allclose(noise[empty], 1.6)
+        assert_allclose(covariances[empty], 0.5)
+        assert not np.isclose(noise[~empty], 1.6).any()
+    assert with_some == 2
+
+
+def test_clients_who_never_answer_are_as_wild_as_the_population():
     X, y, groups, _ = draw()
-    weights = np.where(groups == 5, 0.0, 1.0)
-    model = PartialPoolingRegressor(df=4.0).fit(X, y, groups=groups, sample_weight=weights)
+    federation = InProcessFederation(X, y, groups, faults=Faults(dead=[5]))
+    model = PartialPoolingRegressor(1, covariance="diag", df=4.0).fit_federation(federation)
     assert model.client_dispersion_[5] == pytest.approx(2.0 * model.dispersion_)
+    assert model.client_dispersion_[4] != pytest.approx(2.0 * model.dispersion_)
 
 
 def test_expectations_are_integrals_over_the_precision():
@@ -314,3 +335,12 @@ def test_covariances_have_the_scales_of_the_noise(errors, dense):
     assert_allclose(means, normal_means, rtol=1e-12)
     factor = (noise / 0.8).reshape(-1, *[1] * (scaled.ndim - 1))
     assert_allclose(scaled, factor * normal, rtol=1e-9)
+
+
+def test_tails_that_are_hardly_heavy_are_let_be():
+    X, y, groups, _ = draw(250, 12, df=9.0, seed=1)
+    model = PartialPoolingRegressor(1, covariance="diag").fit(X, y, groups=groups)
+    path = model.bic_path_
+    assert path["df"][0] == model.df_ == np.inf
+    assert 6.0 < path["df"][1] < 20.0
+    assert path["bic"][1] < path["bic"][0] - 10.0
