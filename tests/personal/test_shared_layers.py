@@ -232,6 +232,23 @@ def test_rows_pass_the_layers_below_a_blend_once(monkeypatch):
     assert not np.allclose(found[0][1], found[2][1], rtol=1e-3)
 
 
+def test_epochs_of_a_blend_end_with_the_rows_of_each_client():
+    """Clients of fewer batches than others have no more steps for that."""
+    sizes = np.array([9, 13, 17, 12])
+    codes, rng = np.repeat(np.arange(4), sizes), np.random.RandomState(0)
+    X, y = rng.normal(size=(len(codes), 3)), rng.randint(0, 2, len(codes))
+    bound = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2)
+    old, w = 0.5 * rng.normal(size=(2, 4, 4))
+    blended, asked = np.ones(4, dtype=bool), {"share": 1.0, "batch_size": 4}
+    found = []
+    for clients in ([0, 1, 2, 3], [0], [1], [2], [3]):
+        pool = open_rows(bound, X, y, codes, 4, random_state=0)
+        pool.keep(old)
+        pool = pool.subset(clients)
+        found.append(pool.blended_update(w[clients], blended, 0, 0.1, 3.0, **asked)[0])
+    assert_allclose(np.concatenate(found[1:]), found[0], rtol=1e-9)
+
+
 def test_an_epoch_of_the_blend_is_all_batches():
     """With a short step the weights move as often as there are batches, by as much in all."""
     bound = LinearModel("log_loss", alpha=0.0, standardize=False).bind(3, 2)

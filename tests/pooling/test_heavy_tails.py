@@ -44,11 +44,12 @@ def log_densities(model, X, y, groups):
 
 
 @pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
-@pytest.mark.parametrize(("n_clusters", "df"), [(1, 4.0), (2, 3.0), (1, "auto")])
+@pytest.mark.parametrize(("n_clusters", "df"), [(1, 4.0), (1, 2.1), (2, 3.0), (1, "auto")])
 def test_likelihood_is_of_a_multivariate_t(covariance, n_clusters, df):
     X, y, groups, _ = draw()
     model = PartialPoolingRegressor(n_clusters, covariance=covariance, df=df, random_state=0)
     model.fit(X, y, groups=groups)
+    assert df in ("auto", model.df_)
     joint = log_densities(model, X, y, groups) + np.log(model.mixture_weights_)
     assert_allclose(model.loglik_, logsumexp(joint, axis=1).sum(), rtol=1e-9)
     own = np.exp(joint - logsumexp(joint, axis=1)[:, None])
@@ -101,7 +102,7 @@ def test_degrees_of_freedom_are_found():
 
 
 def test_a_normal_population_stays_normal():
-    for seed in range(20):
+    for seed in range(10):
         X, y, groups, _ = draw(30, 8, df=np.inf, seed=seed)
         assert PartialPoolingRegressor().fit(X, y, groups=groups).df_ == np.inf
 
@@ -153,10 +154,12 @@ def test_steps_of_em_never_lower_the_likelihood(kind):
                 df=rng.uniform(2.5, 20.0),
             ),
         )
+        df = current.population.df
         for _ in range(40):
             ahead = step(pool, current.population, current.sums, options, newton=False)
             last, current = current, evaluate(pool, ahead)
             assert current.value > last.value - 1e-9
+        assert abs(current.population.df - df) > 0.1
 
 
 def test_clients_without_rows_are_as_wild_as_the_population():
@@ -240,12 +243,33 @@ def test_new_clients_have_scales_of_their_own():
     )
 
 
-def test_the_search_for_clusters_takes_no_tails_for_clusters():
-    X, y, groups, _ = draw(60, 8, df=2.5, seed=1, spread=1.0)
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_tails_are_no_clusters(seed):
+    X, y, groups, _ = draw(80, 4, df=2.5, seed=seed, spread=0.1)
+    normal = PartialPoolingRegressor(random_state=0, df=np.inf).fit(X, y, groups=groups)
+    assert normal.n_clusters_ == 2
     model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
     assert model.n_clusters_ == 1
     assert np.isfinite(model.df_)
     assert np.isfinite(model.bic_path_["df"]).any()
+
+
+def test_what_is_estimated_counts_in_bic_and_what_is_sent_in_the_ledger():
+    X, y, groups, _ = draw(n_clients=30)
+    for df, more in (("auto", 1), (3.0, 0)):
+        model = PartialPoolingRegressor(1, covariance="diag", df=df).fit(X, y, groups=groups)
+        q = 3 + 3 + 1 + more
+        assert np.isfinite(model.df_)
+        assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(30))
+    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    prior, sent = (np.ones((2, 3)), np.ones(3), np.ones(2) / 2, 0.8), {}
+    for df in (np.inf, 3.0):
+        up, down = pool.ledger.up, pool.ledger.down
+        pool.posterior_sums(*prior, df)
+        pool.posteriors(*prior, df)
+        sent[df] = np.array([pool.ledger.up - up, pool.ledger.down - down])
+    # Precisions of both clusters, one more sum, and then each one's noise; the degrees twice.
+    assert_array_equal(sent[3.0] - sent[np.inf], [30 * (2 + 1) + 30, 60])
 
 
 def test_wide_models_take_what_they_are_given():
@@ -344,3 +368,15 @@ def test_tails_that_are_hardly_heavy_are_let_be():
     assert path["df"][0] == model.df_ == np.inf
     assert 6.0 < path["df"][1] < 20.0
     assert path["bic"][1] < path["bic"][0] - 10.0
+
+
+@pytest.mark.parametrize("df", ["auto", 3.0, 2.01])
+@pytest.mark.parametrize("covariance", ["stacked", "full"])
+def test_targets_without_noise_have_fits(df, covariance):
+    X, y, groups, _ = draw(n_clients=20)
+    own = np.random.default_rng(0).normal(size=(20, 2))[groups]
+    for exact in (np.full(len(y), 3.0), X.sum(axis=1), (X * own).sum(axis=1)):
+        model = PartialPoolingRegressor(df=df, covariance=covariance, prior=np.inf)
+        model.fit(X, exact, groups=groups)
+        assert np.isfinite(model.loglik_)
+        assert_allclose(model.predict(X, groups=groups), exact, atol=1e-3)

@@ -38,3 +38,10 @@ def test_gradient_is_that_of_differences(kind, prior):
         step = 1e-5 * np.eye(len(z))[i]
         ahead, back = (evaluate(pool, chart.at(z + s)).value for s in (step, -step))
         assert_allclose(slope, (ahead - back) / 2e-5, rtol=1e-5, atol=1e-6)
+    # Where it would vanish the dispersion has a floor, and the degrees of freedom have bounds.
+    least, most = chart.start.copy(), chart.start.copy()
+    least[chart.sizes[2] :] = -1e6
+    assert 0.0 < chart.at(least).dispersion < 1e-11
+    if not chart.df_known:
+        most[-1] = 1e6
+        assert_allclose([chart.at(least).df, chart.at(most).df], [2.5, 1e3])

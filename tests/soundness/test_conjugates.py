@@ -133,3 +133,17 @@ def test_bounds_that_are_good_for_nothing_are_bounds():
     assert_array_equal(pool.conjugate(away, None, 1e-3), pool.conjugate(away))
     near = (slopes * start).sum(axis=1) - values
     assert_allclose(pool.conjugate(slopes, start, 1e-9), near, atol=1e-9)
+
+
+def test_a_start_is_left_early_only_where_it_is_far_too_low():
+    """Bounds from a start are those from none, unless less is allowed than is to be gained."""
+    rng = np.random.RandomState(0)
+    X, y = rng.standard_normal((60, 3)), rng.randint(0, 2, 60)
+    model = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2, dtype=float)
+    pool = open_rows(model, X, y, np.repeat(np.arange(4), 15), 4)
+    x = rng.standard_normal((4, 4))
+    s, far = pool.gradients(x), x + 4.0
+    bounds = pool.conjugate(s)
+    for options in ({}, {"allowed": 1e6}):
+        assert_allclose(pool.conjugate(s, far, **options), bounds, rtol=1e-9)
+    assert (pool.conjugate(s, far, allowed=1e-3) > bounds + 1e-3).all()
