@@ -11,10 +11,10 @@ seeds; beside them accuracy and ARI of the CLoVE paper's Tables 1, 2, 4, 7 and 8
 convolutional network.
 
 With MNIST (an .npz file with X_train, y_train) clients have ``--rows`` training rows and each
-round is one epoch of Adam with batches of 100; ``--paper`` is 100 rounds and three seeds.
-Without it the images are scikit-learn's 8 x 8 digits.  With ``--conv small`` or ``wide`` clients
-train a convolutional network, as the paper describes its own; ``rivals_why.py`` has what else
-differs, one factor at a time.
+round is one epoch of Adam with batches of ``--batch`` rows; ``--paper`` is 100 rounds and three
+seeds.  Without it the images are scikit-learn's 8 x 8 digits.  With ``--conv small`` or ``wide``
+clients train a convolutional network, as the paper describes its own; ``rivals_why.py`` has what
+else differs, one factor at a time.
 
 ``--costs`` prints the CPU seconds of a round of each method over FedAvg's on the same job, how
 many times its gradients a client computes by the method's definition, and the ratio of one.
@@ -192,6 +192,8 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--dirichlet", choices=["none", "cluster", "client"], default="none")
     parser.add_argument("--rows", type=int, default=500, help="training rows of a client of MNIST")
+    parser.add_argument("--batch", type=int, default=100, help="rows of a batch, of MNIST")
+    parser.add_argument("--sgd", type=float, metavar="RATE", help="plain steps, not Adam's")
     parser.add_argument("--hidden", type=int, default=200)
     parser.add_argument("--conv", choices=list(CONV), help="a convolutional network (PyTorch)")
     parser.add_argument("--centre", action="store_true", help="pixels of mean 0, variance 1")
@@ -211,7 +213,11 @@ def main():
         X = (X - X.mean()) / X.std()
     rows = args.rows * 5 // 4 if args.mnist else None
     own = {"hidden_layer_sizes": (args.hidden,), "max_iter": args.rounds, "tol": 0}
-    own |= {"step_size": 0.001, "batch_size": 100, "local_steps": 5} if args.mnist else {}
+    if args.mnist:
+        own |= {"step_size": 0.001, "batch_size": args.batch}
+        own["local_steps"] = max(args.rows // args.batch, 1)
+    if args.sgd:
+        own |= {"optimizer": "sgd", "step_size": args.sgd}
     if args.costs:
         data = deal(X, y, args.shifts[0], rows, args.dirichlet, 0)
         train, _ = split(data, 0)
