@@ -127,7 +127,7 @@ def batches(X, y):
 
 def cluster(X, y):
     """The clients of one cluster, with one model."""
-    for kind in ("concept shift", "feature skew", "label skew 3"):
+    for kind in ("concept shift", "feature skew", "label skew 3", "label skew 4"):
         data = deal(X, y, kind, ROWS * 5 // 4, "none", 0)
         mine = np.unique(data.groups)[data.labels == data.labels[0]]
         rows = some(data, mine)
