@@ -116,8 +116,8 @@ class _PartialPooling(PosteriorPredictions):
             distribution, as lme4 has it, with one noise for all. "auto" estimates the degrees of
             freedom, 2.5 or more, and keeps the normal distribution unless BIC is less by 10
             without it, very strong evidence, with 6 or fewer. It is normal with more than 256
-            parameters, where clients are lost on the way, and for other losses, which have no
-            scales.""",
+            parameters, where clients are lost and come back, and for other losses, which have no
+            scales. A client that is alone has none either.""",
         "max_iter": """\
             int
             Largest number of exchanges with the clients of the fit of one number of clusters,

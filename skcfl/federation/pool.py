@@ -85,6 +85,8 @@ class Presence:
         self.ids, self.min_clients, self.retries = ids, min_clients, retries
         #: Calls in a row that each has not answered, and whether anybody ever did not.
         self.missed, self.faulty = np.zeros(len(ids), dtype=int), False
+        #: Whether somebody who did not answer did so later.
+        self.returned = False
         #: Who has ever answered, where somebody did not.
         self.heard = np.ones(len(ids), dtype=bool)
         #: Whether something that needs all clients was computed without some.
@@ -101,11 +103,13 @@ class Presence:
         self.calls += 1
         if answered is None:
             if self.faulty:
+                self.returned |= bool(self.missed[places].any())
                 self.missed[places] = 0
                 self.heard[places] = True
             return
         if not self.faulty:
             self.faulty, self.heard[:] = True, self.calls > 1
+        self.returned |= bool(self.missed[places][answered].any())
         # Who is needed has been asked again already.
         times = 1 + self.retries * whole
         self.missed[places] = np.where(answered, 0, self.missed[places] + times)
@@ -377,6 +381,14 @@ class ClientPool(PersonalCalls):
     def rejected(self) -> Array:
         """Clients that have sent what is not finite, (n_clients,) of bool."""
         return self._presence.rejected[self._at]
+
+    @property
+    def steady(self) -> bool:
+        """Whether sums of one call and the next are of the same clients, as far as is known.
+
+        They are where who does not answer never did again: who is dead, or rejected.
+        """
+        return self.answered is None or not self._presence.returned
 
     def _fill(self, call, arguments, answers, lost, whole, start):
         """What the server takes for the answers of clients that gave none, in place.

@@ -10,16 +10,15 @@ the covariance ``A^-1``, ``A = I + L' H L``; the evidence is
 
 exact for squared error, Laplace's approximation for other losses.
 
-What the rows tell of theta is ``P = H - H L A^-1 L' H``, minus the second derivative of the
-evidence.
-
 Squared errors may have heavy tails: both the noise of a client's rows and its deviation from theta
 are divided by the root of a precision t of its own, which has a gamma distribution of mean 1 and
 ``df`` degrees of freedom, so that its rows have a multivariate t distribution (Pinheiro, Liu and
 Wu 2001).  Given t all is as above, and the mode does not depend on it.  Of the rows t has the
 expectation ``(df + n) / (df + D)``, D the square of their Mahalanobis distance from what theta
 predicts, and 1 / t has ``(df + D) / (df + n - 2)``.
-  Of wide models with a diagonal root, clients of few rows never make matrices of the
+
+What the rows tell of theta is ``P = H - H L A^-1 L' H``, minus the second derivative of the
+evidence.  Of wide models with a diagonal root, clients of few rows never make matrices of the
 parameters' size: with ``H = X' R R' X``, n the number of rows,
 
     A^-1 = I - L P L,   P = X' R M R' X,   M = (I + R' X L L X' R)^-1, which is (n, n).

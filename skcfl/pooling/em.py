@@ -326,7 +326,7 @@ def maximise(pool, population, options, max_iter=None):
     max_iter = options.max_iter if max_iter is None else max_iter
     fit = evaluate(pool, population)
     fit = _by_em(pool, replace(fit, n_iter=1, trail=[(fit.loglik, fit.value)]), options, max_iter)
-    if not (fit.converged and _is_climbed(pool, fit.sums) and pool.answered is None):
+    if not (fit.converged and _is_climbed(pool, fit.sums) and pool.steady):
         return fit
     for _ in range(MAX_PRIORS):
         if fit.n_iter >= max_iter:
@@ -410,7 +410,8 @@ def _by_em(pool, current, options, max_iter):
             for candidate in _candidates(pool, current, points, options):
                 trial = evaluate(pool, candidate)
                 n_iter += 1
-                if pool.answered is not None or trial.value >= current.value - slack:
+                others = trial.sums["weight"] != current.sums["weight"]
+                if others or not pool.steady or trial.value >= current.value - slack:
                     break
             else:
                 return replace(current, n_iter=n_iter, converged=True, trail=trail)

@@ -17,7 +17,8 @@ from .normal_equations import is_lean
 TRIAL_DF = 5.0, 20.0
 # Most degrees of freedom of scales that are kept where they are found: with more, the weights of
 # clients are much alike.  Benchmark: benchmarks/real.py, where predictions with 6 to 10 are a bit
-# worse than of a normal population, and 28 other tables, where they are as good.
+# worse than of a normal population, and the other tables of doc/partial_pooling.rst, where they
+# are as good.
 HEAVY_DF = 6.0
 
 
@@ -47,7 +48,7 @@ def heavy_tailed(pool, fit, options, origin=None):
     if options.df != "auto":
         found = with_scales(pool, fit, options.df, options, origin)
         return found, [found]
-    if not pool.quadratic or is_lean(fit.sums) or pool.answered is not None:
+    if not pool.quadratic or is_lean(fit.sums) or not pool.steady:
         # Wide models, and clients of whom others answer each time.
         return fit, []
     starts = [evaluate(pool, replace(fit.population, df=df)) for df in TRIAL_DF]

@@ -306,6 +306,19 @@ def test_lost_clients_keep_the_normal_distribution():
     assert model.set_params(df=4.0).fit_federation(federation).df_ == 4.0
 
 
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.RejectedClientWarning")
+@pytest.mark.parametrize("faults", [{"dead": [3]}, {"attack": "nan", "false": [3]}])
+def test_fits_without_a_client_that_is_out_are_those_of_the_others(faults):
+    X, y, groups, _ = draw(30, 6, df=3.0)
+    rest, options = groups != 3, {"tol": 1e-9, "standardize": False, "random_state": 0}
+    expected = PartialPoolingRegressor(**options).fit(X[rest], y[rest], groups=groups[rest])
+    assert np.isfinite(expected.df_)
+    federation = InProcessFederation(X, y, groups, faults=Faults(**faults, random_state=0))
+    model = PartialPoolingRegressor(**options).fit_federation(federation)
+    assert_allclose(model.df_, expected.df_, rtol=1e-3)
+    assert_allclose(np.delete(model.coef_, 3, axis=0), expected.coef_, atol=1e-3)
+
+
 def test_the_summary_tells_the_degrees_of_freedom():
     X, y, groups, _ = draw()
     model = PartialPoolingRegressor(df=4.0).fit(X, y, groups=groups)
