@@ -268,3 +268,16 @@ def test_bad_arguments(faults, text):
 def test_faults_of_another_kind():
     with pytest.raises(TypeError, match="faults must be Faults"):
         InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=0.3)
+
+
+@pytest.mark.parametrize(
+    "faults, steady", [({}, True), ({"dead": [1]}, True), ({"dropout": 0.4}, False)]
+)
+def test_who_comes_back_makes_sums_of_calls_differ(faults, steady):
+    X, groups = np.random.RandomState(0).normal(size=(40, 2)), np.repeat(np.arange(8), 5)
+    federation = InProcessFederation(X, X[:, 0], groups, faults=Faults(**faults, random_state=0))
+    pool = federation.open(LinearModel().bind(2), random_state=0)
+    prior = np.zeros((1, 3)), np.ones(3), np.ones(1), 1.0
+    for _ in range(6):
+        pool.posterior_sums(*prior)
+    assert pool.steady is steady
