@@ -321,6 +321,15 @@ def test_the_error_bound_is_attained(lam, weight, stretch):
     np.testing.assert_allclose(np.abs(W - problem.rows[0])[:, 0], bound, rtol=1e-6)
 
 
+def has_one_best_model(points, delta):
+    """Whether the sum of Huber's losses of points has one minimiser, in each coordinate.
+
+    It is flat where half of an even number of points are beyond the bound on either side.
+    """
+    low, high = np.sort(points, axis=0)[[(len(points) - 1) // 2, len(points) // 2]]
+    return bool((high - low < 2.0 * delta).all())
+
+
 @some
 @given(smooth, seeds, st.floats(0.05, 3.0))
 def test_38_one_model_on_a_connected_graph(kind, seed, excess):
@@ -335,6 +344,8 @@ def test_38_one_model_on_a_connected_graph(kind, seed, excess):
     assume(limit > 1e-6)
     assert premise(problem, one, lam)[0]
     assert lam_max_bounds(problem)[1] <= limit
+    # Of several best models for all none is isolated, and there may be no proof.
+    assume(kind != "points, Huber" or has_one_best_model(problem.rows[0], delta=2.0))
     assert np.ptp(solve(problem, lam), axis=0).max() == 0.0
 
 
