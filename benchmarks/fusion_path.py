@@ -46,7 +46,7 @@ def race(n_clients, d, n_rows, loss, repeats):
     n_clusters = path.labels.max(axis=1) + 1
     print(
         f"{loss:14} {n_clients:5} {d:3} {n_rows:5} {total:8.2f} {each.max():8.3f} "
-        f"{each.sum():8.2f} {total / each.max():6.1f} {path.certified.sum():7} of {N_LAMS} "
+        f"{each.sum():8.2f} {total / each.max():6.1f} {path.optimal.sum():7} of {N_LAMS} "
         f"{len(set(n_clusters)):6} {path.converged.all()!s:>9}",
         flush=True,
     )

@@ -292,7 +292,7 @@ def main():
         scores = [estimator.score(X[s], y[s], groups=groups[s]) for s in (~train, train)]
         found = adjusted_rand_score(truth, estimator.labels_)
         lam = f"{estimator.lam_:8.2g}" if hasattr(estimator, "lam_") else ""
-        proved = "proved" if getattr(estimator, "partition_certified_", False) else ""
+        proved = "proved" if getattr(estimator, "partition_optimal_", False) else ""
         print(
             f"{name:20} {scores[0]:10.3f} {scores[1]:8.3f} {estimator.n_clusters_:8d} "
             f"{found:5.2f} {lam:8} {proved:8} {estimator.n_iter_:6d} {seconds:7.2f}",

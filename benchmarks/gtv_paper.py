@@ -79,7 +79,7 @@ class Printed:
         options = {"ratio": 2.0, "relaxation": 1.0, "contraction": False, "tol": 0.0}
         result, _ = primal_dual(problem, self.lam, max_iter=self.n_iter, state=start, **options)
         self.coef_, self.labels_ = result.params, result.labels
-        self.partition_certified_ = False
+        self.partition_optimal_ = False
         return self
 
 
@@ -93,7 +93,7 @@ def report(name, estimator, data, paper=None):
     error = mse(estimator.coef_, data)
     score = adjusted_rand_score(data.labels, estimator.labels_)
     proved = {True: "proved", False: "no proof"}.get(
-        getattr(estimator, "partition_certified_", None), ""
+        getattr(estimator, "partition_optimal_", None), ""
     )
     known = f"{paper[name]:9.2e}" if paper and name in paper else f"{'':9}"
     print(
@@ -151,7 +151,7 @@ def chain(n, d, n_rows, noise, weight, share, lam, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         est.fit(data.X[mine], data.y[mine], groups=data.groups[mine])
-    return mse(est.coef_, data), est.n_clusters_, est.partition_certified_
+    return mse(est.coef_, data), est.n_clusters_, est.partition_optimal_
 
 
 def chains(n, d, n_rows, cases, repeats):

@@ -122,7 +122,7 @@ def race(what, problem, points, lams, solver, repeats, **options):
         [r.objective for r in results],
         [r.extra["dual_gap"] / r.objective for r in results],
         [len(r.cluster_params) for r in results],
-        sum(r.extra["partition_certified"] for r in results),
+        sum(r.extra["partition_optimal"] for r in results),
         None if _ccmmpy is None else peer(points, problem.graph, lams, repeats),
     )
 
@@ -132,7 +132,7 @@ def fit(points, lam, kind):
     total, model = seconds(lambda: ConvexClustering(lam, graph=kind).fit(points), 1)
     name = "fit, auto" if lam == "auto" else f"fit, lam {lam:.3g}"
     gap = model.dual_gap_ / model.objective_
-    line(name, total, [model.objective_], [gap], [model.n_clusters_], model.partition_certified_)
+    line(name, total, [model.objective_], [gap], [model.n_clusters_], model.partition_optimal_)
 
 
 def fit_many(n, shape):

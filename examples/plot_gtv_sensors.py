@@ -58,7 +58,7 @@ def main():
     print(f"{N_STATIONS} stations, {new.sum()} of them without rows; lam = {gtv.lam_:.3g}")
     print(
         f"{gtv.n_clusters_} regions found, of {gtv.cluster_sizes_.tolist()} stations, "
-        f"{'proved' if gtv.partition_certified_ else 'not proved'} to be the solution's"
+        f"{'proved' if gtv.partition_optimal_ else 'not proved'} to be the solution's"
     )
     print(f"agreement with the true ones (adjusted Rand index): {_rand(region, gtv.labels_)}\n")
     print("Mean squared distance of the coefficients to the truth\n")

@@ -69,7 +69,7 @@ def widest(path):
 
 def report(name, model, truth):
     """Print a line about a fit."""
-    proved = "proved" if model.partition_certified_ else "not proved"
+    proved = "proved" if model.partition_optimal_ else "not proved"
     print(f"{name:22}{adjusted_rand_score(truth, model.labels_):6.2f}", end="")
     print(f"   ({model.n_clusters_} clusters at lam = {model.lam_:.3g}, {proved})")
 

@@ -325,11 +325,11 @@ ATTRIBUTES = {
         ndarray of shape (n_missing,)
         Ids of the clients that no longer answered at the end of the fit, see
         :class:`skcfl.federation.Faults`. While some are missing ``dual_gap_`` is infinite and
-        nothing is certified.""",
+        nothing is proved.""",
     "rejected_clients_": """\
         ndarray of shape (n_rejected,)
         Ids of the clients that sent numbers that are not finite, and took no part from then on.
-        Like missing ones they leave nothing certified.""",
+        Like missing ones they leave nothing proved.""",
     "calls_": """\
         int
         Exchanges between the server and the clients in the whole fit, one after the other,

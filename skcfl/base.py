@@ -83,7 +83,7 @@ _OF_THE_PROBLEM = {
     "fusion_params_",
     "graph_",
     "mixing_weights_",
-    "partition_certified_",
+    "partition_optimal_",
     "round_labels_",
     "round_params_",
     "without_rows_",
@@ -444,7 +444,7 @@ class BaseFederated(
         missing, complete = pool.roll_call()
         if missing.any() or not complete:
             # Both need every client.
-            unproved = {"dual_gap": np.inf, "partition_certified": None}
+            unproved = {"dual_gap": np.inf, "partition_optimal": None}
             extra.update({name: unproved[name] for name in unproved.keys() & extra.keys()})
         for name in ("fusion_params", "round_params"):
             if name in extra:

@@ -63,7 +63,9 @@ def certify_partition(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> PartitionCertificate:
-    r"""Prove or refute that the clusters of a fit are those of an exact solution.
+    r"""Prove or refute that the clusters of a fit are those of the exact solution at ``lam_``.
+
+    That is no proof that the clusters are real.
 
     Parameters
     ----------
@@ -608,7 +610,7 @@ def _fitted_problem(
         raise ValueError(
             "The theorems are about clients' objectives as they are: est must be fitted with "
             f"client_loss=None, got {est.client_loss!r}. What a bounded fit proves is in "
-            "dual_gap_ and partition_certified_."
+            "dual_gap_ and partition_optimal_."
         )
     if hasattr(est, "groups_"):
         pool = _clients_of(est, X, y, groups, sample_weight)

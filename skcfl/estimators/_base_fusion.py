@@ -120,12 +120,13 @@ class FusionMixin:
             ndarray of shape (n_clients, n_params)
             Force of the penalty on each client, the net outflow of the dual solution: minus the
             gradient of the client's objective at the solution.""",
-        "partition_certified_": """\
+        "partition_optimal_": """\
             bool
-            Whether ``labels_`` are proved to be the clusters of an exact solution, in exact
-            arithmetic. False only says that no proof was found, or that rounding decides: then
-            ``labels_`` are the equal models of the iterate that reached ``tol``, and another start
-            or a smaller ``tol`` may show others.""",
+            True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``,
+            in exact arithmetic. That is no proof that the clusters are real. False only says that
+            no proof was found, or that rounding decides: then ``labels_`` are the equal models of
+            the iterate that reached ``tol``, and another start or a smaller ``tol`` may show
+            others.""",
         "objective_": """\
             float
             Value of the penalised objective at ``fusion_params_``.""",
@@ -176,7 +177,7 @@ class FusionMixin:
         else:
             if solve.func is not run.func:
                 result, state = run(problem, lam)  # a state means nothing to another solver
-            elif not (result.converged and result.extra["partition_certified"]):
+            elif not (result.converged and result.extra["partition_optimal"]):
                 result, state = run(problem, lam, state=state)
         result.extra.update(lam=float(lam), lam_search=search.record())
         return search.criteria[search.best[0]], result

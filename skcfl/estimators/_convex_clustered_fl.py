@@ -31,8 +31,9 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     number of clusters is found and not given (Armacki et al. [1]_).  :math:`f_i` is the mean
     loss of client i's rows plus its local penalty, so that every client counts once, whatever
     its number of rows.  The problem is convex: the fit does not depend on a start, and comes
-    with a bound of its error, ``dual_gap_``, and often with a proof of its clusters,
-    ``partition_certified_``.
+    with a bound of its error, ``dual_gap_``, and often with a proof that its clusters are the
+    exact solution's at ``lam_``, ``partition_optimal_``.  That is no proof that the clusters are
+    real.
 
     The complete graph is the paper's, and the default here.  With few rows per client clusters
     that are there may be a solution on it for no ``lam``; ``graph="auto"``, the default of the

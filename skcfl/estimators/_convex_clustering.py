@@ -38,7 +38,8 @@ class ConvexClustering(FusionMixin, BasePoints):
     Every point :math:`a_i` has a centre :math:`x_i`; points whose centres are equal are a cluster,
     so that the number of clusters is found and not given.  The problem is convex: the
     result does not depend on a start, comes with a bound of its error, ``dual_gap_``, and often
-    with a proof of its clusters, ``partition_certified_``.  The loss is half the square, as
+    with a proof that its clusters are the exact solution's at ``lam_``, ``partition_optimal_``
+    (no proof that they are real).  The loss is half the square, as
     usual, or Huber's function, for which [1]_ has recovery guarantees and which outliers move
     less.  Every row is a client: this is :class:`ConvexClusteredFL` with
     :class:`~skcfl.models.Location` and one row per client.

@@ -465,7 +465,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             labels=np.array([r.labels for r in results]),
             objectives=np.array([r.objective for r in results]),
             gaps=unknown,
-            certified=np.zeros(len(results), dtype=bool),
+            optimal=np.zeros(len(results), dtype=bool),
             converged=np.array([r.converged for r in results]),
             n_iter=np.array([r.n_iter for r in results]),
         )

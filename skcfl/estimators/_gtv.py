@@ -146,7 +146,8 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
     nearly equal within well-connected parts of the graph, the clusters, and change across few or
     light edges (SarcheshmehPour et al. [1]_).  It is the problem of :class:`ConvexClusteredFL` on
     another graph, solved by the same code, with the same proofs: ``dual_gap_`` bounds the error,
-    ``partition_certified_`` says that the clusters are an exact solution's.  (Not with networks,
+    ``partition_optimal_`` says that the clusters are the exact solution's at ``lam_``, not that
+    they are real.  (Not with networks,
     see the notes.)
 
     **Nodes without rows** take part if ``nodes`` or a networkx graph names them: their

@@ -43,12 +43,12 @@ class NetworkFusionMixin:
             float
             Bound of how much ``objective_`` exceeds the minimum, from a dual solution; infinite
             with networks, whose problem has none.""",
-        "partition_certified_": """\
+        "partition_optimal_": """\
             bool
-            Whether ``labels_`` are proved to be the clusters of an exact solution. False only
-            says that no proof was found: then ``labels_`` are the equal models of the iterate
-            that reached ``tol``, and another start or a smaller ``tol`` may show others. Always
-            False with networks.""",
+            True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``.
+            That is no proof that the clusters are real. False only says that no proof was found:
+            then ``labels_`` are the equal models of the iterate that reached ``tol``, and another
+            start or a smaller ``tol`` may show others. Always False with networks.""",
         "history_": """\
             dict of str to ndarray
             What happened at ``lam_`` from check to check: objective, duality gap (or, with

@@ -122,7 +122,7 @@ def admm(
     -------
     result : Result
         ``extra`` has ``dual_gap``, ``dual_coef`` (the sums ``(D'u)_i``) and
-        ``partition_certified``.
+        ``partition_optimal``.
     state : FusionState
         The last iterate.
     """

@@ -125,7 +125,7 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True)
     -------
     result : Result
         ``extra`` has ``dual_gap``, ``dual_coef`` (the sums ``(D'u)_i``) and
-        ``partition_certified``.
+        ``partition_optimal``.
     state : AMAState
         The last iterate.
     """
@@ -546,7 +546,7 @@ class _AMA:
             if converged
             else f"The duality gap is {gap:.2g} after max_iter={max_iter} iterations, more "
             f"than tol={self.tol:g} allows ({limit:.2g}). Increase max_iter or tol.",
-            extra={"dual_gap": gap, "dual_coef": outflow, "partition_certified": certified},
+            extra={"dual_gap": gap, "dual_coef": outflow, "partition_optimal": certified},
         )
 
 

@@ -299,7 +299,7 @@ class CertifiedLoop:
             extra={
                 "dual_gap": best["gap"],
                 "dual_coef": best["divergence"],
-                "partition_certified": best["certified"],
+                "partition_optimal": best["certified"],
             },
         )
 

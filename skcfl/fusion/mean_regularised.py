@@ -68,7 +68,7 @@ def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, certi
     -------
     result : Result
         ``extra`` has ``dual_gap``, ``dual_coef`` (the clients' net outflows) and
-        ``partition_certified``.
+        ``partition_optimal``.
     state : tuple of ndarray
         To go on from.
     """
@@ -190,6 +190,6 @@ class _MeanRegularised:
             extra={
                 "dual_gap": best["gap"],
                 "dual_coef": best["outflow"],
-                "partition_certified": False,
+                "partition_optimal": False,
             },
         )

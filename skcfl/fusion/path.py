@@ -75,7 +75,7 @@ class FusionPath:
         Clusters, not canonical.
     objectives, gaps : ndarray of shape (n_lams,)
         Objectives and bounds of their excess.
-    certified, converged : ndarray of shape (n_lams,) of bool
+    optimal, converged : ndarray of shape (n_lams,) of bool
         Whether the partition is proved, the gap small enough.
     n_iter : ndarray of shape (n_lams,)
         Iterations.
@@ -87,7 +87,7 @@ class FusionPath:
     labels: np.ndarray
     objectives: np.ndarray
     gaps: np.ndarray
-    certified: np.ndarray
+    optimal: np.ndarray
     converged: np.ndarray
     n_iter: np.ndarray
 
@@ -131,7 +131,7 @@ def fusion_path(problem, lams, solve, refit=None):
         labels=np.array([r.labels for r in results]),
         objectives=np.array([r.objective for r in results]),
         gaps=np.array([r.extra["dual_gap"] for r in results]),
-        certified=np.array([r.extra["partition_certified"] for r in results]),
+        optimal=np.array([r.extra["partition_optimal"] for r in results]),
         converged=np.array([r.converged for r in results]),
         n_iter=np.array([r.n_iter for r in results]),
     )

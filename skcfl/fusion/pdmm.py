@@ -179,7 +179,7 @@ def pdmm(
     -------
     result : Result
         ``extra`` has ``dual_gap``, ``dual_coef`` (the sums ``(D'u)_i``) and
-        ``partition_certified``.  Floats in ``history`` are those since the entry before,
+        ``partition_optimal``.  Floats in ``history`` are those since the entry before,
         messages of the check itself (losses, conjugates) included.
     state : PDMMState
         The last iterate.

@@ -152,7 +152,7 @@ def primal_dual(
     -------
     result : Result
         ``extra`` has ``dual_gap``, ``dual_coef`` (the sums ``(D'u)_i``),
-        ``partition_certified``, ``residual_gap`` (nan where it was not needed) and ``ratio``.
+        ``partition_optimal``, ``residual_gap`` (nan where it was not needed) and ``ratio``.
     state : PrimalDualState
         The last iterate.
 

@@ -214,7 +214,7 @@ def primal_dual_inexact(
     -------
     result : Result
         ``extra`` has ``dual_gap``, which is infinite, ``dual_coef`` (the sums ``(D'u)_i``) and
-        ``partition_certified``, which is False; ``history`` has the residual.
+        ``partition_optimal``, which is False; ``history`` has the residual.
     state : PrimalDualState
         The last iterate.
 
@@ -316,7 +316,7 @@ class _InexactPrimalDual(_PrimalDual):
             extra={
                 "dual_gap": np.inf,
                 "dual_coef": best["divergence"],
-                "partition_certified": False,
+                "partition_optimal": False,
             },
         )
 

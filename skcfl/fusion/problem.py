@@ -322,7 +322,7 @@ class FusionProblem:
         outflow = np.zeros_like(W)
         gap = gap_of(self, 0.0, W, outflow)
         result.history = {"objective": np.array([result.objective]), "gap": np.array([gap])}
-        result.extra = {"dual_gap": gap, "dual_coef": outflow, "partition_certified": certified}
+        result.extra = {"dual_gap": gap, "dual_coef": outflow, "partition_optimal": certified}
         return result
 
     def fused(self):

@@ -109,8 +109,9 @@ class LamPath:
         problem is not convex (:class:`skcfl.FPFC`).
     objectives : ndarray of shape (n_lams,)
         Penalised objectives at `fusion_params`.
-    certified : ndarray of shape (n_lams,) of bool
-        Whether the clusters are proved to be an exact solution's.
+    optimal : ndarray of shape (n_lams,) of bool
+        True where the clusters are proved to be the exact solution's at that lam, which is no
+        proof that they are real.
     groups : ndarray of shape (n_clients,)
         Sorted ids of the clients.
     fusion_params : ndarray of shape (n_lams, n_clients, n_params)
@@ -137,7 +138,7 @@ class LamPath:
     n_clusters: np.ndarray
     gaps: np.ndarray
     objectives: np.ndarray
-    certified: np.ndarray
+    optimal: np.ndarray
     groups: np.ndarray
     fusion_params: np.ndarray
     n_iter: np.ndarray
@@ -197,7 +198,7 @@ def lam_path(
     -------
     path : LamPath
         With ``lams``, ascending and each once, and at each of them the models ``params``, the
-        clusters ``labels``, ``n_clusters``, ``gaps``, ``objectives`` and ``certified``. If no lam
+        clusters ``labels``, ``n_clusters``, ``gaps``, ``objectives`` and ``optimal``. If no lam
         changes anything, as with one client, ``lams`` is a single 0.
 
     Raises
@@ -250,7 +251,7 @@ def lam_path(
         n_clusters=labels.max(axis=1) + 1,
         gaps=path.gaps,
         objectives=path.objectives,
-        certified=path.certified,
+        optimal=path.optimal,
         groups=clients,
         fusion_params=task.pool.to_user(path.fusion_params),
         n_iter=path.n_iter,

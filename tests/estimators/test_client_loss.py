@@ -81,7 +81,7 @@ def test_the_force_of_a_client_is_bounded_and_edges_may_be_strong():
     away = [np.linalg.norm(m.coef_[0] - clean.coef_[0]) for m in (model, bounded)]
     assert away[1] < 0.5 * away[0]
     assert bounded.dual_gap_ <= bounded.tol * bounded.objective_
-    assert bounded.partition_certified_
+    assert bounded.partition_optimal_
 
 
 def test_messages_are_those_of_a_fit_without_bound():

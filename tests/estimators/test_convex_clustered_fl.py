@@ -95,7 +95,7 @@ def test_large_lam_is_one_model_and_every_client_counts_once(graph):
     )
     pooled = Ridge(alpha=12 * 0.01).fit(data.X, data.y, sample_weight=row_shares(data.groups))
     assert model.n_clusters_ == 1
-    assert model.partition_certified_
+    assert model.partition_optimal_
     np.testing.assert_allclose(model.coef_, np.tile(pooled.coef_, (12, 1)), rtol=1e-9)
     np.testing.assert_allclose(model.intercept_, pooled.intercept_, rtol=1e-9)
 
@@ -157,7 +157,7 @@ def test_squared_penalty_is_a_linear_system():
         )
         np.testing.assert_allclose(fit(model, data).params_, expected, atol=1e-6)
         assert model.n_clusters_ == N
-        assert not model.partition_certified_
+        assert not model.partition_optimal_
 
 
 # ------------------------------------------------------------------------- choice of lam
@@ -171,7 +171,7 @@ def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     options = {"graph": "knn", "refit": True, "alpha": 1e-4, "criterion": criterion}
     model = fit(ConvexClusteredFLRegressor(**options), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    assert model.partition_certified_
+    assert model.partition_optimal_
     oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4), data)
     np.testing.assert_allclose(model.coef_, oracle.coef_, atol=1e-8)
 
@@ -234,7 +234,7 @@ def test_partitions_of_the_complete_graph():
     model = ConvexClusteredFLRegressor(graph="complete", criterion="bic")
     fit(model, data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    assert model.partition_certified_ and model.refit_
+    assert model.partition_optimal_ and model.refit_
     data = regression(n_samples=12, **options)
     model = fit(model, data)
     assert model.lam_ == 0.0

@@ -37,7 +37,7 @@ def test_auto_finds_separated_blobs(seed, loss):
     X, y = blobs(seed)
     model = ConvexClustering(loss=loss).fit(X)
     assert adjusted_rand_score(y, model.labels_) == 1.0
-    assert model.partition_certified_
+    assert model.partition_optimal_
     assert model.dual_gap_ <= 1e-6 * model.objective_
 
 
@@ -64,7 +64,7 @@ def test_complete_graph_recovers_far_blobs(loss):
     X, y = blobs(n=60, cluster_std=0.3)
     model = ConvexClustering(graph="complete", loss=loss).fit(X)
     assert adjusted_rand_score(y, model.labels_) == 1.0
-    assert model.partition_certified_
+    assert model.partition_optimal_
 
 
 # ------------------------------------------------------------------------ limits, references
@@ -173,7 +173,7 @@ def test_auto_does_not_depend_on_the_origin(loss, graph):
     model = ConvexClustering(loss=loss, graph=graph).fit(X)
     moved = ConvexClustering(loss=loss, graph=graph).fit(X + 1e6)
     np.testing.assert_array_equal(model.labels_, moved.labels_)
-    assert moved.partition_certified_
+    assert moved.partition_optimal_
     np.testing.assert_allclose(moved.cluster_centers_ - 1e6, model.cluster_centers_, atol=1e-5)
 
 
@@ -268,7 +268,7 @@ def test_path(loss, graph):
     for k, lam in enumerate(path.lams):
         fit = model.set_params(lam=lam).fit(X + 100.0)
         assert fit.objective_ == pytest.approx(path.objectives[k], rel=1e-7)
-        if path.certified[k] and fit.partition_certified_:
+        if path.optimal[k] and fit.partition_optimal_:
             np.testing.assert_array_equal(fit.labels_, path.labels[k])
         centres = fit.cluster_centers_[fit.labels_]
         np.testing.assert_allclose(centres, path.fusion_params[k], atol=1e-2)

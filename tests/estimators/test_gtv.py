@@ -186,7 +186,7 @@ def test_every_form_of_graph_with_nodes_without_rows(form):
     assert_array_equal(gtv.labels_, GROUPS)
     assert_array_equal(gtv.without_rows_, NAMES == "cedar")
     assert_array_equal(gtv.graph_.adjacency().toarray(), CHAIN.adjacency().toarray())
-    assert gtv.partition_certified_ and np.isfinite(gtv.dual_gap_)
+    assert gtv.partition_optimal_ and np.isfinite(gtv.dual_gap_)
     assert_allclose(gtv.coef_[2], gtv.coef_[0])
     assert_allclose(gtv.predict([[1.0, 0.0]], groups=["cedar"]), 2.0, atol=0.1)
     assert gtv.fusion_params_.shape == gtv.params_.shape == (6, 3)
@@ -507,7 +507,7 @@ def test_two_clusters_of_a_block_model_without_data_at_many_nodes():
         gtv = GTV(model, 0.05, graph=graph, nodes=range(50), refit=True, solver=solver)
         gtv.fit(X, y, groups=codes)
         assert adjusted_rand_score(labels, gtv.labels_) == 1.0
-        assert gtv.partition_certified_
+        assert gtv.partition_optimal_
         assert_allclose(gtv.params_, truth[labels], atol=1e-8)
 
 

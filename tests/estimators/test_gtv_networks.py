@@ -147,7 +147,7 @@ def test_without_hidden_layers_it_is_the_convex_problem(penalty, seed):
     assert exact.objective_ <= net.objective_ * (1 + 1e-5)
     assert net.objective_ <= 1.003 * exact.objective_
     assert_array_equal(net.labels_, exact.labels_)
-    assert exact.partition_certified_ or not penalty.fuses
+    assert exact.partition_optimal_ or not penalty.fuses
     assert_allclose(net.params_, exact.params_, atol=5e-4)
     assert_allclose(net.dual_coef_, exact.dual_coef_, atol=1e-3)
 
@@ -167,7 +167,7 @@ def test_fits_end_near_a_stationary_point(lam):
     assert (np.linalg.norm(net.dual_coef_, axis=1) <= lam * WEIR.degrees() * (1 + 1e-6)).all()
     assert net.history_["residual"][-1] < 0.02
     assert net.dual_gap_ == np.inf
-    assert net.partition_certified_ is False
+    assert net.partition_optimal_ is False
     display = EmpiricalGraphDisplay.from_estimator(net)
     between = net.labels_[WEIR.heads] != net.labels_[WEIR.tails]
     assert display.saturated_[between].all()
@@ -232,7 +232,7 @@ def test_a_path_of_networks():
     net = wave_net(refit=True)
     path = lam_path(net, X, y, groups=groups, lams=[0.0, 0.01, 0.3])
     assert np.isinf(path.gaps).all()
-    assert not path.certified.any()
+    assert not path.optimal.any()
     for k, lam in enumerate(path.lams):
         fitted = clone(net).set_params(lam=float(lam)).fit(X, y, groups=groups)
         assert adjusted_rand_score(path.labels[k], fitted.labels_) == 1.0

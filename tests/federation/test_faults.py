@@ -59,7 +59,7 @@ def test_a_dead_client_is_as_one_without_rows(name):
     found = FUSION[name].fit_federation(lossy(dead=[DEAD]))
     assert found.missing_clients_.tolist() == [DEAD]
     assert found.dual_gap_ == np.inf
-    assert getattr(found, "partition_certified_", None) is None
+    assert getattr(found, "partition_optimal_", None) is None
     score = found.score(DATA.X[ALIVE], DATA.y[ALIVE], groups=DATA.groups[ALIVE])
     assert np.isfinite(found.params_).all()
     whole = FUSION[name].fit(DATA.X, DATA.y, groups=DATA.groups)
@@ -243,7 +243,7 @@ def test_no_proof_of_a_partition_that_lacks_clients():
         lossy(dead=[DEAD])
     )
     assert model.n_clusters_ == 1
-    assert model.partition_certified_ is None
+    assert model.partition_optimal_ is None
     # Whoever has all rows can prove what the fit found.
     assert certify_partition(model, DATA.X, DATA.y, DATA.groups).optimal is not False
 

@@ -77,7 +77,7 @@ def test_fusion_goes_on_as_without_rows_of_it(model):
     found = fit(model, FALSE)
     score = found.score(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE])
     assert getattr(found, "dual_gap_", np.inf) == np.inf
-    assert getattr(found, "partition_certified_", None) is None
+    assert getattr(found, "partition_optimal_", None) is None
     model.fit_federation(federation(dead=[FALSE]))
     assert_allclose(
         score, model.score(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE]), atol=1e-3

@@ -106,7 +106,7 @@ def test_ends_of_the_path():
     np.testing.assert_allclose(small.params, problem.local_models(), atol=1e-3)
     large, _ = admm(problem, 1.1 * top, tol=1e-9)
     pooled = optimum(problem, 0.0, np.zeros(6, dtype=int))[1]
-    assert len(large.cluster_params) == 1 and large.extra["partition_certified"]
+    assert len(large.cluster_params) == 1 and large.extra["partition_optimal"]
     np.testing.assert_allclose(large.params, pooled, atol=1e-6)
 
 
@@ -160,7 +160,7 @@ def test_partitions_are_exact_and_proved(graph):
         for share in (0.3, 0.8):
             lam = share * lam_max_bounds(problem)[1]
             result, _ = admm(problem, lam, tol=1e-7)
-            assert result.extra["partition_certified"]
+            assert result.extra["partition_optimal"]
             np.testing.assert_array_equal(result.params, result.cluster_params[result.labels])
             assert result.extra["dual_gap"] <= 1e-9 * problem.at_zero
 
@@ -186,7 +186,7 @@ def test_the_order_of_clients_does_not_matter(loss, graph, share, seed):
     other, _ = admm(make_problem(loss, n, network, rows=(Z, t, place[codes])), lam, tol=1e-8)
     assert other.objective == pytest.approx(one.objective, rel=1e-7, abs=1e-9)
     np.testing.assert_allclose(other.params[place], one.params, atol=1e-3)
-    if one.extra["partition_certified"] and other.extra["partition_certified"]:
+    if one.extra["partition_optimal"] and other.extra["partition_optimal"]:
         pairs = set(zip(one.labels.tolist(), other.labels[place].tolist(), strict=True))
         assert len(pairs) == len(set(one.labels.tolist())) == len(set(other.labels.tolist()))
 
@@ -296,8 +296,8 @@ def test_certify_proves_where_many_models_meet_at_once():
         for share in (0.4, 0.6):
             plain, _ = admm(problem, share * top, tol=1e-5)
             result, _ = admm(problem, share * top, tol=1e-5, certify=True)
-            assert result.extra["partition_certified"] >= plain.extra["partition_certified"]
-            if result.extra["partition_certified"]:
+            assert result.extra["partition_optimal"] >= plain.extra["partition_optimal"]
+            if result.extra["partition_optimal"]:
                 fine, _ = admm(problem, share * top, tol=1e-11, certify=True)
                 np.testing.assert_allclose(result.params, fine.params, atol=1e-4)
                 assert result.objective <= plain.objective * (1 + 1e-12)
@@ -363,5 +363,5 @@ def test_clients_whose_classes_are_nearly_separated(loss, graph, share):
     plain, _ = admm(problem, lam, tol=1e-6, contraction=False, max_iter=200)
     assert plain.converged
     exact, _ = admm(problem, lam, tol=1e-6, max_iter=100)
-    assert exact.converged and exact.extra["partition_certified"]
+    assert exact.converged and exact.extra["partition_optimal"]
     assert exact.objective == pytest.approx(plain.objective, rel=2e-6)

@@ -61,7 +61,7 @@ def test_gap_bounds_the_excess_and_is_reached(seed, proof):
         result.params,
         atol=1e-9 * np.abs(result.params).max(),
     )
-    if result.extra["partition_certified"] and exact.extra["partition_certified"]:
+    if result.extra["partition_optimal"] and exact.extra["partition_optimal"]:
         assert adjusted_rand_score(result.labels, exact.labels) == 1.0
 
 

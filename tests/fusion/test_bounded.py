@@ -100,7 +100,7 @@ def test_a_partition_is_proved_through_the_copies():
     problem = make(1.0, scale=10.0)
     lam = 1.01 * problem.bounds()[1]
     result, _ = problem.solver("admm")(problem, lam, certify=True)
-    assert result.labels.max() == 0 and result.extra["partition_certified"]
+    assert result.labels.max() == 0 and result.extra["partition_optimal"]
     np.testing.assert_allclose(result.params, problem.fused().params, atol=1e-5)
     result, _ = problem.solver("admm")(problem, 0.9 * problem.bounds()[0], certify=True)
     assert result.labels.max() > 0

@@ -99,7 +99,7 @@ def test_exact_clusters():
     lam = 0.15
     expected, _ = admm(problem, lam)
     result, _ = pdmm(problem, lam, participation=0.4, rng=0)
-    assert expected.extra["partition_certified"] and result.extra["partition_certified"]
+    assert expected.extra["partition_optimal"] and result.extra["partition_optimal"]
     assert result.labels.max() == 2
     assert (result.labels[:, None] == result.labels).tolist() == (
         expected.labels[:, None] == expected.labels

@@ -179,7 +179,7 @@ def test_contraction_makes_the_gap_finite(case):
     model = LinearModel(alpha=0.0, fit_intercept=False).bind(5)
     problem = FusionProblem(open_rows(model, X, y, codes, 12), graph, L2())
     result, _ = primal_dual(problem, 0.1)
-    assert result.converged and result.extra["partition_certified"]
+    assert result.converged and result.extra["partition_optimal"]
     assert result.labels.tolist() == [result.labels[0]] * 6 + [result.labels[6]] * 6
     assert np.isfinite(result.extra["dual_gap"]) and np.isnan(result.extra["residual_gap"])
     loose, _ = primal_dual(problem, 0.1, contraction=False)
@@ -238,9 +238,9 @@ def test_a_partition_is_a_start_on_any_graph(solve):
     more = Graph(12, *np.sort([*ring, (0, 1)], axis=1).T, np.append(np.full(12, 3.0), 0.01))
     problem, _ = make("squared_error", graph, L2(), rows=20)
     cold, state = solve(problem, 3.0)
-    assert cold.extra["partition_certified"] and cold.labels.max() == 1 and cold.n_iter > 0
+    assert cold.extra["partition_optimal"] and cold.labels.max() == 1 and cold.n_iter > 0
     warm, _ = solve(problem, 4.0, state=state)
-    assert warm.n_iter == 0 and warm.extra["partition_certified"]
+    assert warm.n_iter == 0 and warm.extra["partition_optimal"]
     assert len({len(column) for column in warm.history.values()}) == 1
     other, _ = make("squared_error", more, L2(), rows=20, alpha=2 * ALPHA)
     warm, after = solve(other, 3.0, state=state.without_edges())

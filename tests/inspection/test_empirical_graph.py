@@ -69,7 +69,7 @@ def test_edges_between_clusters_are_saturated(seed, share):
     plt.close("all")
     assert ((display.loads >= 0) & (display.loads <= 1)).all()
     between = gtv.labels_[graph.heads] != gtv.labels_[graph.tails]
-    if gtv.partition_certified_:
+    if gtv.partition_optimal_:
         assert display.saturated_[between].all()
     if gtv.n_clusters_ == 1 and share > 0.5:
         assert not display.saturated_.all()

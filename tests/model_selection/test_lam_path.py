@@ -58,7 +58,7 @@ def test_everything_fuses_from_lam_max_on(graph, data):
     lower, upper = lam_max(est, data.X, data.y, groups=data.groups)
     assert 0 < lower <= upper <= 1.05 * lower
     beyond = est.set_params(lam=1.001 * upper).fit(data.X, data.y, groups=data.groups)
-    assert beyond.n_clusters_ == 1 and beyond.partition_certified_
+    assert beyond.n_clusters_ == 1 and beyond.partition_optimal_
     below = est.set_params(lam=0.99 * lower).fit(data.X, data.y, groups=data.groups)
     assert below.n_clusters_ > 1
 
@@ -118,13 +118,13 @@ def test_path_equals_fits(graph, refit):
     for k, lam in enumerate(path.lams):
         fit = ConvexClusteredFLRegressor(lam, graph=graph, refit=refit, tol=1e-10)
         fit.fit(X, y, groups=groups)
-        if path.certified[k] and fit.partition_certified_:
+        if path.optimal[k] and fit.partition_optimal_:
             assert_array_equal(path.labels[k], fit.labels_)
             assert_allclose(path.params[k], fit.params_, atol=1e-6)
         assert_allclose(path.fusion_params[k], fit.fusion_params_, atol=1e-3)
         assert_allclose(path.objectives[k], fit.objective_, rtol=1e-8)
         assert path.n_clusters[k] == path.labels[k].max() + 1
-    assert path.certified.sum() >= len(path.lams) - 2
+    assert path.optimal.sum() >= len(path.lams) - 2
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
@@ -136,7 +136,7 @@ def test_path_of_classifiers_equals_fits(loss):
     for k, lam in enumerate(path.lams):
         fit = ConvexClusteredFLClassifier(lam, loss=loss, alpha=0.01).fit(X, y, groups=groups)
         assert_allclose(path.objectives[k], fit.objective_, rtol=3e-6)
-        if path.certified[k] and fit.partition_certified_:
+        if path.optimal[k] and fit.partition_optimal_:
             assert_array_equal(path.labels[k], fit.labels_)
 
 
@@ -166,14 +166,14 @@ def test_merged_clients_split_again():
     X, y, groups = splitting()
     est = ConvexClusteredFLRegressor(fit_intercept=False, alpha=0.0, standardize=False, tol=1e-9)
     path = lam_path(est, X, y, groups=groups, n_lams=40)
-    assert path.certified.all()
+    assert path.optimal.all()
     rises = np.flatnonzero(np.diff(path.n_clusters) > 0)
     assert len(rises)
     k = rises[0] + 1
     cold = ConvexClusteredFLRegressor(**{**est.get_params(), "lam": path.lams[k]})
     cold.fit(X, y, groups=groups)
     assert cold.n_clusters_ == path.n_clusters[k] > path.n_clusters[k - 1]
-    assert cold.partition_certified_
+    assert cold.partition_optimal_
     assert_allclose(path.params[k], cold.params_, atol=1e-6)
 
 

@@ -356,7 +356,7 @@ def test_own_means():
         tally.note(answer, labels == [0, 0], False, labels)
     tally.check(15)
     fit = ConvexClusteredFL(Location(), 0.0).fit([[1.0], [1.0 + 1e-5], [1.0]], groups=range(3))
-    assert fit.labels_.tolist() == [0, 1, 0] and fit.partition_certified_
+    assert fit.labels_.tolist() == [0, 1, 0] and fit.partition_optimal_
 
 
 # --------------------------------------------------------------------------------- gaps
@@ -387,7 +387,7 @@ def test_gaps_of_points_on_a_line(name):
         gap = result.extra["dual_gap"]
         assert value - exact.value <= Fraction(gap), (trial, kind)
         assert abs(float(value + spread) - result.objective) <= gap, (trial, kind)
-        if result.extra["partition_certified"]:
+        if result.extra["partition_optimal"]:
             assert same(result.labels, exact.labels), (trial, kind)
         cases += 1
     assert cases >= 15
@@ -447,7 +447,7 @@ def test_gaps_and_clusters_beside_cvxpy(loss, penalty):
             assert result.objective - value <= result.extra["dual_gap"] + 1e-9 * abs(value)
             gap = gap_of(problem, lam, result.params, result.extra["dual_coef"])
             assert result.objective - value <= gap + 1e-9 * abs(value)
-        if penalty.fuses and result.extra["partition_certified"]:
+        if penalty.fuses and result.extra["partition_optimal"]:
             near = groups_of(X, 1e-3 * np.abs(X).max())
             joined = [near[result.labels == k] for k in range(result.labels.max() + 1)]
             assert all(len(set(each)) == 1 for each in joined)
@@ -473,9 +473,9 @@ def test_a_chain_that_was_one_cluster_is_two():
     w = [1.0, 1.0, 1e-13, 1.0, 1.0]
     fit = ConvexClusteredFL(Location(), 1e15, graph=chain(w), warm_start=True, refit=False)
     fit.fit(points, groups=range(6))
-    assert fit.n_clusters_ == 1 and fit.partition_certified_
+    assert fit.n_clusters_ == 1 and fit.partition_optimal_
     fit.set_params(lam=4.0).fit(points, groups=range(6))
-    assert fit.labels_.tolist() == [0, 0, 0, 1, 1, 1] and fit.partition_certified_
+    assert fit.labels_.tolist() == [0, 0, 0, 1, 1, 1] and fit.partition_optimal_
     exact = ExactLine(
         [Fraction(float(x)) for x in points[:, 0]], [Fraction(1)] * 6, fit.graph_, 4.0
     )
@@ -612,7 +612,7 @@ def test_several_classes(alpha):
     upper = lam_max_bounds(problem)[1]
     for lam in (0.02 * upper, 1.01 * upper):
         result, _ = admm(problem, lam)
-        assert result.extra["partition_certified"]
+        assert result.extra["partition_optimal"]
         certificate = certify(problem, lam, result.labels, result.params)
         assert certificate.optimal is True
         assert (
