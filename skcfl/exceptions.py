@@ -2,6 +2,7 @@
 
 __all__ = [
     "FederationError",
+    "MessageError",
     "NotEnoughMemoryError",
     "RejectedClientWarning",
     "RowsShownError",
@@ -44,6 +45,24 @@ class FederationError(RuntimeError):
     ... except FederationError as error:
     ...     print(error)
     3 of 4 clients answer, and min_clients=4: 'client00' did not when last asked.
+    """
+
+
+class MessageError(ValueError):
+    """Raised where bytes are no message, or an object cannot be sent as one.
+
+    Messages between a server and its sites hold numbers, text, arrays and local models. The text
+    says what else was found, or that the two ends have different versions of skcfl.
+
+    Examples
+    --------
+    >>> from skcfl.exceptions import MessageError
+    >>> from skcfl.federation.serialization import loads
+    >>> try:
+    ...     loads(b"cos")
+    ... except MessageError as error:
+    ...     print(error)
+    these bytes are no message of this version of skcfl.
     """
 
 

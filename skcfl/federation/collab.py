@@ -8,28 +8,25 @@ import base64
 import importlib
 import json
 import logging
-import pickle
 import time
 from pathlib import Path
 
 from ..exceptions import FederationError
 from .host import SiteHost, SiteRows
 from .remote import RemoteFederation
+from .serialization import RESULTS, dumps, loads
 from .sites import PlaceLost
-from .wire import WireTransport, loads
+from .wire import WireTransport
 
 #: Files that a job leaves in its folder at the server.
-FITTED, REPORT = "skcfl_fitted.pickle", "skcfl_report.json"
-# Whose classes an estimator is made of.
-ESTIMATORS = ("skcfl", "sklearn")
+FITTED, REPORT = "skcfl_fitted.bin", "skcfl_report.json"
 
 logger = logging.getLogger(__name__)
 
 
 def encoded(estimator, trusted=()):
     """An estimator as text for the configuration of a job, checked to be readable there."""
-    data = pickle.dumps(estimator, protocol=5)
-    loads(data, (*ESTIMATORS, *trusted))
+    data = dumps(estimator, (*RESULTS, *trusted))
     text = base64.b64encode(data).decode("ascii")
     # In groups: NVFlare takes long ones for passwords, and warns.
     return " ".join(text[k : k + 16] for k in range(0, len(text), 16))
@@ -93,8 +90,8 @@ def run(app, transports, folder):
     report = {"sites": [way.name for way in transports]}
     started = time.perf_counter()
     try:
-        data = base64.b64decode(app.estimator)
-        estimator = loads(data, (*ESTIMATORS, *(app.trusted or ())))
+        packages = (*RESULTS, *(app.trusted or ()))
+        estimator = loads(base64.b64decode(app.estimator), packages=packages)
         federation = RemoteFederation(transports, min_clients=app.min_clients, retries=app.retries)
         fitted = estimator.fit_federation(federation)
     except Exception as error:
@@ -104,7 +101,7 @@ def run(app, transports, folder):
         report["clients"] = len(fitted.groups_)
         report["missing_clients"] = [str(name) for name in fitted.missing_clients_]
         report["calls"] = fitted.calls_
-        (folder / FITTED).write_bytes(pickle.dumps(fitted, protocol=5))
+        (folder / FITTED).write_bytes(dumps(fitted, packages))
     finally:
         report["failures"] = [reason for way in transports for reason in way.failures]
         report["messages"] = sum(way.messages for way in transports)

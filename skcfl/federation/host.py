@@ -14,13 +14,14 @@ import numpy as np
 from sklearn.utils.validation import _num_samples
 
 from .._groups import check_ids, encode
+from ..exceptions import MessageError
 from .judging import FoldRows
 from .last_answers import Forgotten
 from .messages import CALLS
 from .policy import check_policy
 from .remote import Host
+from .serialization import MAX_BYTES, dumps, loads
 from .sites import Refused
-from .wire import dumps, is_plain, loads
 
 #: What a server may be told: sums over the rows, and what the table of calls has.
 ASKED = frozenset(
@@ -61,6 +62,8 @@ class SiteRows:
     trusted : tuple of str
         Modules of the user's own local models and losses, which the site has too.  Messages that
         name classes of others are refused.
+    max_bytes : int
+        Largest message, in bytes, that the site reads; 2**30 by default.
     n_jobs : int or None
         Threads of a computation over clients.
 
@@ -80,6 +83,7 @@ class SiteRows:
 
     policy = None
     trusted = ()
+    max_bytes = MAX_BYTES
     n_jobs = None
 
     def __init__(self, name: str) -> None:
@@ -161,15 +165,17 @@ class SiteHost:
         """
         with self._lock:  # one at a time: a server that no longer waits may ask again
             try:
-                reply = self._answer(loads(message, self.rows.trusted))
+                limit = self.rows.max_bytes
+                reply = self._answer(loads(message, self.rows.trusted, max_bytes=limit))
             except Exception as error:
                 reply = "error", error
-        status, value = reply
-        if status == "error":
-            reply = self._failure(value)
-        elif not is_plain(value):
-            reply = "lost", f"what it was asked for is no number: {type(value).__name__}"
-        return dumps((*reply, self._note(value)))
+            status, value = reply
+            if status == "error":
+                reply = self._failure(value)
+            try:
+                return dumps((*reply, self._note(value)), packages=())
+            except MessageError as error:
+                return dumps((*self._failure(error), None))
 
     def _note(self, value):
         """Why some of the clients do not answer, None if all do."""
@@ -199,6 +205,9 @@ class SiteHost:
             return "refused", str(error)
         if isinstance(error, Forgotten):
             return "forgotten", str(error)
+        if isinstance(error, MessageError):  # it has nothing of the rows
+            logger.error("%s does not answer: %s", self._label, error)
+            return "lost", str(error)
         logger.error("%s does not answer", self._label, exc_info=error)
         if isinstance(error, ValueError | TypeError) and str(error).startswith(self._label):
             return "invalid", str(error)

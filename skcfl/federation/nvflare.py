@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import inspect
 import json
-import pickle
 from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from .._checks import Count
-from ..exceptions import FederationError
+from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, check_rows, encoded
 from .federation import _check_counts
+from .serialization import RESULTS, loads
 
 __all__ = ["fit_recipe", "load_fitted"]
 
@@ -100,7 +100,7 @@ def fit_recipe(
     trusted = [trusted] if isinstance(trusted, str) else list(trusted)
     try:
         text = encoded(estimator, trusted)
-    except pickle.UnpicklingError as error:
+    except MessageError as error:
         raise ValueError(f"estimator cannot be sent: {error}") from error
     path, file = rows, None
     if isinstance(rows, type):
@@ -123,14 +123,16 @@ def fit_recipe(
     return recipe
 
 
-def load_fitted(folder: str | PathLike[str]) -> Any:
+def load_fitted(folder: str | PathLike[str], trusted: Collection[str] = ()) -> Any:
     """The estimator that a job has fitted.
 
     Parameters
     ----------
     folder : path-like
         Where the job's results are, such as ``run.get_result()`` gives: the file is looked for
-        below it.  It is a pickle: read those of a server you trust.
+        below it.  It is data, and reading it runs no code of the server that wrote it.
+    trusted : collection of str, default=()
+        Modules of which the estimator holds objects, besides skcfl and scikit-learn.
 
     Returns
     -------
@@ -141,6 +143,8 @@ def load_fitted(folder: str | PathLike[str]) -> Any:
     ------
     FederationError
         If the fit failed; the message says why.
+    MessageError
+        If the file is malformed, or holds objects of modules that are not trusted.
     FileNotFoundError
         If there is nothing of a fit.
     """
@@ -148,7 +152,9 @@ def load_fitted(folder: str | PathLike[str]) -> Any:
         raise FileNotFoundError("The job has left no result: its server's log says why.")
     found = sorted(Path(folder).rglob(FITTED))
     if found:
-        return pickle.loads(found[-1].read_bytes())
+        own = [trusted] if isinstance(trusted, str) else trusted
+        data = found[-1].read_bytes()
+        return loads(data, own, RESULTS, max_bytes=len(data), same_version=False)
     reports = sorted(Path(folder).rglob(REPORT))
     if not reports:
         raise FileNotFoundError(f"There is no {FITTED} below {folder}.")

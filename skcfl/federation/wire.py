@@ -1,104 +1,18 @@
-"""Messages between organisations: bytes, of which the receiver makes nothing but what it knows.
-
-Pickle can call anything.  Who reads these bytes looks up numpy's arrays and the classes of local
-models, whatever is in them, and no other name: a site that takes part in a federation does not let
-the server run code on its rows, nor the other way round.
-"""
+"""The way of a server to a site that answers in bytes."""
 
 from __future__ import annotations
 
-import io
-import pickle
 import warnings
 from abc import abstractmethod
-from inspect import isclass
 
-import numpy as np
-
-from ..exceptions import FederationError
-from .federation import Hello
+from ..exceptions import FederationError, MessageError
 from .last_answers import Forgotten
 from .remote import Transport
+from .serialization import dumps, loads
 from .sites import PlaceLost, Refused
 
-# What arrays and their types are made of; numpy 1 and 2 name the modules differently.
-CORES = ("numpy.core", "numpy._core")
-PLAIN = {
-    ("_codecs", "encode"),
-    *(("builtins", name) for name in ("bool", "complex", "float", "frozenset", "int", "set")),
-    *(("numpy", name) for name in ("dtype", "ndarray", "float32", "float64")),
-    *((f"{core}.multiarray", name) for core in CORES for name in ("_reconstruct", "scalar")),
-    *((f"{core}.numeric", "_frombuffer") for core in CORES),
-    ("skcfl.federation.federation", "Hello"),
-    ("skcfl.federation.scaling", "Scaling"),
-}
-# Where the classes of local models are.
-MODELS = ("skcfl.models",)
-
-
-def dumps(message):
-    """A message as bytes."""
-    return pickle.dumps(message, protocol=5)
-
-
-def loads(data, trusted=()):
-    """The message that bytes hold.
-
-    Parameters
-    ----------
-    data : bytes
-        What was received.
-    trusted : collection of str, default=()
-        Packages or modules whose classes may be made, besides those of local models.
-
-    Returns
-    -------
-    message : object
-
-    Raises
-    ------
-    pickle.UnpicklingError
-        If it names anything else.
-    """
-    return _Reader(io.BytesIO(data), (*MODELS, *trusted)).load()
-
-
-class _Reader(pickle.Unpickler):
-    def __init__(self, file, trusted):
-        super().__init__(file)
-        self.trusted = trusted
-
-    def find_class(self, module, name):
-        if (module, name) in PLAIN:
-            return super().find_class(module, name)
-        if "." not in name and self._is_trusted(module):
-            found = super().find_class(module, name)
-            # What a module has imported is not its own.
-            if isclass(found) and self._is_trusted(found.__module__):
-                return found
-        raise pickle.UnpicklingError(
-            f"it names {module}.{name}, which is not trusted here: the user's own classes need "
-            "their module in trusted="
-        )
-
-    def _is_trusted(self, module):
-        return any(module == own or module.startswith(f"{own}.") for own in self.trusted)
-
-
-def is_plain(value):
-    """Whether a value is made of numbers, text and arrays of them: what a site may send."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str | int) for key in value) and all(
-            map(is_plain, value.values())
-        )
-    if isinstance(value, tuple | list):
-        return all(map(is_plain, value))
-    if isinstance(value, Hello):
-        return all(map(is_plain, vars(value).values()))
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind != "O" or all(isinstance(v, str | int | float) for v in value.flat)
-    plain = str | bytes | bool | int | float | np.generic | np.dtype | None
-    return isinstance(value, plain)
+#: What the reply of a site begins with: see :meth:`~skcfl.federation.host.SiteHost.handle`.
+STATUSES = ("done", "unknown", "invalid", "forgotten", "lost", "refused")
 
 
 class WireTransport(Transport):
@@ -158,7 +72,7 @@ class WireTransport(Transport):
 
         def wait():
             try:
-                status, value, note = loads(receive())
+                status, value, note = _reply(loads(receive()))
             except FederationError:
                 raise
             except Exception as error:
@@ -184,6 +98,15 @@ class WireTransport(Transport):
             self.failures.append(text)
             warnings.warn(f"No answer of {text}", stacklevel=2)
         return kind(text)
+
+
+def _reply(message):
+    """The reply of a site, or a MessageError if it is none."""
+    if isinstance(message, tuple) and len(message) == 3 and message[0] in STATUSES:
+        _, value, note = message
+        if (message[0] in STATUSES[:2] or isinstance(value, str)) and isinstance(note, str | None):
+            return message
+    raise MessageError("it is no reply of a site.")
 
 
 def _raising(error):

@@ -147,6 +147,33 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         bound._bind()
         return bound
 
+    def to_message(self) -> dict[str, Any]:
+        """What :meth:`from_message` makes the model of, where it is sent to a site.
+
+        Returns
+        -------
+        parts : dict
+            Parameters, and what a bound model knows besides.
+        """
+        parts = {"params": self.get_params(deep=False)}
+        if "n_params" in vars(self):
+            parts["bound"] = self.n_features, self.n_classes, np.dtype(self.dtype)
+            parts["alpha"] = getattr(self, "alpha_", None)
+            parts["kernel"] = self.kernel if self.has_units else None
+        return parts
+
+    @classmethod
+    def from_message(cls, parts: dict[str, Any]) -> Self:
+        """Model of what :meth:`to_message` returned, its parameters checked if it was bound."""
+        model = cls(**parts["params"])
+        if "bound" in parts:
+            model = model.bind(*parts["bound"])
+            if parts["alpha"] not in (None, getattr(model, "alpha_", None)):
+                model = model.penalised(parts["alpha"])
+            if parts["kernel"] is not None:
+                model.kernel = parts["kernel"]
+        return model
+
     @abstractmethod
     def _bind(self) -> None:
         """Set ``n_outputs``, ``n_params`` and what else depends on the shapes."""

@@ -258,7 +258,7 @@ def test_a_site_that_is_late(fake):
 
 
 def test_results_that_are_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="skcfl_fitted.pickle"):
+    with pytest.raises(FileNotFoundError, match="skcfl_fitted.bin"):
         load_fitted(tmp_path)
     with pytest.raises(FileNotFoundError, match="no result"):
         load_fitted(None)

@@ -29,8 +29,10 @@ from skcfl import (
 )
 from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess, wire
+from skcfl.exceptions import MessageError
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
+from skcfl.federation.serialization import dumps, loads
 from skcfl.model_selection import ClientKFold
 from skcfl.models import MLP, TorchModel
 from skcfl.models.losses import LOSSES
@@ -809,11 +811,10 @@ def test_every_method_trains_modules(cls):
 
 def test_organisations_take_classes_that_they_trust():
     bound = net(norm=True).bind(10, 2)
-    message = wire.dumps(bound)
-    with pytest.raises(pickle.UnpicklingError, match="torch_modules.Net, which is not trusted"):
-        wire.loads(message)
-    other = wire.loads(message, trusted=("torch_modules",))
+    message = dumps(bound)
+    with pytest.raises(MessageError, match="torch_modules.Net, which is not trusted"):
+        loads(message)
+    other = loads(message, trusted=("torch_modules",))
     assert_array_equal(other.start(0), bound.start(0))
-    given = wire.dumps(TorchModel(modules.Net(10)).bind(10, 2))
-    with pytest.raises(pickle.UnpicklingError):
-        wire.loads(given, trusted=("torch_modules",))
+    with pytest.raises(MessageError):
+        dumps(TorchModel(modules.Net(10)).bind(10, 2))
