@@ -323,9 +323,9 @@ ATTRIBUTES = {
         Numbers sent by the server to the clients in the whole fit.""",
     "missing_clients_": """\
         ndarray of shape (n_missing,)
-        Ids of the clients that no longer answered at the end of the fit, see
-        :class:`skcfl.federation.Faults`. While some are missing ``dual_gap_`` is infinite and
-        nothing is proved.""",
+        Ids of the clients that no longer answered at the end of the fit, or never answered one
+        kind of call, see :class:`skcfl.federation.Faults`. While some are missing ``dual_gap_``
+        is infinite and nothing is proved.""",
     "rejected_clients_": """\
         ndarray of shape (n_rejected,)
         Ids of the clients that sent numbers that are not finite, and took no part from then on.

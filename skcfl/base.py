@@ -280,6 +280,8 @@ class BaseFederated(
         -----
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
+        MissingClientWarning
+            If a client never answered one kind of call: it took no part from then on.
         RejectedClientWarning
             If a client sent numbers that are not finite: it took no part from then on.
         """

@@ -3,11 +3,39 @@
 __all__ = [
     "FederationError",
     "MessageError",
+    "MissingClientWarning",
     "NotEnoughMemoryError",
     "RejectedClientWarning",
     "RowsShownError",
     "SingleClientWarning",
 ]
+
+
+class MissingClientWarning(UserWarning):
+    """Issued when clients that answer other calls never answer one kind of call.
+
+    Such clients, for example of a site with another version, have no part in the fit from then
+    on: ``missing_clients_`` has their ids. The message names the clients and the call, and says
+    how often it was left unanswered.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skcfl import IFCARegressor
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.federation import Faults, InProcessFederation
+    >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
+    >>> faults = Faults(dead=["client00"], calls=["best_response"])
+    >>> federation = InProcessFederation(data.X, data.y, data.groups, faults=faults)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = IFCARegressor(n_clusters=2, random_state=0).fit_federation(federation)
+    >>> print(caught[0].message)
+    1 of 6 clients left all of 10 calls of 'best_response' unanswered while they answered others: \
+    'client00'. The fit goes on without them (missing_clients_).
+    >>> model.missing_clients_
+    array(['client00'], dtype='<U8')
+    """
 
 
 class NotEnoughMemoryError(MemoryError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from numbers import Real
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from .._checks import about
 from .._groups import check_ids, locate
 from .._typing import Array, ClientIds, RandomState, validate_params
 from .draws import mixed
-from .messages import CALLS, questions
+from .messages import CALLS, check_calls, questions
 from .sites import WrappedSite, answer_without
 
 #: Attacks on messages, and how strong they are unless said: ALIE's and the inner product's as the
@@ -44,6 +44,9 @@ class Faults:
           minus `strength` of their standard deviations, coordinate by coordinate;
         * "inner_product": minus `strength` times the mean of these [2]_;
         * "nan": nothing but NaN, in losses and sums, too.
+    calls : collection of str or None, default=None
+        Kinds of calls that `dropout` and `dead` apply to, by their names in
+        :mod:`skcfl.federation.messages`; None is all of them.
     false : float or array-like of ids, default=()
         Which clients are false, or which share of them, drawn at random.
     strength : float or None, default=None
@@ -54,8 +57,8 @@ class Faults:
     Raises
     ------
     ValueError
-        If `dropout` is no number from 0 to 1, 1 excluded, ids are missing, or there are false
-        clients without an attack.
+        If `dropout` is no number from 0 to 1, 1 excluded, ids are missing, there is no such call,
+        or there are false clients without an attack.
 
     References
     ----------
@@ -91,6 +94,7 @@ class Faults:
         {
             "dropout": [Interval(Real, 0, 1, closed="left")],
             "dead": ["array-like"],
+            "calls": ["array-like", set, frozenset, str, None],
             "attack": [StrOptions(set(ATTACKS)), None],
             "false": [Interval(Real, 0, 1, closed="both"), "array-like"],
             "strength": [Interval(Real, 0, None, closed="neither"), None],
@@ -103,12 +107,14 @@ class Faults:
         dropout: float = 0.0,
         dead: ClientIds = (),
         *,
+        calls: Collection[str] | None = None,
         attack: Literal["sign_flip", "scale", "alie", "inner_product", "nan"] | None = None,
         false: float | ClientIds = (),
         strength: float | None = None,
         random_state: RandomState = None,
     ) -> None:
         self.dropout, self.dead, self.random_state = float(dropout), dead, random_state
+        self.calls = None if calls is None else check_calls(calls)
         self.attack, self.false, self.strength = attack, false, strength
         someone: Any = false if isinstance(false, Real) else len(false)  # type: ignore[arg-type]
         if attack is None and someone:
@@ -175,13 +181,15 @@ class _Draws:
 
     def __init__(self, faults):
         self.seed = int(check_random_state(faults.random_state).randint(np.iinfo(np.int32).max))
-        self.dropout, self.count = faults.dropout, 0
+        self.dropout, self.calls, self.count = faults.dropout, faults.calls, 0
 
-    def lost(self, places):
-        """Which clients do not answer the next call."""
+    def lost(self, call, dead, places):
+        """Which of some clients do not answer the next call."""
         self.count += 1
+        if self.calls is not None and call not in self.calls:
+            return np.zeros(len(places), dtype=bool)
         share = mixed(self.seed, self.count, places) / np.float64(2**64)
-        return share < self.dropout
+        return dead | (share < self.dropout)
 
 
 class FalseSite(WrappedSite):
@@ -284,7 +292,7 @@ class FaultySite(WrappedSite):
 
     def answer(self, call, arguments):
         """Answers of those who are not lost; zeros of the others, and who answered."""
-        answered = ~(self.dead | self.draws.lost(self.places))
+        answered = ~self.draws.lost(call, self.dead, self.places)
         if answered.all():
             return self.site.answer(call, arguments)
         memory, lost = self.site.memory, self.site.positions(~answered)

@@ -151,7 +151,8 @@ class Fold:
         """ClientPool of the training rows, of all clients that the folds are of."""
         folds = self.folds
         sites = [(part.site(folds.model), part.places) for part in self.parts]
-        pool = ClientPool(joined(sites), folds.model, random_state, presence=folds.presence)
+        about = {"presence": folds.presence, "some_rows": True}
+        pool = ClientPool(joined(sites), folds.model, random_state, **about)
         return pool if folds.clients is None else pool.subset(folds.clients)
 
     def scores(self, params, scoring=None):

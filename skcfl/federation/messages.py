@@ -59,6 +59,9 @@ class Message:
     minimised : bool or str, default=False
         Whether clients answer only if they know the minima, proximal points and second derivatives
         of their models; a name is that of the argument that asks for it.
+    proof : bool, default=False
+        Whether the answers are for proofs only. A client that never answers has its part in the
+        fit, of which nothing is proved; one that never answers another call has none.
     """
 
     down: dict = field(default_factory=dict)
@@ -71,6 +74,7 @@ class Message:
     remembers: bool = False
     unbounded: frozenset = frozenset()
     minimised: bool | str = False
+    proof: bool = False
 
     def __post_init__(self):
         # Read once: calls are many and may be small.
@@ -308,9 +312,15 @@ CALLS = {
         start="x0",
         unbounded=_named("bounds"),
         minimised=True,
+        proof=True,
     ),
     "rounding": Message(
-        {"w": "n p"}, {"rounding": "n"}, _named("w"), unbounded=_named("rounding"), minimised=True
+        {"w": "n p"},
+        {"rounding": "n"},
+        _named("w"),
+        unbounded=_named("rounding"),
+        minimised=True,
+        proof=True,
     ),
     "enclosure": Message(
         {"theta": "K p", "box": "K p", "labels": "n", "dense": "", "members": "K"},
@@ -318,6 +328,7 @@ CALLS = {
         count=_enclosures,
         unbounded=_named("rounding", "drift", "floor"),
         minimised=True,
+        proof=True,
     ),
     "posterior_sums": Message(
         {
@@ -466,6 +477,27 @@ CALLS = {
     ),
     "spectrum": Message({}, {"spectrum": "n 3"}, minimised=True),
 }
+
+
+def check_calls(calls):
+    """Some names of calls as a set; a ValueError names those that are none.
+
+    Parameters
+    ----------
+    calls : str or collection of str
+        One name, or several.
+
+    Returns
+    -------
+    calls : frozenset of str
+    """
+    calls = {calls} if isinstance(calls, str) else set(calls)
+    unknown = sorted(map(str, calls - CALLS.keys()))
+    if unknown:
+        raise ValueError(
+            f"calls must be names of calls, {sorted(CALLS)}, got {', '.join(unknown)}."
+        )
+    return frozenset(calls)
 
 
 def _is_same(value):

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._checks import Count
 from .._typing import Array
-from .messages import CALLS
+from .messages import CALLS, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
 
@@ -64,13 +64,7 @@ class SitePolicy:
         if min_rows is None:
             raise ValueError("min_rows must be a positive integer, got None.")
         if calls is not None:
-            calls = {calls} if isinstance(calls, str) else set(calls)
-            unknown = sorted(map(str, calls - CALLS.keys()))
-            if unknown:
-                raise ValueError(
-                    f"calls must be names of calls, {sorted(CALLS)}, got {', '.join(unknown)}."
-                )
-            calls = frozenset(calls)
+            calls = check_calls(calls)
         self.min_rows, self.calls, self.max_calls = int(min_rows), calls, max_calls
 
     def __repr__(self):

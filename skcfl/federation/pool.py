@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,8 +11,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from .._checks import caller_level
 from .._typing import Array, ArrayLike, DTypeLike, Optimizer, RandomState
-from ..exceptions import FederationError
+from ..exceptions import FederationError, MissingClientWarning
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.newton import MAX_DENSE
 from .last_answers import Forgotten, LastAnswers
@@ -45,6 +47,8 @@ LEAST_ALPHA = 1e-20
 PATIENCE = 20
 # Clients that are looked for one by one where a sum over them is not finite.
 MOST_CULPRITS = 32
+# Times that a client leaves a kind of call unanswered, present each time, before it is left out.
+REFUSALS = 10
 # Calls whose values searches along lines look at.
 SEARCHED = {"objectives", "objectives_gradients"}
 
@@ -65,6 +69,11 @@ class Seeds:
             self.seed = int(self.random_state.randint(np.iinfo(np.int32).max))
         self.count += 1
         return self.seed, self.count
+
+
+def _named(ids):
+    """Some ids, and dots for others."""
+    return ", ".join([*map(repr, ids[:5].tolist()), *["..."] * (len(ids) > 5)])
 
 
 class Presence:
@@ -97,6 +106,12 @@ class Presence:
         #: Values in a row that were not finite, where that may be the matter of the model; so many
         #: that nobody is waited for before the first one that was.
         self.strange = np.full(len(ids), PATIENCE - 1)
+        #: By kind of call and whether it is about some of the rows only, as in a fold: which
+        #: clients have ever answered it, and how often each has not.
+        self.answered = {}
+        self.failed = {}
+        #: Clients that are not asked again because they never answer one kind of call.
+        self.excluded = np.zeros(len(ids), dtype=bool)
 
     def note(self, places, answered, whole):
         """What a call has shown of some clients; `answered` is None if all did."""
@@ -118,12 +133,57 @@ class Presence:
         lost = self.missed > self.retries
         n = len(lost) - int(lost.sum())
         if n < self.min_clients:
-            lost = np.asarray(self.ids)[lost].tolist()
-            some = ", ".join(map(repr, lost[:5]))
             raise FederationError(
                 f"{n} of {len(self.ids)} clients answer, and min_clients={self.min_clients}: "
-                f"{some}{', ...' if len(lost) > 5 else ''} did not when last asked."
+                f"{_named(np.asarray(self.ids)[lost])} did not when last asked."
             )
+
+    def record(self, kind, places, answered):
+        """Note which clients have answered a kind of call, and which have not.
+
+        Parameters
+        ----------
+        kind : tuple of (str, bool)
+            Name of the call, and whether it is about some of the rows only.
+        places : slice or ndarray of shape (m,)
+            Clients that were asked.
+        answered : ndarray of shape (m,) of bool or None
+            Which of them have answered; None is all.
+        """
+        if kind not in self.answered:
+            self.answered[kind] = np.zeros(len(self.ids), dtype=bool)
+            self.failed[kind] = np.zeros(len(self.ids), dtype=int)
+        if answered is None:
+            self.answered[kind][places] = True
+        else:
+            self.answered[kind][places] |= answered
+            self.failed[kind][places] += ~answered
+
+    def unheard(self, kind, places):
+        """Clients that have never answered a kind of call and are not known to be away, a mask."""
+        known = self.answered[kind] | self.excluded | self.rejected
+        return ~known[places] & (self.missed[places] <= self.retries)
+
+    def exclude(self, kind, places):
+        """Ask some clients nothing more, because they never answer one kind of call."""
+        self.excluded[places], self.heard[places] = True, False
+        self.missed[places] = np.maximum(self.missed[places], self.retries + 1)
+        times = int(self.failed[kind][places].min())
+        warnings.warn(
+            f"{len(places)} of {len(self.ids)} clients left all of {times} calls of {kind[0]!r} "
+            f"unanswered while they answered others: {_named(self.ids[places])}. The fit goes on "
+            "without them (missing_clients_).",
+            MissingClientWarning,
+            stacklevel=caller_level(),
+        )
+
+    def without_part(self):
+        """Clients that have never answered some kind of call that they were asked, a mask."""
+        out = self.excluded.copy()
+        for (call, some_rows), answered in self.answered.items():
+            if not (some_rows or CALLS[call].proof):
+                out |= ~answered & (self.failed[call, some_rows] > 0)
+        return out
 
     def reject(self, places):
         """Listen no more to clients whose answers are not finite."""
@@ -151,6 +211,8 @@ class ClientPool(PersonalCalls):
         counted.
     presence : Presence, default=None
         Who the clients are, and how many have to answer.
+    some_rows : bool, default=False
+        Whether the rows are parts of the clients' rows, such as those of a fold.
 
     Attributes
     ----------
@@ -175,6 +237,7 @@ class ClientPool(PersonalCalls):
         random_state: RandomState = None,
         scaling: Scaling | None = None,
         presence: Presence | None = None,
+        some_rows: bool = False,
     ) -> None:
         self.model = model
         self.scaling = scaling
@@ -183,6 +246,7 @@ class ClientPool(PersonalCalls):
         self._seeds = Seeds(self.random_state)
         self._places, self._at = np.arange(site.n_clients), slice(None)
         self._presence = Presence(self._places) if presence is None else presence
+        self._some_rows = some_rows
         self._take(site)
         if scaling is not None:
             n, d = self.n_clients, len(scaling.scale)
@@ -203,8 +267,9 @@ class ClientPool(PersonalCalls):
         # What every client has answered last: it is told to go on from there, not sent it.
         self._memory = LastAnswers(len(self._presence.ids))
 
-    def _derived(self, site):
+    def _derived(self, site, some_rows=False):
         pool = copy.copy(self)
+        pool._some_rows |= some_rows
         pool._take(site)
         return pool
 
@@ -252,8 +317,12 @@ class ClientPool(PersonalCalls):
         self._book(call, arguments, answers, sizes, kept, later)
         if whole is None:
             whole = message.whole or (call == "prox" and start is None)
-        if answered is not None and whole:
-            self._ask_again(call, arguments, answers, answered, shared, start)
+        self._presence.record((call, self._some_rows), self._at, answered)
+        if answered is not None:
+            again = call, arguments, answers, answered, shared, start
+            if whole:
+                self._ask_again(*again)
+            self._insist(*again)
         if answered is not None and answered.all():
             answered = None
         self.answered = answered
@@ -283,34 +352,61 @@ class ClientPool(PersonalCalls):
 
     def _ask_again(self, call, arguments, answers, answered, shared, start):
         """Ask those who were silent until they answer, or often enough; in place."""
-        message = CALLS[call]
         for _ in range(self._presence.retries):
-            lost = np.flatnonzero(~answered & ~self._presence.rejected[self._places])
+            lost = np.flatnonzero(~answered & ~self._is_out)
             if len(lost) == 0:
                 return
-            own = {name: message.own(name, value, lost) for name, value in arguments.items()}
-            site = self._site.subset(lost)
-            try:
-                more = site.answer(call, own)
-            except Forgotten:
-                own.update({message.start: start[lost], "own": None})
-                more = site.answer(call, own)
-            self._book(call, own, more, {**sizes_of(self, own, shared), "n": len(lost)})
-            back = more.pop("answered", np.ones(len(lost), dtype=bool))
-            for name, value in more.items():
-                if message.is_of_clients(name):
-                    answers[name][lost[back]] = value[back]
-                else:
-                    answers[name] = answers[name] + value
-            answered[lost[back]] = True
+            self._ask_some(lost, call, arguments, answers, answered, shared, start)
+
+    def _insist(self, call, arguments, answers, answered, shared, start):
+        """Ask for a first answer to a kind of call; exclude who is there and gives none; in place.
+
+        A client that misses a round comes back in the next one. One that answers other calls and
+        never this kind, such as a site of another version, would count in some of the sums of a
+        fit and not in others.
+        """
+        presence, kind = self._presence, (call, self._some_rows)
+        while not (CALLS[call].proof or call == "present"):
+            lost = np.flatnonzero(~answered & presence.unheard(kind, self._places))
+            if len(lost):
+                here = self._site.subset(lost).answer("present", {})
+                self._book("present", {}, {}, {"n": len(lost)})
+                lost = lost[here.get("answered", slice(None))]
+            if len(lost) == 0:
+                return
+            failed = presence.failed[kind][self._places[lost]] >= REFUSALS
+            if failed.any():
+                presence.exclude(kind, self._places[lost[failed]])
+            if not failed.all():
+                self._ask_some(lost[~failed], call, arguments, answers, answered, shared, start)
+
+    def _ask_some(self, lost, call, arguments, answers, answered, shared, start):
+        """Ask some clients again, who were silent; in place."""
+        message = CALLS[call]
+        own = {name: message.own(name, value, lost) for name, value in arguments.items()}
+        site = self._site.subset(lost)
+        try:
+            more = site.answer(call, own)
+        except Forgotten:
+            own.update({message.start: start[lost], "own": None})
+            more = site.answer(call, own)
+        self._book(call, own, more, {**sizes_of(self, own, shared), "n": len(lost)})
+        back = more.pop("answered", np.ones(len(lost), dtype=bool))
+        for name, value in more.items():
+            if message.is_of_clients(name):
+                answers[name][lost[back]] = value[back]
+            else:
+                answers[name] = answers[name] + value
+        answered[lost[back]] = True
+        self._presence.record((call, self._some_rows), self._places[lost], back)
 
     def _listen(self, call, arguments, start):
-        """Answers of those who have not been rejected, and what they were sent for it."""
-        rejected = self.rejected
+        """Answers of those who are not out, and what they were sent for it."""
+        out = self._is_out
 
         def ask(arguments):
-            if rejected.any():
-                return answer_without(self._site, call, arguments, ~rejected)
+            if out.any():
+                return answer_without(self._site, call, arguments, ~out)
             return self._site.answer(call, arguments)
 
         try:
@@ -378,6 +474,11 @@ class ClientPool(PersonalCalls):
         return found
 
     @property
+    def _is_out(self):
+        """Clients that are not asked any more: rejected, or excluded."""
+        return (self._presence.rejected | self._presence.excluded)[self._at]
+
+    @property
     def rejected(self) -> Array:
         """Clients that have sent what is not finite, (n_clients,) of bool."""
         return self._presence.rejected[self._at]
@@ -434,14 +535,15 @@ class ClientPool(PersonalCalls):
         Returns
         -------
         missing : ndarray of shape (n_clients,) of bool
-            Clients that do not answer, asked once more if any was ever silent; not those whose
-            answers were rejected.
+            Clients that do not answer, asked once more if any was ever silent, and those that
+            never answered a kind of call; not those whose answers were rejected.
         complete : bool
             Whether everything that needs all clients was computed with all.
         """
         if self._presence.faulty:
             self._ask("present", {})
-        missed = self._presence.missed[self._places] > 0
+        missed = (self._presence.missed > 0) | self._presence.without_part()
+        missed = missed[self._places]
         return missed & ~self.rejected, not self._presence.incomplete
 
     def with_ledger(self, ledger: Ledger) -> ClientPool:
@@ -1480,7 +1582,7 @@ class ClientPool(PersonalCalls):
         """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         train, held = self._site.held_out(fraction, seed)
-        return self._derived(train), self._derived(held)
+        return self._derived(train, True), self._derived(held, True)
 
     def deal_folds(
         self, n_folds: int, random_state: RandomState = None
@@ -1507,7 +1609,7 @@ class ClientPool(PersonalCalls):
         """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         folds = self._site.folds(n_folds, seed)
-        return [(self._derived(train), self._derived(held)) for train, held in folds]
+        return [(self._derived(train, True), self._derived(held, True)) for train, held in folds]
 
     def init_params(self, n_models: int, random_state: Any = None) -> Array:
         """Random starts of the local model, (n_models, n_params)."""

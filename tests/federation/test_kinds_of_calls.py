@@ -1,0 +1,207 @@
+"""Clients that answer some kinds of calls and not others: they have part in a fit, or none."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import skcfl
+from skcfl import FedAvgRegressor, IFCARegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import FederationError, MissingClientWarning
+from skcfl.federation import Faults, InProcessFederation, SitePolicy
+from skcfl.federation.inprocess import InProcessSite
+from skcfl.federation.messages import CALLS
+from skcfl.federation.pool import REFUSALS
+from skcfl.models import LinearModel
+
+REGRESSION = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
+CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
+IDS = np.unique(REGRESSION.groups)
+GONE = IDS[3]
+OTHERS = REGRESSION.groups != GONE
+
+# One everyday class of each method: regressors, where a method has one.
+METHODS = [name for name in skcfl.__all__ if name.endswith("Regressor")]
+METHODS += [
+    "FedPACClassifier",
+    "FedProtoClassifier",
+    "CLoVEClassifier",
+    "PartialPoolingClassifier",
+]
+
+
+def make(name):
+    cls = getattr(skcfl, name)
+    given = {"n_clusters": 2, "lam": 0.1, "random_state": 0, "max_iter": 10}
+    if name.startswith("PartialPooling"):
+        given["n_clusters"] = 1
+    if name.startswith("Oracle"):
+        given["labels"] = dict(zip(IDS, REGRESSION.labels, strict=True))
+    known = cls().get_params()
+    return cls(**{key: value for key, value in given.items() if key in known})
+
+
+def data_of(name):
+    return CLASSES if "Classifier" in name else REGRESSION
+
+
+def federation(data=REGRESSION, **faults):
+    return InProcessFederation(data.X, data.y, data.groups, faults=Faults(**faults))
+
+
+def calls_of(name, monkeypatch):
+    """A fit with all clients, and the kinds of calls that it uses."""
+    used, answer = set(), InProcessSite.answer
+
+    def spy(self, call, arguments):
+        used.add(call)
+        return answer(self, call, arguments)
+
+    data = data_of(name)
+    with monkeypatch.context() as patched:
+        patched.setattr(InProcessSite, "answer", spy)
+        return make(name).fit(data.X, data.y, groups=data.groups), sorted(used)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_client_that_fails_one_kind_of_call(name, monkeypatch):
+    """It is named, unless the models are those of all clients and its answers proofs."""
+    data = data_of(name)
+    whole, calls = calls_of(name, monkeypatch)
+    assert calls
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", MissingClientWarning)
+            found = make(name).fit_federation(federation(data, dead=[GONE], calls=[call]))
+        told = [str(one.message) for one in caught if one.category is MissingClientWarning]
+        if CALLS[call].proof:
+            assert found.missing_clients_.size == 0 and not told, call
+            assert_allclose(found.params_, whole.params_, rtol=1e-6, err_msg=call)
+            assert found.dual_gap_ == np.inf and found.partition_optimal_ is None
+            continue
+        assert found.missing_clients_.tolist() == [GONE], call
+        assert found.rejected_clients_.size == 0, call
+        (text,) = told
+        assert "1 of 8 clients left all of 1" in text and f"'{call}'" in text
+        assert repr(str(GONE)) in text
+        assert np.isfinite(found.params_).all(), call
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("name", "call", "worst"),
+    [("CLoVERegressor", "losses", 0.01), ("PerFedAvgRegressor", "spectrum", 0.05)],
+)
+def test_the_others_are_as_without_it(name, call, worst):
+    """Where the client counted in some of the sums, models were far from all clients' rows."""
+    rows = REGRESSION.X[OTHERS], REGRESSION.y[OTHERS]
+    groups = REGRESSION.groups[OTHERS]
+    wanted = make(name).fit(*rows, groups=groups).score(*rows, groups=groups)
+    found = make(name).fit_federation(federation(dead=[GONE], calls=[call]))
+    assert found.score(*rows, groups=groups) > wanted - worst
+
+
+def test_a_client_is_left_out_once_it_has_failed_often_enough():
+    pool = federation(dead=[GONE], calls=["losses"]).open(LinearModel(alpha=0.1).bind(3), 0)
+    theta = np.zeros((2, pool.n_params))
+    with pytest.warns(MissingClientWarning, match=f"all of {REFUSALS} calls of 'losses'"):
+        losses = pool.losses(theta)
+    assert np.isnan(losses[3]).all() and np.isfinite(np.delete(losses, 3, 0)).all()
+    # From then on it is in no sum, although it would answer, and nobody asks it.
+    calls = pool.ledger.calls
+    values = pool.objectives(np.zeros((8, pool.n_params)))
+    assert values[3] == 0.0 and pool.ledger.calls == calls + 1
+    missing, complete = pool.roll_call()
+    assert missing.nonzero()[0].tolist() == [3] and not complete
+
+
+def test_a_refusal_is_found_whoever_else_comes_and_goes():
+    faults = Faults(0.2, [GONE], calls=["losses"], random_state=0)
+    pool = InProcessFederation(*rows_of(REGRESSION), faults=faults)
+    pool = pool.open(LinearModel(alpha=0.1).bind(3), 0)
+    with pytest.warns(MissingClientWarning, match="1 of 8 clients"):
+        for _ in range(5):
+            pool.losses(np.zeros((1, pool.n_params)))
+    assert pool.roll_call()[0].nonzero()[0].tolist() == [3]
+
+
+def rows_of(data):
+    return data.X, data.y, data.groups
+
+
+@pytest.mark.parametrize("call", ["losses", "best_response", "objectives_gradients", "hessians"])
+def test_stragglers_have_their_part(call):
+    faults = Faults(0.5, calls=[call], random_state=0)
+    model = IFCARegressor(n_clusters=2, random_state=0)
+    model.fit_federation(InProcessFederation(*rows_of(REGRESSION), faults=faults))
+    assert model.missing_clients_.size == 0
+
+
+def test_too_few_clients_answer_a_kind_of_call():
+    faults = Faults(dead=IDS[:4], calls=["hessians"])
+    few = InProcessFederation(*rows_of(REGRESSION), faults=faults, min_clients=5)
+    with (
+        pytest.warns(MissingClientWarning, match="4 of 8 clients"),
+        pytest.raises(FederationError, match="4 of 8 clients answer, and min_clients=5"),
+    ):
+        FedAvgRegressor().fit_federation(few)
+
+
+def test_one_that_was_away_when_it_was_asked_is_missing():
+    """It comes back and answers everything else: what it never answered was without it."""
+    pool = federation().open(LinearModel(alpha=0.1).bind(3), 0)
+    site, away = pool._site, [True]
+    answer = site.answer
+
+    def sometimes(call, arguments):
+        answers = answer(call, arguments)
+        lost = np.arange(site.n_clients) == 3 * away[0]
+        return {**answers, "answered": ~lost} if away[0] else answers
+
+    site.answer = sometimes
+    subset = site.subset
+    site.subset = lambda clients: Silent(len(clients)) if away[0] else subset(clients)
+    pool.solve()
+    away[0] = False
+    values = pool.objectives(np.zeros((8, pool.n_params)))
+    assert values[3] > 0.0
+    missing, _ = pool.roll_call()
+    assert missing.nonzero()[0].tolist() == [3]
+    pool.solve()
+    assert not pool.roll_call()[0].any()
+
+
+class Silent:
+    """Clients none of which is there."""
+
+    def __init__(self, n_clients):
+        self.n_clients = n_clients
+
+    def answer(self, call, arguments):
+        answers = {"w": np.zeros((self.n_clients, 4)), "converged": np.ones(self.n_clients, bool)}
+        answers = answers if call == "solve" else {}
+        return {**answers, "answered": np.zeros(self.n_clients, dtype=bool)}
+
+
+def test_parts_of_rows_that_are_too_few_are_no_reason():
+    """Under a policy held-out rows may be too few of a client that answers about all of them."""
+    few = np.flatnonzero(REGRESSION.groups == GONE)[8:]
+    keep = np.setdiff1d(np.arange(len(REGRESSION.y)), few)
+    rows = [values[keep] for values in rows_of(REGRESSION)]
+    federation = InProcessFederation(*rows, policy=SitePolicy(min_rows=5))
+    pool = federation.open(LinearModel(alpha=0.1).bind(3), 0)
+    train, held = pool.hold_out(0.3)
+    theta = np.zeros((1, pool.n_params))
+    assert np.isnan(held.losses(theta)[3]) and np.isfinite(train.losses(theta)).all()
+    assert np.isfinite(pool.losses(theta)).all()
+    assert not pool.roll_call()[0].any()
+
+
+@pytest.mark.parametrize("calls", [["rows"], "losse", [3]])
+def test_faults_of_no_call(calls):
+    with pytest.raises(ValueError, match="calls must be names of calls"):
+        Faults(dead=[GONE], calls=calls)
