@@ -75,12 +75,12 @@ class _PartialPooling(PosteriorPredictions):
             "full" correlations too, as lme4's ``(x | client)``, and "spherical" one variance.
             "auto" is "full" for one cluster where BIC prefers that, of up to 256 parameters, and
             else "diag"; ``covariance_type_`` says which. "stacked", the default, does not choose:
-            one cluster is fitted with "diag", with "full" (of up to 256 parameters), and with
-            intercepts alone that differ, and each counts by its share of ``stacking_shares_`` in
-            the parameters of each client. On real tables it predicts better than any of them, and
-            takes little longer than "auto"; clusters, where several are found or asked for, have
-            the covariance of "diag". Hypotheses are tested, and likelihoods compared, by one
-            covariance, not by a stack. Memory grows like n_clients n_params^2 for "full", and
+            one cluster is fitted with "diag", with "full" (of up to 256 parameters), with
+            intercepts alone that differ, and with no differences at all, and each counts by its
+            share of ``stacking_shares_``, which may be 0, in the parameters of each client. On
+            real tables it predicts better than any of them; clusters, where several are found or
+            asked for, have the covariance of "diag". Hypotheses are tested, and likelihoods
+            compared, by one covariance, not by a stack. Memory grows like n_clients n_params^2 for "full", and
             like n_clients n_params for the others with more than 256 parameters and fewer rows
             than that a client. Where BIC prefers it, several clusters have none at all. However
             narrow it is, a full one competes with several clusters, see ``n_clusters``.""",
@@ -115,9 +115,9 @@ class _PartialPooling(PosteriorPredictions):
             common, and do not change how far others are drawn to it. ``numpy.inf`` is the normal
             distribution, as lme4 has it, with one noise for all. "auto" estimates the degrees of
             freedom, 2.5 or more, and keeps the normal distribution unless BIC is less by 10
-            without it, very strong evidence, with 6 or fewer. It is normal with more than 256
-            parameters, where clients are lost and come back, and for other losses, which have no
-            scales. A client that is alone has none either.""",
+            without it, very strong evidence, with 6 or fewer. It is normal with fewer than 15
+            clients, with more than 256 parameters, where clients are lost and come back, and for
+            other losses, which have no scales. A client that is alone has none either.""",
         "max_iter": """\
             int
             Largest number of exchanges with the clients of the fit of one number of clusters,
@@ -166,9 +166,10 @@ class _PartialPooling(PosteriorPredictions):
         "stacking_shares_": """\
             dict of str to float
             How much each fit counts in all parameters. With ``covariance="stacked"`` and one
-            cluster "diag", "full" and "intercept", as far as there are such: the mean of equal
-            shares of the first two, and of those for which the loss of the rows is least, each
-            predicted by the posterior of its client's other rows. Else 1 for
+            cluster "diag", "full", "intercept" and "none", as far as there are such: the shares
+            for which the loss of the rows is least, each predicted by the posterior of its
+            client's other rows, where each variance of a slope costs one unit of the noise and
+            each correlation and variance of an intercept a tenth. Else 1 for
             ``covariance_type_``. Of a stack ``loglik_``, ``bic_``, ``objective_`` and
             ``history_`` are of that one fit of the first two which has the lower BIC in
             ``bic_path_``; ``params_std_``, ``standard_errors_`` and predicted standard deviations
@@ -370,7 +371,7 @@ class _PartialPooling(PosteriorPredictions):
             "state": (stack, covariances if dense else None, pool.n_samples),
         }
         shortfall = unstacked and f"{type(self).__name__}: {unstacked}"
-        slow = [name for name, part in fits.items() if not part.converged]
+        slow = [name for name in stack.names if not fits[name].converged]
         if slow:
             of = f" of the stack's {' and '.join(slow)} fit" if len(fits) > 1 else ""
             shortfall = (
@@ -726,18 +727,18 @@ class PartialPoolingRegressor(_Regressor, _PartialPooling):
     PartialPoolingRegressor, loss squared_error, covariance stacked
     320 rows of 40 clients, 1 cluster
     log-likelihood -463.688   BIC 945.820   (covariance diag)
-    stacking shares diag 0.25, full 0.75, intercept 0.00
+    stacking shares diag 0.00, full 1.00, intercept 0.00, none 0.00
     <BLANKLINE>
     Random effects
                       Std. dev.  Corr
       x0                0.37484
-      (Intercept)       0.12667  -0.10
-      Residual          0.97712
+      (Intercept)       0.13216  -0.17
+      Residual          0.97608
     <BLANKLINE>
     Fixed effects
                        Estimate    Std. error         z
-      x0                 2.0141      0.082285     24.48
-      (Intercept)     0.0023008      0.060414      0.04
+      x0                 2.0133      0.082267     24.47
+      (Intercept)     0.0025553       0.06065      0.04
     <BLANKLINE>
     Slopes and their errors are shrunken by a prior, see prior_variance_.
     """

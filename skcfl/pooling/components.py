@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .._progress import series
 from ..numerics.newton import MAX_DENSE
 from .criteria import MOST_MEANS, STRONG, bic, icl
-from .em import maximise, pooled
+from .em import evaluate, maximise, pooled
 from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
 
@@ -57,8 +57,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         was a candidate.
     stack : dict of str to Fit
         What counts: the chosen fit by the kind of its covariance; where that is one cluster and
-        `kind` is "stacked", the fits with a diagonal and a full covariance, and that of which
-        only the intercepts vary.
+        `kind` is "stacked", the fits with a diagonal and a full covariance, that of which only
+        the intercepts vary, and that of one model for all.
     """
     start, singles = _one_cluster(pool, "diag" if kind == "stacked" else kind, options)
     fit = min(singles.values(), key=lambda fit: bic(fit, pool, options))
@@ -119,20 +119,22 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         best, tried = heavy_tailed(pool, best, options, origins.get(kind) if K == 1 else None)
         path += [_entry(fit, K, icl(fit, pool, options), pool, options) for fit in tried]
         return best, _columns(path), {kind: best}
+    told = list(singles)
     intercepts = options.free & options.varying
-    if intercepts.any() and (options.varying & ~intercepts).any():
-        origins["intercept"] = _origin(replace(start, varying=intercepts), "diag", options)
-        singles["intercept"] = maximise(pool, origins["intercept"], options)
-    told = [name for name in singles if name != "intercept"]
+    if (options.varying & ~intercepts).any():
+        if intercepts.any():
+            origins["intercept"] = _origin(replace(start, varying=intercepts), "diag", options)
+            singles["intercept"] = maximise(pool, origins["intercept"], options)
+        singles["none"] = replace(evaluate(pool, start), n_iter=1, converged=True)
     first = min(told, key=lambda name: bic(singles[name], pool, options))
     heavy, tried = heavy_tailed(pool, singles[first], options, origins[first])
     if heavy is not singles[first]:
         # What is there in one is there in all.
         df = heavy.population.df
-        singles = {
-            name: heavy if name == first else with_scales(pool, fit, df, options, origins[name])
-            for name, fit in singles.items()
-        }
+        for name, origin in origins.items():
+            if name != first:
+                singles[name] = with_scales(pool, singles[name], df, options, origin)
+        singles[first] = heavy
         tried = [singles[name] for name in told]
         first = min(told, key=lambda name: bic(singles[name], pool, options))
     path += [_entry(fit, 1, icl(fit, pool, options), pool, options) for fit in tried]

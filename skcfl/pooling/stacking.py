@@ -7,11 +7,13 @@ that what is found is one model a client.  Predictions without a row stay at the
 send are the sum of the losses and its derivatives in the shares, of which the sum is convex: of
 squared error one exchange tells all.
 
-Given the variances, which have seen the row, small differences are made too much of: half of the
-shares are equal ones, of all populations but that of which only intercepts vary.
+The variances have seen the left-out row, so populations with many variances look better than they
+are.  As in Mallows' criterion of model averaging (Hansen 2007) each population pays for its
+variances, in units of the noise: shares at any corner of the simplex are possible, and where the
+rows are few the simpler population counts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -24,9 +26,11 @@ from .population import Population
 MAX_STEPS, GAIN, HALVINGS = 20, 1e-8, 20
 # Curvature towards equal shares, as a part of the mean one: populations that say the same.
 RIDGE = 1e-6
-# Part of the shares that is equal.  Benchmark: benchmarks/real.py, all rows and 3, 5, 10 a client,
-# on which parts from .4 to .75 do as well, and less than that a little worse.
-EQUAL = 0.5
+# What the variance of a slope costs, in nats.  Benchmark: benchmarks/real.py, all rows and 3, 5,
+# 10 a client: of costs from 0 to 2 those from .75 to 1 predict best.
+SLOPE_COST = 1.0
+# What the variance of an intercept or a correlation costs: of 0 to .25 about .1 predicts best.
+OTHER_COST = 0.1
 
 
 @dataclass
@@ -113,6 +117,8 @@ class Stack:
         weight = self.shares[0]
         for share, (_, own, V, dispersion) in zip(self.shares[1:], parts, strict=True):
             weight = weight + share
+            # Populations that differ along free directions only predict the same.
+            own = mean + pool.centre(own - mean)
             mean, spread = _mixed(mean, spread, own, V, share / weight)
             noise = noise + share / weight * (dispersion - noise)
         return r, mean, spread, noise
@@ -150,15 +156,17 @@ def _mixed(mean, spread, own, V, share):
 
 def stacked(pool, fits):
     """Stack of those fits of a dictionary that count, exchanges, and what fell short, or ""."""
-    names, populations, errors = list(fits), [fit.population for fit in fits.values()], []
+    names, errors = list(fits), []
+    populations = [fit.population for fit in fits.values()]
+    if len(fits) > 1:
+        # Along free directions populations must not differ: shifts of all means change nothing.
+        populations = [replace(each, means=pool.centre(each.means)) for each in populations]
     for fit in fits.values():
         known = not is_lean(fit.sums)
         errors.append(mean_covariances(fit.population, fit.sums) if known else None)
     shares, n_iter, shortfall = np.ones(1), 0, ""
     if len(fits) > 1:
         shares, n_iter, shortfall = _shares(pool, populations, errors)
-        equal = np.array([name != "intercept" for name in names])
-        shares = (1.0 - EQUAL) * shares + EQUAL * equal / equal.sum()
     kept = np.flatnonzero(shares)
     parts = ([own[k] for k in kept] for own in (names, populations, errors))
     return Stack(*parts, shares[kept] / shares[kept].sum()), n_iter, shortfall
@@ -170,14 +178,22 @@ def _shares(pool, populations, errors):
     roots = [population.root for population in populations]
     if full:
         roots = [np.diag(root) if root.ndim == 1 else root for root in roots]
+    dispersions = np.array([population.dispersion for population in populations])
     known = {
         "theta": np.concatenate([population.means for population in populations]),
         "root": np.array(roots),
-        "dispersion": np.array([population.dispersion for population in populations]),
+        "dispersion": dispersions,
         "errors": None if any(own is None for own in errors) else np.concatenate(errors),
     }
+    # In units of the noise that the most flexible population leaves.
+    costs = dispersions.min() * np.array([_cost(population) for population in populations])
+
+    def priced(shares):
+        value, slopes, curvature = pool.left_out_sums(shares=shares, **known)
+        return value + costs @ shares, slopes + costs, curvature
+
     shares = np.full(len(populations), 1.0 / len(populations))
-    value, slopes, curvature = pool.left_out_sums(shares=shares, **known)
+    value, slopes, curvature = priced(shares)
     n_iter = 1
     for _ in range(MAX_STEPS):
         move, gain = _step(shares, slopes, curvature)
@@ -186,7 +202,7 @@ def _shares(pool, populations, errors):
         if gain <= GAIN * (1.0 + abs(value)):
             return shares, n_iter, ""
         for _ in range(HALVINGS):
-            trial = pool.left_out_sums(shares=shares + move, **known)
+            trial = priced(shares + move)
             n_iter += 1
             if trial[0] <= value or pool.answered is not None:
                 break
@@ -204,6 +220,16 @@ def _shares(pool, populations, errors):
         'counts of extreme size are the likely reason: rescale them, or take covariance="auto".'
     )
     return shares, n_iter, shortfall
+
+
+def _cost(population):
+    """What the variances of a population cost, in nats."""
+    if population.kind == "none":
+        return 0.0
+    n_varying = np.count_nonzero(population.varying)
+    n_slopes = np.count_nonzero(population.varying & ~population.free)
+    n_pairs = n_varying * (n_varying - 1) // 2 if population.kind == "full" else 0
+    return SLOPE_COST * n_slopes + OTHER_COST * (n_varying - n_slopes + n_pairs)
 
 
 def _step(shares, slopes, curvature):

@@ -101,6 +101,18 @@ def test_degrees_of_freedom_are_found():
     assert 2.5 < np.median(found) < 4.0
 
 
+def test_few_clients_do_not_show_the_tails_of_a_distribution():
+    X, y, groups, _ = draw(15, 30)
+    y[groups < 2] *= 20.0
+    for n_clients, wanted in ((14, np.inf), (15, 2.5)):
+        kept = groups < n_clients
+        model = PartialPoolingRegressor(1).fit(X[kept], y[kept], groups=groups[kept])
+        assert model.df_ == pytest.approx(wanted)
+    kept = groups < 14
+    model = PartialPoolingRegressor(1, df=4.0).fit(X[kept], y[kept], groups=groups[kept])
+    assert model.df_ == 4.0
+
+
 def test_a_normal_population_stays_normal():
     for seed in range(10):
         X, y, groups, _ = draw(30, 8, df=np.inf, seed=seed)
