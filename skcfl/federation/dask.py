@@ -265,7 +265,7 @@ class DaskTransport(Transport):
     def _begin(self, address):
         """Submit an actor, which is not waited for."""
         self.address, self.name = address, f"worker {address}"
-        self._actor, self._late, self._down = None, [], False
+        self._actor, self._late, self._down, self._gone = None, [], False, False
         sources = [_on_worker(self.client, part, address) for *_, part in self.parts]
         labels = [(number, name) for number, name, _ in self.parts]
         self._future = self.client.submit(
@@ -294,6 +294,7 @@ class DaskTransport(Transport):
                 self._actor = _reached(self.client, actor, self.address)
             packed = _packed(request)
             large = not isinstance(packed, bytes)
+            self._count(down=_n_bytes(packed))
             answer = self._actor.ask_packed(packed)
         except PlaceLost as lost:
             error = lost
@@ -307,6 +308,7 @@ class DaskTransport(Transport):
                     # A call of an actor is a cycle that holds its messages, and few large ones
                     # do not wake the collector.
                     gc.collect(1)
+                self._count(up=_n_bytes(out))
                 return _unpacked(out)
             self._down = True
             raise error
@@ -351,7 +353,13 @@ class DaskTransport(Transport):
             error = future.exception()
             if type(error) is not RuntimeError and type(error).__name__ != "KilledWorker":
                 return error
+        self._gone = True
         return PlaceLost(f"{self.name} is lost.")
+
+    @property
+    def reachable(self):
+        """Whether the worker may answer now; see ``Transport.reachable``."""
+        return not self._gone and all(answer.done() for answer in self._late)
 
     def restore(self):
         """Start an actor with the same parts on another worker, if there is one."""
@@ -413,6 +421,11 @@ def _reached(client, actor, address):
 def _packed(message):
     """Small messages as bytes, which dask sends in half the time; it does not copy large ones."""
     return message if _size(message) > PACKED_BYTES else pickle.dumps(message, protocol=5)
+
+
+def _n_bytes(message):
+    """Bytes of a message, of a large one those of its arrays."""
+    return len(message) if isinstance(message, bytes) else _size(message)
 
 
 def _unpacked(message):

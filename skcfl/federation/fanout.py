@@ -47,6 +47,11 @@ class FanOut(Site):
         """Number of clients."""
         return self._n
 
+    @property
+    def reachable(self):
+        """Clients that may answer if a call is repeated."""
+        return self._gathered("reachable")
+
     def answer(self, call, arguments):
         """Ask every site for its clients, and join what they say."""
         message = CALLS[call]

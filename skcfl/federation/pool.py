@@ -353,7 +353,7 @@ class ClientPool(PersonalCalls):
     def _ask_again(self, call, arguments, answers, answered, shared, start):
         """Ask those who were silent until they answer, or often enough; in place."""
         for _ in range(self._presence.retries):
-            lost = np.flatnonzero(~answered & ~self._is_out)
+            lost = np.flatnonzero(~answered & ~self._is_out & self._site.reachable)
             if len(lost) == 0:
                 return
             self._ask_some(lost, call, arguments, answers, answered, shared, start)

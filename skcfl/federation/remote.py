@@ -212,9 +212,16 @@ class Transport(ABC):
     ----------
     name : str
         What messages call the host.
+    reachable : bool
+        False if the host is known not to answer now, so that repeating a call is useless.
+    wire_bytes : tuple of int
+        Bytes of all replies and of all requests so far.
     """
 
     name = "host"
+    reachable = True
+    wire_bytes = (0, 0)
+    _counting = threading.Lock()
 
     @abstractmethod
     def start(self, request):
@@ -230,6 +237,10 @@ class Transport(ABC):
         wait : callable
             Gives its answer, or raises :class:`~skcfl.federation.sites.PlaceLost`.
         """
+
+    def _count(self, up=0, down=0):
+        with self._counting:  # several threads may ask
+            self.wire_bytes = self.wire_bytes[0] + up, self.wire_bytes[1] + down
 
     def restore(self):
         """Start a host with the same parts anew, where this one is lost.
@@ -298,7 +309,7 @@ class Line:
             self.dropped.extend(self.made)
             self.made, self.doubtful = set(), False
         recipe = [step for step in kept.recipe() if step[0] not in self.made]
-        wait = self._send(kept.key, recipe, name, arguments)
+        dropped, wait = self._send(kept.key, recipe, name, arguments)
 
         def answer():
             try:
@@ -306,13 +317,16 @@ class Line:
             except Refused:
                 raise
             except PlaceLost:
+                # The host may have done all of this, or nothing.
+                self.dropped.extend(dropped)
+                self.made.update(step[0] for step in recipe)
                 self.doubtful = True
                 if not self.transport.restore():
                     raise
                 status, value = "unknown", None
             if status == "unknown":
                 self.made, self.doubtful = set(), False
-                status, value = self._send(kept.key, kept.recipe(), name, arguments)()
+                status, value = self._send(kept.key, kept.recipe(), name, arguments)[1]()
             if status == "error":
                 raise value
             self.made.update(step[0] for step in recipe)
@@ -326,7 +340,7 @@ class Line:
             while self.dropped:
                 dropped.append(self.dropped.popleft())
         self.made.difference_update(dropped)
-        return self.transport.start((key, recipe, dropped, name, arguments))
+        return dropped, self.transport.start((key, recipe, dropped, name, arguments))
 
 
 class RemoteRows(Kept):
@@ -421,6 +435,11 @@ class RemoteSite(Kept, Site):
         """Which clients own no row."""
         return self.facts()[2]
 
+    @property
+    def reachable(self):
+        """Whether a call may be repeated for each client; see ``Transport.reachable``."""
+        return np.full(self._n, self.line.transport.reachable)
+
     def start(self, name, *arguments):
         """Begin to answer; a host that is lost is one whose clients are silent."""
         if name != "answer":
@@ -485,6 +504,12 @@ class RemoteFederation(Federation):
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self._roots = [Kept(Line(transport)) for transport in transports]
         self._said: Any = None  # what they said at the last hello
+
+    @property
+    def wire_bytes(self) -> tuple[int, int]:
+        """Bytes of all replies and of all requests so far."""
+        each = [root.line.transport.wire_bytes for root in self._roots]
+        return sum(up for up, _ in each), sum(down for _, down in each)
 
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""

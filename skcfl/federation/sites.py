@@ -103,6 +103,11 @@ class Site(Place, ABC):
     client_weights: Array
     without_rows: Array
 
+    @property
+    def reachable(self) -> Array:
+        """Clients that may answer if a call is repeated, (n_clients,) of bool."""
+        return np.ones(self.n_clients, dtype=bool)
+
     @abstractmethod
     def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Array]:
         """Let the clients compute.
@@ -160,6 +165,11 @@ class WrappedSite(Site):
     def n_clients(self):
         """Number of clients, whoever of them answers."""
         return self.site.n_clients
+
+    @property
+    def reachable(self):
+        """Clients that may answer if a call is repeated."""
+        return self.site.reachable
 
     @property
     def memory(self):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import warnings
 from abc import abstractmethod
 
@@ -13,6 +15,8 @@ from .sites import PlaceLost, Refused
 
 #: What the reply of a site begins with: see :meth:`~skcfl.federation.host.SiteHost.handle`.
 STATUSES = ("done", "unknown", "invalid", "forgotten", "lost", "refused")
+
+logger = logging.getLogger(__name__)
 
 
 class WireTransport(Transport):
@@ -26,8 +30,8 @@ class WireTransport(Transport):
     name : str
         Name of the site.
     patience : int, default=3
-        How many calls in a row a site may leave without an answer; it is not waited for again.
-        Calls that were on their way at the same time count as one.
+        How many calls in a row a site may leave without an answer; then nobody waits for it until
+        it answers again. Calls that were on their way at the same time count as one.
 
     Attributes
     ----------
@@ -40,6 +44,12 @@ class WireTransport(Transport):
     def __init__(self, name, patience=3):
         self.name, self.patience = name, patience
         self.failures, self.messages, self._missed = [], 0, 0
+        self._calling = threading.Lock()
+
+    @property
+    def reachable(self):
+        """Whether calls wait for the site; see ``Transport.reachable``."""
+        return self._missed < self.patience
 
     @abstractmethod
     def send(self, message):
@@ -59,12 +69,13 @@ class WireTransport(Transport):
 
     def start(self, request):
         """Send a request; see ``Transport.start``."""
-        if self._missed >= self.patience:
-            return _raising(self._lost(f"not asked again after {self.patience} calls"))
-        self.messages += 1
+        if not self.reachable:
+            if self._calling.acquire(blocking=False):
+                threading.Thread(target=self._call_back, args=(request,), daemon=True).start()
+            return _raising(self._lost(f"not waited for after {self.patience} calls"))
         missed = self._missed
         try:
-            receive = self.send(dumps(request))
+            receive = self._send(request)
         except FederationError:
             raise
         except Exception as error:
@@ -72,7 +83,7 @@ class WireTransport(Transport):
 
         def wait():
             try:
-                status, value, note = _reply(loads(receive()))
+                status, value, note = receive()
             except FederationError:
                 raise
             except Exception as error:
@@ -91,6 +102,35 @@ class WireTransport(Transport):
             return status, value
 
         return wait
+
+    def _send(self, request):
+        """Send a request, and count it; returns what waits for the reply."""
+        data = dumps(request)
+        self.messages += 1
+        self._count(down=len(data))
+        receive = self.send(data)
+
+        def wait():
+            reply = receive()
+            self._count(up=len(reply))
+            return _reply(loads(reply))
+
+        return wait
+
+    def _call_back(self, request):
+        """Send a site that is away what it is asked; once it replies, calls wait for it again.
+
+        Nobody uses this reply. The next call resends what the site needs to know.
+        """
+        try:
+            self._send(request)()
+        except Exception as error:
+            logger.debug("site %r is still away: %s", self.name, error)
+        else:
+            self._missed = 0
+            logger.info("site %r answers again", self.name)
+        finally:
+            self._calling.release()
 
     def _lost(self, reason, kind=PlaceLost):
         text = f"site {self.name!r}: {reason}"

@@ -41,6 +41,11 @@ class StrictSite(Site):
         self.client_weights = _through(site.client_weights)
         self.without_rows = _through(site.without_rows)
 
+    @property
+    def reachable(self):
+        """Clients that may answer if a call is repeated."""
+        return _through(self._StrictSite__site.reachable)
+
     def answer(self, call, arguments):
         """Ask through pickle."""
         return _through(self._StrictSite__site.answer(*_through((call, arguments))))

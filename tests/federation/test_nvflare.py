@@ -251,7 +251,7 @@ def test_a_site_that_is_late(fake):
         return answered(self, message)
 
     SiteApp.exchange = exchange  # undone by the fixture
-    with pytest.warns(UserWarning, match="site 'south': (TimeoutError: function|not asked)"):
+    with pytest.warns(UserWarning, match="site 'south': (TimeoutError: function|not waited)"):
         run(fake, recipe)
     assert load_fitted(fake.folder).missing_clients_.tolist() == report_of(fake)["missing_clients"]
     assert len(report_of(fake)["missing_clients"]) == 4

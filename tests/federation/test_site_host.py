@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -78,7 +80,8 @@ def test_every_call_goes_over_a_wire():
         host = SiteHost(Given((X, y, ids[codes], sample_weight)))
         wire = Wire.__new__(Wire)
         WireTransport.__init__(wire, "site")
-        wire.host, wire.fails, wire.sent = host, lambda number: None, []
+        wire.host, wire.fails = host, lambda number: None
+        wire.sent, wire.waiting, wire.replies = [], [], []
         root = RemoteFederation([wire])._roots[0]
         rows = RemoteRows(np.arange(n_clients), root.line, root, "rows")
         # A site that owns clients without rows is made by hand.
@@ -157,15 +160,15 @@ def test_a_site_that_fails_is_missing():
     fails = {"fails": lambda number: TimeoutError("no answer in 60 s") if number > 12 else None}
     both = [Wire(Table("north")), Wire(Table("south"), **fails)]
     model = IFCARegressor(n_clusters=2, random_state=0)
-    with pytest.warns(UserWarning, match="No answer of site 'south': (Timeout|not asked)"):
+    with pytest.warns(UserWarning, match="No answer of site 'south': (Timeout|not waited)"):
         model.fit_federation(RemoteFederation(both))
     assert model.missing_clients_.tolist() == [f"south/{name}" for name in IDS[2:]]
     # To wait for it in every call would take for ever.
     assert both[1].failures == [
         "site 'south': TimeoutError: no answer in 60 s",
-        "site 'south': not asked again after 3 calls",
+        "site 'south': not waited for after 3 calls",
     ]
-    assert len(both[1].sent) == 12 + 3
+    assert both[1].waiting.count(threading.get_ident()) == 12 + 3
     assert np.isfinite(model.params_).all()
 
 
@@ -179,6 +182,88 @@ def test_a_site_that_fails_once_is_asked_again():
     assert both[1].failures == ["site 'south': OSError: line is down"]
     assert model.missing_clients_.size == 0
     np.testing.assert_allclose(model.params_, wanted, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["FedAvgRegressor", "GTVRegressor"])
+def test_a_site_that_is_started_again_is_asked_again(name):
+    """Away for eight messages: the fit waits for three, and goes on with the site later."""
+    known = getattr(skcfl, name)().get_params()
+    given = {"lam": 0.1, "graph": "complete", "tol": 1e-10, "max_iter": 400, "alpha": 0.1}
+    model = getattr(skcfl, name)(**{key: v for key, v in given.items() if key in known})
+    wanted = model.fit(REGRESSION.X, REGRESSION.y, groups=named()).params_
+
+    def south_fails(number):
+        if number == 18:
+            south.host = SiteHost(Table("south"))
+        return OSError("no line") if 10 <= number < 18 else None
+
+    def north_waits(number):
+        """Until south, once it has been started again, has replied."""
+        while len(south.sent) >= 18 and not south.reachable:
+            time.sleep(1e-3)
+
+    south = Wire(Table("south"), south_fails)
+    with pytest.warns(UserWarning, match="no line|not waited for"):
+        model.fit_federation(RemoteFederation([Wire(Table("north"), north_waits), south]))
+    assert south.waiting.count(threading.get_ident()) == len(south.sent) - 6
+    np.testing.assert_allclose(model.params_, wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_a_site_that_is_away_is_asked_once_a_call():
+    """However often clients are asked again where all are needed."""
+    calls = []
+    for retries in (0, 10):
+        south = Wire(Table("south"), lambda n: OSError("no line") if n > 9 else None)
+        federation = RemoteFederation([Wire(Table("north")), south], retries=retries)
+        with pytest.warns(UserWarning, match="no line|not waited for"):
+            calls.append(skcfl.GTVRegressor(lam=0.1).fit_federation(federation).calls_)
+    assert calls[1] <= calls[0] + 3 * 10, calls
+
+
+@pytest.mark.parametrize("late_starts", [(0.0, 1.0), (1.0,)])
+def test_what_a_late_site_has_made_is_made_anew(late_starts):
+    """A site that did what it was asked, but too late, goes on from what the server knows."""
+    both = wires()
+    pool = RemoteFederation(both).open(LinearModel(alpha=0.1).bind(3), 0)
+    first = pool.local_update(np.zeros((6, 4)), 2, 0.05)
+    wanted = pool.local_update(first, 2, 0.05)
+    pool.local_update(first, 0, 0.05)
+    if len(late_starts) == 1:  # the site has not made this before
+        pool, first, wanted = pool.subset([1, 2, 3]), first[1:4], wanted[1:4]
+
+    def late(number):
+        both[1].host.handle(both[1].sent[-1])
+        return TimeoutError("60 s")
+
+    both[1].fails = late
+    with pytest.warns(UserWarning, match="60 s"):
+        for more in late_starts:
+            pool.local_update(first + more, 2, 0.05)
+    both[1].fails = lambda number: None
+    np.testing.assert_allclose(pool.local_update(first, 2, 0.05), wanted)
+
+
+def test_what_is_dropped_in_a_lost_message_is_dropped_later():
+    wire = Wire(Table("south"))
+    pool = RemoteFederation([wire]).open(LinearModel(alpha=0.1).bind(3), 0)
+    pool.losses(np.zeros((1, 4)))
+    kept = len(wire.host._host._kept)
+    pool.subset([0]).losses(np.zeros((1, 4)))  # dropped with the next message
+    wire.fails = lambda number: OSError("no line")
+    with pytest.warns(UserWarning, match="no line"):
+        pool.losses(np.zeros((1, 4)))
+    wire.fails = lambda number: None
+    pool.losses(np.zeros((1, 4)))
+    assert len(wire.host._host._kept) == kept
+
+
+def test_bytes_are_counted():
+    both = wires()
+    federation = RemoteFederation(both)
+    FedAvgRegressor().fit_federation(federation)
+    down = sum(len(message) for wire in both for message in wire.sent)
+    up = sum(len(reply) for wire in both for reply in wire.replies)
+    assert federation.wire_bytes == (up, down)
 
 
 def test_calls_on_their_way_at_the_same_time_are_missed_once():
@@ -199,7 +284,7 @@ def test_below_min_clients_the_fit_ends():
     both = [Wire(Table("north")), Wire(Table("south"), **fails)]
     model = FedAvgRegressor()
     with (
-        pytest.warns(UserWarning, match="gone|not asked again"),
+        pytest.warns(UserWarning, match="gone|not waited for"),
         pytest.raises(FederationError, match="2 of 6 clients answer, and min_clients=3: 'south/"),
     ):
         model.fit_federation(RemoteFederation(both, min_clients=3))

@@ -1,5 +1,7 @@
 """Two sites that load their own rows, and wires of bytes to them: remote sites in this process."""
 
+import threading
+
 import numpy as np
 
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -32,6 +34,7 @@ class Wire(WireTransport):
     def __init__(self, rows, fails=lambda number: None):
         super().__init__(rows.name)
         self.host, self.fails, self.sent = SiteHost(rows), fails, []
+        self.waiting, self.replies = [], []  # the threads that have waited, and what came
 
     def send(self, message):
         assert isinstance(message, bytes)
@@ -39,11 +42,13 @@ class Wire(WireTransport):
         number = len(self.sent)
 
         def wait():
+            self.waiting.append(threading.get_ident())
             failure = self.fails(number)
             if failure is not None:
                 raise failure
             reply = self.host.handle(message)
             assert isinstance(reply, bytes)
+            self.replies.append(reply)
             return reply
 
         return wait
