@@ -107,7 +107,7 @@ class OnFederations:
             return np.sum(ask_each(parts, name, own, whole=True), axis=0)
 
         if kind is None:
-            losses, weight = sums("losses")
+            losses, weight = sums("total_loss")
             return -float(losses / weight)
         if kind == "classifier":
             correct, weight = sums("correct")

@@ -12,6 +12,35 @@ from .._checks import LEAST, about, check_size, is_missing, refuse_masked
 FLOATS = (np.float64, np.float32)
 
 
+def check_numbers(name, values, shape, least=-np.inf):
+    """Finite numbers of a shape, as floats; a ValueError names what is sent otherwise.
+
+    Parameters
+    ----------
+    name : str
+        What they are.
+    values : array-like
+        The numbers.
+    shape : tuple of int
+        The shape that they must have.
+    least : float, default=-inf
+        The smallest that is allowed.
+
+    Returns
+    -------
+    values : ndarray
+    """
+    values = np.asarray(values)
+    if values.dtype.kind not in "biuf" or values.shape != shape:
+        raise ValueError(
+            f"{name} must be numbers of shape {shape}, got {values.dtype} of shape {values.shape}."
+        )
+    values = values.astype(float)
+    if not np.isfinite(values).all() or values.min(initial=np.inf) < least:
+        raise ValueError(f"{name} must be finite numbers of at least {least}.")
+    return values
+
+
 def as_table(X):
     """X with a shape of two dimensions; check_array says what is wrong with anything else."""
     refuse_masked(X, "X")

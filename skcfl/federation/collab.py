@@ -128,7 +128,8 @@ class SiteApp:
         if self._host is None:
             from nvflare.collab import collab
 
-            self._host = SiteHost(found_rows(self.rows)(collab.site_name))
+            job = collab.fl_ctx.get_job_id()
+            self._host = SiteHost(found_rows(self.rows)(collab.site_name), job)
         return self._host.handle(message)
 
 

@@ -18,7 +18,7 @@ from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
 from .folds import Folds
-from .policy import Guard, SitePolicy, check_policy
+from .policy import FitGuard, Guard, SitePolicy, check_policy
 from .pool import ClientPool, Presence
 from .rows import Rows
 from .scaling import Scaling
@@ -288,12 +288,12 @@ class InProcessFederation(Federation):
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         if kind is not None and self._kind != kind:
             self.y, self._kind = check_targets(self.y, self.X, kind), kind
-        if self._guard is not None:
-            self._guard.policy.check_rows(np.bincount(self.codes))
         classes = None
         if kind == "classifier":
             with about("y"), np.errstate(invalid="ignore"):
                 classes = np.unique(self.y)
+        if self._guard is not None:
+            self._guard.check_hello(self.codes, classes)
         n_rows, n_features = self.X.shape
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
         return Hello(self.ids, *about_rows)
@@ -315,6 +315,8 @@ class InProcessFederation(Federation):
         if model.estimator_type is None:
             y = None
         elif classes is not None:
+            if not np.isin(y, classes).all():
+                raise ValueError("y has classes that are not among those of the model.")
             y = np.searchsorted(classes, y)
         X = X if X.dtype == dtype else X.astype(dtype)
         if np.dtype(model.dtype) != X.dtype:  # networks compute in single precision
@@ -324,12 +326,9 @@ class InProcessFederation(Federation):
                     check_size(values, name, model.dtype)
         if y is not None:
             model.check_target(y)
-        wraps = []
-        if self._guard is not None:
-            wraps.append(self._guard.wrapper())
-        if self.faults is not None:
-            wraps.append(self.faults.wrapper(self.ids, places))
-        return Rows(X, y, self.codes, weights, places, self.n_jobs, wraps)
+        wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
+        guard = None if self._guard is None else FitGuard(self._guard)
+        return Rows(X, y, self.codes, weights, places, self.n_jobs, wraps, guard)
 
 
 class FanOutFederation(Federation):

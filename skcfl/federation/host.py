@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -15,36 +16,24 @@ from sklearn.utils.validation import _num_samples
 
 from .._groups import check_ids, encode
 from ..exceptions import MessageError
-from .judging import FoldRows
 from .last_answers import Forgotten
-from .messages import CALLS
+from .messages import CALLS, ROW_CALLS
 from .policy import check_policy
 from .remote import Host
 from .serialization import MAX_BYTES, dumps, loads
 from .sites import Refused
 
-#: What a server may be told: sums over the rows, and what the table of calls has.
-ASKED = frozenset(
-    {"answer", "class_totals", "correct", "facts", "hello", "losses", "moments"}
-    | {"scores", "squares", "target_sums", "testable"}
-)
+#: What a server may ask: about the clients, and what the tables of calls have.
+ASKED = frozenset({"answer", "facts", "hello", *ROW_CALLS})
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(
-    {
-        "__getitem__",
-        "folds",
-        "held_out",
-        "judged_by",
-        "penalised",
-        "rows",
-        "scaled",
-        "scored",
-        "site",
-    }
-    | {"subset", "weighed"}
+    {"__getitem__", "folds", "held_out", "judged_by", "penalised", "rows", "scaled", "scored"}
+    | {"site", "subset", "weighed"}
 )
 
 logger = logging.getLogger(__name__)
+#: What was answered: job, site, call, clients, rows, and how often the job has asked this.
+audit_logger = logging.getLogger("skcfl.audit")
 
 
 class SiteRows:
@@ -133,21 +122,24 @@ class SiteHost:
     """What answers a server at a site.
 
     It does what ``ASKED`` and ``MADE`` list and nothing else, reads no classes but those
-    of local models, and sends numbers, text and arrays of them.
+    of local models, and sends numbers, text and arrays of them.  The logger ``skcfl.audit`` has a
+    line for every answer.
 
     Parameters
     ----------
     rows : SiteRows
         What the site has.
+    job : str, default=""
+        Name of the job for which it answers.
     """
 
-    def __init__(self, rows):
+    def __init__(self, rows, job=""):
         if not isinstance(rows, SiteRows):
             raise TypeError(f"rows must be SiteRows, got {type(rows).__name__}.")
         check_policy(rows.policy)
         self.rows, self._label = rows, f"Site {rows.name!r}"
         self._host = Host([(0, self._label, self._load)], rows.n_jobs, policy=rows.policy)
-        self._lock = threading.Lock()
+        self._lock, self.job, self._times = threading.Lock(), job, Counter()
 
     def handle(self, message):
         """Answer a message.
@@ -193,11 +185,25 @@ class SiteHost:
         if wrong:
             raise Refused(f"it knows no message {', '.join(sorted(map(repr, wrong)))}")
         reply = self._host.ask(*request)
-        policy, thing = self.rows.policy, self._host.kept(request[0])
-        few = policy is not None and isinstance(thing, FoldRows)
-        if few and name == "scores" and len(thing.test) < policy.min_rows:
-            raise Refused(f"a fold has less than min_rows={policy.min_rows} rows")
+        if reply[0] == "done":
+            self._audit(arguments[0] if name == "answer" else name, request[0], reply[1])
         return reply
+
+    def _audit(self, call, key, value):
+        """Write down what is answered."""
+        thing = self._host.kept(key)
+        sizes = getattr(thing, "client_sizes", None)  # of clients under a model
+        answered = value.get("answered") if isinstance(value, dict) else None
+        if sizes is not None and answered is not None:
+            sizes = sizes[answered]
+        self._times[call] += 1
+        audit_logger.info(
+            "job=%s site=%s call=%s clients=%s rows=%s times=%d",
+            *(self.job, self.rows.name, call),
+            "all" if sizes is None else np.count_nonzero(sizes),
+            getattr(thing, "n_rows", "all") if sizes is None else int(sizes.sum()),
+            self._times[call],
+        )
 
     def _failure(self, error):
         if isinstance(error, Refused):
@@ -210,7 +216,10 @@ class SiteHost:
             return "lost", str(error)
         logger.error("%s does not answer", self._label, exc_info=error)
         if isinstance(error, ValueError | TypeError) and str(error).startswith(self._label):
-            return "invalid", str(error)
+            if self.rows.policy is None or self.rows.policy.min_rows == 1:
+                return "invalid", str(error)
+            # What is wrong may quote a row.
+            return "invalid", f"{self._label}: {type(error).__name__}, see its log"
         return "lost", f"{type(error).__name__}, see its log"
 
     def _load(self):

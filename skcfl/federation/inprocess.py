@@ -69,6 +69,13 @@ class InProcessSite(PersonalKernels, Site):
         all.
     scaling : Scaling, default=None
         Units of the features; None if they are those of `X`.
+    row_ids : ndarray of shape (n_rows,), default=None
+        Numbers by which a policy knows the rows; None if there is no policy.
+
+    Attributes
+    ----------
+    row_ids : ndarray or None
+        Those of the rows of the site that weigh something, by client.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class InProcessSite(PersonalKernels, Site):
         block_bytes=None,
         places=None,
         scaling=None,
+        row_ids=None,
     ):
         self.model = model
         self.n_jobs = n_jobs
@@ -97,6 +105,8 @@ class InProcessSite(PersonalKernels, Site):
             if (weights == 0).any():
                 keep = np.flatnonzero(weights > 0)
                 X, target, codes, weights = X[keep], target[keep], codes[keep], weights[keep]
+                row_ids = None if row_ids is None else row_ids[keep]
+        self.row_ids = None if row_ids is None else row_ids[np.argsort(codes, kind="stable")]
         self._block_size = {} if block_bytes is None else {"block_bytes": block_bytes}
         if sparse.issparse(X):
             X = sparse.csr_array(X)
@@ -742,6 +752,11 @@ class InProcessSite(PersonalKernels, Site):
                 site._blocks.append((block, of_block, place[slots[here]]))
         site._blocks = gathered(site._blocks)
         site.places, site.at = self.places[clients], self.positions(clients)
+        if self.row_ids is not None:
+            starts, sizes = np.cumsum(self.client_sizes) - self.client_sizes, self.client_sizes
+            before = np.cumsum(sizes[clients]) - sizes[clients]
+            at = np.repeat(starts[clients] - before, sizes[clients])
+            site.row_ids = self.row_ids[at + np.arange(len(at))]
         site.client_weights = self.client_weights[clients]
         site.client_sizes = self.client_sizes[clients]
         site.without_rows = self.without_rows[clients]
@@ -800,6 +815,7 @@ class InProcessSite(PersonalKernels, Site):
         """Site of some of the rows that :meth:`_rows` returned."""
         site = copy.copy(self)
         site._store(*(part[np.flatnonzero(mask)] for part in rows), self.n_clients)
+        site.row_ids = None if self.row_ids is None else self.row_ids[mask]
         return site
 
     def _rows(self):

@@ -8,7 +8,11 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import get_scorer
 from sklearn.utils import ClassifierTags, RegressorTags
 
-from .sites import Place
+from .checking import check_numbers
+from .sites import Place, Refused
+
+#: Scores that are one row's error, and no mean over rows.
+SCORES_OF_ONE_ROW = {"max_error", "neg_max_error", "neg_median_absolute_error"}
 
 
 class FoldRows(Place):
@@ -28,10 +32,16 @@ class FoldRows(Place):
 
     def site(self, model):
         """Site of the training rows, of all clients."""
-        return self.rows.site(model, self.train)
+        return self.rows.site_of(model, self.train)
+
+    @property
+    def n_rows(self):
+        """Number of test rows."""
+        return len(self.test)
 
     def judged_by(self, judges):
         """The same, with the test rows of some clients only, a mask (n_clients,) of them."""
+        judges = np.asarray(judges, dtype=bool)
         return FoldRows(self.rows, self.train, self.test[judges[self.rows.codes[self.test]]])
 
     def scores(self, model, classes, params, scoring):
@@ -39,9 +49,12 @@ class FoldRows(Place):
 
         `params` (m, n_clients, n_params) are the models; scores are means over the rows.
         """
-        X, y, codes, weight = self.rows.take(self.test)
-        if len(codes) == 0:
+        if len(self.test) == 0:
             return np.zeros(len(params)), 0.0
+        guard = self.rows.guard
+        if guard is not None and guard.policy.min_rows > 1 and scoring in SCORES_OF_ONE_ROW:
+            raise Refused(f"scoring={scoring!r} is about single rows")
+        X, y, codes, weight = self.rows.take(self.rows.told("scores", self.test))
         share = len(codes) if weight is None or scoring is not None else weight.sum()
         if scoring is None:
             losses = [model.row_losses(X, y, some, codes) for some in params]
@@ -73,8 +86,11 @@ class ScoredRows(Place):
 
     def __init__(self, rows, model, table, index, classes):
         self.rows, self.model, self.table, self.classes = rows, model, table, classes
+        index = np.asarray(index)
+        if index.shape != rows.places.shape or index.min(initial=0) < 0:
+            raise ValueError("index must have the place of a model for each client.")
         self.index = index[rows.codes]
-        self.places = rows.places
+        self.places, self.n_rows = rows.places, rows.n_rows
 
     @property
     def _X(self):
@@ -87,9 +103,16 @@ class ScoredRows(Place):
     def _raw(self):
         return self.model.decision(self._X, self.table, self.index)
 
-    def _weights(self):
+    def _weights(self, call):
+        """Weights of the rows, zero of those that the policy does not let out."""
         weights = self.rows.sample_weight
-        return np.ones(len(self.rows.codes)) if weights is None else weights
+        weights = np.ones(len(self.rows.codes)) if weights is None else weights
+        told = self.rows.told(call)
+        if isinstance(told, slice):
+            return weights
+        out = np.zeros(len(weights))
+        out[told] = weights[told]
+        return out
 
     def outputs(self, method):
         """What the models say of every row: for the owner of the rows.
@@ -103,22 +126,23 @@ class ScoredRows(Place):
 
     def correct(self):
         """Weight of the rows whose class is predicted, and of all."""
-        weights = self._weights()
+        weights = self._weights("correct")
         return float(weights @ (self._predicted() == self.rows.y)), float(weights.sum())
 
     def target_sums(self):
         """Weighted sum of the targets, and the weight of the rows."""
-        weights = self._weights()
+        weights = self._weights("target_sums")
         return float(weights @ self.rows.y), float(weights.sum())
 
     def squares(self, mean):
         """Weighted sums of squared errors of the predictions, and of `mean`."""
-        weights, y = self._weights(), self.rows.y
+        mean = float(check_numbers("mean", mean, ()))
+        weights, y = self._weights("squares"), self.rows.y
         return float(weights @ (y - self._predicted()) ** 2), float(weights @ (y - mean) ** 2)
 
-    def losses(self):
+    def total_loss(self):
         """Weighted sum of the rows' losses, and their weight."""
-        weights = self._weights()
+        weights = self._weights("total_loss")
         losses = self.model.row_losses(self._X, self.rows.y, self.table, self.index)
         return float(weights @ losses), float(weights.sum())
 

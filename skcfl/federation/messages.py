@@ -19,6 +19,7 @@ that model, and the argument with the starts is None where all do.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import isfinite, prod
 
@@ -62,6 +63,9 @@ class Message:
     proof : bool, default=False
         Whether the answers are for proofs only. A client that never answers has its part in the
         fit, of which nothing is proved; one that never answers another call has none.
+    about : {"", "classes", "counts"}, default=""
+        Rows that an entry of an answer is about, where it is not all rows of a client: those of a
+        class, or those that the answer "counts".
     """
 
     down: dict = field(default_factory=dict)
@@ -75,11 +79,15 @@ class Message:
     unbounded: frozenset = frozenset()
     minimised: bool | str = False
     proof: bool = False
+    about: str = ""
 
     def __post_init__(self):
         # Read once: calls are many and may be small.
         read = {
             "words": {name: tuple(map(_word, shape.split())) for name, shape in self.up.items()},
+            "words_down": {
+                name: tuple(map(_word, shape.split())) for name, shape in self.down.items()
+            },
             # Whose entries they have: "n" the clients', "K" the models'.
             "whose_down": {name: shape[:1] for name, shape in self.down.items()},
             "whose_up": {name: shape[:1] for name, shape in self.up.items()},
@@ -432,9 +440,13 @@ CALLS = {
         _named(*_TRAINING, "strength"),
         whole=False,
         remembers=True,
+        about="classes",
     ),
     "class_statistics": Message(
-        {"w": "n p"}, {"means": "n C q", "counts": "n C", "squares": "n"}, whole=False
+        {"w": "n p"},
+        {"means": "n C q", "counts": "n C", "squares": "n"},
+        whole=False,
+        about="classes",
     ),
     "mixture": Message(
         {"theta": "K p", "shares": "n K", "dispersion": "", "share_steps": ""},
@@ -466,11 +478,13 @@ CALLS = {
         {"n_centres": "", "draw": ""},
         {"centres": "n h f", "counts": "n h"},
         _named("n_centres", "draw"),
+        about="counts",
     ),
     "subspaces": Message(
         {"n_vectors": "", "n_columns": "", "by_class": ""},
         {"bases": "n f v"},
         _named("n_vectors", "n_columns", "by_class"),
+        about="classes",
     ),
     "fingerprints": Message(
         {"key": ""}, {"digests": "n 2"}, _named("key"), unbounded=_named("digests")
@@ -478,24 +492,40 @@ CALLS = {
     "spectrum": Message({}, {"spectrum": "n 3"}, minimised=True),
 }
 
+#: What is asked of the rows of a place, beside a model or before there is one: sums over them.
+ROW_CALLS = {
+    "class_totals": "weight of the rows of each class",
+    "moments": "sums, or each client's means and spreads, from which features are scaled",
+    "testable": "number of rows that can be held out",
+    "scores": "mean scores of the rows of a fold under the clients' models",
+    "correct": "weight of the rows whose class is predicted",
+    "target_sums": "sum of the targets",
+    "squares": "sums of squared errors",
+    "total_loss": "sum of the losses",
+}
 
-def check_calls(calls):
-    """Some names of calls as a set; a ValueError names those that are none.
+
+def check_calls(calls, known=CALLS):
+    """Some names of calls as a set; an error names what is none.
 
     Parameters
     ----------
     calls : str or collection of str
         One name, or several.
+    known : collection of str, default=CALLS
+        Those that there are.
 
     Returns
     -------
     calls : frozenset of str
     """
+    if not isinstance(calls, Collection):
+        raise TypeError(f"calls must be names of calls, {sorted(known)}, got {calls!r}.")
     calls = {calls} if isinstance(calls, str) else set(calls)
-    unknown = sorted(map(str, calls - CALLS.keys()))
+    unknown = sorted(map(str, calls - set(known)))
     if unknown:
         raise ValueError(
-            f"calls must be names of calls, {sorted(CALLS)}, got {', '.join(unknown)}."
+            f"calls must be names of calls, {sorted(known)}, got {', '.join(unknown)}."
         )
     return frozenset(calls)
 
@@ -511,8 +541,8 @@ def sizes_of(pool, arguments, shared=0):
     vectors = arguments.get("vectors")
     return {
         "n": pool.n_clients,
-        "p": pool.n_params,
-        "s": pool.n_params if mask is None else int(mask.sum()),
+        "p": pool.model.n_params,
+        "s": pool.model.n_params if mask is None else int(mask.sum()),
         "K": 0 if models is None else len(models),
         "C": pool.model.n_classes or 0,
         "q": pool.model.n_representation,
@@ -522,6 +552,32 @@ def sizes_of(pool, arguments, shared=0):
         "h": arguments.get("n_centres", 0),
         "shared": shared,
     }
+
+
+def check_arguments(call, arguments, sizes):
+    """Raise a ValueError if what a site is sent is not what the table says.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    arguments : dict
+        What came down.
+    sizes : dict of str to int
+        What the letters stand for.
+    """
+    words_down, p = CALLS[call].words_down, sizes["p"]
+    for name, value in arguments.items():
+        words = words_down.get(name)
+        if words is None:
+            raise ValueError(f"{call} takes no argument {name!r}.")
+        got = np.shape(value) if isinstance(value, np.ndarray | np.generic | list) else ()
+        if value is None or not (words or got):
+            continue
+        wanted = tuple(map(sizes.get, words, words))
+        root = words[-1:] == ("R",) and got in {(*wanted[:-1], p), (*wanted[:-1], p, p)}
+        if got != wanted and not root:
+            raise ValueError(f"{call} takes {name} of shape {wanted}, got {got}.")
 
 
 def check_answers(call, answers, sizes):

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 
 import numpy as np
 
 from .._checks import Count
-from .._typing import Array
-from .messages import CALLS, check_calls
+from .messages import CALLS, ROW_CALLS, check_arguments, check_calls, sizes_of
 from .sites import Refused, WrappedSite, answer_without
+
+#: Parts of the rows, such as folds, that a site answers about: each takes a byte a row.
+MAX_PARTS = 1000
 
 
 class SitePolicy:
     """Which calls the clients of a site answer.
 
-    A site that has refused a call takes no further part in that fit, so that sums over the clients
-    are always over the same clients.  Where the site is elsewhere its clients are missing from
-    then on; in this process the refusal is an error.
+    A policy stands at every exit of a site: the calls to its clients, and what is asked of its
+    rows to scale features, to count classes and to score. A site that has refused a call takes no
+    further part in that fit, so that sums over the clients are always over the same clients.
+    Where the site is elsewhere its clients are missing from then on; in this process the refusal
+    is an error.
 
     Parameters
     ----------
     min_rows : int, default=1
-        Clients of fewer rows do not answer, nor do parts of a client's rows, such as those of a
-        fold, that have fewer; what all of them together add to a sum is left out too.
+        Every answer is about at least so many rows of each client. Clients of fewer rows do not
+        answer and are in no sum. Neither do clients answer about a part of their rows, such as a
+        fold, that has fewer rows or differs by fewer from another part that they have answered
+        about; about classes of fewer rows; or after steps on batches of fewer rows. Rows of
+        unequal weights count as ``(sum of weights)^2 / sum of squared weights``.
+    min_clients : int, default=1
+        Sums over clients are over at least so many clients of the site.
     calls : collection of str or None, default=None
-        The calls that are answered, by their names in the table of
+        The calls that are answered, by their names in the tables `CALLS` and `ROW_CALLS` of
         :mod:`skcfl.federation.messages`; None is all of them.  Those that send nothing up always
         are.
     max_calls : int or None, default=None
@@ -43,9 +53,9 @@ class SitePolicy:
     >>> from skcfl import FedAvgRegressor, LocalModelsRegressor
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.federation import InProcessFederation, SitePolicy
-    >>> from skcfl.federation.messages import CALLS
+    >>> from skcfl.federation.messages import CALLS, ROW_CALLS
     >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
-    >>> policy = SitePolicy(calls=set(CALLS) - {"hessians"})
+    >>> policy = SitePolicy(calls={*CALLS, *ROW_CALLS} - {"hessians"})
     >>> federation = InProcessFederation(data.X, data.y, data.groups, policy=policy)
     >>> LocalModelsRegressor(alpha=0.01).fit_federation(federation).params_.shape
     (6, 11)
@@ -56,31 +66,27 @@ class SitePolicy:
     """
 
     def __init__(
-        self, min_rows: int = 1, calls: Collection[str] | None = None, max_calls: int | None = None
+        self,
+        min_rows: int = 1,
+        min_clients: int = 1,
+        calls: Collection[str] | None = None,
+        max_calls: int | None = None,
     ) -> None:
-        for name, value in (("min_rows", min_rows), ("max_calls", max_calls)):
-            if value is not None and not Count(1).is_satisfied_by(value):
+        numbers = {"min_rows": min_rows, "min_clients": min_clients, "max_calls": max_calls}
+        for name, value in numbers.items():
+            if not Count(1).is_satisfied_by(value) and (name, value) != ("max_calls", None):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}.")
-        if min_rows is None:
-            raise ValueError("min_rows must be a positive integer, got None.")
         if calls is not None:
-            calls = check_calls(calls)
-        self.min_rows, self.calls, self.max_calls = int(min_rows), calls, max_calls
+            calls = check_calls(calls, {*CALLS, *ROW_CALLS})
+        self.min_rows, self.min_clients = int(min_rows), int(min_clients)
+        self.calls, self.max_calls = calls, max_calls
 
     def __repr__(self):
         calls = None if self.calls is None else sorted(self.calls)
-        return f"SitePolicy(min_rows={self.min_rows}, calls={calls}, max_calls={self.max_calls})"
-
-    def check_rows(self, sizes: Array) -> None:
-        """Raise Refused if no client of a site has enough rows to take part.
-
-        Parameters
-        ----------
-        sizes : ndarray of shape (n_clients,)
-            Rows of each client.
-        """
-        if np.max(sizes, initial=0) < self.min_rows:
-            raise Refused(f"no client has min_rows={self.min_rows} rows")
+        return (
+            f"SitePolicy(min_rows={self.min_rows}, min_clients={self.min_clients}, "
+            f"calls={calls}, max_calls={self.max_calls})"
+        )
 
 
 def check_policy(policy: SitePolicy | None) -> None:
@@ -90,7 +96,7 @@ def check_policy(policy: SitePolicy | None) -> None:
 
 
 class Guard:
-    """A policy that is kept, and counts.
+    """A policy that is kept for the rows of one place, in all fits.
 
     Parameters
     ----------
@@ -100,23 +106,80 @@ class Guard:
 
     def __init__(self, policy):
         self.policy, self.count = policy, 0
+        self._codes, self._parts, self._lock = None, [], threading.Lock()
 
-    def wrapper(self):
-        """What makes sites of one fit such that keep the policy."""
-        fit = _Fit(self)
-        return lambda site: PolicySite(site, fit)
+    def check_hello(self, codes, classes):
+        """Raise Refused if nobody has enough rows, or classes would tell of single rows.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows,)
+            Client of each row.
+        classes : ndarray or None
+            The different targets, where classes are asked for.
+        """
+        least = self.policy.min_rows
+        if np.bincount(codes).max() < least:
+            raise Refused(f"no client has min_rows={least} rows")
+        if classes is not None and least > 1 and len(classes) * least > len(codes):
+            raise Refused(
+                f"its {len(codes)} rows have {len(classes)} different targets, which are classes "
+                f"only if each has min_rows={least} rows on average"
+            )
+
+    def clients_of(self, rows, codes, weights):
+        """Clients that may answer about some rows; that they do is remembered.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,)
+            Positions of rows of the place, each once.
+        codes : ndarray of shape (n_rows,)
+            Client of each row of the place.
+        weights : ndarray of shape (n_rows,) or None
+            Weights of the rows of the place.
+
+        Returns
+        -------
+        allowed : ndarray of shape (n_clients,) of bool
+            False for a client that has none of these rows.
+        """
+        part = np.zeros(len(codes), dtype=bool)
+        part[rows] = True if weights is None else weights[rows] > 0
+        least = self.policy.min_rows
+        allowed = _effective(part if weights is None else weights * part, codes) >= least
+        with self._lock:
+            known = ~allowed
+            for other in self._parts if least > 1 else ():
+                differ, here = np.bincount(codes, part ^ other), np.bincount(codes, other) > 0
+                allowed &= ~here | (differ == 0) | (differ >= least)
+                known |= here & (differ == 0)
+            known |= ~allowed
+            if least > 1 and not known.all():
+                if len(self._parts) >= MAX_PARTS:
+                    raise Refused(f"it has answered about {MAX_PARTS} parts of its rows")
+                self._parts.append(part & allowed[codes])
+        return allowed
 
 
-class _Fit:
-    """The refusal that ended a site's part in a fit, shared by the sites made from one."""
+class FitGuard:
+    """A guard in one fit, which is over with the first refusal.
+
+    Parameters
+    ----------
+    guard : Guard
+        That of all fits.
+    """
 
     def __init__(self, guard):
-        self.guard, self.refusal = guard, None
+        self.guard, self.policy, self.refusal = guard, guard.policy, None
 
     def check(self, call):
-        policy = self.guard.policy
+        """Raise Refused if a call is not answered, or count it."""
+        policy = self.policy
         if self.refusal is None:
-            if policy.calls is not None and CALLS[call].up and call not in policy.calls:
+            sends = call not in CALLS or CALLS[call].up
+            if policy.calls is not None and sends and call not in policy.calls:
                 self.refusal = f"it does not answer {call}"
             elif policy.max_calls is not None and self.guard.count >= policy.max_calls:
                 self.refusal = f"it has answered max_calls={policy.max_calls} calls"
@@ -124,31 +187,127 @@ class _Fit:
             raise Refused(self.refusal)
         self.guard.count += 1
 
+    def check_sum(self, clients):
+        """Raise Refused if a sum is over few clients, those of which the mask is True."""
+        if np.count_nonzero(clients) < self.policy.min_clients:
+            raise Refused(
+                f"a sum would be over {np.count_nonzero(clients)} of its clients, fewer than "
+                f"min_clients={self.policy.min_clients}"
+            )
+
+
+def _effective(weights, codes):
+    """Number of rows of each client that would have its precision if their weights were equal."""
+    total, squares = np.bincount(codes, weights), np.bincount(codes, np.square(weights))
+    sizes = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
+    return np.round(sizes, 9)  # equal weights are not to fall short by their rounding
+
 
 class PolicySite(WrappedSite):
     """Site that keeps to a policy.
 
     Parameters
     ----------
-    site : Site
+    site : InProcessSite
         The clients.
-    fit : object
+    guard : FitGuard
         What the policy has said in this fit.
+    rows : Rows
+        Those of the place, of which the site has some.
     """
 
-    def __init__(self, site, fit):
+    def __init__(self, site, guard, rows):
         super().__init__(site)
-        self.fit = fit
-        few = site.client_sizes < fit.guard.policy.min_rows
+        self.guard, self._rows = guard, rows
+        self._codes = np.repeat(np.arange(site.n_clients), site.client_sizes)
+        allowed = guard.guard.clients_of(site.row_ids, rows.codes, rows.sample_weight)
+        own = np.zeros(site.n_clients, dtype=np.intp)
+        own[self._codes] = rows.codes[site.row_ids]
         # There is nothing to know of clients without rows.
-        self._mute = few & (site.client_sizes > 0)
+        self._mute = (site.client_sizes > 0) & ~(allowed & rows.eligible)[own]
 
     def answer(self, call, arguments):
         """Answers that are agreed to, see :meth:`Site.answer`; else Refused is raised."""
-        self.fit.check(call)
-        if not self._mute.any():
-            return self.site.answer(call, arguments)
-        return answer_without(self.site, call, arguments, ~self._mute)
+        self.guard.check(call)
+        check_arguments(call, arguments, sizes_of(self.site, arguments))
+        message, mute = CALLS[call], self._mute | self._few_rows(call, arguments)
+        if not all(map(message.is_of_clients, message.up)):
+            self._check_sums(arguments, ~mute & (self.client_sizes > 0))
+        if mute.any():
+            answers = answer_without(self.site, call, arguments, ~mute, compute=False)
+        else:
+            answers = self.site.answer(call, arguments)
+        few = message.about == "counts" and self.guard.policy.min_rows > 1
+        return self._without_few(answers) if few else answers
+
+    def _few_rows(self, call, arguments):
+        """Clients whose answer would be about fewer than `min_rows` of their rows."""
+        least, sizes = self.guard.policy.min_rows, self.client_sizes
+        few = np.zeros(self.n_clients, dtype=bool)
+        if least == 1:
+            return few
+        if (size := arguments.get("batch_size")) is not None:
+            few |= np.minimum(size, sizes) < least
+        if "share" in arguments:
+            few |= np.floor(arguments["share"] * sizes) < least
+        by_class = CALLS[call].about == "classes" and arguments.get("by_class", True)
+        if by_class and self._rows.y is not None and self._rows.y.dtype.kind in "iu":
+            few |= few_of_class(
+                self._rows.y[self.site.row_ids], self._codes, self.n_clients, least
+            )
+        return few & (sizes > 0)
+
+    def _check_sums(self, arguments, here):
+        """Raise Refused if an answer is a sum over few clients."""
+        weights, labels = arguments.get("weights"), arguments.get("labels")
+        if labels is None:
+            self.guard.check_sum(here)
+            return
+        if weights is not None:
+            here = here & (weights > 0)
+        for label in np.unique(labels[here]):
+            self.guard.check_sum(here & (labels == label))
+
+    def _without_few(self, answers):
+        """Answers without clients that count few rows in an entry."""
+        shares = answers["counts"] / np.maximum(
+            answers["counts"].sum(axis=1, keepdims=True), 1e-300
+        )
+        counts = np.round(shares * self.client_sizes[:, None], 6)
+        few = ((counts > 0) & (counts < self.guard.policy.min_rows)).any(axis=1)
+        answered = answers.pop("answered", np.ones(self.n_clients, dtype=bool))
+        for value in answers.values():
+            value[few] = 0
+        return {**answers, "answered": answered & ~few}
+
+    def subset(self, clients):
+        """Site of some of the clients, each of them once."""
+        clients = np.asarray(clients)
+        if clients.ndim != 1 or len(np.unique(clients)) < len(clients):
+            raise ValueError("clients must be positions, each once.")
+        return super().subset(clients)
 
     def _of(self, site, clients=None):
-        return PolicySite(site, self.fit)
+        return PolicySite(site, self.guard, self._rows)
+
+
+def few_of_class(y, codes, n_clients, least):
+    """Clients that have rows of some class, but fewer than `least` of them.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_rows,) of int
+        Class of each row.
+    codes : ndarray of shape (n_rows,)
+        Client of each row.
+    n_clients, least : int
+        Number of clients, and how many rows of a class are enough.
+
+    Returns
+    -------
+    few : ndarray of shape (n_clients,) of bool
+    """
+    pairs, counts = np.unique(np.stack([codes, y]), axis=1, return_counts=True)
+    few = np.zeros(n_clients, dtype=bool)
+    few[pairs[0, counts < least]] = True
+    return few

@@ -6,11 +6,17 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 
+from .._checks import Count
+from .checking import check_numbers
 from .draws import mixed
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
+from .policy import PolicySite, few_of_class
 from .scaling import Moments, own_means, own_spreads
-from .sites import Place
+from .sites import Place, Refused
+
+#: Most folds of the rows of a place, each of which takes a list of all of them.
+MAX_FOLDS = 1000
 
 
 class Rows(Place):
@@ -34,15 +40,18 @@ class Rows(Place):
         Threads of a computation.
     wraps : list of callable, default=()
         What becomes of a site, one after the other: some clients of it may not answer.
-    scaling : Scaling, default=None
-        Units of the features; None if they are those of `X`.  Rows are scaled where they are
-        used, so that there is no second copy of all of them.
+    guard : FitGuard, default=None
+        What the place agrees to answer; None is everything.
     """
 
-    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wraps=(), scaling=None):
+    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wraps=(), guard=None):
         self._X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
         self.places, self.n_jobs, self.wraps = np.asarray(places), n_jobs, wraps
-        self.scaling = scaling
+        self.guard = guard
+        # Rows are scaled where they are used, so that there is no second copy of all of them.
+        self.scaling = None
+        #: Clients that the policy lets answer, whatever part of their rows is asked about.
+        self.eligible = np.ones(len(self.places), dtype=bool)
         self._moments = {}
 
     def _with(self, **changes):
@@ -56,14 +65,52 @@ class Rows(Place):
         """Features, scaled."""
         return self._X if self.scaling is None else self.scaling.transform(self._X)
 
+    @property
+    def n_rows(self):
+        """Number of rows."""
+        return len(self.codes)
+
+    def told(self, call, index=slice(None)):
+        """Rows at `index` that an answer may be about; Refused is raised if there are none.
+
+        Parameters
+        ----------
+        call : str
+            A name in ``skcfl.federation.messages.ROW_CALLS``.
+        index : slice or ndarray, default=slice(None)
+            Positions of rows.
+
+        Returns
+        -------
+        index : slice or ndarray
+        """
+        if self.guard is None:
+            return index
+        self.guard.check(call)
+        index = np.arange(self.n_rows)[index]
+        allowed = self.guard.guard.clients_of(index, self.codes, self.sample_weight)
+        allowed = allowed & self.eligible[: len(allowed)]
+        if not allowed.any():
+            raise Refused(f"no client has min_rows={self.guard.policy.min_rows} rows for {call}")
+        self.guard.check_sum(allowed)
+        return index[allowed[self.codes[index]]]
+
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
-        return np.bincount(self.y, self.sample_weight, n_classes)
+        index = self.told("class_totals")
+        return np.bincount(self.y[index], _some(self.sample_weight, index), n_classes)
 
     def weighed(self, factors):
         """The rows, their weights multiplied by those of their classes."""
-        weights = np.ones(len(self.y)) if self.sample_weight is None else self.sample_weight
-        return self._with(sample_weight=weights * factors[self.y])
+        factors = check_numbers("factors", factors, (int(self.y.max()) + 1,), least=0.0)
+        weights = np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
+        rows = self._with(sample_weight=weights * factors[self.y])
+        if self.guard is not None:
+            # Two sums with other factors would tell the rows of a class.
+            least = self.guard.policy.min_rows
+            few = few_of_class(self.y, self.codes, len(self.places), least)
+            rows.eligible = self.eligible & ~few
+        return rows
 
     def moments(self, of, step, *means):
         """What is told of the "features" or the "target" to scale them.
@@ -72,24 +119,34 @@ class Rows(Place):
         and "spreads" are each client's own.
         """
         rows = self.X if of == "features" else self.y[:, None]
+        means = [check_numbers("means", mean, (rows.shape[1],)) for mean in means]
         if step in {"means", "spreads"}:
+            index = self.told("moments")
             tell = own_means if step == "means" else own_spreads
-            return tell(rows, self.sample_weight, self.codes, len(self.places), *means)
+            own = rows[index], _some(self.sample_weight, index), self.codes[index]
+            return tell(*own, len(self.places), *means)
+        if step == "sums" or of not in self._moments:
+            index = self.told("moments")
+            self._moments[of] = Moments(rows[index], _some(self.sample_weight, index))
         if step == "sums":
-            self._moments[of] = Moments(rows, self.sample_weight)
             return self._moments[of].sums()
-        if of not in self._moments:
-            self.moments(of, "sums")
         return self._moments.pop(of).squares(*means)
 
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
+        shape = (self._X.shape[1],)
+        check_numbers("mean", scaling.mean, shape)
+        check_numbers("scale", scaling.scale, shape, least=np.finfo(float).tiny)
         if sparse.issparse(self._X):
             return self._with(_X=scaling.transform(self._X))
         return self._with(scaling=scaling)
 
-    def site(self, model, index=slice(None)):
-        """Site of the rows at `index`, under a model; all clients are there."""
+    def site(self, model):
+        """Site of the rows under a model; all clients are there."""
+        return self.site_of(model, slice(None))
+
+    def site_of(self, model, index):
+        """Site of the rows at `index`, each of them once, under a model."""
         X, y, codes, weights = self._some(index)
         site = InProcessSite(
             model,
@@ -101,7 +158,10 @@ class Rows(Place):
             n_jobs=self.n_jobs,
             places=self.places,
             scaling=self.scaling,
+            row_ids=None if self.guard is None else np.arange(self.n_rows)[index],
         )
+        if self.guard is not None:
+            site = PolicySite(site, self.guard, self)
         for wrap in self.wraps:
             site = wrap(site)
         return site
@@ -120,13 +180,15 @@ class Rows(Place):
 
         The only row of a client cannot.
         """
-        sizes = np.bincount(self.codes, minlength=1)
+        sizes = np.bincount(self.codes[self.told("testable")], minlength=1)
         y = self.y
         discrete = y is not None and (y.dtype.kind != "f" or bool((y == np.floor(y)).all()))
         return int(sizes[sizes > 1].sum()), discrete
 
     def folds(self, n_folds, seed, by_class):
         """The rows, dealt out: a list of :class:`~skcfl.federation.judging.FoldRows`."""
+        if not Count(2, MAX_FOLDS).is_satisfied_by(n_folds):
+            raise ValueError(f"n_folds must be an integer from 2 to {MAX_FOLDS}, got {n_folds!r}.")
         fold = self.deal(n_folds, seed, by_class)
         return [
             FoldRows(self, np.flatnonzero(fold != k), np.flatnonzero(fold == k))
@@ -191,6 +253,7 @@ def merged(rows):
         weights,
         np.concatenate([part.places for part in rows]),
         first.n_jobs,
+        guard=first.guard,
     )
 
 

@@ -201,7 +201,7 @@ class WrappedSite(Site):
         return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]
 
 
-def answer_without(site, call, arguments, answered):
+def answer_without(site, call, arguments, answered, compute=True):
     """Answers of some of the clients of a site, zeros of the others, who are in no sum.
 
     Parameters
@@ -214,6 +214,8 @@ def answer_without(site, call, arguments, answered):
         Its arguments.
     answered : ndarray of shape (n_clients,) of bool
         Whose answers are taken.
+    compute : bool, default=True
+        If False, the others compute nothing, which may change the last bits of the answers.
 
     Returns
     -------
@@ -221,7 +223,7 @@ def answer_without(site, call, arguments, answered):
         With "answered", of those who also answer the site itself.
     """
     message = CALLS[call]
-    if not message.remembers and all(map(message.is_of_clients, message.up)):
+    if compute and not message.remembers and all(map(message.is_of_clients, message.up)):
         # Cheaper than to pick the others; what the rest compute goes nowhere.
         answers = site.answer(call, arguments)
         here = answers.pop("answered", None)

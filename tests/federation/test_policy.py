@@ -3,26 +3,32 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import get_scorer_names
 
 from skcfl import FedAvgRegressor, LocalModelsRegressor
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
-from skcfl.federation.inprocess import InProcessSite
-from skcfl.federation.messages import CALLS
-from skcfl.federation.policy import Guard, PolicySite
+from skcfl.federation.messages import CALLS, ROW_CALLS
+from skcfl.federation.policy import FitGuard, Guard, PolicySite
+from skcfl.federation.pool import ClientPool
+from skcfl.federation.rows import Rows, merged
+from skcfl.federation.scaling import Scaling
 from skcfl.federation.sites import Refused
 from skcfl.models import LinearModel
+from skcfl.testing import check_pool
 
 DATA = make_clustered_regression(4, 2, 3, n_samples=10, random_state=0)
 SIZES = np.array([2, 5, 0, 9])
 
 
-def site_of(policy=None):
+def site_of(policy=None, guard=None):
     codes = np.repeat(np.arange(4), SIZES)
     rng = np.random.RandomState(0)
     X, y = rng.normal(size=(len(codes), 2)), rng.normal(size=len(codes))
-    site = InProcessSite(LinearModel(alpha=0.1, standardize=False).bind(2), X, y, codes, 4)
-    return site if policy is None else Guard(policy).wrapper()(site)
+    guard = guard or (None if policy is None else Guard(policy))
+    fit = None if guard is None else FitGuard(guard)
+    rows = Rows(X, y, codes, None, np.arange(4), guard=fit)
+    return rows.site(LinearModel(alpha=0.1, standardize=False).bind(2))
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,7 @@ def site_of(policy=None):
         ({"max_calls": True}, "max_calls must be a positive integer, got True"),
         ({"calls": ["losses", "rows"]}, "calls must be names of calls, .*got rows"),
         ({"calls": "everything"}, "got everything"),
+        ({"min_clients": 0}, "min_clients must be a positive integer, got 0"),
     ],
 )
 def test_bad_policies(arguments, message):
@@ -43,7 +50,10 @@ def test_bad_policies(arguments, message):
 
 def test_policies_are_read():
     policy = SitePolicy(min_rows=3, calls=["losses", "assign"], max_calls=9)
-    assert repr(policy) == "SitePolicy(min_rows=3, calls=['assign', 'losses'], max_calls=9)"
+    assert (
+        repr(policy)
+        == "SitePolicy(min_rows=3, min_clients=1, calls=['assign', 'losses'], max_calls=9)"
+    )
     assert SitePolicy(calls="losses").calls == {"losses"}
 
 
@@ -75,13 +85,11 @@ def test_sums_are_of_those_who_answer():
 
 
 def test_parts_of_rows_are_few_too():
-    """A client of nine rows has three in a fold of three."""
+    """A client of nine rows has three in a fold of three; so the other six would tell of them."""
     site = site_of(SitePolicy(min_rows=5))
-    train, held = site.folds(3, 0)[0]
-    assert train.answer("present", {})["answered"].tolist() == [False, False, True, True]
-    assert held.answer("present", {})["answered"].tolist() == [False, False, True, False]
-    train, held = site.held_out(0.3, 0)
-    assert held.answer("present", {})["answered"].tolist() == [False, False, True, False]
+    for train, held in (site.folds(3, 0)[0], site.held_out(0.3, 0)):
+        assert train.answer("present", {})["answered"].tolist() == [False, False, True, False]
+        assert held.answer("present", {})["answered"].tolist() == [False, False, True, False]
     some = site.subset(np.array([3, 0])).penalised(0.5)
     assert some.answer("present", {})["answered"].tolist() == [True, False]
     assert (some.n_clients, some.client_sizes.tolist()) == (2, [9, 2])
@@ -102,7 +110,7 @@ def test_calls_that_are_not_agreed_to():
 
 def test_calls_are_counted_in_all_fits():
     guard = Guard(SitePolicy(max_calls=3))
-    first, second = (guard.wrapper()(site_of()) for _ in range(2))
+    first, second = (site_of(guard=guard) for _ in range(2))
     first.answer("present", {})
     first.subset(np.array([1])).answer("present", {})
     second.answer("present", {})
@@ -112,7 +120,7 @@ def test_calls_are_counted_in_all_fits():
 
 
 def test_a_policy_in_one_process():
-    policy = SitePolicy(calls=set(CALLS) - {"hessians"})
+    policy = SitePolicy(calls={*CALLS, *ROW_CALLS} - {"hessians"})
     federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, policy=policy)
     model = FedAvgRegressor(alpha=0.1)
     with pytest.raises(Refused, match="it does not answer hessians"):
@@ -145,3 +153,243 @@ def test_a_policy_site_is_a_site():
     assert_array_equal(site.client_sizes, SIZES)
     assert_array_equal(site.client_weights, SIZES)
     assert_array_equal(site.without_rows, SIZES == 0)
+
+
+# ------------------------------------------------------------------------- every exit
+
+
+def rows_of(sizes, policy, y=None, weights=None, seed=0):
+    """Rows of clients of some sizes under a policy, and the same without."""
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.RandomState(seed)
+    X = rng.normal(size=(len(codes), 2))
+    y = rng.normal(size=len(codes)) if y is None else np.asarray(y)
+    own = X, y, codes, weights, np.arange(len(sizes))
+    return Rows(*own, guard=FitGuard(Guard(policy))), Rows(*own)
+
+
+MODEL = LinearModel(alpha=0.1, standardize=False).bind(2)
+EXITS = {
+    "moments": lambda rows: rows.moments("features", "sums")[4],
+    "squares of features": lambda rows: rows.moments("features", "squares", np.ones(2)),
+    "means": lambda rows: rows.moments("target", "means")[2],
+    "spreads": lambda rows: rows.moments("features", "spreads", np.zeros(2)),
+    "testable": lambda rows: rows.testable()[0],
+    "target_sums": lambda rows: scored(rows).target_sums(),
+    "squares": lambda rows: scored(rows).squares(0.5),
+    "total_loss": lambda rows: scored(rows).total_loss(),
+    "scores": lambda rows: rows.folds(2, 0, False)[0].scores(
+        MODEL, None, np.zeros((1, len(rows.places), 3)), None
+    ),
+}
+
+
+def scored(rows):
+    table = np.ones((len(rows.places), 3))
+    return rows.scored(MODEL, table, np.arange(len(rows.places)), None)
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_no_exit_tells_of_a_client_of_few_rows(name):
+    """Whatever its row is, the answers are those without it."""
+    answers = []
+    for shift in (0.0, 1e3, None):
+        sizes = [12, 1, 14] if shift is not None else [12, 0, 14]
+        rows, _ = rows_of(sizes, SitePolicy(min_rows=5))
+        full, _ = rows_of([12, 1, 14], SitePolicy(min_rows=5))
+        keep = np.arange(27) != 12
+        rows._X, rows.y = full._X.copy(), full.y.copy()
+        if shift is None:
+            rows._X, rows.y = rows._X[keep], rows.y[keep]
+        else:
+            rows._X[12] += shift
+            rows.y[12] -= shift
+        answers.append(
+            np.hstack([np.ravel(part) for part in EXITS[name](rows)])
+            if isinstance(EXITS[name](rows), tuple)
+            else EXITS[name](rows)
+        )
+    assert_array_equal(answers[0], answers[1])
+    assert_allclose(answers[0], answers[2], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_exits_are_calls(name):
+    """They are refused, and counted, as any other call."""
+    call = {"squares of features": "moments", "means": "moments", "spreads": "moments"}
+    call = call.get(name, name)
+    rows, _ = rows_of([12, 9], SitePolicy(calls={*CALLS, *ROW_CALLS} - {call}))
+    with pytest.raises(Refused, match=f"it does not answer {call}"):
+        EXITS[name](rows)
+    rows, _ = rows_of([12, 9], SitePolicy(max_calls=1))
+    EXITS[name](rows)
+    with pytest.raises(Refused, match="max_calls=1"):
+        EXITS[name](rows)
+
+
+@pytest.mark.parametrize("name", [n for n in EXITS if n not in ("means", "spreads")])
+def test_sums_are_over_enough_clients(name):
+    rows, _ = rows_of([12, 2, 9], SitePolicy(min_rows=4, min_clients=3))
+    with pytest.raises(Refused, match="a sum would be over 2 of its clients.*min_clients=3"):
+        EXITS[name](rows)
+    rows, _ = rows_of([12, 8, 9], SitePolicy(min_rows=4, min_clients=3))
+    EXITS[name](rows)
+
+
+def test_summed_calls_are_over_enough_clients():
+    rows, _ = rows_of([12, 8, 9], SitePolicy(min_clients=2))
+    site = rows.site(MODEL)
+    arguments = {"theta": np.ones((2, 3)), "damping": np.zeros(2), "members": np.array([2, 1])}
+    labels, weights = np.array([0, 0, 1]), np.ones(3)
+    with pytest.raises(Refused, match="over 1 of its clients"):
+        site.answer("hessians", {**arguments, "labels": labels, "weights": weights})
+    labels = np.zeros(3, dtype=int)
+    with pytest.raises(Refused, match="over 1 of its clients"):
+        weights = np.array([1.0, 0.0, 0.0])
+        site.answer("hessians", {**arguments, "labels": labels, "weights": weights})
+    site.answer("hessians", {**arguments, "labels": labels, "weights": np.ones(3)})
+    with pytest.raises(Refused, match="over 1 of its clients"):
+        site.subset(np.array([1])).answer(
+            "hessians", {**arguments, "labels": labels[:1], "weights": np.ones(1)}
+        )
+
+
+def answered(site):
+    return site.answer("present", {}).get("answered", np.ones(site.n_clients, bool)).tolist()
+
+
+def test_parts_that_differ_by_few_rows():
+    """Two sums whose difference is the sum over a few rows are not both told."""
+    rows, _ = rows_of([40], SitePolicy(min_rows=5))
+    site = rows.site(MODEL)
+    train, held = site.held_out(0.3, 0)
+    assert answered(train) == answered(held) == [True]
+    nested, _ = site.held_out(0.325, 0)  # one row less
+    assert answered(nested) == [False]
+    assert answered(site.held_out(0.3, 0)[0]) == [True]  # the same part again
+    assert answered(site.folds(40, 0)[3][0]) == [False]
+    # So for another fit, and for the folds that are dealt before there is a model.
+    fit = rows._with(guard=FitGuard(rows.guard.guard))
+    assert answered(fit.folds(40, 0, False)[0].site(MODEL)) == [False]
+    assert answered(fit.folds(4, 1, False)[0].site(MODEL)) == [True]
+
+
+def test_rows_of_unequal_weights_count_as_fewer():
+    weights = np.r_[np.full(19, 1e-9), 1.0, np.ones(20)]
+    rows, _ = rows_of([20, 20], SitePolicy(min_rows=20), weights=weights)
+    assert answered(rows.site(MODEL)) == [False, True]
+    means = rows.moments("features", "means")[2]
+    assert not means[0].any() and means[1].any()
+
+
+def test_weights_of_classes_do_not_show_rows():
+    y = np.r_[np.zeros(19, int), 1, np.repeat([0, 1], 10)]
+    rows, _ = rows_of([20, 20], SitePolicy(min_rows=5), y)
+    model = LinearModel("log_loss", standardize=False).bind(2, 2)
+    assert answered(rows.site(model)) == [True, True]
+    for factors in ([1.0, 1.0], [1e-9, 1.0], [1.0, 1e-9], [0.0, 1.0]):
+        assert answered(rows.weighed(np.array(factors)).site(model)) == [False, True]
+    for factors in ([1.0], [[1.0, 1.0]], [1.0, np.nan], [-1.0, 1.0], ["a", "b"]):
+        with pytest.raises(ValueError, match="factors must be"):
+            rows.weighed(np.array(factors))
+
+
+def test_answers_about_classes_and_centres_of_few_rows():
+    y = np.r_[np.zeros(19, int), 1, np.repeat([0, 1], 10)]
+    rows, plain = rows_of([20, 20], SitePolicy(min_rows=5), y)
+    model = LinearModel("log_loss", standardize=False).bind(2, 2)
+    spanned = {"n_vectors": 1, "n_columns": 2, "by_class": True}
+    answers = rows.site(model).answer("subspaces", spanned)
+    assert answers["answered"].tolist() == [False, True] and not answers["bases"][0].any()
+    assert "answered" not in rows.site(model).answer("subspaces", {**spanned, "by_class": False})
+    means = rows.site(model).answer("class_statistics", {"w": np.ones((2, 3))})
+    assert means["answered"].tolist() == [False, True]
+    centres = rows.site(model).answer("local_centres", {"n_centres": 20, "draw": (0, 0)})
+    assert centres["answered"].tolist() == [False, False] and not centres["centres"].any()
+    assert (
+        plain.site(model)
+        .answer("local_centres", {"n_centres": 20, "draw": (0, 0)})["counts"]
+        .any()
+    )
+    centres = rows.site(model).answer("local_centres", {"n_centres": 1, "draw": (0, 0)})
+    assert centres["answered"].tolist() == [True, True]
+
+
+def test_batches_of_few_rows():
+    rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
+    arguments = {
+        **{"w": np.ones((2, 3)), "own": None, "center": None, "rho": None, "keep": False},
+        **{"steps": np.ones(2, int), "rates": np.full(2, 0.1), "optimizer": "sgd"},
+        **{"draw": (0, 0), "monotone": False},
+    }
+    arguments["rho"] = np.zeros(2)
+    few = rows.site(MODEL).answer("local_update", {**arguments, "batch_size": 1})
+    assert few["answered"].tolist() == [False, False] and not few["w"].any()
+    many = rows.site(MODEL).answer("local_update", {**arguments, "batch_size": 5})
+    assert "answered" not in many
+
+
+def test_scores_of_one_row():
+    rows, plain = rows_of([20, 20], SitePolicy(min_rows=5))
+    arguments = MODEL, None, np.zeros((1, 2, 3))
+    for scoring in {"max_error", "neg_max_error", "neg_median_absolute_error"} & {
+        *get_scorer_names()
+    }:
+        with pytest.raises(Refused, match="about single rows"):
+            rows.folds(2, 0, False)[0].scores(*arguments, scoring)
+        assert plain.folds(2, 0, False)[0].scores(*arguments, scoring)[1] > 0
+    assert rows.folds(2, 0, False)[0].scores(*arguments, "r2")[1] == 20
+
+
+def test_targets_are_no_classes():
+    """A server that asks for classes would be told every target."""
+    income = np.arange(28) // 2
+    policy = SitePolicy(min_rows=5)
+    federation = InProcessFederation(DATA.X[:28], income, DATA.groups[:28], policy=policy)
+    with pytest.raises(Refused, match="28 rows have 14 different targets"):
+        federation.hello("classifier")
+    assert len(federation.hello("regressor").ids) == len(np.unique(DATA.groups[:28]))
+
+
+def test_settings_of_other_shapes_are_refused():
+    """An array with an entry a row, where there is one for all, would tell rows apart."""
+    rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
+    each = np.zeros((40, 2))
+    with pytest.raises(ValueError, match=r"means must be numbers of shape \(2,\)"):
+        rows.moments("features", "squares", each)
+    for mean, scale in ((each, np.ones(2)), (np.zeros(2), each + 1), (np.zeros(2), np.zeros(2))):
+        with pytest.raises(ValueError, match="(mean|scale) must be"):
+            rows.scaled(Scaling(mean, scale))
+    with pytest.raises(ValueError, match="mean must be numbers of shape"):
+        scored(rows).squares(np.zeros(40))
+    with pytest.raises(ValueError, match="index must have the place of a model for each client"):
+        rows.scored(MODEL, np.ones((1, 3)), np.zeros(40, int), None)
+    for n_folds in (1, 10**6, 2.5):
+        with pytest.raises(ValueError, match="n_folds must be an integer from 2"):
+            rows.folds(n_folds, 0, False)
+    site = rows.site(MODEL)
+    with pytest.raises(ValueError, match="clients must be positions, each once"):
+        site.subset(np.zeros(25, int))
+    for arguments in ({"theta": np.ones((2, 40, 3))}, {"theta": np.ones((1, 3)), "X": 1}):
+        with pytest.raises(ValueError, match="losses takes"):
+            site.answer("losses", arguments)
+    with pytest.raises(ValueError, match="local_update takes batch_size of shape"):
+        site.answer("local_update", {"batch_size": np.ones(2)})
+
+
+def test_every_call_passes_a_policy_that_allows_it():
+    """What is checked of the arguments is what pools send."""
+
+    def make_pool(model, X, y, codes, n_clients, sample_weight):
+        guard = FitGuard(Guard(SitePolicy()))
+        rows = Rows(X, y, codes, sample_weight, np.arange(n_clients), guard=guard)
+        return ClientPool(rows.site(model), model)
+
+    check_pool(make_pool)
+
+
+def test_a_policy_stays_where_parts_are_merged():
+    rows, _ = rows_of([3, 12], SitePolicy(min_rows=5))
+    other, _ = rows_of([14, 2], SitePolicy(min_rows=5), seed=1)
+    both = merged([rows, other])
+    assert answered(both.site(MODEL)) == [False, True, True, False]

@@ -4,6 +4,7 @@ import os
 import pickle
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegres
 from skcfl.exceptions import FederationError, MessageError
 from skcfl.federation import InProcessFederation, SitePolicy, SiteRows
 from skcfl.federation.host import SiteHost
-from skcfl.federation.messages import CALLS
+from skcfl.federation.messages import CALLS, ROW_CALLS
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation, RemoteRows
 from skcfl.federation.rows import Rows
@@ -528,7 +529,7 @@ def test_only_numbers_leave():
 
 
 def test_a_refusal_ends_a_sites_part():
-    both = wires(policy=SitePolicy(calls=set(CALLS) - {"hessians"}))
+    both = wires(policy=SitePolicy(calls={*CALLS, *ROW_CALLS} - {"hessians"}))
     with pytest.warns(UserWarning, match="site 'south': it does not answer hessians"):
         model = FedAvgRegressor(alpha=0.01).fit_federation(RemoteFederation(both))
     assert model.missing_clients_.tolist() == [f"south/{name}" for name in IDS[2:]]
@@ -556,7 +557,7 @@ def test_no_client_with_enough_rows():
 
 
 def test_scores_of_few_rows_stay():
-    """Of 40 rows 30 train, which are enough, and ten are held out, which are not."""
+    """Of 40 rows ten are held out, which are too few: so the 30 others would tell of them."""
     X = np.random.RandomState(0).normal(size=(40, 3))
     model = skcfl.GTVRegressorCV(lams=[0.1], cv=4, graph="complete", alpha=0.01)
     both = [
@@ -566,7 +567,9 @@ def test_scores_of_few_rows_stay():
     with pytest.warns(UserWarning) as told:
         model.fit_federation(RemoteFederation(both))
     assert {str(one.message) for one in told} == {
-        "No answer of site 'north': a fold has less than min_rows=20 rows"
+        "No answer of site 'north': no client has min_rows=20 rows for scores",
+        "No answer of site 'north': clients, or parts of their rows, have fewer than min_rows=20 "
+        "rows",
     }
     assert model.missing_clients_.size == 0
 
@@ -588,3 +591,82 @@ def test_clients_of_few_rows_are_told_of():
 def test_in_process_policy_must_be_one():
     with pytest.raises(TypeError, match="policy must be a SitePolicy or None, got int"):
         InProcessFederation(REGRESSION.X, REGRESSION.y, REGRESSION.groups, policy=3)
+
+
+def test_a_server_gets_no_row_of_its_choice():
+    """Not by rows of its choice, nor repeated, nor by weights, nor by folds of single rows."""
+    host = SiteHost(Table("north", policy=SitePolicy(min_rows=12)))
+    model = LinearModel(standardize=False).bind(3)
+    rows = (1, 0, "rows", (np.arange(2), model, np.dtype(float), None))
+    theta = {"theta": np.ones((1, 4))}
+    site = (2, 1, "site", (model, np.full(25, 3)))
+    assert asked(host, 2, [rows, site], [], "answer", ("losses", theta))[0] == "lost"
+    fold = (3, 1, "folds", (12, 0, False)), (4, 3, "__getitem__", (0,))
+    train = (5, 4, "site", (model,))
+    status, value = asked(host, 5, [rows, *fold, train], [], "answer", ("losses", theta))
+    assert status == "done" and not value["answered"].any() and not value["losses"].any()
+    status, reason = asked(host, 4, [rows, *fold], [], "scores", (model, None, theta, None))
+    assert status == "refused" and "no client has min_rows=12 rows for scores" in reason
+    each = np.zeros((24, 3))
+    assert asked(host, 1, [rows], [], "moments", ("features", "squares", each))[0] == "lost"
+    # What is wrong with rows would quote one.
+    status, reason = asked(host, 0, [], [], "hello", ("classifier",))
+    assert (status, reason) == ("invalid", "Site 'north': ValueError, see its log")
+
+
+def test_answers_are_written_down(caplog):
+    """Call, clients, rows and how often, with the name of the job."""
+    host = SiteHost(Table("north", policy=SitePolicy(min_rows=3)), job="job-7")
+    with caplog.at_level("INFO", logger="skcfl.audit"):
+        asked(host, 0, [], [], "hello", ("regressor",))
+        model = LinearModel().bind(3)
+        rows = (1, 0, "rows", (np.arange(2), model, np.dtype(float), None))
+        site = (2, 1, "site", (model,))
+        for _ in range(2):
+            asked(host, 2, [rows, site], [], "answer", ("losses", {"theta": np.ones((1, 4))}))
+        asked(host, 1, [rows], [], "moments", ("features", "sums"))
+        asked(host, 1, [rows], [], "take", ())
+    assert [record.getMessage() for record in caplog.records if record.name == "skcfl.audit"] == [
+        "job=job-7 site=north call=hello clients=all rows=all times=1",
+        "job=job-7 site=north call=losses clients=2 rows=24 times=1",
+        "job=job-7 site=north call=losses clients=2 rows=24 times=2",
+        "job=job-7 site=north call=moments clients=all rows=24 times=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        skcfl.IFCARegressor(n_clusters=2, aggregation="geometric_median", random_state=0),
+        skcfl.RobustClusteredFLRegressor(n_clusters=2, random_state=0),
+        skcfl.ConvexClusteredFLRegressor(lam=0.1, client_loss="huber"),
+        skcfl.CLoVERegressor(n_clusters=2, aggregation="median", random_state=0),
+        skcfl.PartialPoolingRegressor(n_clusters=1),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_row_of_a_small_client_is_in_no_message(model):
+    """A fit over a wire sends the same bytes whatever the row of a client of one row is."""
+
+    def change(shift):
+        def one_row(X, y, g):
+            first = np.flatnonzero(g == g[0])
+            X, y = X.copy(), y.copy()
+            X[first[0]] += shift
+            y[first[0]] -= shift
+            keep = np.setdiff1d(np.arange(len(y)), first[1:])
+            return X[keep], y[keep], g[keep]
+
+        return one_row
+
+    replies = []
+    for shift in (0.0, 1e3):
+        policy = SitePolicy(min_rows=5)
+        both = [Wire(Table("north")), Wire(Table("south", change=change(shift), policy=policy))]
+        seen, handle = [], both[1].host.handle
+        both[1].host.handle = lambda message, h=handle, s=seen: s.append(h(message)) or s[-1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit_federation(RemoteFederation(both))
+        replies.append(seen)
+    assert replies[0] == replies[1]
