@@ -98,7 +98,7 @@ class Rows(Place):
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
         index = self.told("class_totals")
-        return np.bincount(self.y[index], _some(self.sample_weight, index), n_classes)
+        return np.bincount(_some(self.y, index), _some(self.sample_weight, index), n_classes)
 
     def weighed(self, factors):
         """The rows, their weights multiplied by those of their classes."""
@@ -123,11 +123,11 @@ class Rows(Place):
         if step in {"means", "spreads"}:
             index = self.told("moments")
             tell = own_means if step == "means" else own_spreads
-            own = rows[index], _some(self.sample_weight, index), self.codes[index]
+            own = [_some(part, index) for part in (rows, self.sample_weight, self.codes)]
             return tell(*own, len(self.places), *means)
         if step == "sums" or of not in self._moments:
             index = self.told("moments")
-            self._moments[of] = Moments(rows[index], _some(self.sample_weight, index))
+            self._moments[of] = Moments(_some(rows, index), _some(self.sample_weight, index))
         if step == "sums":
             return self._moments[of].sums()
         return self._moments.pop(of).squares(*means)
@@ -262,4 +262,4 @@ def _stacked(parts):
 
 
 def _some(part, index):
-    return None if part is None else part[index]
+    return part if part is None or isinstance(index, slice) else part[index]
