@@ -17,7 +17,7 @@ SITES = Path(__file__).resolve().parents[1] / "examples" / "federation_sites"
 
 def main():
     """Fit, and compare."""
-    os.environ["PYTHONPATH"] = str(SITES)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SITES), os.environ.get("PYTHONPATH", "")])
     sys.path.insert(0, str(SITES))
     from clinic import Clinic
     from nvflare.recipe import SimEnv
@@ -29,6 +29,10 @@ def main():
     model = IFCARegressor(n_clusters=2, random_state=0)
     with tempfile.TemporaryDirectory() as folder:
         recipe = fit_recipe(model, "clinic:Clinic", min_sites=2)
+        recipe.export(folder)
+        files = {file.name for file in Path(folder).rglob("*") if file.is_file()}
+        # No code: sites may forbid it.
+        assert files == {"config_fed_client.json", "config_fed_server.json", "meta.json"}, files
         run = recipe.run(SimEnv(clients=names, workspace_root=folder, log_config="concise"))
         found = load_fitted(run.get_result())
         (report,) = Path(folder).rglob("skcfl_report.json")

@@ -5,8 +5,8 @@ In NVFlare's simulator (the extra ``nvflare``), from the root of the repository:
 
     python examples/federation_sites/job.py
 
-With ``--poc`` a server and the clinics are processes of their own on this machine, and with
-``--prod FOLDER``, the startup kit of an administrator, they are wherever they are; see README.rst.
+With ``--prod FOLDER``, the startup kit of an administrator, it runs at a provisioned server and
+clinics, on this machine or elsewhere; see README.rst.
 """
 
 import argparse
@@ -20,7 +20,6 @@ SITES = ["north", "south", "east"]
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--poc", action="store_true", help="processes on this machine")
     parser.add_argument("--prod", metavar="FOLDER", help="startup kit of an administrator")
     parser.add_argument("--workspace", default="/tmp/nvflare/skcfl", help="of the simulator")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for an answer")
@@ -29,15 +28,13 @@ def main():
     # The simulated sites are processes that look for clinic.py here.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     sys.path.insert(0, str(HERE))
-    from nvflare.recipe import PocEnv, ProdEnv, SimEnv
+    from nvflare.recipe import ProdEnv, SimEnv
 
     from skcfl import IFCARegressor
     from skcfl.federation.nvflare import fit_recipe, load_fitted
 
     if arguments.prod:
         env = ProdEnv(startup_kit_location=arguments.prod)
-    elif arguments.poc:
-        env = PocEnv(num_clients=len(SITES), clients=SITES)
     else:
         env = SimEnv(clients=SITES, workspace_root=arguments.workspace)
     recipe = fit_recipe(

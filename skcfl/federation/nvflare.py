@@ -2,12 +2,11 @@
 
 A site loads its own rows, and answers the calls of :mod:`skcfl.federation.messages` about them; a
 job at the server fits an estimator to the sites and leaves it as a file.  The same job runs in
-NVFlare's simulator, in its proof of concept on one machine, and in production.
+NVFlare's simulator, in its proof of concept on one machine, and in production.  It brings no code.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Collection
 from os import PathLike
@@ -16,16 +15,26 @@ from typing import Any
 
 from .._checks import Count
 from ..exceptions import FederationError, MessageError
-from .collab import FITTED, REPORT, FitApp, SiteApp, check_rows, encoded
+from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
 from .federation import _check_counts
 from .serialization import RESULTS, loads
 
-__all__ = ["fit_recipe", "load_fitted"]
+__all__ = ["allow_jobs", "fit_recipe", "load_fitted"]
+
+# Lines that are quoted of NVFlare's log about a job that did not begin, and their length.
+MOST_REASONS, MOST_LETTERS = 8, 300
+#: What NVFlare makes of a job at its server and at its sites.
+CLASSES = (
+    "nvflare.collab.runtime.controller.CollabController",
+    "nvflare.collab.runtime.executor.CollabExecutor",
+    "skcfl.federation.collab.FitApp",
+    "skcfl.federation.collab.SiteApp",
+)
 
 
 def fit_recipe(
     estimator: Any,
-    rows: str | type,
+    rows: str,
     *,
     name: str = "skcfl",
     min_clients: int = 1,
@@ -40,10 +49,9 @@ def fit_recipe(
     ----------
     estimator : estimator
         Any estimator of skcfl, not fitted.
-    rows : str or type
-        The sites' subclass of :class:`~skcfl.federation.SiteRows`: "module:Class", which every
-        site has itself, so that what is loaded and what is agreed to are the site's; or the class,
-        whose file then travels with the job.
+    rows : str
+        The sites' subclass of :class:`~skcfl.federation.SiteRows`, "module:Class". Every site has
+        the module itself: a job brings no code, and a site decides what is loaded and answered.
     name : str, default="skcfl"
         Name of the job.
     min_clients : int, default=1
@@ -60,8 +68,9 @@ def fit_recipe(
     Returns
     -------
     recipe : nvflare.collab.CollabRecipe
-        ``recipe.run(env)`` takes a ``SimEnv``, ``PocEnv`` or ``ProdEnv`` of ``nvflare.recipe``;
-        ``recipe.export(folder)`` writes the job.
+        ``recipe.run(env)`` takes a ``SimEnv`` or ``ProdEnv`` of ``nvflare.recipe``;
+        ``recipe.export(folder)`` writes the job.  Server and sites allow its classes once, see
+        :func:`allow_jobs`.
 
     Raises
     ------
@@ -102,25 +111,43 @@ def fit_recipe(
         text = encoded(estimator, trusted)
     except MessageError as error:
         raise ValueError(f"estimator cannot be sent: {error}") from error
-    path, file = rows, None
-    if isinstance(rows, type):
-        check_rows(rows, "rows")
-        file = inspect.getfile(rows)
-        module = Path(file).stem if rows.__module__ == "__main__" else rows.__module__
-        path = f"{module}:{rows.__qualname__}"
-    if not isinstance(path, str) or len([part for part in path.split(":") if part]) != 2:
-        raise ValueError(f"rows must be 'module:Class' or a class, got {rows!r}.")
+    if not isinstance(rows, str) or len([part for part in rows.split(":") if part]) != 2:
+        raise ValueError(
+            f"rows must be 'module:Class', which every site has, got {rows!r}: jobs bring no code."
+        )
     recipe = recipe_class(
         name,
         server=FitApp(text, min_clients, retries, float(timeout), trusted, repr(estimator)),
-        client=SiteApp(path),
+        client=SiteApp(rows),
         min_clients=min_sites,
     )
-    if file is not None:
-        recipe.add_client_file(file)
-    # Server and sites have skcfl; parts of it beside the job would come before theirs.
+    # Otherwise the source files of the classes would be copied into the job.
     recipe.finalize().set_app_packages(["skcfl"])
     return recipe
+
+
+def allow_jobs(kit: str | PathLike[str]) -> None:
+    """Let jobs of :func:`fit_recipe` make their classes at a server or a site of NVFlare.
+
+    NVFlare makes of a job that brings no code only the classes in the ``class_allow_list`` of
+    ``local/resources.json``. This adds those of skcfl to the list, once for all jobs.
+
+    Parameters
+    ----------
+    kit : path-like
+        Startup kit of the server or site: the folder that has ``startup`` and ``local``.
+    """
+    from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+    local = Path(kit) / "local"
+    local.mkdir(parents=True, exist_ok=True)
+    own, default = local / "resources.json", local / "resources.json.default"
+    resources: dict[str, Any] = {"format_version": 2}
+    for file in filter(Path.exists, (default, own)):
+        resources = json.loads(file.read_text(encoding="utf-8"))
+    allowed = resources.setdefault("class_allow_list", list(DEFAULT_CLASS_ALLOW_LIST))
+    allowed += [name for name in CLASSES if name not in allowed]
+    own.write_text(json.dumps(resources, indent=2), encoding="utf-8")
 
 
 def load_fitted(folder: str | PathLike[str], trusted: Collection[str] = ()) -> Any:
@@ -156,18 +183,61 @@ def load_fitted(folder: str | PathLike[str], trusted: Collection[str] = ()) -> A
         data = found[-1].read_bytes()
         return loads(data, own, RESULTS, max_bytes=len(data), same_version=False)
     reports = sorted(Path(folder).rglob(REPORT))
-    if not reports:
-        raise FileNotFoundError(f"There is no {FITTED} below {folder}.")
-    report = json.loads(reports[-1].read_text(encoding="utf-8"))
-    reasons = "".join(f"\nNo answer of {reason}" for reason in report["failures"])
-    raise FederationError(f"The job failed: {report['error']}{reasons}")
+    if reports:
+        report = json.loads(reports[-1].read_text(encoding="utf-8"))
+        reasons = "".join(f"\nNo answer of {reason}" for reason in report["failures"])
+        raise FederationError(f"The job failed: {report['error']}{reasons}")
+    known = _known_reasons(Path(folder))
+    if known:
+        raise FederationError("The job ended before the fit began:\n" + "\n".join(known))
+    raise FileNotFoundError(f"There is no {FITTED} below {folder}.")
+
+
+def _known_reasons(folder):
+    """What NVFlare has written down about a job whose fit did not begin, lines of text."""
+    found = []
+    for file in folder.glob("meta.json"):
+        meta = json.loads(file.read_text(encoding="utf-8"))
+        found.append(f"status {meta.get('status')}")
+        deployed = meta.get("job_deploy_detail") or []
+        found += [entry for entry in deployed if not entry.endswith(": OK")]
+        found += [entry for entry in meta.get("schedule_history", []) if "scheduled" not in entry]
+    for file in sorted(folder.rglob("error_log.txt")):
+        # Not the frames of tracebacks, which are indented, and what introduces them.
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        found += [
+            line
+            for line in lines
+            if line[:1].strip() and not line.endswith((" call last):", " exception occurred:"))
+        ]
+    found = list(dict.fromkeys(line[:MOST_LETTERS] for line in found))[:MOST_REASONS]
+    if found:
+        found.append(
+            "If this names no reason, log.txt of the job at each site does. If a class is not in "
+            "allow_list: see skcfl.federation.nvflare.allow_jobs."
+        )
+    return found
 
 
 def _need_nvflare():
     try:
         from nvflare.collab import CollabRecipe
+        from nvflare.recipe import SimEnv
     except ImportError as error:
         raise ImportError(
             "This needs NVFlare 2.9 or newer: python -m pip install 'skcfl[nvflare]'"
         ) from error
-    return CollabRecipe
+
+    class FitRecipe(CollabRecipe):
+        """A job without code: server and sites have the classes that it names."""
+
+        @staticmethod
+        def _user_source_entries(objs):
+            return []
+
+        def process_env(self, env):
+            super().process_env(env)
+            if isinstance(env, SimEnv):
+                allow_jobs(Path(env.workspace_root) / self.job_name)
+
+    return FitRecipe

@@ -1,5 +1,6 @@
 """The job for NVFlare, on a stand-in for its Collab API; .ci/simulate_nvflare.py has it all."""
 
+import importlib
 import json
 import sys
 import threading
@@ -15,7 +16,7 @@ from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import FederationError
 from skcfl.federation import SiteRows, collab
 from skcfl.federation.collab import FitApp, SiteApp, encoded, found_rows
-from skcfl.federation.nvflare import fit_recipe, load_fitted
+from skcfl.federation.nvflare import CLASSES, allow_jobs, fit_recipe, load_fitted
 from skcfl.models import LinearModel
 from skcfl.models.losses import make_loss
 
@@ -115,17 +116,26 @@ class FakeCollab:
 
 class FakeRecipe:
     def __init__(self, name, server, client, min_clients):
-        self.name, self.server, self.client, self.min_clients = name, server, client, min_clients
-        self.files, self.packages = [], None
+        self.job_name, self.server, self.client = name, server, client
+        self.min_clients, self.packages = min_clients, None
 
-    def add_client_file(self, path):
-        self.files.append(path)
+    @staticmethod
+    def _user_source_entries(objects):
+        return [("collab.py", None)]
+
+    def process_env(self, env):
+        pass
 
     def finalize(self):
         return self
 
     def set_app_packages(self, packages):
         self.packages = packages
+
+
+class FakeSimEnv:
+    def __init__(self, workspace_root):
+        self.workspace_root = str(workspace_root)
 
 
 @pytest.fixture
@@ -137,6 +147,13 @@ def fake(tmp_path, monkeypatch):
     contexts.get_call_context = module.collab.get_call_context
     contexts.set_call_context = module.collab.set_call_context
     monkeypatch.setitem(sys.modules, "nvflare.collab.api.context", contexts)
+    environments = types.ModuleType("nvflare.recipe")
+    environments.SimEnv = FakeSimEnv
+    monkeypatch.setitem(sys.modules, "nvflare.recipe", environments)
+    policy = types.ModuleType("nvflare.app_common.default_component_policy")
+    policy.DEFAULT_CLASS_ALLOW_LIST = ("nvflare.some.Class",)
+    monkeypatch.setitem(sys.modules, "nvflare.app_common", types.ModuleType("app_common"))
+    monkeypatch.setitem(sys.modules, policy.__name__, policy)
     package = types.ModuleType("nvflare")
     package.collab = module
     monkeypatch.setitem(sys.modules, "nvflare", package)
@@ -166,9 +183,10 @@ def report_of(fake):
 def test_a_job_leaves_the_fitted_estimator(fake):
     wanted = IFCARegressor(n_clusters=2, random_state=0)
     recipe = fit_recipe(wanted, "clinic:Clinic", name="wards", min_sites=2, timeout=7)
-    assert (recipe.name, recipe.min_clients, recipe.files) == ("wards", 2, [])
-    # Of a package beside the job parts would shadow the whole that is installed.
+    assert (recipe.job_name, recipe.min_clients) == ("wards", 2)
+    # A job with any file of code is refused by sites that forbid it.
     assert recipe.packages == ["skcfl"]
+    assert recipe._user_source_entries([recipe.server, recipe.client]) == []
     assert recipe.server.description == repr(wanted)
     assert FitApp.fit.role == "main" and SiteApp.exchange.role == "publish"
     run(fake, recipe)
@@ -203,10 +221,54 @@ def test_a_search_asks_from_several_threads(fake):
     assert found.calls_ == search.calls_
 
 
-def test_a_class_travels_with_the_job(fake):
-    recipe = fit_recipe(FedAvgRegressor(), Clinic)
-    assert recipe.client.rows == f"{__name__}:Clinic"
-    assert [Path(file).name for file in recipe.files] == ["test_nvflare.py"]
+def test_classes_are_allowed_once(fake, tmp_path):
+    """In the simulator by itself, at servers and sites by hand; what else is set stays."""
+    recipe = fit_recipe(FedAvgRegressor(), "clinic:Clinic", name="wards")
+    recipe.process_env(types.SimpleNamespace(workspace_root=str(tmp_path / "poc")))
+    assert not (tmp_path / "poc").exists()
+    recipe.process_env(FakeSimEnv(tmp_path))
+    file = tmp_path / "wards" / "local" / "resources.json"
+    resources = json.loads(file.read_text())
+    assert resources["class_allow_list"] == ["nvflare.some.Class", *CLASSES]
+    kit = tmp_path / "kit"
+    (kit / "local").mkdir(parents=True)
+    default = {"format_version": 2, "snapshot": 3, "class_allow_list": ["own.Class"]}
+    (kit / "local" / "resources.json.default").write_text(json.dumps(default))
+    for _ in range(2):
+        allow_jobs(kit)
+        own = json.loads((kit / "local" / "resources.json").read_text())
+        assert own == {**default, "class_allow_list": ["own.Class", *CLASSES]}
+
+
+def test_classes_that_are_allowed_exist():
+    for path in CLASSES[2:]:
+        module, _, name = path.rpartition(".")
+        assert getattr(importlib.import_module(module), name) in (FitApp, SiteApp)
+
+
+def test_a_job_whose_fit_did_not_begin_says_why(tmp_path):
+    meta = {
+        "status": "FINISHED:ABNORMAL",
+        "job_deploy_detail": ["server: OK", "east: BYOC not permitted"],
+        "schedule_history": ["2026-11-23 05:29:48: scheduled", "05:30: not enough clients"],
+    }
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "error_log.txt").write_text(
+        "05:28 - Scanner - ERROR - Traceback (most recent call last):\n"
+        '  File "scanner.py", line 99\n'
+        "ComponentNotAuthorized: 'skcfl.federation.collab.FitApp' is not in allow_list\n\n"
+    )
+    with pytest.raises(FederationError) as raised:
+        load_fitted(tmp_path)
+    assert str(raised.value).splitlines()[:-1] == [
+        "The job ended before the fit began:",
+        "status FINISHED:ABNORMAL",
+        "east: BYOC not permitted",
+        "05:30: not enough clients",
+        "ComponentNotAuthorized: 'skcfl.federation.collab.FitApp' is not in allow_list",
+    ]
+    assert "allow_jobs" in str(raised.value)
 
 
 def test_a_job_that_fails_says_why(fake):
@@ -272,9 +334,9 @@ def test_results_that_are_not_there(tmp_path):
         ({"min_clients": 0}, ValueError, "min_clients must be an integer of at least 1, got 0"),
         ({"min_sites": 0}, ValueError, "min_sites must be an integer of at least 1, got 0"),
         ({"retries": -1}, ValueError, "retries must be"),
-        ({"rows": "clinic"}, ValueError, "rows must be 'module:Class' or a class, got 'clinic'"),
+        ({"rows": "clinic"}, ValueError, "rows must be 'module:Class', .*, got 'clinic'"),
         ({"rows": 3}, ValueError, "rows must be"),
-        ({"rows": dict}, TypeError, "rows must be a subclass of .*SiteRows, got <class 'dict'>"),
+        ({"rows": Clinic}, ValueError, "rows must be .*, got <class .*: jobs bring no code"),
         ({"estimator": LinearModel}, TypeError, "estimator must be one of skcfl, .*got a class"),
         ({"estimator": LinearModel()}, TypeError, "estimator must be .*got LinearModel"),
     ],
