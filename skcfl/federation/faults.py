@@ -13,8 +13,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import about
 from .._groups import check_ids, locate
 from .._typing import Array, ClientIds, RandomState, validate_params
+from .answers import questions
 from .draws import mixed
-from .messages import CALLS, check_calls, questions
+from .messages import CALLS, check_calls
 from .sites import WrappedSite, answer_without
 
 #: Attacks on messages, and how strong they are unless said: ALIE's and the inner product's as the

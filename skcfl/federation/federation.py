@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
 from .._checks import Count, about, check_size
-from .._groups import check_ids, encode, family, joined_ids, locate
+from .._groups import check_ids, encode, encode_runs, family, joined_ids, locate
 from .._typing import Array, ArrayLike, ClientIds, DTypeLike, Kind, MatrixLike, RandomState
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
@@ -48,6 +48,8 @@ class Hello:
         Rows of all of them.
     row_shape : tuple of int or None
         Shape of a row, where rows have several axes and are stored flat.
+    sizes, weights : ndarray of shape (n_clients,)
+        Number of rows of each client, and their total weight.
     """
 
     ids: np.ndarray
@@ -57,6 +59,12 @@ class Hello:
     classes: np.ndarray | None = None
     n_rows: int = 0
     row_shape: tuple[int, ...] | None = None
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+class _FewerPlaces(Exception):
+    """Raised where some of the places that are measured are lost."""
 
 
 class Federation(ABC):
@@ -163,7 +171,7 @@ class Federation(ABC):
         if model.class_weight is not None:
             if model.class_weight == "balanced":
                 own = [(len(classes),)] * len(parts)
-                totals = sum(ask_each(parts, "class_totals", own))
+                totals = sum(ask_each(parts, "class_totals", own, retries=self.retries))
                 factors = np.divide(
                     *(totals.sum() / len(classes), totals),
                     out=np.zeros(len(classes)),
@@ -174,10 +182,10 @@ class Federation(ABC):
             parts = [part.weighed(factors) for part in parts]
         scaling = None
         if model.standardize:
-            scaling = _measured(parts, "features", model.fit_intercept, robust)
+            scaling = self._measured(parts, "features", model.fit_intercept, robust)
             parts = [part.scaled(scaling) for part in parts]
         if model.has_units:
-            model = model.in_units(float(_measured(parts, "target", True, robust).scale[0]))
+            model = model.in_units(float(self._measured(parts, "target", True, robust).scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
         presence = Presence(hello.ids, self.min_clients, self.retries)
         pool = ClientPool(site, model, random_state, scaling, presence)
@@ -189,6 +197,26 @@ class Federation(ABC):
             pool.relay(up=2 * n_clients, down=n_clients, sums=True)
             pool.relay(up=n_clients, down=n_clients, sums=True)
         return pool, Folds(parts, model, classes, presence)
+
+    def _measured(self, parts: list[Any], of: str, centred: bool, robust: bool) -> Scaling:
+        """Scaling of the features, or the target, of rows in several places.
+
+        If a place is lost between two steps the others are measured anew.
+        """
+        here = parts
+
+        def ask(step: str, *means: Any) -> Any:
+            own = [(of, step, *means)] * len(here)
+            answers = ask_each(here, "moments", own, retries=self.retries)
+            if len(answers) < len(here):
+                raise _FewerPlaces
+            return answers
+
+        while True:
+            try:
+                return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred)
+            except _FewerPlaces:
+                here = [part for part in here if not part.is_lost]
 
 
 class InProcessFederation(Federation):
@@ -296,7 +324,9 @@ class InProcessFederation(Federation):
             self._guard.check_hello(self.codes, classes)
         n_rows, n_features = self.X.shape
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
-        return Hello(self.ids, *about_rows)
+        sizes = np.bincount(self.codes, minlength=len(self.ids))
+        weights = np.bincount(self.codes, self.sample_weight, len(self.ids)).astype(float)
+        return Hello(self.ids, *about_rows, sizes, weights)
 
     def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """The rows, targets as the model takes them."""
@@ -437,7 +467,7 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
     ids = first.ids
     for _, other in said[1:]:
         ids = joined_ids(ids, other.ids)
-    unique, codes = encode(ids)
+    unique, codes = encode_runs(ids)
     counts = np.bincount(codes)
     if (counts > 1).any():
         twice = np.flatnonzero(counts > 1)
@@ -454,21 +484,17 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
             classes = np.unique(np.concatenate([one.classes for _, one in said]))
     n_rows = sum(one.n_rows for _, one in said)
     about_rows = first.n_features, first.feature_names, first.dtype, classes, n_rows
-    return Hello(unique, *about_rows, first.row_shape)
+    order = np.argsort(codes)
+    sizes, weights = (
+        np.concatenate([getattr(one, name) for _, one in said])[order]
+        for name in ("sizes", "weights")
+    )
+    return Hello(unique, *about_rows, first.row_shape, sizes, weights)
 
 
 def _kind_of(classes: Any) -> str:
     """What classes must share to be sorted together."""
     return "number" if classes.dtype.kind in "biuf" else classes.dtype.kind
-
-
-def _measured(parts: list[Any], of: str, centred: bool, robust: bool) -> Scaling:
-    """Scaling of the features, or the target, of rows in several places."""
-
-    def ask(step: str, *means: Any) -> Any:
-        return ask_each(parts, "moments", [(of, step, *means)] * len(parts))
-
-    return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred)
 
 
 def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:

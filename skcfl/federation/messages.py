@@ -25,6 +25,18 @@ from math import isfinite, prod
 
 import numpy as np
 
+from .bounds import (
+    CLIENTS,
+    COUNTS,
+    DIGESTS,
+    FLAGS,
+    LABELS,
+    NOT_NEGATIVE,
+    SHARES,
+    TOTAL,
+    UNIT,
+)
+
 
 def _word(word):
     return int(word) if word.isdigit() else word
@@ -66,6 +78,9 @@ class Message:
     about : {"", "classes", "counts"}, default=""
         Rows that an entry of an answer is about, where it is not all rows of a client: those of a
         class, or those that the answer "counts".
+    bounds : dict of str to Bound
+        What answers from elsewhere must be, where floats of any size are not allowed, see
+        :mod:`skcfl.federation.bounds`.
     """
 
     down: dict = field(default_factory=dict)
@@ -80,6 +95,7 @@ class Message:
     minimised: bool | str = False
     proof: bool = False
     about: str = ""
+    bounds: dict = field(default_factory=dict)
 
     def __post_init__(self):
         # Read once: calls are many and may be small.
@@ -263,6 +279,7 @@ CALLS = {
         {"losses": "n K", "choice": "n", "gradients": "n p"},
         count=_narrowed,
         whole=False,
+        bounds={"choice": LABELS},
     ),
     "objectives": Message({"w": "n p", "own": "n"}, {"values": "n"}, _named("own"), "w"),
     "objectives_gradients": Message(
@@ -302,7 +319,12 @@ CALLS = {
         minimised=True,
     ),
     "solve": Message(
-        {}, {"w": "n p", "converged": "n"}, _named("converged"), keep="w", minimised=True
+        {},
+        {"w": "n p", "converged": "n"},
+        _named("converged"),
+        keep="w",
+        minimised=True,
+        bounds={"converged": FLAGS},
     ),
     "prox": Message(
         {"v": "n p", "rho": "n", "x0": "n p", "own": "n", "max_iter": ""},
@@ -329,6 +351,7 @@ CALLS = {
         unbounded=_named("rounding"),
         minimised=True,
         proof=True,
+        bounds={"rounding": NOT_NEGATIVE},
     ),
     "enclosure": Message(
         {"theta": "K p", "box": "K p", "labels": "n", "dense": "", "members": "K"},
@@ -337,6 +360,7 @@ CALLS = {
         unbounded=_named("rounding", "drift", "floor"),
         minimised=True,
         proof=True,
+        bounds={"rounding": NOT_NEGATIVE, "drift": NOT_NEGATIVE},
     ),
     "posterior_sums": Message(
         {
@@ -351,6 +375,7 @@ CALLS = {
         count=_posterior_sums,
         whole=False,
         minimised=True,
+        bounds={"counts": CLIENTS, "precisions": NOT_NEGATIVE, "weight": TOTAL},
     ),
     "posterior_products": Message(
         {
@@ -379,6 +404,7 @@ CALLS = {
         {"responsibilities": "n K", "means": "n p", "covariances": "n H", "noise": "n"},
         count=_posteriors,
         minimised=True,
+        bounds={"responsibilities": SHARES, "noise": NOT_NEGATIVE},
     ),
     "moreau_update": Message(
         {
@@ -441,18 +467,21 @@ CALLS = {
         whole=False,
         remembers=True,
         about="classes",
+        bounds={"counts": COUNTS},
     ),
     "class_statistics": Message(
         {"w": "n p"},
         {"means": "n C q", "counts": "n C", "squares": "n"},
         whole=False,
         about="classes",
+        bounds={"counts": COUNTS, "squares": NOT_NEGATIVE},
     ),
     "mixture": Message(
         {"theta": "K p", "shares": "n K", "dispersion": "", "share_steps": ""},
         {"shares": "n K", "values": "n", "scatter": "n"},
         _named("shares", "dispersion"),
         count=_mixture,
+        bounds={"shares": SHARES},
     ),
     "mixture_sums": Message(
         {"theta": "K p", "shares": "n K", "dispersion": "", "share_steps": ""},
@@ -463,6 +492,7 @@ CALLS = {
         count=_mixture_sums,
         whole=False,
         minimised=True,
+        bounds={"shares": SHARES},
     ),
     "mixture_update": Message(
         {
@@ -473,23 +503,32 @@ CALLS = {
         {"shares": "n K", "values": "n", "scatter": "n", "moves": "K p", "masses": "K"},
         count=_mixture,
         whole=False,
+        bounds={"shares": SHARES, "masses": TOTAL},
     ),
     "local_centres": Message(
         {"n_centres": "", "draw": ""},
         {"centres": "n h f", "counts": "n h"},
         _named("n_centres", "draw"),
         about="counts",
+        bounds={"counts": COUNTS},
     ),
     "subspaces": Message(
         {"n_vectors": "", "n_columns": "", "by_class": ""},
         {"bases": "n f v"},
         _named("n_vectors", "n_columns", "by_class"),
         about="classes",
+        bounds={"bases": UNIT},
     ),
     "fingerprints": Message(
-        {"key": ""}, {"digests": "n 2"}, _named("key"), unbounded=_named("digests")
+        {"key": ""},
+        {"digests": "n 2"},
+        _named("key"),
+        unbounded=_named("digests"),
+        bounds={"digests": DIGESTS},
     ),
-    "spectrum": Message({}, {"spectrum": "n 3"}, minimised=True),
+    "spectrum": Message(
+        {}, {"spectrum": "n 3"}, minimised=True, bounds={"spectrum": NOT_NEGATIVE}
+    ),
 }
 
 #: What is asked of the rows of a place, beside a model or before there is one: sums over them.
@@ -578,93 +617,6 @@ def check_arguments(call, arguments, sizes):
         root = words[-1:] == ("R",) and got in {(*wanted[:-1], p), (*wanted[:-1], p, p)}
         if got != wanted and not root:
             raise ValueError(f"{call} takes {name} of shape {wanted}, got {got}.")
-
-
-def check_answers(call, answers, sizes):
-    """Raise a RuntimeError if what came up is not what the table says.
-
-    Parameters
-    ----------
-    call : str
-        Name of the call.
-    answers : dict of str to ndarray
-        What the clients sent.
-    sizes : dict of str to int
-        What the letters stand for.
-    """
-    expected = CALLS[call].words
-    if answers.keys() != expected.keys():
-        raise RuntimeError(f"{call} must be answered by {list(expected)}, got {list(answers)}.")
-    for name, words in expected.items():
-        got = np.shape(answers[name])
-        wanted = tuple(map(sizes.get, words, words))
-        if got == wanted:
-            continue
-        # H and R, which are last, stand for a matrix, a diagonal or the three numbers.
-        least, size = len(words) - 1, sizes["p"]
-        free = not {"H", "R"}.isdisjoint(words) and got[:least] == wanted[:-1]
-        if not (free and got[least:] in {(size, size), (size,), (3,)}):
-            raise RuntimeError(f"{call} must answer {name} of shape {wanted}, got {got}.")
-
-
-def questions(arguments, answers, n_clients):
-    """What the clients of a call were asked about.
-
-    Parameters
-    ----------
-    arguments, answers : dict
-        Of the call, with the models that clients go on from.
-    n_clients : int
-        Number of clients.
-
-    Returns
-    -------
-    questions : ndarray of shape (n_clients,)
-        Codes, equal for those asked about the same model.
-    """
-    if "choice" in answers:
-        return answers["choice"]
-    if arguments.get("labels") is not None:
-        return arguments["labels"]
-    models = arguments.get("w")
-    if models is None:
-        return np.zeros(n_clients, dtype=np.intp)
-    return np.unique(models, axis=0, return_inverse=True)[1].reshape(-1)
-
-
-# Answers that are no floats.
-_TYPES = {"choice": np.intp, "converged": np.bool_}
-
-
-def silent_answers(call, arguments, sizes, dtype=np.float64):
-    """What stands for the answers of clients none of which answers: zeros.
-
-    Parameters
-    ----------
-    call : str
-        Name of the call.
-    arguments : dict
-        What they were sent.
-    sizes : dict of str to int
-        What the letters stand for.
-    dtype : dtype, default=float64
-        That of the models.
-
-    Returns
-    -------
-    answers : dict of str to ndarray
-        Of the shapes that the table says, and "answered".
-    """
-    p = sizes["p"]
-    less = (3,) if call == "enclosure" else (p,)
-    axes = {"H": (p, p) if arguments.get("dense") else less, "R": np.shape(arguments.get("root"))}
-    answers = {}
-    for name, words in CALLS[call].words.items():
-        shape = []
-        for word in words:
-            shape += axes.get(word, [sizes.get(word, word)])
-        answers[name] = np.zeros(shape, dtype=_TYPES.get(name, dtype))
-    return {**answers, "answered": np.zeros(sizes["n"], dtype=bool)}
 
 
 def count_floats(call, arguments, sizes, kept=(), later=False):

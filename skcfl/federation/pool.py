@@ -16,14 +16,13 @@ from .._typing import Array, ArrayLike, DTypeLike, Optimizer, RandomState
 from ..exceptions import FederationError, MissingClientWarning
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.newton import MAX_DENSE
+from .answers import check_answers, questions
 from .last_answers import Forgotten, LastAnswers
 from .ledger import Ledger
 from .messages import (
     CALLS,
-    check_answers,
     count_bytes,
     count_floats,
-    questions,
     sizes_of,
 )
 from .personal_pool import PersonalCalls
@@ -309,7 +308,7 @@ class ClientPool(PersonalCalls):
         answers, arguments = self._listen(call, arguments, start)
         answered = answers.pop("answered", None)
         sizes = sizes_of(self, arguments, shared)
-        check_answers(call, answers, sizes)
+        check_answers(call, answers, arguments, sizes)
         if not _are_finite(answers.values()):
             answered = self._reject(call, arguments, answers, answered, start, searching)
         elif call in SEARCHED:
@@ -423,14 +422,21 @@ class ClientPool(PersonalCalls):
         """
         message = CALLS[call]
         asked = ~self.without_rows if answered is None else answered & ~self.without_rows
-        bad = np.zeros(self.n_clients, dtype=bool)
+        bad, excused = np.zeros((2, self.n_clients), dtype=bool)
         for name in filter(message.is_of_clients, message.up):
             if name not in message.unbounded:
                 bad |= _not_finite(name, answers[name], arguments.get("fixed"), asked)
         bad &= asked
         if bad.any():
             told = arguments if start is None else {**arguments, "w": start}
-            bad &= ~_to_blame(questions(told, answers, self.n_clients), bad, asked)
+            excused = _to_blame(questions(told, answers, self.n_clients), bad, asked)
+        if call == "best_response":
+            # A model that suits most clients has not diverged, whoever says that it chose it.
+            fixed, losses = arguments["fixed"], answers["losses"]
+            most = np.sqrt(np.finfo(losses.dtype).max)
+            suits = (np.abs(losses[asked]) < most).mean(axis=0) > 0.5
+            excused &= ~suits[answers["choice"]] | (fixed is not None and fixed >= 0)
+        bad &= ~excused
         if searching:
             bad = self._presence.patient(self._places, bad)
         sums = [name for name in message.up if not message.is_of_clients(name)]

@@ -14,6 +14,7 @@ import pickle
 import secrets
 import threading
 import traceback
+import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
@@ -24,14 +25,17 @@ import numpy as np
 
 from .._groups import locate
 from .._typing import Array, Kind
-from .federation import Federation, InProcessFederation, _check_counts, joined_hellos
-from .messages import CALLS, silent_answers, sizes_of
+from ..exceptions import FederationError
+from .answers import received, silent_answers
+from .bounds import EXITS, Limits, OutOfBounds, check_hello
+from .federation import Federation, Hello, InProcessFederation, _check_counts, joined_hellos
+from .last_answers import Forgotten
+from .messages import CALLS, sizes_of
 from .rows import merged
-from .sites import Place, PlaceLost, Refused, Site, ask_each
+from .sites import Place, PlaceLost, Refused, Site
 
 if TYPE_CHECKING:
     from ..models import LocalModel
-    from .federation import Hello
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
@@ -216,11 +220,14 @@ class Transport(ABC):
         False if the host is known not to answer now, so that repeating a call is useless.
     wire_bytes : tuple of int
         Bytes of all replies and of all requests so far.
+    site : str or None
+        Name of the site if the host is one: the ids of its clients begin with it.
     """
 
     name = "host"
     reachable = True
     wire_bytes = (0, 0)
+    site = None
     _counting = threading.Lock()
 
     @abstractmethod
@@ -241,6 +248,22 @@ class Transport(ABC):
     def _count(self, up=0, down=0):
         with self._counting:  # several threads may ask
             self.wire_bytes = self.wire_bytes[0] + up, self.wire_bytes[1] + down
+
+    def report(self, reason):
+        """Warn that the host gives no answer.
+
+        Parameters
+        ----------
+        reason : str
+            Why.
+
+        Returns
+        -------
+        error : PlaceLost
+            To be raised.
+        """
+        warnings.warn(f"No answer of {self.name}: {reason}", stacklevel=2)
+        return PlaceLost(f"{self.name}: {reason}")
 
     def restore(self):
         """Start a host with the same parts anew, where this one is lost.
@@ -284,6 +307,15 @@ class Kept(Place):
         """Begin to answer; see :meth:`~skcfl.federation.sites.Place.start`."""
         return self.line.start(self, name, arguments)
 
+    @property
+    def is_lost(self):
+        """Whether no more answers of the host are taken in this fit."""
+        return self.line.lost is not None
+
+    def lose(self, error):
+        """Take no more answers of the host in this fit."""
+        self.line.lost = error
+
 
 class Line:
     """The server's end of the way to one host.
@@ -301,9 +333,21 @@ class Line:
         self.dropped, self.made = deque(), set()
         #: Whether what the host keeps may not be what the server thinks.
         self.doubtful = False
+        #: Why no more answers of the host are taken in this fit; None if they are.
+        self.lost = None
+        #: Whether the host's rows were found to suit the fit.
+        self.begun = False
+
+    def lose(self, reason):
+        """Take no more answers of the host in this fit; returns the error that says so."""
+        if self.lost is None:
+            self.lost = self.transport.report(f"{reason}; it has no more part in the fit")
+        return self.lost
 
     def start(self, kept, name, arguments):
         """Begin a method of something that the host keeps."""
+        if self.lost is not None:
+            return _raising(self.lost)
         if self.doubtful:
             # A late host has answered calls that nobody has heard: it begins anew.
             self.dropped.extend(self.made)
@@ -316,6 +360,12 @@ class Line:
                 status, value = wait()
             except Refused:
                 raise
+            except Forgotten:
+                if name == "answer" and arguments[1].get("own") is not None:
+                    raise
+                raise self.lose("it forgot what it was not asked to remember") from None
+            except ValueError as error:
+                raise self._unsuitable(error) from error
             except PlaceLost:
                 # The host may have done all of this, or nothing.
                 self.dropped.extend(dropped)
@@ -329,10 +379,26 @@ class Line:
                 status, value = self._send(kept.key, kept.recipe(), name, arguments)[1]()
             if status == "error":
                 raise value
+            if status != "done":
+                self.lose("it does not know what it was asked for, nor how to make it")
+            if self.lost is not None:
+                raise self.lost
             self.made.update(step[0] for step in recipe)
+            self.begun |= name not in {"hello", "load"}
             return value
 
         return answer
+
+    def _unsuitable(self, error):
+        """What to raise where a host says that its rows do not suit.
+
+        That ends a fit before it has begun. Later it is not to be believed.
+        """
+        site = self.transport.site
+        if self.begun and site is not None:
+            return self.lose(str(error))
+        named = site is None or repr(site) in str(error)
+        return error if named else ValueError(f"Site {site!r}: {error}")
 
     def _send(self, key, recipe, name, arguments):
         dropped = []
@@ -343,19 +409,54 @@ class Line:
         return dropped, self.transport.start((key, recipe, dropped, name, arguments))
 
 
-class RemoteRows(Kept):
-    """Rows of a host: what :class:`~skcfl.federation.rows.Rows` are, elsewhere."""
+def _raising(error):
+    def wait():
+        raise error
 
-    def __init__(self, places, line, parent, method, *arguments):
+    return wait
+
+
+class RemoteRows(Kept):
+    """Rows of a host: what :class:`~skcfl.federation.rows.Rows` are, elsewhere.
+
+    Parameters
+    ----------
+    places : ndarray of shape (n_clients,)
+        Positions of the clients in the whole federation.
+    limits : Limits or None
+        What the host has said of them, by which its answers are checked; None checks nothing.
+    line, parent, method, arguments : object
+        As of :class:`Kept`.
+    """
+
+    def __init__(self, places, limits, line, parent, method, *arguments):
         super().__init__(line, parent, method, arguments)
-        self.places = places
+        self.places, self.limits, self._told = places, limits, {}
+
+    def start(self, name, *arguments):
+        """Begin to answer; an answer that is out of bounds loses the host."""
+        wait = super().start(name, *arguments)
+
+        def answer():
+            value = wait()
+            if self.limits is not None and name in EXITS:
+                try:
+                    EXITS[name](value, arguments, self.limits, self._told)
+                except OutOfBounds as error:
+                    raise self.line.lose(f"{name}: {error}") from error
+            return value
+
+        return answer
 
     def _made(self, method, *arguments):
-        return RemoteRows(self.places, self.line, self, method, *arguments)
+        return RemoteRows(self.places, self.limits, self.line, self, method, *arguments)
 
     def weighed(self, factors):
         """The rows, their weights multiplied by those of their classes."""
-        return self._made("weighed", factors)
+        rows = self._made("weighed", factors)
+        if self.limits is not None:
+            rows.limits = self.limits.weighed(float(np.max(factors)))
+        return rows
 
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
@@ -369,7 +470,8 @@ class RemoteRows(Kept):
         """Training and test rows."""
         dealt = Kept(self.line, self, "folds", (n_folds, seed, by_class))
         return [
-            RemoteRows(self.places, self.line, dealt, "__getitem__", k) for k in range(n_folds)
+            RemoteRows(self.places, self.limits, self.line, dealt, "__getitem__", k)
+            for k in range(n_folds)
         ]
 
     def judged_by(self, judges):
@@ -378,7 +480,8 @@ class RemoteRows(Kept):
 
     def site(self, model):
         """Site of the rows, under a model; the host begins at once to make it."""
-        return RemoteSite(len(self.places), model, None, self.line, self, "site", model)
+        about = len(self.places), model, None, self.limits
+        return RemoteSite(*about, self.line, self, "site", model)
 
 
 class RemoteSite(Kept, Site):
@@ -392,15 +495,17 @@ class RemoteSite(Kept, Site):
         Of which the server uses the shapes.
     facts : tuple of ndarray or None
         What is known of the clients; None asks the host.
+    limits : Limits or None
+        As of :class:`RemoteRows`.
     line, parent, method, arguments : object
         As of :class:`Kept`.
     """
 
     travels = True
 
-    def __init__(self, n_clients, model, facts, line, parent, method, *arguments):
+    def __init__(self, n_clients, model, facts, limits, line, parent, method, *arguments):
         super().__init__(line, parent, method, arguments)
-        self._n, self._facts = n_clients, facts
+        self._n, self._facts, self._limits = n_clients, facts, limits
         self.model, self.n_params = model, model.n_params
         self._waiting = None if facts is not None else super().start("facts")
 
@@ -410,7 +515,11 @@ class RemoteSite(Kept, Site):
             n = self._n
             try:
                 self._facts = self._waiting()
-            except PlaceLost:
+                if self._limits is not None:
+                    self._limits.check_facts(self._facts)
+            except (PlaceLost, OutOfBounds) as error:
+                if isinstance(error, OutOfBounds):
+                    self.line.lose(str(error))
                 self._facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
             self._waiting = None
         return self._facts
@@ -438,7 +547,7 @@ class RemoteSite(Kept, Site):
     @property
     def reachable(self):
         """Whether a call may be repeated for each client; see ``Transport.reachable``."""
-        return np.full(self._n, self.line.transport.reachable)
+        return np.full(self._n, self.line.transport.reachable and not self.is_lost)
 
     def start(self, name, *arguments):
         """Begin to answer; a host that is lost is one whose clients are silent."""
@@ -448,11 +557,14 @@ class RemoteSite(Kept, Site):
         wait = super().start(name, call, CALLS[call].packed(sent))
 
         def answer():
+            sizes = sizes_of(self, sent)
             try:
-                # What comes over a network may be read-only.
-                return {key: np.require(value, requirements="W") for key, value in wait().items()}
+                return received(call, wait(), sent, sizes, self.client_weights)
+            except OutOfBounds as error:
+                self.line.lose(str(error))
             except PlaceLost:
-                return silent_answers(call, sent, sizes_of(self, sent), self.model.dtype)
+                pass
+            return silent_answers(call, sent, sizes, self.model.dtype)
 
         return answer
 
@@ -461,8 +573,11 @@ class RemoteSite(Kept, Site):
         return self.start("answer", call, arguments)()
 
     def _site(self, facts, parent, method, *arguments):
-        n = self._n if facts is None else len(facts[0])
-        return RemoteSite(n, self.model, facts, self.line, parent, method, *arguments)
+        n, limits = self._n if facts is None else len(facts[0]), None
+        if facts is None and self._limits is not None:  # parts of these rows
+            limits = Limits(*self.facts()[:2], self._limits.n_features)
+        about = n, self.model, facts, limits
+        return RemoteSite(*about, self.line, parent, method, *arguments)
 
     def subset(self, clients):
         """Site of some of the clients, in the given order."""
@@ -503,7 +618,9 @@ class RemoteFederation(Federation):
     def __init__(self, transports: list[Any], *, min_clients: int = 1, retries: int = 10) -> None:
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self._roots = [Kept(Line(transport)) for transport in transports]
-        self._said: Any = None  # what they said at the last hello
+        # What they said at the last hello, and why some did not.
+        self._said: Any = None
+        self._absent: list[str] = []
 
     @property
     def wire_bytes(self) -> tuple[int, int]:
@@ -513,12 +630,43 @@ class RemoteFederation(Federation):
 
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
-        own = [(kind,)] * len(self._roots)
-        self._said = ask_each(self._roots, "hello", own, whole=True)
+        lines = [root.line for root in self._roots]
+        for line in lines:
+            line.lost, line.begun = None, False
+        waiting = [root.start("hello", kind) for root in self._roots]
+        self._said, self._absent, away = [], [], []
+        for line, wait in zip(lines, waiting, strict=True):
+            said = []
+            try:
+                said = wait()
+                check_hello(said, kind, Hello, line.transport.site)
+            except OutOfBounds as error:
+                said = []
+                self._absent.append(str(line.lose(str(error))))
+            except Refused as error:
+                line.lost = error
+                self._absent.append(str(error))
+                if line.transport.site is None:
+                    line.transport.report(str(error))
+            except PlaceLost as error:
+                away.append(str(error))
+            self._said.append(said)
+        if away:
+            raise FederationError(f"{len(away)} of {len(lines)} places do not answer: {away[0]}")
         parts = sorted((part for said in self._said for part in said), key=lambda part: part[0])
+        if self._absent and not parts:
+            raise FederationError(
+                f"{len(lines)} of {len(lines)} places do not take part: {self._absent[0]}"
+            )
         if not parts:
             raise ValueError("parts must hold rows, got none.")
-        return joined_hellos([(name, hello) for _, name, hello in parts])
+        hello = joined_hellos([(name, hello) for _, name, hello in parts])
+        if self._absent and len(hello.ids) < self.min_clients:
+            raise FederationError(
+                f"{len(hello.ids)} clients take part, and min_clients={self.min_clients}: "
+                f"{self._absent[0]}"
+            )
+        return hello
 
     def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """What the hosts hold, targets encoded."""
@@ -528,12 +676,19 @@ class RemoteFederation(Federation):
         for root, said in zip(self._roots, self._said, strict=True):
             if said:
                 places = np.concatenate([locate(hello.ids, own.ids)[0] for *_, own in said])
+                sizes, weights = (
+                    np.concatenate([getattr(own, name) for *_, own in said])
+                    for name in ("sizes", "weights")
+                )
+                limits = Limits(sizes, weights, hello.n_features)
                 settings = places, model, hello.dtype, hello.classes
-                rows.append(RemoteRows(places, root.line, root, "rows", *settings))
+                rows.append(RemoteRows(places, limits, root.line, root, "rows", *settings))
         return rows
 
     def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows, part by part; see :meth:`Federation.collected`."""
+        if self._absent:
+            raise FederationError(f"Some rows are not there: {self._absent[0]}")
         parts: dict[int, Array] = {}
         for said in filter(None, self._said):
             ends = np.cumsum([hello.n_rows for *_, hello in said])

@@ -41,8 +41,20 @@ class Place:
         answer = getattr(self, name)(*arguments)
         return lambda: answer
 
+    #: Whether no more answers of the place are taken in this fit.
+    is_lost = False
 
-def ask_each(places, name, arguments=None, whole=False):
+    def lose(self, error: PlaceLost) -> None:
+        """Take no more answers of the place in this fit, if it is elsewhere.
+
+        Parameters
+        ----------
+        error : PlaceLost
+            Why; there was a warning.
+        """
+
+
+def ask_each(places, name, arguments=None, whole=False, retries=None):
     """Answers of several places that work at the same time.
 
     Parameters
@@ -55,6 +67,9 @@ def ask_each(places, name, arguments=None, whole=False):
         What each place is sent; None is nothing.
     whole : bool, default=False
         Whether all places are needed.
+    retries : int, default=None
+        How often silent places are asked again. One that stays silent has no more part in the
+        fit, because what follows depends on the answers; None lets it have its part.
 
     Returns
     -------
@@ -69,11 +84,19 @@ def ask_each(places, name, arguments=None, whole=False):
     arguments = [()] * len(places) if arguments is None else arguments
     waiting = [p.start(name, *some) for p, some in zip(places, arguments, strict=True)]
     answers, lost = [], []
-    for wait in waiting:
-        try:
-            answers.append(wait())
-        except PlaceLost as error:
-            lost.append(str(error))
+    for place, some, wait in zip(places, arguments, waiting, strict=True):
+        for left in reversed(range(1 + (retries or 0))):
+            try:
+                answers.append(wait())
+                break
+            except PlaceLost as error:
+                if left and not isinstance(error, Refused):
+                    wait = place.start(name, *some)
+                    continue
+                lost.append(str(error))
+                if retries is not None:
+                    place.lose(error)
+                break
     if lost and (whole or not answers):
         raise FederationError(f"{len(lost)} of {len(places)} places do not answer: {lost[0]}")
     return answers

@@ -42,7 +42,7 @@ class WireTransport(Transport):
     """
 
     def __init__(self, name, patience=3):
-        self.name, self.patience = name, patience
+        self.name, self.site, self.patience = name, name, patience
         self.failures, self.messages, self._missed = [], 0, 0
         self._calling = threading.Lock()
 
@@ -131,6 +131,10 @@ class WireTransport(Transport):
             logger.info("site %r answers again", self.name)
         finally:
             self._calling.release()
+
+    def report(self, reason):
+        """Warn that the site gives no answer; see ``Transport.report``."""
+        return self._lost(reason)
 
     def _lost(self, reason, kind=PlaceLost):
         text = f"site {self.name!r}: {reason}"

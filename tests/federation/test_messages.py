@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from skcfl.federation.answers import check_answers
 from skcfl.federation.inprocess import InProcessSite, open_rows
-from skcfl.federation.messages import CALLS, Message, check_answers, count_bytes, count_floats
+from skcfl.federation.messages import CALLS, Message, count_bytes, count_floats
 from skcfl.models import LinearModel
 
 SIZES = {
@@ -35,15 +36,17 @@ def answers_of(call):
 @pytest.mark.parametrize("call", CALLS)
 def test_answers_of_the_right_shape_only(call):
     answers = answers_of(call)
-    check_answers(call, answers, SIZES)
+    arguments = {"dense": True, "root": np.zeros(4)}
+    check_answers(call, answers, arguments, SIZES)
     with pytest.raises(RuntimeError, match=f"{call} must be answered by"):
-        check_answers(call, {**answers, "rows": np.zeros(5)}, SIZES)
+        check_answers(call, {**answers, "rows": np.zeros(5)}, arguments, SIZES)
     for name, value in answers.items():
         wrong = {**answers, name: np.zeros((6, *value.shape[1:]))}
         with pytest.raises(RuntimeError, match=f"{call} must answer {name} of shape"):
-            check_answers(call, wrong, SIZES)
+            check_answers(call, wrong, arguments, SIZES)
         with pytest.raises(RuntimeError, match="must be answered"):
-            check_answers(call, {k: v for k, v in answers.items() if k != name}, SIZES)
+            fewer = {k: v for k, v in answers.items() if k != name}
+            check_answers(call, fewer, arguments, SIZES)
 
 
 def test_a_site_that_answers_something_else_is_found_out(monkeypatch):

@@ -10,9 +10,10 @@ from pickled_hosts import CLASSES, DATA, PickledHost, compare, make, named, part
 from skcfl import FedAvgRegressor, GTVRegressor, GTVRegressorCV, IFCAClassifier, IFCARegressor
 from skcfl.exceptions import FederationError
 from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.answers import check_answers, silent_answers
 from skcfl.federation.fanout import FanOut
 from skcfl.federation.inprocess import InProcessSite
-from skcfl.federation.messages import CALLS, check_answers, silent_answers
+from skcfl.federation.messages import CALLS
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import Kept, Line, RemoteFederation, RemoteSite
 from skcfl.models import LinearModel
@@ -89,7 +90,7 @@ def make_remote_pool(model, X, y, codes, n_clients, sample_weight):
         transport.host._kept[0] = Parts()
         line = Line(transport)
         sites.append(
-            (RemoteSite(len(some), model, None, line, Kept(line), "site", model, some), some)
+            (RemoteSite(len(some), model, None, None, line, Kept(line), "site", model, some), some)
         )
     return ClientPool(FanOut(sites), model)
 
@@ -259,6 +260,6 @@ def test_silent_answers_have_the_shapes_of_the_table(call):
         sizes = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2, "m": 2}
         answers = silent_answers(call, arguments, sizes, np.float32)
         assert not answers.pop("answered").any()
-        check_answers(call, answers, sizes)
+        check_answers(call, answers, arguments, sizes)
         if call == "losses":
             assert answers["losses"].dtype == np.float32

@@ -84,7 +84,7 @@ def test_every_call_goes_over_a_wire():
         wire.host, wire.fails = host, lambda number: None
         wire.sent, wire.waiting, wire.replies = [], [], []
         root = RemoteFederation([wire])._roots[0]
-        rows = RemoteRows(np.arange(n_clients), root.line, root, "rows")
+        rows = RemoteRows(np.arange(n_clients), None, root.line, root, "rows")
         # A site that owns clients without rows is made by hand.
         host._host._kept[rows.key] = Rows(X, y, codes, sample_weight, rows.places)
         return ClientPool(rows.site(model), model)
@@ -547,13 +547,25 @@ def test_a_refusal_is_quoted_where_too_few_are_left():
         FedAvgRegressor().fit_federation(RemoteFederation(both, min_clients=6))
 
 
-def test_no_client_with_enough_rows():
+def test_a_site_without_enough_rows_has_no_part():
     both = wires(policy=SitePolicy(min_rows=13))
+    with pytest.warns(UserWarning, match="site 'south': no client has min_rows=13 rows"):
+        model = FedAvgRegressor().fit_federation(RemoteFederation(both))
+    here = np.isin(REGRESSION.groups, SITES["north"])
+    rows = REGRESSION.X[here], REGRESSION.y[here]
+    wanted = FedAvgRegressor().fit(*rows, groups=named()[here])
+    assert_array_equal(model.groups_, wanted.groups_)
+    np.testing.assert_allclose(model.params_, wanted.params_, rtol=1e-10)
+    reason = "site 'south': no client has min_rows=13 rows"
+    with pytest.raises(FederationError, match=f"2 clients take part, and min_clients=3: {reason}"):
+        FedAvgRegressor().fit_federation(RemoteFederation(both, min_clients=3))
     with (
-        pytest.warns(UserWarning, match="no client has min_rows=13 rows"),
-        pytest.raises(FederationError, match="site 'south': no client has min_rows=13 rows"),
+        pytest.warns(UserWarning, match="site '.*': no client has min_rows=13 rows"),
+        pytest.raises(FederationError, match="2 of 2 places do not take part: site 'north'"),
     ):
-        FedAvgRegressor().fit_federation(RemoteFederation(both))
+        few = SitePolicy(min_rows=13)
+        sites = [Wire(Table(name, policy=few)) for name in SITES]
+        FedAvgRegressor().fit_federation(RemoteFederation(sites))
 
 
 def test_scores_of_few_rows_stay():

@@ -1,0 +1,140 @@
+"""Answers of calls: their shapes, whether those from elsewhere may be believed, and silence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .bounds import ANY, Asked, OutOfBounds
+from .messages import CALLS
+
+
+def _shapes(call, arguments, sizes):
+    """Shape of each answer of a call."""
+    p = sizes["p"]
+    less = (3,) if call == "enclosure" else (p,)
+    axes = {"H": (p, p) if arguments.get("dense") else less, "R": np.shape(arguments.get("root"))}
+    return {
+        name: tuple(n for word in words for n in axes.get(word, (sizes.get(word, word),)))
+        for name, words in CALLS[call].words.items()
+    }
+
+
+def check_answers(call, answers, arguments, sizes):
+    """Raise OutOfBounds if what came up is not what the table says.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    answers : dict of str to ndarray
+        What the clients sent.
+    arguments : dict
+        What they were sent.
+    sizes : dict of str to int
+        What the letters stand for.
+    """
+    shapes = _shapes(call, arguments, sizes)
+    if answers.keys() != shapes.keys():
+        raise OutOfBounds(f"{call} must be answered by {list(shapes)}, got {list(answers)!r:.80}")
+    for name, shape in shapes.items():
+        if np.shape(answers[name]) != shape:
+            got = np.shape(answers[name])
+            raise OutOfBounds(f"{call} must answer {name} of shape {shape}, got {got}")
+
+
+def received(call, answers, arguments, sizes, weights):
+    """Answers of clients in another process, if they may be believed.
+
+    Parameters
+    ----------
+    call, answers, arguments, sizes : object
+        As of :func:`check_answers`; answers may be anything.
+    weights : ndarray of shape (n_clients,)
+        Total weight of each client's rows.
+
+    Returns
+    -------
+    answers : dict of str to ndarray
+        Writable, with "answered" if some of the clients are silent.
+
+    Raises
+    ------
+    OutOfBounds
+        If they are not what the table says, or out of its bounds.
+    """
+    if not isinstance(answers, dict):
+        raise OutOfBounds(f"{call} was answered by {type(answers).__name__}, not by arrays")
+    given = {name: value for name, value in answers.items() if name != "answered"}
+    if not all(isinstance(value, np.ndarray | np.generic | float) for value in given.values()):
+        raise OutOfBounds(f"{call} was answered by something else than arrays of numbers")
+    given = {name: np.require(value, requirements="W") for name, value in given.items()}
+    check_answers(call, given, arguments, sizes)
+    message, here = CALLS[call], answers.get("answered")
+    if here is not None:
+        flags = isinstance(here, np.ndarray) and here.dtype.kind == "b"
+        if not (flags and here.shape == (sizes["n"],)):
+            raise OutOfBounds(f"{call} must say of each client whether it has answered")
+        # Entries of silent clients mean nothing.
+        arguments = {name: message.own(name, some, here) for name, some in arguments.items()}
+        weights = weights[here]
+    models = arguments.get("theta")
+    asked = Asked(arguments, 0 if models is None else len(models), weights)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for name, value in given.items():
+            bound = message.bounds.get(name, ANY)
+            mine = value if here is None or not message.is_of_clients(name) else value[here]
+            if not (bound.has_type(value.dtype) and bound.holds(mine, asked)):
+                raise OutOfBounds(f"{call} must answer {name} with {bound.text}")
+    return given if here is None else {**given, "answered": here.copy()}
+
+
+def silent_answers(call, arguments, sizes, dtype=np.float64):
+    """What stands for the answers of clients none of which answers: zeros.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    arguments : dict
+        What they were sent.
+    sizes : dict of str to int
+        What the letters stand for.
+    dtype : dtype, default=float64
+        That of the models.
+
+    Returns
+    -------
+    answers : dict of str to ndarray
+        Of the shapes that the table says, and "answered".
+    """
+    types = {"i": np.intp, "b": np.bool_, "f": dtype}
+    answers = {
+        name: np.zeros(shape, dtype=types[CALLS[call].bounds.get(name, ANY).kind])
+        for name, shape in _shapes(call, arguments, sizes).items()
+    }
+    return {**answers, "answered": np.zeros(sizes["n"], dtype=bool)}
+
+
+def questions(arguments, answers, n_clients):
+    """What the clients of a call were asked about.
+
+    Parameters
+    ----------
+    arguments, answers : dict
+        Of the call, with the models that clients go on from.
+    n_clients : int
+        Number of clients.
+
+    Returns
+    -------
+    questions : ndarray of shape (n_clients,)
+        Codes, equal for those asked about the same model.
+    """
+    if "choice" in answers:
+        return answers["choice"]
+    if arguments.get("labels") is not None:
+        return arguments["labels"]
+    models = arguments.get("w")
+    if models is None:
+        return np.zeros(n_clients, dtype=np.intp)
+    return np.unique(models, axis=0, return_inverse=True)[1].reshape(-1)

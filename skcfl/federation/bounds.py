@@ -1,0 +1,388 @@
+"""Bounds of answers: what a place may send, whoever it is, checked where the server receives it.
+
+A place in another process may have another version, a defect, or bad intentions.  An answer that
+no honest place could give is no answer: the place is lost, with a reason, and the fit goes on
+without it.  What cannot be told from an honest answer, such as a wrong gradient, is left to robust
+aggregation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .._checks import LARGEST
+
+#: Relative rounding of sums of weights and of shares that different places may compute otherwise.
+SLACK = 1e-6
+#: Most rows of all clients of a place: integers up to it are exact in double precision.
+MOST_ROWS = 2**53
+#: Longest name of a part in messages.
+LONGEST_NAME = 200
+#: Digests are integers below it.
+MOST_DIGEST = 2**53
+#: Kinds of dtypes of answers that are no floats, and the types of floats.
+KINDS = {"i": "iu", "b": "b"}
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class OutOfBounds(RuntimeError):
+    """Raised where an answer is not one that an honest place could give."""
+
+
+def require(holds, reason):
+    """Raise OutOfBounds with a reason unless something holds."""
+    if not holds:
+        raise OutOfBounds(reason)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a bound of an answer may depend on.
+
+    Attributes
+    ----------
+    arguments : dict
+        Those of the call.
+    n_models : int
+        Number of models.
+    weights : ndarray of shape (n_clients,)
+        Total weight of each client that was asked.
+    """
+
+    arguments: dict[str, Any]
+    n_models: int
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What an answer must be.
+
+    Attributes
+    ----------
+    text : str
+        What is allowed, for messages.
+    holds : callable
+        ``holds(values, asked)``: whether an array is allowed. NaN is not out of bounds: clients
+        with values that are not finite are rejected, where the call needs finite ones.
+    kind : {"f", "i", "b"}, default="f"
+        Floats, integers or booleans.
+    """
+
+    text: str
+    holds: Callable[[np.ndarray, Asked], bool] = lambda values, asked: True
+    kind: str = "f"
+
+    def has_type(self, dtype):
+        """Whether an array of a dtype may be such an answer."""
+        return dtype in FLOATS if self.kind == "f" else dtype.kind in KINDS[self.kind]
+
+
+def _not_negative(values, asked):
+    return not (values < 0).any()
+
+
+def _sum_to(values, most):
+    """Whether entries are not negative, and sum to no more than something along the last axis."""
+    return _not_negative(values, None) and not (values.sum(axis=-1) > most * (1 + SLACK)).any()
+
+
+def _are_labels(values, asked):
+    """Whether clients have chosen one of the models, and those that are held to one that."""
+    fixed = asked.arguments.get("fixed")
+    within = bool(((values >= 0) & (values < asked.n_models)).all())
+    return within and (fixed is None or bool(((fixed < 0) | (values == fixed)).all()))
+
+
+ANY = Bound("floats")
+NOT_NEGATIVE = Bound("not negative", _not_negative)
+LABELS = Bound("the number of a model for each client", _are_labels, "i")
+FLAGS = Bound("booleans", kind="b")
+UNIT = Bound("between -1 and 1", lambda v, asked: not (np.abs(v) > 1 + SLACK).any())
+SHARES = Bound("shares that sum to no more than 1", lambda v, asked: _sum_to(v, 1.0))
+COUNTS = Bound(
+    "weights that sum to no more than those of each client's rows",
+    lambda v, asked: _sum_to(v, asked.weights),
+)
+CLIENTS = Bound(
+    "numbers of clients that sum to no more than there are",
+    lambda v, asked: _sum_to(v, len(asked.weights)),
+)
+TOTAL = Bound(
+    "no more than the total weight of the rows",
+    lambda v, asked: _sum_to(np.atleast_1d(v), asked.weights.sum()),
+)
+DIGESTS = Bound(
+    "integers of 53 bits",
+    lambda v, asked: not ((v < 0) | (v > MOST_DIGEST) | (v != np.floor(v))).any(),
+)
+
+
+# --------------------------------------------------------------------------- before a model
+
+
+def is_count(value, least=0, most=MOST_ROWS):
+    """Whether a value is an integer in a range, and no boolean."""
+    integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return integer and least <= value <= most
+
+
+def _is_array(value, shape, kinds):
+    """Whether a value is an array of a shape and of some kinds of dtype."""
+    return isinstance(value, np.ndarray) and value.shape == shape and value.dtype.kind in kinds
+
+
+def _is_sorted(values):
+    """Whether the entries of an array ascend, each once."""
+    return bool((values[1:] > values[:-1]).all())
+
+
+def check_hello(said, kind, hello_type, site=None):
+    """Raise OutOfBounds unless a host's hello is well formed.
+
+    Parameters
+    ----------
+    said : object
+        What it has sent: a list of number, name and Hello of each of its parts.
+    kind : {"classifier", "regressor", None}
+        What it was asked for.
+    hello_type : type
+        Hello.
+    site : str, default=None
+        Name of the site if the host is one: the ids of its clients begin with it.
+    """
+    parts = isinstance(said, list) and (site is None or len(said) == 1)
+    require(parts, "its hello is no list of parts")
+    for part in said:
+        named = isinstance(part, tuple) and len(part) == 3 and is_count(part[0])
+        named = named and isinstance(part[1], str) and len(part[1]) <= LONGEST_NAME
+        require(named, "its hello is no list of parts")
+        hello = part[2]
+        whole = isinstance(hello, hello_type)
+        whole = whole and vars(hello).keys() == {one.name for one in fields(hello_type)}
+        require(whole, "its hello is not whole")
+        _check_clients(hello, site)
+        _check_features(hello)
+        _check_classes(hello.classes, kind, hello.n_rows)
+
+
+def _check_clients(hello, site):
+    ids, n = hello.ids, len(hello.ids) if isinstance(hello.ids, np.ndarray) else 0
+    require(n > 0 and ids.ndim == 1, "its hello names no clients")
+    if site is not None:
+        require(ids.dtype.kind == "U", "the ids of its clients are no text")
+        own = np.strings.startswith(ids, f"{site}/") | (ids == site)
+        require(own.all(), f"the ids of its clients do not begin with {site + '/'!r}")
+    if ids.dtype.kind != "O":  # others are sorted by the server
+        require(_is_sorted(ids), "the ids of its clients are not sorted, each once")
+    sizes, weights = hello.sizes, hello.weights
+    require(_is_array(sizes, (n,), "iu"), f"it has {n} clients and no size of each")
+    total = float(sizes.sum(dtype=float))
+    require((sizes > 0).all() and total <= MOST_ROWS, "the sizes of its clients are not positive")
+    require(
+        is_count(hello.n_rows) and hello.n_rows == total,
+        f"n_rows={hello.n_rows!r:.20} is not the sum of the sizes of its clients, {total:.0f}",
+    )
+    require(_is_array(weights, (n,), "f"), f"it has {n} clients and no weight of each")
+    honest = np.isfinite(weights) & (weights >= 0) & (weights <= LARGEST[FLOATS[1]])
+    require(honest.all(), "the weights of its clients are negative or not finite")
+
+
+def _check_features(hello):
+    n, names, shape = hello.n_features, hello.feature_names, hello.row_shape
+    require(is_count(n, 1), f"n_features={n!r:.20} is no positive integer")
+    if names is not None:
+        text = isinstance(names, np.ndarray) and names.shape == (n,)
+        text = text and all(isinstance(name, str) for name in names.tolist())
+        require(text, f"it has {n} features and other names")
+    known = isinstance(hello.dtype, np.dtype) and hello.dtype in FLOATS
+    require(known, f"its features are of type {hello.dtype!r:.40}")
+    if shape is not None:
+        whole = isinstance(shape, tuple) and all(is_count(size, 1) for size in shape)
+        require(whole and prod(shape) == n, "the shape of its rows is not that of its features")
+
+
+def _check_classes(classes, kind, n_rows):
+    if kind != "classifier":
+        require(classes is None, "it names classes and was not asked for them")
+        return
+    whole = isinstance(classes, np.ndarray) and classes.ndim == 1
+    require(whole and 0 < len(classes) <= n_rows, "it names no classes")
+    require(classes.dtype.kind in "biufUSO", f"its classes are of type {classes.dtype}")
+    text = classes.dtype.kind != "O" or all(isinstance(one, str) for one in classes.tolist())
+    require(text and _is_sorted(classes), "its classes are not sorted, each once")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a place has said of its clients, which later answers must not exceed.
+
+    Attributes
+    ----------
+    sizes : ndarray of shape (n_clients,)
+        Number of rows of each client.
+    weights : ndarray of shape (n_clients,)
+        Total weight of each client.
+    n_features : int
+    """
+
+    sizes: np.ndarray
+    weights: np.ndarray
+    n_features: int
+
+    @property
+    def n_rows(self):
+        """Number of rows."""
+        return int(self.sizes.sum())
+
+    @property
+    def total(self):
+        """Total weight, with its rounding."""
+        return float(self.weights.sum()) * (1 + SLACK)
+
+    def weighed(self, factor):
+        """Limits of rows whose weights may be so many times as large."""
+        return Limits(self.sizes, self.weights * factor, self.n_features)
+
+    def check_facts(self, facts):
+        """Raise OutOfBounds if sizes, weights and who has no rows exceed what was said."""
+        n = len(self.sizes)
+        whole = isinstance(facts, tuple) and len(facts) == 3
+        kinds = zip(facts if whole else (), ("iu", "f", "b"), strict=False)
+        require(
+            whole and all(_is_array(value, (n,), kind) for value, kind in kinds),
+            "what it says of its clients is not one size, weight and flag of each",
+        )
+        sizes, weights, without_rows = facts
+        within = ((sizes >= 0) & (sizes <= self.sizes)).all()
+        require(within, "the sizes of its clients exceed those of its hello")
+        within = ((weights >= 0) & (weights <= self.weights * (1 + SLACK))).all()
+        require(within, "the weights of its clients exceed those of its hello")
+        none = (sizes > 0) | (weights == 0)
+        require(none.all() and not (without_rows & (sizes > 0)).any(), "rows of clients without")
+
+
+# What rows are asked for beside the calls of the table: functions of the answer, the arguments,
+# the limits of the place, and a dictionary of what it has told before.
+
+
+def _is_number(value):
+    return isinstance(value, float | int | np.floating | np.integer) and bool(np.isfinite(value))
+
+
+def _pair(value):
+    whole = isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value))
+    require(whole, "it does not answer two finite numbers")
+    return value
+
+
+def _weighted_sum(value, arguments, limits, told):
+    _, weight = _pair(value)
+    require(0 <= weight <= limits.total, "a weight exceeds those of its hello")
+
+
+def _correct(value, arguments, limits, told):
+    _weighted_sum(value, arguments, limits, told)
+    require(0 <= value[0] <= value[1] * (1 + SLACK), "more is correct than there is")
+
+
+def _squares(value, arguments, limits, told):
+    require(min(_pair(value)) >= 0, "a sum of squares is negative")
+
+
+def _class_totals(value, arguments, limits, told):
+    whole = _is_array(value, arguments, "iuf") and bool((value >= 0).all())
+    within = whole and value.sum() <= limits.total
+    require(within, "the weights of its classes are negative or exceed those of its hello")
+
+
+def _testable(value, arguments, limits, told):
+    whole = isinstance(value, tuple) and len(value) == 2 and is_count(value[0])
+    whole = whole and isinstance(value[1], bool | np.bool_)
+    require(whole and value[0] <= limits.n_rows, "it can test more rows than it has")
+
+
+def _scores(value, arguments, limits, told):
+    whole = isinstance(value, tuple) and len(value) == 2
+    shape = (len(arguments[2]),)
+    require(whole and _is_array(value[0], shape, "f"), "its scores are not one for each model")
+    require(not (np.isnan(value[0]) | (value[0] == np.inf)).any(), "a score is NaN or infinite")
+    most = max(limits.total, limits.n_rows)
+    require(_is_number(value[1]) and 0 <= value[1] <= most, "it scores more rows than it has")
+
+
+def _outputs(value, arguments, limits, told):
+    whole = isinstance(value, np.ndarray) and value.shape[:1] == (limits.n_rows,)
+    require(whole, "its outputs are not one for each row")
+
+
+def _moments(value, arguments, limits, told):
+    """Sums or means, and squares or spreads about a point that agree with them."""
+    of, step, *means = arguments
+    d = limits.n_features if of == "features" else 1
+    n = len(limits.sizes)
+    if step == "sums":
+        require(isinstance(value, tuple) and len(value) == 5, "its moments are not five")
+        n_rows, precision, stored, total, sums = value
+        require(is_count(n_rows) and n_rows <= limits.n_rows, "it has more rows than it said")
+        require(_is_number(precision) and 0 < precision < 1e-3, "its precision is no rounding")
+        within = _is_number(total) and 0 <= total <= limits.total
+        require(within, "its total weight exceeds those of its hello")
+        if stored is not None:
+            within = _is_array(stored, (d,), "f") and _sum_to(stored[:, None], limits.total)
+            require(within, "the weights of its values exceed those of its hello")
+        _check_finite(sums, (d,), total * LARGEST[FLOATS[1]])
+        told[of] = total, sums
+    elif step == "squares":
+        require(of in told, "it sends squares and has sent no sums")
+        _check_finite(value, (d,), np.inf)
+        _check_spread(value, *told[of], means[0])
+    elif step == "means":
+        require(isinstance(value, tuple) and len(value) == 3, "its moments are not three")
+        _, totals, centres = value
+        within = _is_array(totals, (n,), "f") and (totals >= 0).all()
+        within = within and (totals <= limits.weights * (1 + SLACK)).all()
+        require(within, "the weights of its clients exceed those of its hello")
+        _check_finite(centres, (n, d), LARGEST[FLOATS[1]])
+        told[of] = (totals > 0)[:, None].astype(float), centres
+    elif step == "spreads":
+        require(of in told, "it sends spreads and has sent no means")
+        _check_finite(value, (n, d), np.inf)
+        require((value >= 0).all(), "a spread is negative")
+        _check_spread(value**2, *told[of], means[0])
+
+
+def _check_finite(values, shape, most):
+    whole = _is_array(values, shape, "f") and np.isfinite(values).all()
+    require(whole and (np.abs(values) <= most).all(), "its moments are not finite numbers")
+
+
+def _check_spread(squares, total, sums, mean):
+    """Squares about a point are at least those of the mean's distance from it (Cauchy-Schwarz)."""
+    require((squares >= 0).all(), "a sum of squares is negative")
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        away = np.abs(sums - total * mean) - SLACK * (np.abs(sums) + np.abs(total * mean))
+        least = np.where(total > 0, np.maximum(away, 0.0) ** 2 / total, 0.0)
+    require(
+        not (squares < least * (1 - SLACK)).any(),
+        "its sums of squares are too small for its sums of values",
+    )
+
+
+#: Checks of what rows are asked for, by the names of their methods.
+EXITS = {
+    "class_totals": _class_totals,
+    "correct": _correct,
+    "moments": _moments,
+    "outputs": _outputs,
+    "scores": _scores,
+    "squares": _squares,
+    "target_sums": _weighted_sum,
+    "testable": _testable,
+    "total_loss": _weighted_sum,
+}

@@ -1,0 +1,451 @@
+"""One of three sites answers what no honest site could: it is lost, and the others go on."""
+
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from site_tables import Wire
+from sklearn.base import clone
+
+from skcfl import FedAvgClassifier, GTVClassifierCV
+from skcfl.datasets import make_clustered_classification
+from skcfl.federation import Faults, InProcessFederation, SiteRows, bounds
+from skcfl.federation.bounds import EXITS, Limits, OutOfBounds
+from skcfl.federation.messages import CALLS
+from skcfl.federation.pool import ClientPool, Presence
+from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.scaling import Moments
+from skcfl.federation.serialization import dumps, loads
+from skcfl.models import MLP, LinearModel
+from skcfl.testing._pool_checks import _arrays, _calls
+
+DATA = make_clustered_classification(9, 3, 3, n_samples=12, random_state=0)
+SITES = np.repeat(["mid", "north", "south"], 3)  # sorted, as the clients are
+NAMES = np.array([f"{site}/{id}" for site, id in zip(SITES, np.unique(DATA.groups), strict=True)])
+GROUPS = NAMES[np.unique(DATA.groups, return_inverse=True)[1]]
+SOUTH = np.char.startswith(NAMES, "south/")
+
+
+class Given(SiteRows):
+    """Rows of the clients of one site."""
+
+    def __init__(self, name, data=DATA):
+        super().__init__(name)
+        here = np.char.startswith(GROUPS, f"{name}/")
+        ids = np.char.partition(GROUPS[here], "/")[:, 2]
+        self.rows = data.X[here], data.y[here], ids
+
+    def load(self):
+        return self.rows
+
+
+class Liar(Wire):
+    """A site one of whose answers is changed on its way: `lie(value)` of what `at` selects."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.at, self.lie, self.seen = None, None, None
+
+    def send(self, message):
+        _, _, _, name, arguments = loads(message)
+        wait = super().send(message)
+        asked = name if name != "answer" else (name, arguments[0])
+        if name == "moments":
+            asked = (name, *arguments[:2])
+
+        def changed():
+            status, value, note = loads(wait())
+            if asked == self.at and status == "done":
+                self.seen = value
+                if self.lie is not None:
+                    value = self.lie(value)
+            return dumps((status, value, note))
+
+        return changed
+
+
+def sites():
+    liar = Liar(Given("south"))
+    return RemoteFederation([Wire(Given("mid")), Wire(Given("north")), liar], retries=1), liar
+
+
+MODELS = [LinearModel("log_loss", alpha=0.1, standardize=False), MLP((2,), alpha=0.1)]
+
+
+class Case:
+    """A call over a wire, and what it gives where the clients of one site are silent."""
+
+    def __init__(self, model):
+        federation, self.liar = sites()
+        self.site = federation.open(model, 0)._site
+        self.line = federation._roots[2].line
+        dead = Faults(dead=NAMES[SOUTH])
+        silent = InProcessFederation(DATA.X, DATA.y, GROUPS, faults=dead, retries=1)
+        self.silent = silent.open(model, 0)._site
+        self.model = model
+
+    def pool(self, site):
+        self.line.lost, self.liar.failures = None, []
+        pool = ClientPool(site, self.model, 7, presence=Presence(NAMES, retries=1))
+        pool.reseed(7)
+        return pool
+
+
+def changed(value, name, new):
+    return lambda answers: {**answers, name: new}
+
+
+def with_entry(value, entry):
+    out = np.array(value, dtype=np.result_type(value, type(entry)))
+    out[(0,) * out.ndim] = entry
+    return out
+
+
+def structural(value):
+    """Answers that have another form than they must have, by name."""
+    yield "None", lambda answers: None
+    yield "text", lambda answers: "no"
+    yield "number", lambda answers: 1.0
+    yield "list", lambda answers: [answers]
+    yield "extra", lambda answers: {**answers, "rows": np.ones((2, 2))}
+    n = 3
+    for label, flags in {
+        "short": np.ones(n - 1, dtype=bool),
+        "long": np.ones((n, 1), dtype=bool),
+        "numbers": np.ones(n),
+        "no array": True,
+    }.items():
+        yield f"answered {label}", lambda answers, f=flags: {**answers, "answered": f}
+    if value:
+        yield "empty", lambda answers: {}
+    for name, array in value.items():
+        array = np.asarray(array)
+        yield f"no {name}", lambda a, name=name: {k: v for k, v in a.items() if k != name}
+        other = float if array.dtype.kind in "ib" else np.int64
+        wrong = {
+            "None": None,
+            "text": np.full(array.shape, "1.0"),
+            "list": array.tolist() if array.ndim else [1.0],
+            "type": np.ones(array.shape, dtype=other),
+            "half": np.ones(array.shape, dtype=np.float16),
+            "axis": array[..., None],
+            "number": np.zeros(()) if array.ndim else np.zeros(2),
+            "empty": array[:0] if array.ndim else np.zeros(0),
+        }
+        if array.ndim:
+            wrong["short"] = array[:-1]
+            wrong["long"] = np.concatenate([array, array[:1]])
+        for label, new in wrong.items():
+            yield f"{name} {label}", changed(value, name, new)
+
+
+def out_of_bounds(call, value):
+    """Answers of the right form with numbers that no honest client could send."""
+    for name, bound in CALLS[call].bounds.items():
+        array = np.asarray(value[name])
+        if bound.kind == "i":
+            numbers = [99, -1, 10**15]
+        elif bound.kind == "b":
+            continue
+        else:
+            numbers = {"UNIT": [5.0, -1e300], "DIGESTS": [0.5, -1.0, 2.0**60]}.get(
+                text_of(bound), [-1.0, -1e300]
+            )
+            if text_of(bound) not in {"UNIT", "DIGESTS", "NOT_NEGATIVE"}:
+                yield f"{name} x 1e12", changed(value, name, array * 1e12 + 1e12)
+                numbers += [1e300, np.inf]
+        for number in numbers:
+            yield f"{name} {number}", changed(value, name, with_entry(array, number))
+
+
+def text_of(bound):
+    """The name of a bound."""
+    return next(name for name in dir(bounds) if getattr(bounds, name) is bound)
+
+
+def not_finite(call, value):
+    for name in CALLS[call].up:
+        array = np.asarray(value[name])
+        if array.dtype.kind == "f" and name not in CALLS[call].unbounded:
+            for number in (np.nan, np.inf):
+                yield f"{name} {number}", changed(value, name, np.full(array.shape, number))
+
+
+def spy(used, answer, call, sent):
+    used.add(call)
+    return answer(call, sent)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_every_call_of_the_table(model, monkeypatch):
+    case = Case(model.bind(3, 2))
+    rng, done, count = np.random.RandomState(0), set(), 0
+    for _, ask in _calls(case.pool(case.site), rng):
+        pool, used = case.pool(case.site), set()
+        with monkeypatch.context() as patched:
+            answer = case.site.answer
+            patched.setattr(case.site, "answer", partial(spy, used, answer))
+            ask(pool)
+        for call in sorted(used - done):
+            done.add(call)
+            case.liar.at, case.liar.lie = ("answer", call), None
+            ask(case.pool(case.site))
+            honest = case.liar.seen
+            wanted = _arrays(ask(case.pool(case.silent)))
+            lies = [*structural(honest), *out_of_bounds(call, honest)]
+            for label, lie in [*lies, *not_finite(call, honest)]:
+                case.liar.lie = lie
+                about = f"{call}: {label}"
+                pool = case.pool(case.site)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    found = _arrays(ask(pool))
+                case.liar.lie = None
+                missing = pool.roll_call()[0]
+                texts = [str(one.message) for one in caught]
+                if (label, lie) in lies:
+                    assert len(texts) == 1, (about, texts)
+                    assert "No answer of site 'south': " in texts[0], about
+                    assert (missing == SOUTH).all(), about
+                else:
+                    assert ((missing | pool.rejected) == SOUTH).all(), about
+                if used == {call} and not (CALLS[call].remembers or call == "recall"):
+                    for got, expected in zip(found, wanted, strict=True):
+                        assert_allclose(got, expected, rtol=1e-9, atol=1e-12, err_msg=about)
+                count += 1
+    assert done == set(CALLS) or not case.model.second_order
+    assert count > (1000 if case.model.second_order else 50)
+
+
+# ----------------------------------------------------------------- beside the table
+
+
+def hello_with(**changes):
+    """A hello some of whose fields are functions of what they were, or other values."""
+
+    def lie(said):
+        ((number, name, hello),) = said
+        for field, new in changes.items():
+            setattr(hello, field, new(getattr(hello, field)) if callable(new) else new)
+        return [(number, name, hello)]
+
+    return lie
+
+
+HELLOS = {
+    "None": lambda said: None,
+    "empty": lambda said: [],
+    "dict": lambda said: {},
+    "text": lambda said: "hello",
+    "no hello": lambda said: [(0, "South", {})],
+    "twice": lambda said: [*said, *said],
+    "no number": lambda said: [("0", *said[0][1:])],
+    "n_rows -5": hello_with(n_rows=-5),
+    "n_rows true": hello_with(n_rows=True),
+    "n_rows huge": hello_with(n_rows=10**30),
+    "n_rows another": hello_with(n_rows=35),
+    "n_rows text": hello_with(n_rows="36"),
+    "sizes negative": hello_with(sizes=lambda s: -s),
+    "sizes zero": hello_with(sizes=lambda s: s * np.array([0, 1, 2])),
+    "sizes short": hello_with(sizes=lambda s: s[:2]),
+    "sizes floats": hello_with(sizes=lambda s: s.astype(float)),
+    "sizes huge": hello_with(sizes=lambda s: s * 2**58),
+    "no sizes": hello_with(sizes=None),
+    "weights nan": hello_with(weights=lambda w: w * np.nan),
+    "weights infinite": hello_with(weights=lambda w: w * np.inf),
+    "weights negative": hello_with(weights=lambda w: -w),
+    "weights huge": hello_with(weights=lambda w: w * 1e300),
+    "weights short": hello_with(weights=lambda w: w[:1]),
+    "weights text": hello_with(weights=lambda w: w.astype(str)),
+    "ids turned round": hello_with(ids=lambda ids: ids[::-1]),
+    "ids twice": hello_with(ids=lambda ids: ids[[0, 0, 1]]),
+    "ids of another site": hello_with(ids=NAMES[3:6]),
+    "ids without site": hello_with(ids=np.array(["a", "b", "c"])),
+    "ids numbers": hello_with(ids=np.arange(3)),
+    "ids of two axes": hello_with(ids=lambda ids: ids[:, None]),
+    "ids list": hello_with(ids=lambda ids: ids.tolist()),
+    "no ids": hello_with(ids=lambda ids: ids[:0]),
+    "n_features 0": hello_with(n_features=0),
+    "n_features float": hello_with(n_features=3.0),
+    "names short": hello_with(feature_names=np.array(["a"])),
+    "names numbers": hello_with(feature_names=np.arange(3)),
+    "dtype integer": hello_with(dtype=np.dtype(np.int64)),
+    "dtype text": hello_with(dtype="float64"),
+    "no classes": hello_with(classes=None),
+    "classes turned round": hello_with(classes=lambda classes: classes[::-1]),
+    "classes many": hello_with(classes=np.arange(10**6)),
+    "classes nan": hello_with(classes=np.array([0.0, np.nan])),
+    "classes of two axes": hello_with(classes=np.zeros((1, 1))),
+    "row_shape": hello_with(row_shape=(2, 2)),
+    "row_shape negative": hello_with(row_shape=(-1, -3)),
+    "row_shape text": hello_with(row_shape="3"),
+}
+
+
+def lied(model, at, lie):
+    """The fit with a lie, which the others do not notice but for one warning."""
+    federation, liar = sites()
+    liar.at, liar.lie = at, lie
+    with pytest.warns(UserWarning, match="No answer of site 'south': ") as caught:
+        found = clone(model).fit_federation(federation)
+    texts = {str(one.message) for one in caught if one.category is UserWarning}
+    assert len(texts) == 1 and liar.seen is not None, texts
+    return found
+
+
+def without_south(model):
+    here = ~np.char.startswith(GROUPS, "south/")
+    return clone(model).fit(DATA.X[here], DATA.y[here], groups=GROUPS[here])
+
+
+FEDAVG = FedAvgClassifier(random_state=0)
+BALANCED = FedAvgClassifier(class_weight="balanced", random_state=0)
+ROBUST = FedAvgClassifier(aggregation="median", random_state=0)
+
+
+@pytest.mark.parametrize("label", HELLOS)
+def test_hellos(label):
+    found = lied(FEDAVG, "hello", HELLOS[label])
+    wanted = without_south(FEDAVG)
+    assert found.groups_.tolist() == NAMES[~SOUTH].tolist()
+    assert_allclose(found.params_, wanted.params_, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [hello_with(n_features=10**9), hello_with(dtype=np.dtype("f4")), hello_with(row_shape=(3, 1))],
+)
+def test_hellos_that_do_not_agree(lie):
+    """Which site is right nobody can tell: both are named, and nothing is fitted."""
+    federation, liar = sites()
+    liar.at, liar.lie = "hello", lie
+    with pytest.raises(ValueError, match="(?i)site 'mid'.*site 'south'"):
+        FEDAVG.fit_federation(federation)
+
+
+def scaled(*factors):
+    return lambda value: tuple(
+        part if factor is None or part is None else part * factor
+        for part, factor in zip(value, factors, strict=True)
+    )
+
+
+FACTS = {
+    "weights x 1e12": scaled(None, 1e12, None),
+    "weights negative": scaled(None, -1.0, None),
+    "weights nan": scaled(None, np.nan, None),
+    "sizes x 2": scaled(2, None, None),
+    "sizes negative": scaled(-1, None, None),
+    "weight of no rows": scaled(0, None, None),
+    "without rows": lambda value: (*value[:2], ~value[2]),
+    "short": lambda value: tuple(part[:2] for part in value),
+    "two": lambda value: value[:2],
+    "list": list,
+    "None": lambda value: None,
+    "{}": lambda value: {},
+    "text": lambda value: "facts",
+    "floats": lambda value: tuple(part.astype(float) for part in value),
+}
+TOTALS = {
+    "x 1e12": lambda value: value * 10**12,
+    "negative": lambda value: -value,
+    "nan": lambda value: value * np.nan,
+    "short": lambda value: value[:1],
+    "None": lambda value: None,
+    "text": lambda value: value.astype(str),
+}
+SUMS = {
+    "x 1e20": scaled(None, None, None, 1e20, 1e20),
+    "rows": scaled(10**6, None, None, None, None),
+    "rows -5": lambda value: (-5, *value[1:]),
+    "total nan": scaled(None, None, None, np.nan, None),
+    "total negative": scaled(None, None, None, -1.0, None),
+    "sums nan": scaled(None, None, None, None, np.nan),
+    "sums 1e300": scaled(None, None, None, None, 1e300),
+    "precision": scaled(None, 1e20, None, None, None),
+    "stored": lambda value: (*value[:2], -np.ones(3), *value[3:]),
+    "short": lambda value: (*value[:4], value[4][:1]),
+    "four": lambda value: value[:4],
+    "None": lambda value: None,
+    "{}": lambda value: {},
+}
+SQUARES = {
+    "negative": lambda value: -value,
+    "nan": lambda value: value * np.nan,
+    "infinite": lambda value: value * np.inf,
+    "short": lambda value: value[:1],
+    "None": lambda value: None,
+    "text": lambda value: value.astype(str),
+    "too small": lambda value: value * 0.0,
+}
+MEANS = {
+    "weights": scaled(None, 1e12, None),
+    "nan": scaled(None, None, np.nan),
+    "1e300": scaled(None, None, 1e300),
+    "short": lambda value: (*value[:2], value[2][:1]),
+    "None": lambda value: None,
+}
+PLACES = {
+    "facts": (FEDAVG, FACTS),
+    "class_totals": (BALANCED, TOTALS),
+    ("moments", "features", "sums"): (FEDAVG, SUMS),
+    ("moments", "features", "squares"): (FEDAVG, SQUARES),
+    ("moments", "features", "means"): (ROBUST, MEANS),
+    ("moments", "features", "spreads"): (ROBUST, SQUARES),
+}
+
+
+@pytest.mark.parametrize(
+    ("at", "label"), [(at, label) for at, (_, lies) in PLACES.items() for label in lies], ids=str
+)
+def test_what_places_say_before_a_model(at, label):
+    model, lies = PLACES[at]
+    found = lied(model, at, lies[label])
+    assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
+    wanted = without_south(model)
+    rows = ~np.char.startswith(GROUPS, "south/")
+    given = DATA.X[rows], DATA.y[rows]
+    tolerance = 0.05 if at == "facts" else 1e-9
+    assert_allclose(found.params_[~SOUTH], wanted.params_, rtol=tolerance, atol=tolerance)
+    score = wanted.score(*given, groups=GROUPS[rows])
+    assert found.score(*given, groups=GROUPS[rows]) >= score - 0.02
+
+
+@pytest.mark.parametrize("at", ["testable", "scores"])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda value: None,
+        lambda value: {},
+        lambda value: "0.9",
+        lambda value: value[:1],
+        lambda value: (value[0], 1e12),
+        lambda value: (-1, value[1]),
+        lambda value: (value[0] * np.nan, value[1]),
+        lambda value: (np.ones(77), value[1]),
+        lambda value: (value[0], -1.0),
+    ],
+)
+def test_scores(at, lie):
+    model = GTVClassifierCV(lams=[0.05, 0.2], cv=2, graph="complete", alpha=0.01)
+    found = lied(model, at, lie)
+    assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
+
+
+def test_honest_moments_agree_however_far_the_rows_are():
+    """Squares are at least those of the mean's distance, but for their rounding."""
+    rng = np.random.RandomState(0)
+    for offset in (0.0, 1.0, 1e4, 1e8, 1e12):
+        for scale in (0.0, 1e-9, 1.0, 1e9):
+            X = offset + scale * rng.standard_normal((50, 2))
+            weights = rng.exponential(size=50)
+            moments, limits = Moments(X, weights), Limits(np.array([50]), weights.sum()[None], 2)
+            told = {}
+            EXITS["moments"](moments.sums(), ("features", "sums"), limits, told)
+            for mean in (X.mean(axis=0), X[0], X[0] + 1e3, np.zeros(2)):
+                squares = moments.squares(mean)
+                EXITS["moments"](squares, ("features", "squares", mean), limits, told)
+                with pytest.raises(OutOfBounds):
+                    EXITS["moments"](-1.0 - squares, ("features", "squares", mean), limits, told)
