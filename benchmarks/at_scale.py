@@ -125,7 +125,7 @@ class GeneratedSite(Site):
     def _rounding(self, w):
         return {"rounding": np.full(self.n_clients, 1e-12)}
 
-    def _fingerprints(self, key):
+    def _fingerprints(self, key, targets):
         return {"digests": self.centers[:, :2].copy()}
 
     def _enclosure(self, theta, box, labels, dense):

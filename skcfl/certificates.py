@@ -22,8 +22,8 @@ from ._typing import Array, ArrayLike, BoolArray, ClientIds, FloatArray, MatrixL
 from .exceptions import SingleClientWarning
 from .federation.federation import Federation
 from .federation.inprocess import open_rows
+from .fusion.connections import Demands, boundaries, has_source
 from .fusion.problem import FusionProblem
-from .fusion.reduced import outer_degrees
 from .fusion.theorems import (
     ClusteringConstants,
     PartitionCertificate,
@@ -31,7 +31,6 @@ from .fusion.theorems import (
     certify,
     constants_of,
     gap_of,
-    has_source,
     theorem_bounds,
 )
 from .graphs import Graph, from_adjacency
@@ -482,16 +481,11 @@ def well_connected(
     array([ True, False])
     """
     graph, labels, K, alpha = _clusters_of_graph(A, labels, lam, alpha)
-    delta = _each(delta, graph.n_nodes, "delta", "node")
+    delta = _each(delta, graph.n_nodes, "delta", "node", finite=False)
     beta = _each(beta, graph.n_nodes, "beta", "node", finite=False)
-    outer = outer_degrees(graph, labels)
-    boundary = np.bincount(labels, outer, K)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Without a boundary the cluster's model is its minimiser, however flat or curved it is.
-        pull = beta * (boundary / alpha)[labels]
-        pull = np.where((boundary == 0)[labels] | (beta == 0), 0.0, pull)
-    demand = outer + pull + delta / lam
-    return np.array([has_source(graph, np.flatnonzero(labels == k), demand) for k in range(K)])
+    demands = Demands(graph, labels, float(lam), delta, alpha, beta)
+    answers = [has_source(demands, np.flatnonzero(labels == k)) for k in range(K)]
+    return np.array(answers, dtype=object)
 
 
 def clustering_error_bound(
@@ -546,9 +540,9 @@ def clustering_error_bound(
     array([0.025, 0.05 ])
     """
     graph, labels, K, alpha = _clusters_of_graph(A, labels, lam, alpha)
-    boundary = np.bincount(labels, outer_degrees(graph, labels), K)
+    _, boundary, rounding = boundaries(graph, labels)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(boundary > 0, lam * boundary / alpha, 0.0)
+        return np.where(boundary > 0, lam * boundary / alpha * (1.0 + rounding), 0.0)
 
 
 def _clusters_of_graph(

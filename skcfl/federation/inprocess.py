@@ -451,12 +451,13 @@ class InProcessSite(PersonalKernels, Site):
         floor = _joined(parts, np.zeros((K, p, p) if dense else (K, 3)))
         return {"rounding": rounding, "drift": drift, "floor": floor}
 
-    def _fingerprints(self, key):
+    def _fingerprints(self, key, targets):
         def digest(X, y, weights):
             X = X.toarray() if sparse.issparse(X) else X
             total = weights.sum()
             share = weights / total if total > 0 else weights
-            rows = np.column_stack([X, y, share]).astype(float) + 0.0  # no negative zeros
+            columns = [X, y, share] if targets else [X, share]
+            rows = np.column_stack(columns).astype(float) + 0.0  # no negative zeros
             rows = np.ascontiguousarray(rows[np.lexsort(rows.T)])
             code = blake2b(rows.tobytes(), digest_size=16, key=key.to_bytes(8, "little"))
             return np.frombuffer(code.digest(), dtype="<u8") >> np.uint64(11)

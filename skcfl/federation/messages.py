@@ -520,9 +520,9 @@ CALLS = {
         bounds={"bases": UNIT},
     ),
     "fingerprints": Message(
-        {"key": ""},
+        {"key": "", "targets": ""},
         {"digests": "n 2"},
-        _named("key"),
+        _named("key", "targets"),
         unbounded=_named("digests"),
         bounds={"digests": DIGESTS},
     ),

@@ -1229,7 +1229,7 @@ class ClientPool(PersonalCalls):
         rounding, drift, total = self._ask("enclosure", arguments)
         return rounding, drift, total if dense else least_curvature(*total.T)
 
-    def fingerprints(self, key: int) -> Array:
+    def fingerprints(self, key: int, targets: bool = True) -> Array:
         """Digests of the clients' rows that do not depend on their order.
 
         Two clients have the same digest only if they have the same rows, targets and weights, but
@@ -1239,12 +1239,15 @@ class ClientPool(PersonalCalls):
         ----------
         key : int
             Key of the digests, so that those of different fits cannot be compared.
+        targets : bool, default=True
+            If False, the digests leave out the targets: equal ones then mean equal Hessians of
+            least squares.
 
         Returns
         -------
         digests : ndarray of shape (n_clients, 2)
         """
-        return self._ask("fingerprints", {"key": int(key)})[0]
+        return self._ask("fingerprints", {"key": int(key), "targets": bool(targets)})[0]
 
     def mixture(
         self, theta: Array, shares: Array, dispersion: float, share_steps: int = 1

@@ -349,7 +349,10 @@ class Inside:
     def spread(self, size):
         """Bounds of the flow values of outflows of at most a `size`, (n,) -> (n_clusters,)."""
         if not self.complete:
-            return self.tree.spread(size, self.owner, self.n_clusters)
+            largest = np.zeros(self.n_clusters)
+            loads = self.tree.loads(size, self.owner, self.n_clusters)
+            np.maximum.at(largest, self.owner[self.tree.child], loads)
+            return largest
         # The flow of least energy of an outflow e is (e_i - e_j) / n.
         largest = np.zeros(self.n_clusters)
         np.maximum.at(largest, self.owner, size)
@@ -381,15 +384,73 @@ class Inside:
             left += self._rounding(upper[self.owner] * self.inner, b)
         else:
             # Along the tree, whose edges then carry more; what remains is rounding.
-            u, more = u.copy(), self.tree.route(missing)
+            more, left = self._mend(u, missing, b)
+            u = u.copy()
             u[:, self.tree.edges] += more
             self.raise_to(upper, block, owner, u)
-            size = np.linalg.norm(u, axis=0)
-            size[self.tree.edges] += np.linalg.norm(more, axis=0)
-            at = np.bincount(block.heads, size, self.n) + np.bincount(block.tails, size, self.n)
-            left = self._rounding(at, b)
-            left[self.held] += np.linalg.norm(self.tree.sums(missing)[self.held], axis=1)
         return (upper + self.spread(left)) * (1.0 + (self.d + 8.0) * EPS)
+
+    def _mend(self, u, missing, b):
+        """Flow on the trees' edges of what a flow lacks, and bounds of what both still lack."""
+        (block,) = self.blocks
+        more = self.tree.route(missing)
+        size = np.linalg.norm(u, axis=0)
+        size[self.tree.edges] += 2.0 * np.linalg.norm(more, axis=0)
+        at = np.bincount(block.heads, size, self.n) + np.bincount(block.tails, size, self.n)
+        left = self._rounding(at, b)
+        left[self.held] += np.linalg.norm(self.tree.sums(missing)[self.held], axis=1)
+        return more, left
+
+    def least_energy(self, b, wide):
+        """Bounds of the largest ``|u_e| / w_e`` of the flow of least energy.
+
+        Parameters
+        ----------
+        b : ndarray of shape (n, d)
+            Outflows.
+        wide : ndarray of shape (n,)
+            How far the outflows meant may be from these.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_clusters,)
+            For all outflows meant; a computed flow is taken for what it is, by its outflow.
+        """
+        if self.complete:
+            size = np.linalg.norm(b, axis=1)
+            mean = (self.member @ size) / self.sizes
+            largest = self.largest(self.potentials(b))
+            off = self.spread(EPS * (self.neighbours + 9.0) * (size + mean[self.owner]) + wide)
+        else:
+            largest, off = self._least_energy(b, wide)
+        off = 1.01 * off + (self.d + 10.0) * EPS * largest
+        return np.maximum(largest - off, 0.0), largest + off
+
+    def _least_energy(self, b, wide):
+        """The largest value of a flow near that of least energy, and how far it may be off.
+
+        Potentials p have a flow of least energy, of outflow ``b - r``: that of `b` differs by
+        that of r.  A unit from one end of an edge of weight w to the other needs a difference of
+        potentials of ``1 / w`` at most, and none is larger anywhere: with r sent along the tree
+        the potentials are off by the sum of its ``|u_e| / w_e``.  On a tree the flow itself is
+        known.
+        """
+        (block,), tree, K = self.blocks, self.tree, self.n_clusters
+        owner = self.owner[tree.child]
+        loops = self.edge_counts > self.sizes - 1
+        p = self.potentials(b) if loops.any() else np.zeros_like(b)
+        (u,) = self.flow(np.where(loops[self.owner][:, None], p, 0.0))
+        outflow = np.zeros((self.d, self.n))
+        block.add_divergence(u, outflow)
+        more, left = self._mend(u, b - outflow.T, b)
+        size = self.penalty.dual_norm(more) / tree.weights
+        loads = tree.loads(left + wide, self.owner, K)
+        largest, off, known = np.zeros((3, K))
+        self.raise_to(largest, block, self.owner[block.heads], u)
+        np.maximum.at(known, owner, size)
+        np.maximum.at(off, owner, loads)
+        total = np.bincount(owner, size + loads, K)
+        return np.where(loops, largest, known), np.where(loops, total, off)
 
     def _rounding(self, passing, b):
         """Bounds of the rounding of sums of flows at nodes, (n,), of the size of their terms."""
@@ -482,8 +543,8 @@ class _Forest:
         beyond = self.sums(r)[self.child].T
         return np.where(self.down, beyond, -beyond)
 
-    def spread(self, size, owner, n_clusters):
-        """Largest ``|u_e| / w_e`` on the trees of outflows of a size, (n,) -> (n_clusters,)."""
+    def loads(self, size, owner, n_clusters):
+        """Bounds of ``|u_e| / w_e`` on the trees' edges of outflows of a size, (n,) -> (edges,)."""
         beyond = self.sums(size[:, None])[:, 0]
         total = np.zeros(n_clusters)
         total[owner[self.roots]] = beyond[self.roots]
@@ -491,9 +552,7 @@ class _Forest:
         rounding = self.n * EPS
         # What is on the one side of an edge goes to the other.
         less = np.minimum(beyond, total[owner] * (1.0 + rounding) - beyond) * (1.0 + rounding)
-        out = np.zeros(n_clusters)
-        np.maximum.at(out, owner, less / self.weights)
-        return out
+        return less / self.weights
 
     def side(self, cut, owner, n_clusters):
         """One of the two parts into which a cut edge takes each tree, and its sign.
@@ -627,11 +686,7 @@ class _Search:
         """The flow of least energy on the complete graph, ``(b_i - b_j) / n``."""
         inside = self.inside
         self.energy = inside.potentials(self.b)
-        size = np.linalg.norm(self.b, axis=1)
-        mean = (inside.member @ size) / inside.sizes
-        left = EPS * (inside.neighbours + 9.0) * (size + mean[inside.owner])
-        upper = inside.largest(self.energy) * (1.0 + (inside.d + 8.0) * EPS)
-        self.upper = np.minimum(self.upper, upper + inside.spread(left) + self.wide)
+        self.upper = np.minimum(self.upper, inside.least_energy(self.b, self.slack)[1])
         self.try_potential(self._centred(self.energy))
 
     def _sorted_cuts(self):

@@ -93,9 +93,9 @@ class NodePool:
         """Curvatures, zero of nodes without rows."""
         return tuple(map(self._of_nodes, self.pool.spectrum()))
 
-    def fingerprints(self, key):
+    def fingerprints(self, key, targets=True):
         """Digests of rows; those of nodes without are nobody's."""
-        return self._of_nodes(self.pool.fingerprints(key), np.nan)
+        return self._of_nodes(self.pool.fingerprints(key, targets), np.nan)
 
     def hessian_solves(self, theta, u, labels, shift, damping=0.0):
         """Solutions of the clients' systems; of other nodes of ``shift x = u``."""

@@ -257,7 +257,7 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     -------
     outcome : Contraction
     """
-    forces = _forces(problem, lam, labels, theta)
+    forces = forces_at(problem, lam, labels, theta)
     q, start, enclosure = forces.q, None, None
 
     def spread():
@@ -326,7 +326,7 @@ class _Forces:
     share: np.ndarray
 
 
-def _forces(problem, lam, labels, theta):
+def forces_at(problem, lam, labels, theta):
     K, graph = len(theta), problem.graph
     _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
     if lam:
@@ -401,7 +401,7 @@ def enclose(problem, lam, labels, theta, forces=None):
     """
     pool, graph = problem.pool, problem.graph
     K, d = theta.shape
-    forces = _forces(problem, lam, labels, theta) if forces is None else forces
+    forces = forces_at(problem, lam, labels, theta) if forces is None else forces
     sizes = np.bincount(labels, minlength=K)
     parts = np.arange(K)
     if lam and graph.is_complete:
@@ -587,7 +587,7 @@ def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
     """Contraction of the clusters `whole`, taken as nodes, to the coarser `labels`."""
     K = int(whole.max()) + 1
     pairs = _pairs(problem.graph, whole, K, max_unknowns)
-    q = _forces(problem, lam, labels, theta).q
+    q = forces_at(problem, lam, labels, theta).q
     upper, lower, potential = flow_values(
         Graph(K, pairs.heads, pairs.tails, pairs.weights),
         problem.penalty,
@@ -1027,7 +1027,7 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
             "Newton's method did not find the pooled optimum, of which lam_max is made; scale the "
             "features or raise the local penalty alpha."
         )
-    forces = _forces(problem, 0.0, labels, theta)
+    forces = forces_at(problem, 0.0, labels, theta)
     enclosure = enclose(problem, 0.0, labels, theta, forces)
     # Where the pooled model is not unique the bounds are those of the one found.
     spread = np.where(np.isfinite(enclosure.spread), enclosure.spread, enclosure.rounding)

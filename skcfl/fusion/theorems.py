@@ -6,18 +6,20 @@ Functions take the fusion problem, which holds the clients' messages, and never 
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order
 
-from ..graphs import Graph
+from ..models import Location
 from ..numerics.by_cluster import mean_by_cluster
-from ..numerics.maxflow import carry
-from .flows import Inside
+from .connections import boundaries
+from .flows import EPS, Inside
 from .reduced import (
     compare_own_models,
+    enclose,
     examine,
+    forces_at,
     solve_apart,
     solve_reduced,
     split_torn,
@@ -27,10 +29,6 @@ from .reduced import (
 MAX_UNKNOWNS = 4000
 # Iterations of the search for flows.
 MAX_ITER = 500
-# What clusters must have to spare to count as well-connected, relatively: beyond rounding.
-SLACK = 1e-9
-# Random vectors by which Hessians are told to be the same: a chance of zero that others pass.
-N_PROBES = 2
 
 
 @dataclass
@@ -107,7 +105,10 @@ class RecoveryInterval:
         Where the bounds were evaluated; they hold there and move with lam.
     uniform : tuple of 2 floats or None
         Theorem 3: bounds that hold for every lam between them.  None where its assumption
-        does not hold.
+        is not proved to hold.
+    outer : tuple of 2 floats or None
+        `lower` is rounded up and `upper` down.  These bound the theorems' numbers from the other
+        sides; None stands for `lower` and `upper`.
 
     Examples
     --------
@@ -123,15 +124,22 @@ class RecoveryInterval:
     upper_printed: float
     lam: float
     uniform: tuple | None = None
+    outer: tuple | None = None
 
     def __iter__(self):
         """Lower and upper bound."""
         return iter((self.lower, self.upper))
 
     @property
-    def holds(self) -> bool:
-        """Whether lam is in the interval: then the partition is a solution's, exactly."""
-        return self.lower <= self.lam < self.upper
+    def holds(self) -> bool | None:
+        """Whether lam is in the interval: then the partition is a solution's, exactly.
+
+        True and False are proved, None is where rounding decides.
+        """
+        if self.lower <= self.lam < self.upper:
+            return True
+        least, most = (self.lower, self.upper) if self.outer is None else self.outer
+        return None if least <= self.lam < most else False
 
 
 @dataclass
@@ -327,7 +335,7 @@ def theorem_bounds(problem, lam, labels, X):
     Parameters
     ----------
     problem, lam, labels, X
-        As for :func:`certify`; the bounds are evaluated at the means of X where the reduced
+        As for :func:`certify`; the bounds are evaluated near the means of X where the reduced
         problem is too large to be solved.
 
     Returns
@@ -335,34 +343,17 @@ def theorem_bounds(problem, lam, labels, X):
     interval : RecoveryInterval
     """
     labels = np.asarray(labels)
-    K, n = int(labels.max()) + 1, problem.n
     theta = None
     if lam > 0:
         new, theta = solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS)
         theta = theta[_first(labels, new)] if theta is not None else None
     theta = mean_by_cluster(X, labels) if theta is None else theta
-    gradients = _gradients_at(problem, labels, theta)
-    sizes = np.bincount(labels, minlength=K)
-    lower = _theorem_1(problem, lam, labels, theta, gradients)
-    if problem.graph.is_complete:
-        pull = problem.graph.weight * (n - sizes).astype(float)
-    else:
-        pull = problem.graph.between(labels, K).sum(axis=1) / sizes
-    upper = printed = np.inf
-    for k in range(K):
-        # Mean gradients of all clusters at the model of cluster k.
-        at_k = np.array([g.mean(axis=0) for g in gradients[k]])
-        distance = np.linalg.norm(at_k - at_k[k], axis=1)
-        others = np.arange(K) != k
-        with np.errstate(divide="ignore", invalid="ignore"):
-            both = np.where(others, distance / (pull + pull[k]), np.inf)
-            worst = np.where(others, distance / (2 * pull.max()), np.inf)
-        # Clusters that nothing draws are apart at any lam if their gradients say so at all.
-        upper = min(upper, np.nan_to_num(both, nan=np.inf, posinf=np.inf).min())
-        printed = min(printed, np.nan_to_num(worst, nan=np.inf, posinf=np.inf).min())
-    return RecoveryInterval(
-        float(lower), float(upper), float(printed), float(lam), _theorem_3(problem, labels)
-    )
+    forces = forces_at(problem, lam, labels, theta)
+    enclosure = enclose(problem, lam, labels, theta, forces)
+    least, lower = _theorem_1(problem, labels, forces, enclosure)
+    upper, most, printed = _theorem_2(problem, labels, theta, enclosure.radius)
+    uniform = _theorem_3(problem, labels, theta.mean(axis=0))
+    return RecoveryInterval(lower, upper, printed, float(lam), uniform, (least, most))
 
 
 def _first(labels, new):
@@ -370,59 +361,88 @@ def _first(labels, new):
     return new[np.unique(labels, return_index=True)[1]]
 
 
-def _gradients_at(problem, labels, theta):
-    """``[k][l]``: gradients of the clients of cluster l at the model of cluster k."""
-    K = len(theta)
-    members = [np.flatnonzero(labels == k) for k in range(K)]
-    out = []
-    for k in range(K):
-        models = np.broadcast_to(theta[k], (problem.n, problem.d))
-        gradients = problem.pool.objectives_gradients(models, dtype=np.float64)[1]
-        out.append([gradients[mine] for mine in members])
-    return out
-
-
-def _theorem_1(problem, lam, labels, theta, gradients):
-    """Largest ``|u_e| / w_e`` of the flow of least energy that carries the gradients away."""
-    q = np.empty((problem.n, problem.d))
-    for k in range(len(theta)):
-        q[labels == k] = gradients[k][k]
-    if not problem.graph.is_complete:
-        # Neighbours outside the cluster pull its clients unequally.
-        heads, tails = problem.graph.heads, problem.graph.tails
-        delta = theta[labels[heads]] - theta[labels[tails]]
-        size = np.linalg.norm(delta, axis=1)
-        share = np.divide(problem.graph.weights, size, out=np.zeros_like(size), where=size > 0)
-        q += lam * problem.graph.divergence(share[:, None] * delta)
+def _theorem_1(problem, labels, forces, enclosure):
+    """Bounds of the largest ``|u_e| / w_e`` of the flow of least energy that carries ``q_i``."""
     inside = Inside(problem.graph, problem.penalty, labels, problem.d)
-    largest = inside.largest(inside.potentials(-q[inside.nodes])).max(initial=0.0)
-    return largest if inside.connected.all() else np.inf
+    if not inside.connected.all():
+        return np.inf, np.inf
+    wide = enclosure.spread[inside.nodes]
+    known = np.isfinite(wide)
+    lower, upper = inside.least_energy(-forces.q[inside.nodes], np.where(known, wide, 0.0))
+    # A client alone carries nothing, whatever acts on it.
+    open_ended = np.bincount(inside.owner, ~known, inside.n_clusters) > 0
+    open_ended &= inside.sizes > 1
+    lower[open_ended], upper[open_ended] = 0.0, np.inf
+    return float(lower.max()), float(upper.max())
 
 
-def _theorem_3(problem, labels):
+def _theorem_2(problem, labels, theta, radius):
+    """Lower and upper bound of Theorem 2's, sharper, and a lower bound of it as printed."""
+    graph, K = problem.graph, len(theta)
+    sizes = np.bincount(labels)
+    pull, slack = boundaries(graph, labels)[1:]
+    pull /= sizes
+    upper = most = printed = np.inf
+    for k in range(K):
+        mean, off = _mean_gradients(problem, labels, theta[k], radius[k])
+        distance = np.linalg.norm(mean - mean[k], axis=1)
+        off = off + off[k] + (problem.d + 8.0) * EPS * distance
+        bounds = np.stack([distance - off, distance + off, distance - off]).clip(0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Clusters that nothing draws are apart at any lam if their gradients say so at all.
+            bounds /= np.stack([pull + pull[k], pull + pull[k], np.full(K, 2.0 * pull.max())])
+        bounds = np.nan_to_num(bounds, nan=0.0, posinf=np.inf)
+        bounds *= [[1.0 - slack], [1.0 + slack], [1.0 - slack]]
+        bounds[:, k] = np.inf
+        upper, most, printed = np.minimum([upper, most, printed], bounds.min(axis=1)).tolist()
+    return upper, most, printed
+
+
+def _mean_gradients(problem, labels, w, radius):
+    """Clusters' mean gradients at a model, and how far they are off within a radius of it."""
+    models = np.broadcast_to(w, (problem.n, problem.d))
+    gradients = problem.pool.objectives_gradients(models, dtype=np.float64)[1]
+    off = np.full(problem.n, np.inf)
+    if np.isfinite(radius):
+        box, one = np.full((1, problem.d), radius), np.zeros(problem.n, dtype=np.intp)
+        rounding, drift, _ = problem.pool.enclosure(w[None], one, box, dense=False)
+        off = np.linalg.norm(rounding, axis=1) + drift
+    steps = EPS * (problem.n + problem.d + 8.0)
+    off = np.where(problem.pool.without_rows, 0.0, off * (1.0 + steps))
+    off += steps * np.linalg.norm(gradients, axis=1)
+    return mean_by_cluster(gradients, labels), mean_by_cluster(off[:, None], labels)[:, 0]
+
+
+def _theorem_3(problem, labels, w):
     """Bounds that hold for all lam, where gradients differ by constants; else None."""
     pool, n = problem.pool, problem.n
-    if not (pool.quadratic and problem.graph.is_complete):
+    if not (problem.graph.is_complete and _have_equal_hessians(pool)):
         return None
-    zero = np.zeros((n, problem.d))
-    # Products with random vectors tell whether all Hessians are the same, and do not show them.
-    rng = np.random.RandomState(0)
-    for _ in range(N_PROBES):
-        probe = np.tile(rng.normal(size=problem.d), (n, 1))
-        products = pool.hessian_products(zero, probe, np.arange(n), np.ones(n))
-        if np.abs(products - products[0]).max() > 1e-9 * np.abs(products).max():
-            return None
-    gradients = pool.objectives_gradients(zero, dtype=np.float64)[1]
+    gradients, off = _mean_gradients(problem, np.arange(n), w, 0.0)
     distance = np.linalg.norm(gradients[:, None] - gradients[None], axis=2)
+    slack = (problem.d + 8.0) * EPS
+    off = off[:, None] + off + slack * distance
+    most, least = distance + off, distance - off
+    np.fill_diagonal(most, 0.0)
     K, sizes = int(labels.max()) + 1, np.bincount(labels)
-    within = np.array([distance[np.ix_(labels == k, labels == k)].max() for k in range(K)])
-    lower = (within / sizes).max()
+    within = np.array([most[np.ix_(labels == k, labels == k)].max() for k in range(K)])
+    lower = (within / sizes).max() / problem.graph.weight
     upper = np.inf
     for k in range(K):
         for m in range(k):
-            least = distance[np.ix_(labels == k, labels == m)].min() - within[k] - within[m]
-            upper = min(upper, least / (2 * (n - sizes).max()))
-    return float(lower / problem.graph.weight), float(upper / problem.graph.weight)
+            room = least[np.ix_(labels == k, labels == m)].min() - within[k] - within[m]
+            upper = min(upper, room / (2 * (n - sizes).max()) / problem.graph.weight)
+    return float(lower * (1.0 + slack)), float(upper * (1.0 - np.sign(upper) * slack))
+
+
+def _have_equal_hessians(pool):
+    """Whether the objectives of all clients provably differ by linear functions only."""
+    if not pool.quadratic or (pool.client_weights <= 0).any():
+        return False
+    if isinstance(pool.model, Location):
+        return True
+    digests = pool.fingerprints(secrets.randbits(62), targets=False)
+    return bool((digests == digests[0]).all())
 
 
 def constants_of(problem, labels):
@@ -450,20 +470,27 @@ def constants_of(problem, labels):
             "raise the local penalty alpha."
         )
     _, gradients = pool.objectives_gradients(models[labels], dtype=np.float64)
+    # How far rounding and Newton's method may have left them from those at the exact minimisers.
+    delta = penalty.dual_norm(gradients.T) * (1.0 + EPS * (problem.d + 8.0))
+    delta += enclose(problem, 0.0, labels, models).spread
+    rounding = EPS * (pool.client_sizes.max(initial=1) + problem.n + 8.0 * problem.d)
     beta, strong, _ = pool.spectrum()
+    beta *= 1.0 + rounding
     if not pool.model.bounded_curvature:
         # The pool's is one for automatic steps.
         beta = np.full(problem.n, np.inf)
-    alpha = np.bincount(labels, strong, K)
+    elif pool.quadratic:
+        # A computed eigenvalue; that of other losses is their local penalty.
+        strong = np.maximum(strong - rounding * problem.d * beta, 0.0)
+    alpha = np.bincount(labels, strong, K) * (1.0 - EPS * problem.n)
     if pool.quadratic:
-        # One client of fewer rows than parameters has said all in `strong`.
-        shown = pool.shows_rows(labels, K)
-        H = pool.hessians(models, labels, 1.0 - shown[labels])[~shown]
-        alpha[~shown] = np.maximum(np.linalg.eigvalsh(H)[:, 0], 0.0)
+        floor = pool.enclosure(models, labels, np.zeros_like(models), dense=True)[2]
+        size = np.einsum("kii->k", floor)
+        alpha = np.maximum(alpha, np.linalg.eigvalsh(floor)[:, 0] - rounding * size)
     if not penalty.fuses:
         # |x|_2^2 >= |x|_1^2 / d, and the largest entry is at most the Euclidean norm.
-        alpha = alpha / problem.d
-    return ClusteringConstants(penalty.dual_norm(gradients.T), alpha, beta, labels, models)
+        alpha = alpha / problem.d * (1.0 - 2.0 * EPS)
+    return ClusteringConstants(delta, alpha, beta, labels, models)
 
 
 def gap_of(problem, lam, X, divergence, crossing=None):
@@ -517,60 +544,3 @@ def _smooth_dual(problem, lam, X):
         block.add_divergence(u, outflow)
         total += block.total(problem.penalty.conjugate(u, lam * block.weights))
     return outflow.T, total
-
-
-def has_source(graph, nodes, demand):
-    """Whether some node of a cluster can supply all others within its edges, with slack."""
-    n = len(nodes)
-    place = np.full(graph.n_nodes, -1)
-    place[nodes] = np.arange(n)
-    heads, tails = place[graph.heads], place[graph.tails]
-    within = (heads >= 0) & (tails >= 0)
-    part = Graph(n, heads[within], tails[within], graph.weights[within])
-    need = demand[nodes]
-    if part.components().max() > 0:
-        return False
-    # What a node takes in passes its edges: only a source may ask for more, or for all.
-    greedy = need >= part.degrees()
-    if n == 1 or greedy.sum() > 1:
-        return n == 1
-    candidates = greedy if greedy.any() else np.ones(n, dtype=bool)
-    links = part.adjacency()
-    while candidates.any():
-        first = np.flatnonzero(candidates)[np.argmax(need[candidates])]
-        order = breadth_first_order(links, first, return_predecessors=False)
-        order, m = order[candidates[order]], 1
-        # What several sources together cannot supply rules out all of them at once.
-        while True:
-            supplied, blocked = _supply(part, order[:m], need)
-            if supplied and m == 1:
-                return True
-            if supplied:
-                break
-            candidates[order[:m]] = False
-            candidates &= blocked
-            if m >= len(order):
-                break
-            m *= 2
-    return False
-
-
-def _supply(graph, sources, need):
-    """Whether a flow from some nodes brings all others their needs; if not, a set of nodes that
-    cannot be supplied from outside.
-    """  # noqa: D205
-    n, total = graph.n_nodes, need.sum()
-    need = need.copy()
-    need[sources] = 0.0
-    # A node that feeds the sources keeps their number out of the graph.
-    heads = np.append(graph.heads, np.full(len(sources), n))
-    tails = np.append(graph.tails, sources)
-    capacities = np.append(graph.weights, np.full(len(sources), 2.0 * total))
-    others = np.ones(n, dtype=bool)
-    others[sources] = False
-    outflow = np.append(np.where(others, -need - SLACK * need.mean(), 0.0), 0.0)
-    outflow[n] = -outflow.sum()
-    flow, _, blocked = carry(heads, tails, capacities, outflow)
-    flow = flow[: graph.n_edges]
-    inflow = np.bincount(graph.tails, flow, n) - np.bincount(graph.heads, flow, n)
-    return not blocked.any() and bool((inflow >= need)[others].all()), blocked[:n]

@@ -39,7 +39,7 @@ class ExactLine:
     def __init__(self, a, c, graph, lam):
         self.a, self.c, self.n = a, c, len(a)
         self.pairs = list(zip(graph.heads.tolist(), graph.tails.tolist(), strict=True))
-        self.holds = [Fraction(float(lam)) * Fraction(float(w)) for w in graph.weights]
+        self.holds = [Fraction(float(lam)) * Fraction(w) for w in graph.weights]
         # All numbers as multiples of one: sums of integers are fast.
         pulls = [x * y for x, y in zip(a, c, strict=True)]
         unit = 1
@@ -103,3 +103,136 @@ class ExactLine:
     def distinct(self):
         """Whether different clusters have different values, also where no edge joins them."""
         return len(set(self.x)) == self.labels.max() + 1
+
+
+def exact_solution(A, b):
+    """Solution of a regular system of rational numbers, by elimination."""
+    n = len(b)
+    rows = [[*row, value] for row, value in zip(A, b, strict=True)]
+    for k in range(n):
+        pivot = next(i for i in range(k, n) if rows[i][k] != 0)
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        for i in range(n):
+            if i != k and rows[i][k] != 0:
+                factor = rows[i][k] / rows[k][k]
+                rows[i] = [x - factor * y for x, y in zip(rows[i], rows[k], strict=True)]
+    return [rows[k][n] / rows[k][k] for k in range(n)]
+
+
+def is_positive(A):
+    """Whether a symmetric matrix of rational numbers has no negative eigenvalue."""
+    rows, n = [list(row) for row in A], len(A)
+    for k in range(n):
+        if rows[k][k] <= 0:
+            if rows[k][k] < 0 or any(rows[k]):
+                return False
+            continue
+        for i in range(k + 1, n):
+            factor = rows[i][k] / rows[k][k]
+            rows[i] = [x - factor * y for x, y in zip(rows[i], rows[k], strict=True)]
+    return True
+
+
+def exact_edges(graph):
+    """Edges with rational weights."""
+    ends = zip(graph.heads.tolist(), graph.tails.tolist(), strict=True)
+    return [(i, j, Fraction(float(w))) for (i, j), w in zip(ends, graph.weights, strict=True)]
+
+
+def exact_energy_value(graph, labels, b):
+    """Largest ``|u_e| / w_e`` of the flow of least energy of outflow b within clusters.
+
+    Each cluster is connected by its own edges, over which b sums to zero.
+    """
+    n, best = graph.n_nodes, Fraction(0)
+    L = [[Fraction(0)] * n for _ in range(n)]
+    inner = [(i, j, w) for i, j, w in exact_edges(graph) if labels[i] == labels[j]]
+    for i, j, w in inner:
+        L[i][i] += w
+        L[j][j] += w
+        L[i][j] -= w
+        L[j][i] -= w
+    held = np.unique(labels, return_index=True)[1]
+    for i in held:
+        L[i] = [Fraction(int(i == j)) for j in range(n)]
+    p = exact_solution(L, [Fraction(0) if i in held else b[i] for i in range(n)])
+    for i, j, _ in inner:
+        best = max(best, abs(p[i] - p[j]))
+    return best
+
+
+class ExactRecovery:
+    """Theorems 1 and 2 for clusters of clients ``c_i (x - a_i)^2 / 2``, in rational arithmetic.
+
+    Parameters
+    ----------
+    a, c : list of Fraction
+        Points and curvatures.
+    graph : Graph
+        A small graph.
+    labels : ndarray
+        The partition, 0..K-1.
+    lam : float
+        Weight of the penalty.
+
+    Attributes
+    ----------
+    distinct : bool
+        Whether the models of clusters differ.
+    lower, upper : Fraction or float
+        The theorems' bounds; infinite where they ask for anything, or for nothing.
+    """
+
+    def __init__(self, a, c, graph, labels, lam):
+        n, K = len(a), int(labels.max()) + 1
+        edges, members = exact_edges(graph), [np.flatnonzero(labels == k) for k in range(K)]
+        mass = [sum(c[i] for i in mine) for mine in members]
+        centre = [
+            sum(c[i] * a[i] for i in mine) / total
+            for mine, total in zip(members, mass, strict=True)
+        ]
+        joined = _Joined(labels, edges, K)
+        w = ExactLine(centre, mass, joined, lam).x
+        self.distinct = len(set(w)) == K
+        pull, q = [Fraction(0)] * K, []
+        for i in range(n):
+            q.append(c[i] * (w[labels[i]] - a[i]))
+        for i, j, weight in edges:
+            k, m = labels[i], labels[j]
+            if k != m:
+                pull[k] += weight
+                pull[m] += weight
+                turn = Fraction(lam) * weight * (1 if w[k] > w[m] else -1)
+                q[i] += turn
+                q[j] -= turn
+        pull = [x / len(mine) for x, mine in zip(pull, members, strict=True)]
+        self.lower = None
+        if self.distinct:
+            connected = (graph.inside(labels).components().max() + 1) == K
+            minus = [-value for value in q]
+            self.lower = exact_energy_value(graph, labels, minus) if connected else np.inf
+        self.upper = np.inf
+        for k in range(K):
+            mean = [sum(c[i] * (w[k] - a[i]) for i in mine) / len(mine) for mine in members]
+            for m in range(K):
+                away, price = abs(mean[m] - mean[k]), pull[m] + pull[k]
+                if m != k and (price > 0 or away == 0):
+                    self.upper = min(self.upper, away / price if price > 0 else Fraction(0))
+
+    def holds(self, lam):
+        """Whether `lam` is in the interval."""
+        return self.distinct and self.lower <= Fraction(lam) < self.upper
+
+
+class _Joined:
+    """Graph of clusters with the sums of weights between them, exact."""
+
+    def __init__(self, labels, edges, K):
+        total = {}
+        for i, j, w in edges:
+            k, m = sorted((int(labels[i]), int(labels[j])))
+            if k != m:
+                total[k, m] = total.get((k, m), 0) + w
+        self.heads = np.array([k for k, _ in total], dtype=int)
+        self.tails = np.array([m for _, m in total], dtype=int)
+        self.weights, self.n_nodes = list(total.values()), K
