@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._checks import LEAST, MOST, about, real_array
 from ._groups import check_ids, encode
-from ._typing import Array, ArrayLike, BoolArray, ClientIds, FloatArray, MatrixLike
+from ._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
 from .exceptions import SingleClientWarning
 from .federation.federation import Federation
 from .federation.inprocess import open_rows
@@ -204,10 +204,15 @@ def recovery_interval(
     least energy inside the clusters, which is the same number on the complete graph; in the
     second the sums of weights from the clusters to others take the place of clients.
 
+    Rounding is bounded as by :func:`certify_partition`: that of the models w_k, of gradients, of
+    the flow and of sums.  ``lower`` is rounded up and ``upper`` down, so that ``holds`` is True
+    only where it is proved; it is False where lam is beyond ``outer``, and None between.  Where
+    nothing bounds how far the w_k are from exact, the interval is empty and ``outer`` is endless.
+
     Theorem 3 has bounds that do not depend on lam.  It assumes that gradients differ
     within clusters by no more, and between clusters by no less, than some numbers in *all* of
     the parameter space, which only objectives that differ by a linear function satisfy:
-    squared errors with equal second moments of the features, or points.
+    points, or squared errors of clients whose rows have the same features and weights.
 
     References
     ----------
@@ -344,12 +349,16 @@ def clustering_constants(
     With :math:`\bar w_c` the minimiser of :math:`f_c = \sum_{i \in C_c} f_i`, and norms of
     gradients dual to the penalty's:
 
-    - :math:`\delta_i = \|\nabla f_i(\bar w_c)\|_*` is as small as (11) of [1]_ allows;
+    - :math:`\delta_i = \|\nabla f_i(\bar w_c)\|_*` is as small as (11) of [1]_ allows, but for
+      rounding; infinite where nothing bounds how far the computed :math:`\bar w_c` is from exact;
     - :math:`\beta_i` of (12) is the curvature bound of :math:`f_i`; there is none for Poisson
-      losses;
+      losses. Of clients with more than 128 rows and features it is the sum of all eigenvalues;
     - :math:`\alpha_c` of (13) is the least eigenvalue of the Hessian of :math:`f_c` for squared
       errors. Other losses may be flat: theirs is that of the local penalties, which is 0
       with a free intercept. In the norm "l1" a model has n_params times less.
+
+    Rounding of gradients and eigenvalues is bounded: in exact arithmetic :math:`\delta_i` and
+    :math:`\beta_i` are never more, :math:`\alpha_c` is never less.
 
     The objectives are those of the fit, local penalty included, and so are the units of the
     gradients and curvatures: with ``standardize=True`` those of standardised features.
@@ -374,7 +383,7 @@ def clustering_constants(
     >>> est = est.fit(data.X, data.y, groups=data.groups)
     >>> c = clustering_constants(est, data.X, data.y, data.groups)
     >>> well_connected(A, c.labels, est.lam_, c.delta, c.alpha, c.beta)
-    array([ True,  True,  True])
+    array([True, True, True], dtype=object)
     """
     problem, _ = _fitted_problem(est, X, y, groups, sample_weight)
     labels = check_ids(est.labels_ if labels is None else labels, name="labels")
@@ -398,7 +407,7 @@ def well_connected(
     delta: ArrayLike,
     alpha: ArrayLike,
     beta: ArrayLike,
-) -> BoolArray:
+) -> Array:
     r"""Clusters that the GTV paper's Theorem 2 proves to be recovered, by their connections.
 
     If it is true of every cluster, every solution of the fusion problem at `lam` gives the clients
@@ -415,7 +424,7 @@ def well_connected(
         Positive weight of the penalty.
     delta : float or array-like of shape (n,)
         Clustering errors (11): bounds of the dual norm of every client's gradient at its
-        cluster's own minimiser.
+        cluster's own minimiser; may be infinite.
     alpha : float or array-like of shape (n_clusters,)
         Strong convexity (13) of the clusters' summed objectives, in the order of
         ``np.unique(labels)``; 0 where none is known.
@@ -424,8 +433,9 @@ def well_connected(
 
     Returns
     -------
-    connected : ndarray of shape (n_clusters,) of bool
-        For each cluster, in the order of ``np.unique(labels)``, whether it is well-connected.
+    connected : ndarray of shape (n_clusters,) of True, False or None
+        For each cluster, in the order of ``np.unique(labels)``, whether it is well-connected;
+        None where rounding decides.
 
     Raises
     ------
@@ -453,10 +463,12 @@ def well_connected(
     :math:`i_0` has to be tried: a set that cannot be supplied rules out all nodes outside it. So
     all choices of :math:`i_0` are covered, mostly by a few flows.
 
-    ``True`` is a proof, in double precision: it rests on a flow that was found, inside C, which
-    brings every node more than :math:`c_i`. ``False`` says that for every :math:`i_0` some set
-    violates (35), or comes as near to it as :math:`10^{-9}` of the sum of all :math:`c_i`. A
-    cluster of one node is well-connected; one in several pieces is not.
+    ``True`` and ``False`` are proved, for the numbers as they are given. ``True`` rests on a flow
+    that was found, inside C, which brings every node more than :math:`c_i`, its rounding included;
+    ``False`` on sets that violate (35), summed exactly where rounding matters, one for every
+    :math:`i_0`. ``None`` is between: some :math:`i_0` comes nearer to either than
+    :math:`10^{-9}` of the mean :math:`c_i`. A cluster of one node is well-connected; one in
+    several pieces is not.
 
     The constant of :math:`\beta_i` is the one of the paper's proof, which needs (37) without its
     factor 2; see :func:`clustering_error_bound`.
@@ -476,9 +488,9 @@ def well_connected(
     >>> A[2, 3] = A[3, 2] = 0.1
     >>> labels = [0, 0, 0, 1, 1, 1]
     >>> well_connected(A, labels, lam=1.0, delta=0.5, alpha=3.0, beta=1.0)
-    array([ True,  True])
+    array([True, True], dtype=object)
     >>> well_connected(A, labels, lam=1.0, delta=[0.5] * 3 + [2.5] * 3, alpha=3.0, beta=1.0)
-    array([ True, False])
+    array([True, False], dtype=object)
     """
     graph, labels, K, alpha = _clusters_of_graph(A, labels, lam, alpha)
     delta = _each(delta, graph.n_nodes, "delta", "node", finite=False)
@@ -509,7 +521,8 @@ def clustering_error_bound(
     Returns
     -------
     bound : ndarray of shape (n_clusters,)
-        In the norm of the penalty; infinite where a cluster with neighbours has `alpha` 0.
+        In the norm of the penalty, rounded up; infinite where a cluster with neighbours has
+        `alpha` 0.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Well-connected clusters, Definition 1 of the GTV paper: what a graph can bring every client.
 
-A cluster C is well-connected if a node i_0 of it can supply the others: if for every non-empty set
-S of them ``sum_{i in S} c_i < w(S, C - S)``, with ``c_i`` the demand of a node.  A flow from i_0 that
-brings every node more than its demand proves it; a set that asks for as much as its edges carry
-rules out every i_0 that is not in it.
+A cluster C is well-connected if a node i_0 of it can supply the others: if for every non-empty
+set S of them ``sum_{i in S} c_i < w(S, C - S)``, with ``c_i`` the demand of a node.  A flow from
+i_0 that brings every node more than its demand proves it; a set that asks for as much as its edges
+carry rules out every i_0 that is not in it.
 """
 
 from fractions import Fraction
@@ -64,7 +64,7 @@ class Demands:
         self.delta, self.alpha, self.beta = delta, alpha, beta
         outer, self.boundary, self.rounding = boundaries(graph, labels)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Without a boundary the cluster's model is its minimiser, however flat or curved it is.
+            # A cluster without a boundary has its own minimiser, however flat or curved it is.
             pull = beta * (self.boundary / alpha)[labels]
         pull = np.where((self.boundary == 0)[labels] | (beta == 0), 0.0, pull)
         self.values = outer + pull + delta / lam

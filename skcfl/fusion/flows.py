@@ -544,7 +544,7 @@ class _Forest:
         return np.where(self.down, beyond, -beyond)
 
     def loads(self, size, owner, n_clusters):
-        """Bounds of ``|u_e| / w_e`` on the trees' edges of outflows of a size, (n,) -> (edges,)."""
+        """Bounds of ``|u_e| / w_e`` on the trees of outflows of a size, (n,) -> (edges,)."""
         beyond = self.sums(size[:, None])[:, 0]
         total = np.zeros(n_clusters)
         total[owner[self.roots]] = beyond[self.roots]

@@ -188,6 +188,18 @@ class FusionProblem:
             self._curvatures = self.pool.spectrum()
         return self._curvatures
 
+    def ceilings(self):
+        """Upper bounds of the clients' curvatures that hold in exact arithmetic, (n,).
+
+        Largest eigenvalues have rounding, and of clients with many rows and many features they are
+        estimates: no eigenvalue exceeds the sum of all.
+        """
+        pool = self.pool
+        largest, _, mean = self.curvatures()
+        many = np.minimum(pool.client_sizes, self.d) > pool.model.exact_side
+        largest = np.where(many, np.maximum(largest, self.d * mean), largest)
+        return largest * (1.0 + EPS * self.d * (pool.client_sizes + 8.0 * self.d))
+
     def curvature(self):
         """Geometric mean over clients of their mean curvatures: the scale of rho.
 

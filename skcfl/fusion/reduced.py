@@ -327,6 +327,7 @@ class _Forces:
 
 
 def forces_at(problem, lam, labels, theta):
+    """What acts on the clients at models `theta` (K, d) of a partition, as `_Forces`."""
     K, graph = len(theta), problem.graph
     _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
     if lam:
@@ -433,7 +434,7 @@ def enclose(problem, lam, labels, theta, forces=None):
     else:
         # |H_i z| <= |H_i|^(1/2) |z|_H
         with np.errstate(invalid="ignore"):
-            drift = np.sqrt(problem.curvatures()[0]) * around.length[parts[labels]]
+            drift = np.sqrt(problem.ceilings()) * around.length[parts[labels]]
         drift = np.where(pool.without_rows, 0.0, np.nan_to_num(drift, nan=0.0, posinf=np.inf))
     radius = np.linalg.norm(box, axis=1)
     radius *= 1.0 + EPS * (d + 8.0)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..models import Location
 from ..numerics.by_cluster import mean_by_cluster
 from .connections import boundaries
 from .flows import EPS, Inside
@@ -439,7 +438,7 @@ def _have_equal_hessians(pool):
     """Whether the objectives of all clients provably differ by linear functions only."""
     if not pool.quadratic or (pool.client_weights <= 0).any():
         return False
-    if isinstance(pool.model, Location):
+    if pool.model.isotropic:
         return True
     digests = pool.fingerprints(secrets.randbits(62), targets=False)
     return bool((digests == digests[0]).all())
@@ -474,12 +473,10 @@ def constants_of(problem, labels):
     delta = penalty.dual_norm(gradients.T) * (1.0 + EPS * (problem.d + 8.0))
     delta += enclose(problem, 0.0, labels, models).spread
     rounding = EPS * (pool.client_sizes.max(initial=1) + problem.n + 8.0 * problem.d)
-    beta, strong, _ = pool.spectrum()
-    beta *= 1.0 + rounding
-    if not pool.model.bounded_curvature:
-        # The pool's is one for automatic steps.
-        beta = np.full(problem.n, np.inf)
-    elif pool.quadratic:
+    strong = problem.curvatures()[1]
+    # Beyond its bound the pool's curvature is one for automatic steps.
+    beta = problem.ceilings() if pool.model.bounded_curvature else np.full(problem.n, np.inf)
+    if pool.quadratic:
         # A computed eigenvalue; that of other losses is their local penalty.
         strong = np.maximum(strong - rounding * problem.d * beta, 0.0)
     alpha = np.bincount(labels, strong, K) * (1.0 - EPS * problem.n)

@@ -24,6 +24,8 @@ class ConvexModel(LocalModel):
     """
 
     second_order = True
+    #: Rows or columns up to which `spectrum` has eigenvalues; of more of both it has estimates.
+    exact_side = np.inf
 
     @abstractmethod
     def _state(self, block, w):

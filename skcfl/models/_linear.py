@@ -95,6 +95,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
     ('classifier', 3, 15)
     """
 
+    exact_side = SMALL_SIDE
     _parameter_constraints = {
         **LOSS_CONSTRAINTS,
         "alpha": [StrOptions({"auto"}), NOT_NEGATIVE],
@@ -612,7 +613,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         this mean.
         """
         block = block.astype(np.float64)
-        few = np.minimum(block.lengths, block.shape[2]) <= SMALL_SIDE
+        few = np.minimum(block.lengths, block.shape[2]) <= self.exact_side
         largest, lowest, mean = values = np.empty((3, len(few)))
         for some, spectrum in ((few, _exact_spectrum), (~few, _estimated_spectrum)):
             if some.any():

@@ -349,7 +349,7 @@ class Location(ConvexModel):
 
     def spectrum(self, block):
         """Curvature of ``f_i``: upper and lower bounds and the geometric mean, each (c,)."""
-        total = block.weights.sum(axis=1)
+        total = block.astype(np.float64).weights.sum(axis=1)
         strong = total if self._squared else np.zeros_like(total)
         return total, strong, total
 

@@ -139,26 +139,30 @@ def exact_edges(graph):
     return [(i, j, Fraction(float(w))) for (i, j), w in zip(ends, graph.weights, strict=True)]
 
 
-def exact_energy_value(graph, labels, b):
-    """Largest ``|u_e| / w_e`` of the flow of least energy of outflow b within clusters.
+def laplacian_potentials(graph, labels, b):
+    """Potentials of the flow of least energy of outflow b (n,) within clusters.
 
     Each cluster is connected by its own edges, over which b sums to zero.
     """
-    n, best = graph.n_nodes, Fraction(0)
+    n = graph.n_nodes
     L = [[Fraction(0)] * n for _ in range(n)]
-    inner = [(i, j, w) for i, j, w in exact_edges(graph) if labels[i] == labels[j]]
-    for i, j, w in inner:
-        L[i][i] += w
-        L[j][j] += w
-        L[i][j] -= w
-        L[j][i] -= w
+    for i, j, w in exact_edges(graph):
+        if labels[i] == labels[j]:
+            L[i][i] += w
+            L[j][j] += w
+            L[i][j] -= w
+            L[j][i] -= w
     held = np.unique(labels, return_index=True)[1]
     for i in held:
         L[i] = [Fraction(int(i == j)) for j in range(n)]
-    p = exact_solution(L, [Fraction(0) if i in held else b[i] for i in range(n)])
-    for i, j, _ in inner:
-        best = max(best, abs(p[i] - p[j]))
-    return best
+    return exact_solution(L, [Fraction(0) if i in held else b[i] for i in range(n)])
+
+
+def exact_energy_value(graph, labels, b):
+    """Largest ``|u_e| / w_e`` of that flow."""
+    p = laplacian_potentials(graph, labels, b)
+    inner = [(i, j) for i, j, _ in exact_edges(graph) if labels[i] == labels[j]]
+    return max((abs(p[i] - p[j]) for i, j in inner), default=Fraction(0))
 
 
 class ExactRecovery:
@@ -236,3 +240,33 @@ class _Joined:
         self.heads = np.array([k for k, _ in total], dtype=int)
         self.tails = np.array([m for _, m in total], dtype=int)
         self.weights, self.n_nodes = list(total.values()), K
+
+
+def exactly_well_connected(graph, labels, lam, delta, alpha, beta):
+    """(35) for every node i_0 and every set, cluster by cluster, in rational arithmetic."""
+    edges, answers = exact_edges(graph), []
+    outer = [Fraction(0)] * graph.n_nodes
+    for i, j, w in edges:
+        if labels[i] != labels[j]:
+            outer[i] += w
+            outer[j] += w
+    for k in range(int(labels.max()) + 1):
+        mine = np.flatnonzero(labels == k).tolist()
+        inner = [(i, j, w) for i, j, w in edges if labels[i] == labels[j] == k]
+        boundary = sum(outer[i] for i in mine)
+        demand = {}
+        for i in mine:
+            pull = Fraction(0)
+            if boundary > 0 and beta[i] > 0:
+                endless = alpha[k] == 0 or np.isinf(beta[i])
+                pull = np.inf if endless else Fraction(beta[i]) / Fraction(alpha[k]) * boundary
+            need = np.inf if np.isinf(delta[i]) else Fraction(delta[i]) / Fraction(lam)
+            demand[i] = np.inf if np.inf in (pull, need) else outer[i] + pull + need
+        sources = set(mine)
+        for code in range(1, 2 ** len(mine) - 1):
+            S = {i for k, i in enumerate(mine) if code >> k & 1}
+            across = sum(w for i, j, w in inner if (i in S) ^ (j in S))
+            if not sum(demand[i] for i in S) < across:
+                sources &= S
+        answers.append(bool(sources))
+    return answers
