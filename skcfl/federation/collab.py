@@ -47,12 +47,22 @@ class FitApp:
         Modules of which the estimator may hold classes, besides skcfl and scikit-learn.
     description : str
         The estimator as people read it who look at a job before they take part.
+    max_share : float or None
+        As of :class:`~skcfl.federation.remote.RemoteFederation`.
     """
 
     def __init__(
-        self, estimator, min_clients=1, retries=1, timeout=60.0, trusted=None, description=""
+        self,
+        estimator,
+        min_clients=1,
+        retries=1,
+        timeout=60.0,
+        trusted=None,
+        description="",
+        max_share=None,
     ):
         self.estimator, self.trusted, self.description = estimator, trusted, description
+        self.max_share = max_share
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
         _publish(type(self), fit="main")
 
@@ -92,7 +102,8 @@ def run(app, transports, folder):
     try:
         packages = (*RESULTS, *(app.trusted or ()))
         estimator = loads(base64.b64decode(app.estimator), packages=packages)
-        federation = RemoteFederation(transports, min_clients=app.min_clients, retries=app.retries)
+        limits = {name: getattr(app, name) for name in ("min_clients", "retries", "max_share")}
+        federation = RemoteFederation(transports, **limits)
         fitted = estimator.fit_federation(federation)
     except Exception as error:
         report["error"] = f"{type(error).__name__}: {error}"

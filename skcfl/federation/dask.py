@@ -18,8 +18,9 @@ from weakref import WeakSet
 
 from ..exceptions import FederationError
 from .policy import check_policy
-from .remote import Host, RemoteFederation, Transport
+from .remote import Host, RemoteFederation
 from .sites import PlaceLost, ask_each
+from .transport import Transport
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -282,7 +283,7 @@ class DaskTransport(Transport):
             self.parts = None  # they are on the worker
 
     def start(self, request):
-        """Send a request; see :meth:`~skcfl.federation.remote.Transport.start`."""
+        """Send a request; see :meth:`~skcfl.federation.transport.Transport.start`."""
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         self._late = [answer for answer in self._late if not answer.done()]
         future, answer, error, large = self._future, None, None, False

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
@@ -80,6 +82,8 @@ class Federation(ABC):
     min_clients = 1
     #: How often silent clients are asked again where all are needed.
     retries = 10
+    #: Largest share of the total weight that a client may have; None is any.
+    max_share: float | None = None
 
     @abstractmethod
     def hello(self, kind: Kind = None) -> Hello:
@@ -166,6 +170,10 @@ class Federation(ABC):
         """
         hello = self.hello(model.estimator_type) if hello is None else hello
         parts = self.rows(model, hello)
+        if self.max_share is not None:
+            most = largest_weight(hello.weights, self.max_share)
+            if most < hello.weights.max():
+                parts = [part.capped(most) for part in parts]
         n_clients = len(hello.ids)
         classes: Any = hello.classes
         if model.class_weight is not None:
@@ -243,6 +251,9 @@ class InProcessFederation(Federation):
     retries : int, default=10
         How often silent clients are asked again where all are needed: for sums over all clients,
         and for proofs. A round goes on without them.
+    max_share : float or None, default=None
+        Largest share of the total weight that a client may have. Weights are declared by the
+        clients: the rows of a client with more count less. None is no limit.
 
     Raises
     ------
@@ -273,6 +284,7 @@ class InProcessFederation(Federation):
         policy: SitePolicy | None = None,
         min_clients: int = 1,
         retries: int = 10,
+        max_share: float | None = None,
     ) -> None:
         X, self.row_shape = as_rows(X)
         with about("X"):
@@ -290,6 +302,7 @@ class InProcessFederation(Federation):
         check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
+        self.max_share = check_share(max_share)
 
     @classmethod
     def of_checked(
@@ -372,6 +385,9 @@ class FanOutFederation(Federation):
         How many clients have to answer when they are asked.
     retries : int, default=10
         How often silent clients are asked again where all are needed.
+    max_share : float or None, default=None
+        Largest share of the total weight that a client may have. Weights are declared by the
+        clients: the rows of a client with more count less. None is no limit.
 
     Examples
     --------
@@ -391,10 +407,16 @@ class FanOutFederation(Federation):
     """
 
     def __init__(
-        self, parts: Sequence[Federation], *, min_clients: int = 1, retries: int = 10
+        self,
+        parts: Sequence[Federation],
+        *,
+        min_clients: int = 1,
+        retries: int = 10,
+        max_share: float | None = None,
     ) -> None:
         self.parts = list(parts)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
+        self.max_share = check_share(max_share)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
 
@@ -495,6 +517,53 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
 def _kind_of(classes: Any) -> str:
     """What classes must share to be sorted together."""
     return "number" if classes.dtype.kind in "biuf" else classes.dtype.kind
+
+
+def check_share(max_share: float | None) -> float | None:
+    """The largest share of a client, if it is None or a number above 0 and up to 1."""
+    if max_share is None:
+        return None
+    if not Interval(Real, 0, 1, closed="right").is_satisfied_by(max_share) or max_share is True:
+        raise ValueError(
+            f"max_share must be a number above 0 and up to 1, or None, got {max_share!r}."
+        )
+    return float(max_share)
+
+
+def largest_weight(weights: Array, max_share: float) -> float:
+    """The weight to cap the clients' weights at so that no client has more than a share of all.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_clients,)
+        Not negative.
+    max_share : float
+        The largest share of the sum of the capped weights.
+
+    Returns
+    -------
+    most : float
+
+    Raises
+    ------
+    ValueError
+        If there are too few clients for such small shares.
+    """
+    ordered = np.sort(weights[weights > 0])[::-1]
+    n = len(ordered)
+    if n * max_share < 1.0:
+        raise ValueError(
+            f"max_share={max_share} is too small for {n} clients, one of which has a share of "
+            f"at least {1.0 / max(n, 1):.3g}."
+        )
+    # With k clients at the cap c and the others' sum r: c = max_share (k c + r).
+    heavier = np.arange(n)
+    others = np.cumsum(ordered[::-1])[::-1]
+    room = 1.0 - max_share * heavier
+    caps = np.divide(max_share * others, room, out=np.full(n, np.inf), where=room > 0)
+    # As many are at the cap as weigh more than it; equal shares put all of them there.
+    enough = caps >= ordered
+    return float(caps[enough.argmax()]) if enough.any() else float(ordered[-1])
 
 
 def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:

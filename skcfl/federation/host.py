@@ -27,8 +27,8 @@ from .sites import Refused
 ASKED = frozenset({"answer", "facts", "hello", *ROW_CALLS})
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(
-    {"__getitem__", "folds", "held_out", "judged_by", "penalised", "rows", "scaled", "scored"}
-    | {"site", "subset", "weighed"}
+    {"__getitem__", "capped", "folds", "held_out", "judged_by", "penalised", "rows", "scaled"}
+    | {"scored", "site", "subset", "weighed"}
 )
 
 logger = logging.getLogger(__name__)

@@ -593,32 +593,6 @@ def sizes_of(pool, arguments, shared=0):
     }
 
 
-def check_arguments(call, arguments, sizes):
-    """Raise a ValueError if what a site is sent is not what the table says.
-
-    Parameters
-    ----------
-    call : str
-        Name of the call.
-    arguments : dict
-        What came down.
-    sizes : dict of str to int
-        What the letters stand for.
-    """
-    words_down, p = CALLS[call].words_down, sizes["p"]
-    for name, value in arguments.items():
-        words = words_down.get(name)
-        if words is None:
-            raise ValueError(f"{call} takes no argument {name!r}.")
-        got = np.shape(value) if isinstance(value, np.ndarray | np.generic | list) else ()
-        if value is None or not (words or got):
-            continue
-        wanted = tuple(map(sizes.get, words, words))
-        root = words[-1:] == ("R",) and got in {(*wanted[:-1], p), (*wanted[:-1], p, p)}
-        if got != wanted and not root:
-            raise ValueError(f"{call} takes {name} of shape {wanted}, got {got}.")
-
-
 def count_floats(call, arguments, sizes, kept=(), later=False):
     """Floats that go down and come up.
 

@@ -16,7 +16,7 @@ from typing import Any
 from .._checks import Count
 from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
-from .federation import _check_counts
+from .federation import _check_counts, check_share
 from .serialization import RESULTS, loads
 
 __all__ = ["allow_jobs", "fit_recipe", "load_fitted"]
@@ -42,6 +42,7 @@ def fit_recipe(
     retries: int = 1,
     timeout: float = 60.0,
     trusted: Collection[str] = (),
+    max_share: float | None = None,
 ) -> Any:
     """The job that fits an estimator to sites.
 
@@ -64,6 +65,9 @@ def fit_recipe(
         Seconds to wait for an answer of a site, after which its clients are silent.
     trusted : collection of str, default=()
         Modules of which the estimator holds objects, besides skcfl and scikit-learn.
+    max_share : float or None, default=None
+        Largest share of the total weight that a client may have: the rows of a client with more
+        count less. None is no limit.
 
     Returns
     -------
@@ -102,6 +106,7 @@ def fit_recipe(
         got = "a class" if isinstance(estimator, type) else type(estimator).__name__
         raise TypeError(f"estimator must be one of skcfl, with fit_federation(), got {got}.")
     _check_counts(min_clients, retries)
+    max_share = check_share(max_share)
     if not Count(1).is_satisfied_by(min_sites):
         raise ValueError(f"min_sites must be an integer of at least 1, got {min_sites!r}.")
     if not timeout > 0:
@@ -117,7 +122,9 @@ def fit_recipe(
         )
     recipe = recipe_class(
         name,
-        server=FitApp(text, min_clients, retries, float(timeout), trusted, repr(estimator)),
+        server=FitApp(
+            text, min_clients, retries, float(timeout), trusted, repr(estimator), max_share
+        ),
         client=SiteApp(rows),
         min_clients=min_sites,
     )

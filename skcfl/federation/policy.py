@@ -8,7 +8,8 @@ from collections.abc import Collection
 import numpy as np
 
 from .._checks import Count
-from .messages import CALLS, ROW_CALLS, check_arguments, check_calls, sizes_of
+from .answers import check_arguments
+from .messages import CALLS, ROW_CALLS, check_calls, sizes_of
 from .sites import Refused, WrappedSite, answer_without
 
 #: Parts of the rows, such as folds, that a site answers about: each takes a byte a row.
@@ -107,6 +108,8 @@ class Guard:
     def __init__(self, policy):
         self.policy, self.count = policy, 0
         self._codes, self._parts, self._lock = None, [], threading.Lock()
+        #: Largest weight of a client under which sums were told; None is any.
+        self.cap = None
 
     def check_hello(self, codes, classes):
         """Raise Refused if nobody has enough rows, or classes would tell of single rows.

@@ -14,11 +14,10 @@ import pickle
 import secrets
 import threading
 import traceback
-import warnings
 import weakref
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +27,14 @@ from .._typing import Array, Kind
 from ..exceptions import FederationError
 from .answers import received, silent_answers
 from .bounds import EXITS, Limits, OutOfBounds, check_hello
-from .federation import Federation, Hello, InProcessFederation, _check_counts, joined_hellos
+from .federation import (
+    Federation,
+    Hello,
+    InProcessFederation,
+    _check_counts,
+    check_share,
+    joined_hellos,
+)
 from .last_answers import Forgotten
 from .messages import CALLS, sizes_of
 from .rows import merged
@@ -207,72 +213,6 @@ class _about_part:
 
 
 # ------------------------------------------------------------------------- the server
-
-
-class Transport(ABC):
-    """What carries the messages to one host.
-
-    Attributes
-    ----------
-    name : str
-        What messages call the host.
-    reachable : bool
-        False if the host is known not to answer now, so that repeating a call is useless.
-    wire_bytes : tuple of int
-        Bytes of all replies and of all requests so far.
-    site : str or None
-        Name of the site if the host is one: the ids of its clients begin with it.
-    """
-
-    name = "host"
-    reachable = True
-    wire_bytes = (0, 0)
-    site = None
-    _counting = threading.Lock()
-
-    @abstractmethod
-    def start(self, request):
-        """Send ``Host.ask(*request)``.
-
-        Parameters
-        ----------
-        request : tuple
-            Arguments of :meth:`Host.ask`.
-
-        Returns
-        -------
-        wait : callable
-            Gives its answer, or raises :class:`~skcfl.federation.sites.PlaceLost`.
-        """
-
-    def _count(self, up=0, down=0):
-        with self._counting:  # several threads may ask
-            self.wire_bytes = self.wire_bytes[0] + up, self.wire_bytes[1] + down
-
-    def report(self, reason):
-        """Warn that the host gives no answer.
-
-        Parameters
-        ----------
-        reason : str
-            Why.
-
-        Returns
-        -------
-        error : PlaceLost
-            To be raised.
-        """
-        warnings.warn(f"No answer of {self.name}: {reason}", stacklevel=2)
-        return PlaceLost(f"{self.name}: {reason}")
-
-    def restore(self):
-        """Start a host with the same parts anew, where this one is lost.
-
-        Returns
-        -------
-        restored : bool
-        """
-        return False
 
 
 class Kept(Place):
@@ -458,6 +398,13 @@ class RemoteRows(Kept):
             rows.limits = self.limits.weighed(float(np.max(factors)))
         return rows
 
+    def capped(self, most):
+        """The rows, their weights scaled so that no client has more than some total weight."""
+        rows = self._made("capped", most)
+        if self.limits is not None:
+            rows.limits = replace(self.limits, weights=np.minimum(self.limits.weights, most))
+        return rows
+
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
         return self._made("scaled", scaling)
@@ -613,10 +560,21 @@ class RemoteFederation(Federation):
         How many clients have to answer when they are asked.
     retries : int, default=10
         How often silent clients are asked again where all are needed.
+    max_share : float or None, default=None
+        Largest share of the total weight that a client may have. Weights are declared by the
+        clients: the rows of a client with more count less. None is no limit.
     """
 
-    def __init__(self, transports: list[Any], *, min_clients: int = 1, retries: int = 10) -> None:
+    def __init__(
+        self,
+        transports: list[Any],
+        *,
+        min_clients: int = 1,
+        retries: int = 10,
+        max_share: float | None = None,
+    ) -> None:
         self.min_clients, self.retries = _check_counts(min_clients, retries)
+        self.max_share = check_share(max_share)
         self._roots = [Kept(Line(transport)) for transport in transports]
         # What they said at the last hello, and why some did not.
         self._said: Any = None

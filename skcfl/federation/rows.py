@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 
-from .._checks import Count
+from .._checks import LEAST, Count
 from .checking import check_numbers
 from .draws import mixed
 from .inprocess import InProcessSite
@@ -111,6 +111,22 @@ class Rows(Place):
             few = few_of_class(self.y, self.codes, len(self.places), least)
             rows.eligible = self.eligible & ~few
         return rows
+
+    def capped(self, most):
+        """The rows, their weights scaled so that no client has more than some total weight."""
+        most = float(check_numbers("most", most, (), least=LEAST))
+        weights = np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
+        totals = np.bincount(self.codes, weights, len(self.places))
+        if self.guard is not None:
+            # Sums under several caps would tell the share of the heaviest client.
+            everywhere, over = self.guard.guard, totals > most
+            if over.any():
+                self.guard.check_sum(over)
+            if self.guard.policy.min_clients > 1 and everywhere.cap not in (None, most):
+                raise Refused("it has answered with weights that have another cap")
+            everywhere.cap = most
+        factors = np.divide(most, totals, out=np.ones_like(totals), where=totals > most)
+        return self._with(sample_weight=weights * factors[self.codes])
 
     def moments(self, of, step, *means):
         """What is told of the "features" or the "target" to scale them.

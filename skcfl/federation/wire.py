@@ -9,9 +9,9 @@ from abc import abstractmethod
 
 from ..exceptions import FederationError, MessageError
 from .last_answers import Forgotten
-from .remote import Transport
 from .serialization import dumps, loads
 from .sites import PlaceLost, Refused
+from .transport import Transport
 
 #: What the reply of a site begins with: see :meth:`~skcfl.federation.host.SiteHost.handle`.
 STATUSES = ("done", "unknown", "invalid", "forgotten", "lost", "refused")

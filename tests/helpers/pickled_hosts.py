@@ -7,8 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import skcfl
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation.remote import Host, Transport
+from skcfl.federation.remote import Host
 from skcfl.federation.sites import PlaceLost
+from skcfl.federation.transport import Transport
 
 DATA = make_clustered_regression(9, 3, 4, n_samples=12, random_state=0)
 CLASSES = make_clustered_classification(9, 3, 4, n_samples=16, random_state=0)

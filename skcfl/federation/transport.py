@@ -1,0 +1,73 @@
+"""What carries the messages of a server to one host, and its answers."""
+
+import threading
+import warnings
+from abc import ABC, abstractmethod
+
+from .sites import PlaceLost
+
+
+class Transport(ABC):
+    """What carries the messages to one host.
+
+    Attributes
+    ----------
+    name : str
+        What messages call the host.
+    reachable : bool
+        False if the host is known not to answer now, so that repeating a call is useless.
+    wire_bytes : tuple of int
+        Bytes of all replies and of all requests so far.
+    site : str or None
+        Name of the site if the host is one: the ids of its clients begin with it.
+    """
+
+    name = "host"
+    reachable = True
+    wire_bytes = (0, 0)
+    site = None
+    _counting = threading.Lock()
+
+    @abstractmethod
+    def start(self, request):
+        """Send ``Host.ask(*request)``.
+
+        Parameters
+        ----------
+        request : tuple
+            Arguments of :meth:`Host.ask`.
+
+        Returns
+        -------
+        wait : callable
+            Gives its answer, or raises :class:`~skcfl.federation.sites.PlaceLost`.
+        """
+
+    def _count(self, up=0, down=0):
+        with self._counting:  # several threads may ask
+            self.wire_bytes = self.wire_bytes[0] + up, self.wire_bytes[1] + down
+
+    def report(self, reason):
+        """Warn that the host gives no answer.
+
+        Parameters
+        ----------
+        reason : str
+            Why.
+
+        Returns
+        -------
+        error : PlaceLost
+            To be raised.
+        """
+        warnings.warn(f"No answer of {self.name}: {reason}", stacklevel=2)
+        return PlaceLost(f"{self.name}: {reason}")
+
+    def restore(self):
+        """Start a host with the same parts anew, where this one is lost.
+
+        Returns
+        -------
+        restored : bool
+        """
+        return False

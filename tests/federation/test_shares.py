@@ -1,0 +1,114 @@
+"""A cap on the weight that clients declare: no client has more than a share of the total."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from site_tables import REGRESSION, SITES, Table, Wire, named
+
+from skcfl import FedAvgRegressor, LocalModelsRegressor
+from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
+from skcfl.federation.federation import largest_weight
+from skcfl.federation.remote import RemoteFederation
+
+HEAVY = np.unique(named())[3]
+WEIGHTS = np.where(named() == HEAVY, 1e12, 1.0)
+SHARE = 0.25
+
+
+def test_no_share_is_larger_and_the_light_clients_keep_their_weights():
+    rng = np.random.RandomState(0)
+    for _ in range(2000):
+        n = rng.randint(1, 9)
+        weights = np.exp(rng.normal(size=n) * rng.uniform(0, 20)) * (rng.uniform(size=n) < 0.9)
+        n_heavy = int((weights > 0).sum())
+        if n_heavy == 0:
+            continue
+        share = 1 / n_heavy if rng.uniform() < 0.2 else rng.uniform(1 / n_heavy, 1)
+        most = largest_weight(weights, share)
+        kept = np.minimum(weights, most)
+        assert kept.max() <= share * kept.sum() * (1 + 1e-9)
+        if weights[weights > 0].min() * (1 + 1e-9) < most < weights.max() * (1 - 1e-9):
+            assert kept.max() >= share * kept.sum() * (1 - 1e-9)  # and no lower than needed
+
+
+def capped_rows():
+    """The rows as they would be if the heavy client had a share of a quarter."""
+    others = (WEIGHTS == 1.0).sum()
+    heavy = (WEIGHTS > 1.0).sum()
+    return np.where(WEIGHTS > 1.0, others / heavy * SHARE / (1 - SHARE), 1.0)
+
+
+class Weighed(Table):
+    def load(self):
+        X, y, groups = self.rows
+        heavy = np.char.add(f"{self.name}/", groups) == HEAVY
+        return X, y, groups, np.where(heavy, 1e12, 1.0)
+
+
+def places(kind, **options):
+    rows = REGRESSION.X, REGRESSION.y, named(), WEIGHTS
+    if kind == "one":
+        return InProcessFederation(*rows, **options)
+    if kind == "two":
+        north = np.char.startswith(named(), "north/")
+        parts = [InProcessFederation(*(v[m] for v in rows)) for m in (north, ~north)]
+        return FanOutFederation(parts, **options)
+    return RemoteFederation([Wire(Weighed(name)) for name in SITES], **options)
+
+
+@pytest.mark.parametrize("kind", ["one", "two", "remote"])
+def test_a_heavy_client_counts_as_much_as_it_may(kind):
+    model = FedAvgRegressor(alpha=0.01)
+    free = model.fit_federation(places(kind)).params_[0]
+    rows = REGRESSION.X, REGRESSION.y
+    alone = WEIGHTS > 1.0
+    own = FedAvgRegressor(alpha=0.01).fit(*(v[alone] for v in rows), groups=named()[alone])
+    assert_allclose(free, own.params_[0], rtol=1e-6)  # it decides alone
+    found = FedAvgRegressor(alpha=0.01).fit_federation(places(kind, max_share=SHARE))
+    wanted = FedAvgRegressor(alpha=0.01)
+    wanted.fit(*rows, groups=named(), sample_weight=capped_rows())
+    assert_allclose(found.params_, wanted.params_, rtol=1e-9)
+    assert found.missing_clients_.size == 0
+
+
+def test_a_cap_that_nobody_reaches_changes_nothing():
+    rows = REGRESSION.X, REGRESSION.y, REGRESSION.groups
+    wanted = LocalModelsRegressor().fit(*rows[:2], groups=rows[2])
+    found = LocalModelsRegressor().fit_federation(InProcessFederation(*rows, max_share=0.2))
+    assert_allclose(found.params_, wanted.params_, rtol=0)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, "1", np.nan, True])
+def test_bad_shares(share):
+    for make in (
+        lambda: InProcessFederation(np.eye(2), np.ones(2), [0, 1], max_share=share),
+        lambda: FanOutFederation([places("one")], max_share=share),
+        lambda: RemoteFederation([], max_share=share),
+    ):
+        with pytest.raises(ValueError, match="max_share must be a number above 0 and up to 1"):
+            make()
+
+
+def test_too_small_shares():
+    with pytest.raises(ValueError, match="max_share=0.1 is too small for 6 clients"):
+        FedAvgRegressor().fit_federation(places("one", max_share=0.1))
+
+
+def test_a_site_answers_under_one_cap_that_few_clients_reach():
+    """The difference of sums under two caps is about the clients that they change."""
+    X, ids = np.random.RandomState(0).normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    weights = np.array([1.0, 1, 1, 2, 3, 4])[ids]
+    policy = SitePolicy(min_clients=2)
+    model = FedAvgRegressor(alpha=0.01)
+
+    def fit(federation, share):
+        federation.max_share = share
+        return model.fit_federation(federation)
+
+    federation = InProcessFederation(X, X[:, 0], ids, weights, policy=policy)
+    with pytest.raises(Exception, match="1 of its clients, fewer than min_clients=2"):
+        fit(federation, 0.3)  # of the heaviest alone
+    fit(federation, 0.2)
+    fit(federation, 0.2)
+    with pytest.raises(Exception, match="weights that have another cap"):
+        fit(federation, 0.19)
