@@ -224,6 +224,7 @@ class ClusteredRows(
             "floats_down_": pool.ledger.down,
             "calls_": pool.ledger.calls,
             "client_calls_": pool.ledger.client_calls,
+            "wire_bytes_": pool.ledger.wire_bytes,
             "missing_clients_": hello.ids[missing],
             "rejected_clients_": hello.ids[pool.rejected],
             "_n_rows": pool.n_samples,

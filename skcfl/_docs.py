@@ -312,8 +312,9 @@ ATTRIBUTES = {
         Number of rounds or iterations that were run.""",
     "history_": """\
         dict of str to ndarray
-        What happened round by round, such as the objective, the number of clusters and the
-        numbers sent to and by the server; one array entry per round.""",
+        What happened round by round, one array entry per round: such as the objective, the number
+        of clusters, "floats_up" and "floats_down" (numbers sent to and by the server), "calls",
+        "seconds", "bytes_up" and "bytes_down" (what has travelled, see ``wire_bytes_``).""",
     "floats_up_": """\
         int
         Numbers sent by the clients to the server in the whole fit: starts, all restarts, rounds
@@ -339,6 +340,10 @@ ATTRIBUTES = {
     "client_calls_": """\
         int
         Clients that were asked, summed over the exchanges.""",
+    "wire_bytes_": """\
+        tuple of int
+        Bytes ``(up, down)`` of all messages that travelled in the fit: replies of other processes,
+        and requests to them. Zero in one process.""",
     "coef_names_": """\
         ndarray of shape (n_features,)
         Names of the features that ``coef_`` belongs to: those of X without the group column, or

@@ -152,6 +152,7 @@ class BaseFederated(
     floats_down_: int
     calls_: int
     client_calls_: int
+    wire_bytes_: tuple[int, int]
     missing_clients_: Array
     rejected_clients_: Array
 
@@ -467,6 +468,7 @@ class BaseFederated(
             "floats_down_": pool.ledger.down,
             "calls_": pool.ledger.calls,
             "client_calls_": pool.ledger.client_calls,
+            "wire_bytes_": pool.ledger.wire_bytes,
             "missing_clients_": ids[missing],
             "rejected_clients_": ids[pool.rejected],
             "coef_names_": self._feature_names(header, model.n_features),

@@ -5,7 +5,7 @@
 import os
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 
 from skcfl.federation import SitePolicy, SiteRows
 
@@ -18,9 +18,6 @@ class Clinic(SiteRows):
 
     def load(self):
         folder = Path(os.environ.get("CLINIC_DATA", HERE / "data"))
-        table = np.genfromtxt(
-            folder / f"{self.name}.csv", delimiter=",", names=True, dtype=None, encoding="utf-8"
-        )
-        features = ("age", "severity", "dose")
-        X = np.column_stack([table[name] for name in features]).astype(float)
-        return X, table["stay"], table["ward"]
+        table = pd.read_csv(folder / f"{self.name}.csv")
+        # With the names of the columns: of arrays nobody sees that the order is another one.
+        return table[["age", "severity", "dose"]].astype(float), table["stay"], table["ward"]

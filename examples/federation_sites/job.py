@@ -22,7 +22,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--prod", metavar="FOLDER", help="startup kit of an administrator")
     parser.add_argument("--workspace", default="/tmp/nvflare/skcfl", help="of the simulator")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for an answer")
     arguments = parser.parse_args()
 
     # The simulated sites are processes that look for clinic.py here.
@@ -42,10 +41,14 @@ def main():
         "clinic:Clinic",
         name="wards",
         min_sites=len(SITES),
-        timeout=arguments.timeout,
     )
     run = recipe.run(env)
-    model = load_fitted(run.get_result(clean_up=False))
+    try:
+        folder = run.get_result(clean_up=False)
+    except KeyboardInterrupt:
+        kit = arguments.prod
+        sys.exit(f"The job goes on. To end it: nvflare job abort {run.job_id} --startup-kit {kit}")
+    model = load_fitted(folder)
     for ward, label in zip(model.groups_, model.labels_, strict=True):
         print(f"{ward}: cluster {label}")
     for name, values in zip(model.coef_names_, model.cluster_coef_.T, strict=True):

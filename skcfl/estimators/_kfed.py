@@ -65,6 +65,8 @@ class KFED(ClusteredRows):
         Number of clusters that have a row.
     floats_up_, floats_down_, calls_, client_calls_ : int
         Numbers sent to and by the server, exchanges, and clients asked in all of them.
+    wire_bytes_ : tuple of int
+        Bytes ``(up, down)`` of all messages that travelled in the fit; zero in one process.
     missing_clients_, rejected_clients_ : ndarray
         Ids of clients that did not answer, and of those that sent numbers that are not finite.
     n_features_in_ : int

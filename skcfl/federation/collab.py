@@ -52,14 +52,7 @@ class FitApp:
     """
 
     def __init__(
-        self,
-        estimator,
-        min_clients=1,
-        retries=1,
-        timeout=60.0,
-        trusted=None,
-        description="",
-        max_share=None,
+        self, estimator, min_clients, retries, timeout, trusted, description, max_share=None
     ):
         self.estimator, self.trusted, self.description = estimator, trusted, description
         self.max_share = max_share
@@ -100,7 +93,7 @@ def run(app, transports, folder):
     report = {"sites": [way.name for way in transports]}
     started = time.perf_counter()
     try:
-        packages = (*RESULTS, *(app.trusted or ()))
+        packages = (*RESULTS, *app.trusted)
         estimator = loads(base64.b64decode(app.estimator), packages=packages)
         limits = {name: getattr(app, name) for name in ("min_clients", "retries", "max_share")}
         federation = RemoteFederation(transports, **limits)
@@ -112,6 +105,7 @@ def run(app, transports, folder):
         report["clients"] = len(fitted.groups_)
         report["missing_clients"] = [str(name) for name in fitted.missing_clients_]
         report["calls"] = fitted.calls_
+        report["bytes_up"], report["bytes_down"] = fitted.wire_bytes_
         (folder / FITTED).write_bytes(dumps(fitted, packages))
     finally:
         report["failures"] = [reason for way in transports for reason in way.failures]

@@ -85,6 +85,9 @@ class Federation(ABC):
     #: Largest share of the total weight that a client may have; None is any.
     max_share: float | None = None
 
+    #: Bytes ``(up, down)`` that have travelled to and from other processes since the last hello.
+    wire_bytes: tuple[int, int] = (0, 0)
+
     @abstractmethod
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are.
@@ -197,6 +200,7 @@ class Federation(ABC):
         site = joined([(part.site(model), part.places) for part in parts])
         presence = Presence(hello.ids, self.min_clients, self.retries)
         pool = ClientPool(site, model, random_state, scaling, presence)
+        pool.ledger.wire = lambda: self.wire_bytes
         if model.class_weight == "balanced":
             size = n_clients * len(classes)
             pool.relay(up=size, down=size, sums=True)
@@ -420,6 +424,12 @@ class FanOutFederation(Federation):
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
 
+    @property
+    def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]
+        """Bytes ``(up, down)`` that have travelled in all parts since the last hello."""
+        each = [part.wire_bytes for part in self.parts]
+        return sum(up for up, _ in each), sum(down for _, down in each)
+
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         return joined_hellos([(f"part {k}", p.hello(kind)) for k, p in enumerate(self.parts)])
@@ -465,6 +475,12 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
                 f"{other.row_shape or (other.n_features,)}."
             )
         names = first.feature_names, other.feature_names
+        if (names[0] is None) != (names[1] is None):
+            lacks, has = (first_name, name) if names[0] is None else (name, first_name)
+            raise ValueError(
+                f"{lacks} has no names of the features, and {has} has some: without them nobody "
+                "sees that columns are in another order. Load a table with named columns in both."
+            )
         if not _equal(*names):
             raise ValueError(
                 f"All clients must have the same features in the same order: {first_name} has "

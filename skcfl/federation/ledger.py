@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+
+#: What the history of a fit has of each round.
+COLUMNS = ("floats_up", "floats_down", "calls", "seconds", "bytes_up", "bytes_down")
 
 
 class Ledger:
@@ -27,6 +31,9 @@ class Ledger:
         Bytes ``(up, down)`` of the messages of a site that holds all the clients: what is for all
         of them or summed over them, which travels once however many they are, and what is each
         client's own.  Settings, and what clients were sent before, travel here too.
+    wire : callable or None
+        Returns the bytes ``(up, down)`` that have travelled to and from other processes in this
+        fit; None where there are none.
 
     Examples
     --------
@@ -46,7 +53,16 @@ class Ledger:
         self.client_calls = 0
         self.shared_bytes = (0, 0)
         self.own_bytes = (0, 0)
-        self._mark = (0, 0)
+        self.wire: Callable[[], tuple[int, int]] | None = None
+        self._mark = self._counts()
+
+    @property
+    def wire_bytes(self) -> tuple[int, int]:
+        """Bytes ``(up, down)`` that have travelled."""
+        return (0, 0) if self.wire is None else self.wire()
+
+    def _counts(self) -> tuple[float, ...]:
+        return self.up, self.down, self.calls, time.perf_counter(), *self.wire_bytes
 
     def book(
         self,
@@ -82,13 +98,19 @@ class Ledger:
             self.down += other.down
             self.shared_bytes = _plus(self.shared_bytes, other.shared_bytes)
             self.own_bytes = _plus(self.own_bytes, other.own_bytes)
-            vars(other).update(vars(Ledger()))
+            vars(other).update({**vars(Ledger()), "wire": other.wire})
+            other.close_round()
+
+    def close_round(self) -> dict[str, float]:
+        """What has happened since the last call, by column of a fit's history."""
+        before, self._mark = self._mark, self._counts()
+        since = (new - old for new, old in zip(self._mark, before, strict=True))
+        return dict(zip(COLUMNS, since, strict=True))
 
     def since_mark(self) -> tuple[int, int]:
         """Floats ``(up, down)`` since the last call, which marks the end of a round."""
-        up, down = self.up - self._mark[0], self.down - self._mark[1]
-        self._mark = (self.up, self.down)
-        return up, down
+        closed = self.close_round()
+        return int(closed["floats_up"]), int(closed["floats_down"])
 
 
 def _plus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

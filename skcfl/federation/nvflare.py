@@ -17,6 +17,7 @@ from .._checks import Count
 from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
 from .federation import _check_counts, check_share
+from .remote import TIMEOUT
 from .serialization import RESULTS, loads
 
 __all__ = ["allow_jobs", "fit_recipe", "load_fitted"]
@@ -40,7 +41,7 @@ def fit_recipe(
     min_clients: int = 1,
     min_sites: int = 1,
     retries: int = 1,
-    timeout: float = 60.0,
+    timeout: float = TIMEOUT,
     trusted: Collection[str] = (),
     max_share: float | None = None,
 ) -> Any:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
+#: Seconds to wait for an answer of a site, unless a job says otherwise.
+TIMEOUT = 60.0
 
 
 # ------------------------------------------------------------------- where the rows are
@@ -579,15 +581,22 @@ class RemoteFederation(Federation):
         # What they said at the last hello, and why some did not.
         self._said: Any = None
         self._absent: list[str] = []
+        # What had travelled before it.
+        self._bytes_before = (0, 0)
 
     @property
-    def wire_bytes(self) -> tuple[int, int]:
-        """Bytes of all replies and of all requests so far."""
+    def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]
+        """Bytes ``(up, down)`` that have travelled since the last hello."""
+        up, down = self._bytes_so_far()
+        return up - self._bytes_before[0], down - self._bytes_before[1]
+
+    def _bytes_so_far(self):
         each = [root.line.transport.wire_bytes for root in self._roots]
         return sum(up for up, _ in each), sum(down for _, down in each)
 
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
+        self._bytes_before = self._bytes_so_far()
         lines = [root.line for root in self._roots]
         for line in lines:
             line.lost, line.begun = None, False

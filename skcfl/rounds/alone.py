@@ -45,7 +45,7 @@ def _minimise(pool, options):
     return _result(
         pool,
         w,
-        [(_objective(pool, w), np.nan, *pool.ledger.since_mark())],
+        [{"objective": _objective(pool, w), "change": np.nan, **pool.ledger.close_round()}],
         ""
         if not missing
         else f"Newton's method stopped short of the minimiser for {missing} of {pool.n_clients} "
@@ -71,12 +71,12 @@ def _train(pool, options):
             moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
             change, w = float((moved / np.maximum(size, 1e-12)).max()), new
             objective = _objective(pool, w)
-            so_far = partial(_result, pool, w, [(objective, change, 0, 0)], "")
+            so_far = partial(_result, pool, w, [{"objective": objective, "change": change}], "")
             stopped = told.tell(so_far, objective=objective, change=change)
             done = stopped or change < options.tol or t == options.max_iter
             if done:
                 pool.collect()
-            rounds.append((objective, change, *pool.ledger.since_mark()))
+            rounds.append({"objective": objective, "change": change, **pool.ledger.close_round()})
             if done:
                 break
     short = options.tol > 0 and not options.budget and not change < options.tol
@@ -103,20 +103,13 @@ def _objective(pool, w):
 def _result(pool, w, rounds, shortfall):
     """Models of their own, and what happened by round."""
     n, count = pool.n_clients, len(rounds)
-    objective, change, up, down = map(np.array, zip(*rounds, strict=True))
-    history = {
-        "objective": objective,
-        "change": change,
-        "n_clusters": np.full(count, n),
-        "participants": np.full(count, n),
-        "floats_up": up,
-        "floats_down": down,
-    }
+    history = {name: np.array([one[name] for one in rounds]) for name in rounds[0]}
+    history.update(n_clusters=np.full(count, n), participants=np.full(count, n))
     return Result(
         cluster_params=w,
         labels=np.arange(n),
         params=w,
-        objective=objective[-1],
+        objective=rounds[-1]["objective"],
         n_iter=count,
         history=history,
         converged=not shortfall,

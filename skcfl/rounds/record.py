@@ -1,17 +1,18 @@
-"""History of a fit: one entry per round, with the floats sent since the last one."""
+"""History of a fit: one entry per round, with what was sent since the last one."""
 
 from __future__ import annotations
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
+from ..federation.ledger import COLUMNS
 from .exchange import weighted_mean
 
 __all__ = ["History", "RoundRecord"]
 
 
 class History:
-    """Columns of numbers, one entry per round; the last two are the floats sent in it.
+    """Columns of numbers, one entry per round; the last ones are what was sent in it.
 
     Parameters
     ----------
@@ -34,11 +35,11 @@ class History:
 
     def __init__(self, ledger, *names):
         self.ledger = ledger
-        self.columns = {name: [] for name in (*names, "floats_up", "floats_down")}
+        self.columns = {name: [] for name in (*names, *COLUMNS)}
 
     def add(self, **values):
         """Add an entry: one value for each column, by name."""
-        values["floats_up"], values["floats_down"] = self.ledger.since_mark()
+        values.update(self.ledger.close_round())
         if values.keys() != self.columns.keys():
             raise TypeError(f"The columns are {list(self.columns)}, got {list(values)}.")
         for name, column in self.columns.items():

@@ -47,4 +47,27 @@ def test_what_travels_together_counts_as_the_longest_series():
     assert (total.up, total.down) == (1 + 6 * 3, 6 * 5)
     assert (total.calls, total.client_calls) == (1 + 4, 4 + 4 * 2)
     assert (total.shared_bytes, total.own_bytes) == ((48, 0), (0, 96))
-    assert all(vars(ledger) == vars(Ledger()) for ledger in others)
+    for ledger in others:
+        # All but the time of the last mark.
+        assert {**vars(ledger), "_mark": 0} == {**vars(Ledger()), "_mark": 0}
+        assert ledger.since_mark() == (0, 0)
+
+
+def test_a_round_counts_what_has_travelled():
+    ledger, travelled = Ledger(), [(0, 0)]
+    ledger.wire = lambda: travelled[-1]
+    ledger.close_round()
+    ledger.book(up=3, down=4)
+    ledger.book(up=1)
+    travelled.append((100, 70))
+    columns = ledger.close_round()
+    assert columns.pop("seconds") >= 0.0
+    assert tuple(columns) == ("floats_up", "floats_down", "calls", "bytes_up", "bytes_down")
+    assert tuple(columns.values()) == (4, 4, 2, 100, 70)
+    assert ledger.wire_bytes == (100, 70) and ledger.since_mark() == (0, 0)
+    # The exchanges of others that asked at the same time travel by the same wire.
+    other = Ledger()
+    other.wire = ledger.wire
+    ledger.take_over([other])
+    assert other.wire_bytes == (100, 70) and Ledger().wire_bytes == (0, 0)
+    assert other.close_round()["bytes_up"] == 0

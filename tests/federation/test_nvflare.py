@@ -17,6 +17,7 @@ from skcfl.exceptions import FederationError
 from skcfl.federation import SiteRows, collab
 from skcfl.federation.collab import FitApp, SiteApp, encoded, found_rows
 from skcfl.federation.nvflare import CLASSES, allow_jobs, fit_recipe, load_fitted
+from skcfl.federation.remote import TIMEOUT
 from skcfl.models import LinearModel
 from skcfl.models.losses import make_loss
 
@@ -201,6 +202,8 @@ def test_a_job_leaves_the_fitted_estimator(fake):
     assert report["missing_clients"] == report["failures"] == []
     assert report["calls"] == wanted.calls_ and report["messages"] >= 2 * wanted.calls_
     assert set(fake.timeouts) == {7.0}
+    assert fit_recipe(wanted, "clinic:Clinic").server.timeout == TIMEOUT
+    assert (report["bytes_up"], report["bytes_down"]) == found.wire_bytes_ > (0, 0)
     # No row and no target is in the file, nor anything that could ask for them.
     data = (fake.folder / "job" / collab.FITTED).read_bytes()
     assert b"skcfl.federation.remote" not in data and b"skcfl.federation.wire" not in data
@@ -376,6 +379,7 @@ def test_the_example(monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "clinic", raising=False)
     rows = [found_rows("clinic:Clinic")(name).named() for name in ("north", "south", "east")]
+    assert [list(X.columns) for X, *_ in rows] == [["age", "severity", "dose"]] * 3
     monkeypatch.delitem(sys.modules, "clinic")
     model = IFCARegressor(n_clusters=2, random_state=0)
     model.fit(*(np.concatenate(part) for part in zip(*rows, strict=True)))

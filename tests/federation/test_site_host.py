@@ -258,13 +258,25 @@ def test_what_is_dropped_in_a_lost_message_is_dropped_later():
     assert len(wire.host._host._kept) == kept
 
 
-def test_bytes_are_counted():
+def test_bytes_and_calls_of_each_round_are_counted():
+    """All that travels in a fit, the hello included, and not what an earlier one has sent."""
     both = wires()
     federation = RemoteFederation(both)
     FedAvgRegressor().fit_federation(federation)
-    down = sum(len(message) for wire in both for message in wire.sent)
-    up = sum(len(reply) for wire in both for reply in wire.replies)
-    assert federation.wire_bytes == (up, down)
+    before = [(len(wire.replies), len(wire.sent)) for wire in both]
+    model = IFCARegressor(n_clusters=2, random_state=0).fit_federation(federation)
+    up = sum(sum(map(len, w.replies[n:])) for w, (n, _) in zip(both, before, strict=True))
+    down = sum(sum(map(len, w.sent[n:])) for w, (_, n) in zip(both, before, strict=True))
+    assert model.wire_bytes_ == (up, down)
+    history = model.history_
+    assert 0 < history["bytes_up"].sum() < up and 0 < history["bytes_down"].sum() < down
+    assert 0 < history["calls"].sum() <= model.calls_ and (history["calls"][1:] > 0).all()
+    assert (history["seconds"] > 0).all()
+    here = IFCARegressor(n_clusters=2, random_state=0).fit(
+        REGRESSION.X, REGRESSION.y, groups=named()
+    )
+    assert here.wire_bytes_ == (0, 0) and not here.history_["bytes_up"].any()
+    assert_array_equal(here.history_["calls"], history["calls"])
 
 
 def test_calls_on_their_way_at_the_same_time_are_missed_once():
@@ -341,6 +353,10 @@ def short(X, y, g):
     return X, y[1:], g
 
 
+def with_names(X, y, g):
+    return pytest.importorskip("pandas").DataFrame(X, columns=["a", "b", "c"]), y, g
+
+
 def nameless(X, y, g):
     return X, y, np.where(np.arange(len(y)) == 3, None, g)
 
@@ -384,6 +400,7 @@ class Same:
         (text, "Site 'south': could not convert string to float"),
         (short, "Site 'south': y must have one entry per row, 48, got 47"),
         (nameless, "Site 'south': groups must name a client in every row"),
+        (with_names, "Site 'north' has no names of the features, and Site 'south' has some"),
         (holes, "Site 'south': Input X contains NaN"),
         (pair, "Site 'south': load.* must return X, y, groups"),
         (alike, "Site 'south': groups must hold ids that differ as text"),
