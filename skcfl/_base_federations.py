@@ -214,7 +214,7 @@ def tell_rejected(rejected: Array, n_clients: int, stacklevel: int) -> None:
         some = ", ".join(map(repr, rejected[:5].tolist()))
         warnings.warn(
             f"{len(rejected)} of {n_clients} clients sent numbers that "
-            f"are not finite, and took no part from then on: {some}"
+            f"are not finite, and take no part: {some}"
             f"{', ...' if len(rejected) > 5 else ''} (rejected_clients_).",
             RejectedClientWarning,
             stacklevel=stacklevel,

@@ -329,7 +329,7 @@ ATTRIBUTES = {
         is infinite and nothing is proved.""",
     "rejected_clients_": """\
         ndarray of shape (n_rejected,)
-        Ids of the clients that sent numbers that are not finite, and took no part from then on.
+        Ids of the clients that sent numbers that are not finite, and take no part.
         Like missing ones they leave nothing proved.""",
     "calls_": """\
         int

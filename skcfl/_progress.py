@@ -47,7 +47,7 @@ except ImportError:  # scikit-learn before 1.9
         return unmanaged
 
 
-__all__ = ["CallbackSupportMixin", "follow", "loop", "quiet", "series"]
+__all__ = ["CallbackSupportMixin", "follow", "loop", "quiet", "remark", "series"]
 
 # Seconds without a line after which verbose=1 says where a stage is.
 PATIENCE = 10.0
@@ -106,6 +106,13 @@ def _stage(name, item, total, sure, long):
     if progress is None or (long and sure and total == 1):
         return Stage(total)
     return _Followed(progress, name, item, total, sure, long)
+
+
+def remark(text):
+    """Print something that is of interest to ``verbose=1``, outside of all stages."""
+    progress = _listener.get()
+    if progress is not None and progress.verbose:
+        progress.print(text)
 
 
 @contextmanager
@@ -238,14 +245,12 @@ class _Followed(Stage):
         context = progress.subtask(self.context, self.unit, 0 if leaf else None)
         self.k, self.label, self.values = self.k + 1, label, {}
         progress.context = None if leaf else context
-        self.busy = True
-        yield self.values.update
-        self.busy = False
-        progress.context = outer
+        try:
+            yield self.values.update
+        finally:
+            progress.context = outer
         self._stop(progress.end(context))
         self._print(1 + bool(self.depth))
-
-    busy = False
 
     def remark(self, text):
         if self.progress.verbose >= 2:

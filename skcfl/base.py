@@ -27,12 +27,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ._base_absent import options_of, with_absent
 from ._base_federations import OnFederations, asked, tell_rejected
 from ._base_ids import TakesIds, check_new_ids
 from ._checks import about, check_size
 from ._docs import DocLinkMixin
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
-from ._progress import CallbackSupportMixin, follow
+from ._progress import CallbackSupportMixin, follow, remark
 from ._typing import (
     Array,
     ArrayLike,
@@ -56,10 +57,11 @@ from .federation.checking import (
 )
 from .federation.federation import InProcessFederation
 from .federation.inprocess import open_rows
+from .federation.pool import ClientsLost
 
 if TYPE_CHECKING:
     from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
+    from .federation.pool import ClientPool, Presence
     from .federation.result import Result
     from .models import LocalModel
 
@@ -100,6 +102,9 @@ class Task:
     classes: np.ndarray | None
     options: dict[str, Any]
     folds: Any
+    # Whom to open again, where clients of a federation are lost.
+    federation: Any = None
+    hello: Any = None
 
 
 class BaseFederated(
@@ -247,7 +252,7 @@ class BaseFederated(
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
         RejectedClientWarning
-            If a client sent numbers that are not finite: it took no part from then on.
+            If a client sent numbers that are not finite: it takes no part.
         """
         metadata = {"groups": groups, "sample_weight": sample_weight}
         metadata = {name: value for name, value in metadata.items() if value is not None}
@@ -282,9 +287,9 @@ class BaseFederated(
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
         MissingClientWarning
-            If a client never answered one kind of call: it took no part from then on.
+            If a client never answered one kind of call: it takes no part.
         RejectedClientWarning
-            If a client sent numbers that are not finite: it took no part from then on.
+            If a client sent numbers that are not finite: it takes no part.
         """
         return self._run(self._federation_task(federation))
 
@@ -306,8 +311,10 @@ class BaseFederated(
         with np.errstate(over="ignore", invalid="ignore"):
             result, stopped = follow(
                 self,
-                partial(self._solve, task.pool, **self._task_options(task)),
-                partial(self._publish, task.header, task.pool, task.groups, task.classes),
+                partial(self._solve_present, task),
+                lambda result: self._publish(
+                    task.header, task.pool, task.groups, task.classes, result
+                ),
                 given,
                 partial(self._as_if_ended, task) if self._publishes_rounds else None,
             )
@@ -317,6 +324,51 @@ class BaseFederated(
         tell_rejected(self.rejected_clients_, len(self.groups_), stacklevel=5)
         return self
 
+    def _solve_present(self, task: Task) -> Result:
+        """Solve, anew without the clients that were lost or rejected on the way.
+
+        What was derived from them, such as scales, penalties and starts, is derived again. Every
+        attempt is without one more client at least, so that there is a last one.
+        """
+        while True:
+            presence = task.pool.presence
+            presence.starts_again = True
+            try:
+                pool, options, kept = task.pool, self._task_options(task), self._kept(task)
+                if kept is not None:
+                    pool, options = pool.subset(kept), options_of(options, kept)
+                result = self._solve(pool, **options)
+                task.pool.roll_call()
+                while presence.undecided.any():
+                    task.pool.roll_call()
+                return self._of_all(task, result)
+            except ClientsLost:
+                ledger = task.pool.ledger
+                again = (task.federation, task.hello, task.header, task.groups, presence)
+                vars(task).update(vars(self._open(*again)))
+                task.pool.ledger.take_over([ledger])
+                remark("clients were lost or rejected: the fit starts again without them")
+            finally:
+                presence.starts_again = False
+
+    def _kept(self, task: Task) -> Array | None:
+        """Clients that a fit is of, (n_clients,) of bool; None if it is of all.
+
+        Clients that are left out are no clients of the fit, but where a method has a place for
+        clients without rows.
+        """
+        left_out = task.pool.presence.left_out
+        return ~left_out if left_out.any() and not self._places_absent() else None
+
+    def _places_absent(self) -> bool:
+        """Whether clients without rows have a place in the problem that is solved."""
+        return False
+
+    def _of_all(self, task: Task, result: Result) -> Result:
+        """Result of all clients, those that are left out included."""
+        kept = self._kept(task)
+        return result if kept is None else with_absent(result, kept, task.pool.client_weights)
+
     def _as_if_ended(self, task: Task, result: Result) -> dict[str, Any] | None:
         """Attributes as if the fit had ended at a result on the way, None of diverging models."""
         models = [result.cluster_params, *([] if result.params is None else [result.params])]
@@ -324,7 +376,7 @@ class BaseFederated(
         finite = all(np.isfinite(_in_user_units(task.pool, w, dtype)).all() for w in models)
         if not (finite and np.isfinite(result.objective)):
             return None
-        copied = copy.copy(self)
+        copied, result = copy.copy(self), self._of_all(task, result)
         copied._publish(task.header, task.pool, task.groups, task.classes, result)
         return copied.__dict__
 
@@ -354,9 +406,17 @@ class BaseFederated(
         return self._open(federation, federation.hello(self._kind()), header, groups)
 
     def _open(
-        self, federation: Federation, hello: Hello, header: Any, groups: Array | None
+        self,
+        federation: Federation,
+        hello: Hello,
+        header: Any,
+        groups: Array | None,
+        before: Presence | None = None,
     ) -> Task:
-        """What a fit to the clients of a federation is about."""
+        """What a fit to the clients of a federation is about.
+
+        Those that an attempt `before` lost or rejected are left out.
+        """
         classes = hello.classes
         if classes is not None and len(classes) < 2:
             raise ValueError(
@@ -373,11 +433,11 @@ class BaseFederated(
         aggregation = getattr(self, "aggregation", "mean")
         robust = not (isinstance(aggregation, str) and aggregation == "mean")
         robust |= getattr(self, "client_loss", None) is not None
-        pool, folds = federation.open_with_folds(model, random_state, hello, robust)
+        pool, folds = federation.open_with_folds(model, random_state, hello, robust, before)
         if pool.automatic_alpha:
             pool = pool.penalised(self._n_priors(pool, options) * pool.alpha_unit)
             folds = folds.penalised(pool.model)
-        return Task(header, pool, groups, classes, options, folds)
+        return Task(header, pool, groups, classes, options, folds, federation, hello)
 
     def _n_priors(self, pool: ClientPool, options: dict[str, Any]) -> float:
         """How many models have a standard normal prior each under ``alpha="auto"``."""

@@ -97,8 +97,8 @@ class MessageError(ValueError):
 class RejectedClientWarning(UserWarning):
     """Issued at the end of a fit in which clients sent numbers that are not finite.
 
-    They took no part from then on. ``rejected_clients_`` has their ids; their models are those of
-    clients that do not answer.
+    They take no part: the fit started again without them. ``rejected_clients_`` has their ids;
+    their models are those of clients that do not answer.
 
     Examples
     --------

@@ -22,6 +22,7 @@ LAYERS = (
     {"estimators"},
     {
         "base",
+        "_base_absent",
         "_base_federations",
         "_base_ids",
         "_base_points",

@@ -301,6 +301,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     def _solve_options(self, groups):
         return {"groups": groups}
 
+    def _places_absent(self):
+        # In a graph that is given they follow their neighbours.
+        return not isinstance(self.graph, str)
+
     def _solve(self, pool, groups):
         if self.lam == "auto" and pool.n_clients > 1:
             return self._choose(pool, groups)

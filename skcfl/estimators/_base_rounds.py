@@ -120,7 +120,7 @@ class AlternatingClustering(BaseFederated):
         return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
 
     def _n_priors(self, pool, options):
-        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_clients)
+        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_present)
 
     def _solve(self, pool, truth):
         shared = shared_mask(self.shared_layers, pool.layer_slices, pool.n_params)

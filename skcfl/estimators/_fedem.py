@@ -112,7 +112,7 @@ class _FedEM(MixturePredictions):
     }
 
     def _n_priors(self, pool, options):
-        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_clients)
+        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_present)
 
     def _solve_options(self, groups):
         given = self.true_labels is not None

@@ -227,6 +227,9 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             and numbers sent to and by the server since the last check, its own cost included.""",
     }
 
+    def _places_absent(self):
+        return not isinstance(self.init, str) or np.ndim(self.local_steps) > 0
+
     def _solve(self, pool, folds=None):
         more = {} if folds is None else {"folds": folds}
         if self.client_loss is None:

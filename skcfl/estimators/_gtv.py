@@ -96,6 +96,9 @@ class NodesMixin:
             )
         return super()._solve_options(groups)
 
+    def _places_absent(self):
+        return self.nodes is not None or super()._places_absent()
+
     def _make_graph(self, pool, groups, graph=None):
         """The graph of the nodes, in the order of their sorted ids."""
         graph = self.graph if graph is None else graph

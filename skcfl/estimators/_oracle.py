@@ -35,10 +35,10 @@ class _OracleClusters(BaseFederated):
         return {"labels": labels_of(self.labels, groups)}
 
     def _n_priors(self, pool, options):
-        return len(np.unique(options["labels"]))
+        return len(np.unique(options["labels"][pool.client_weights > 0]))
 
     def _solve(self, pool, labels):
-        options = make_options(self, pool)
+        options, labels = make_options(self, pool), np.unique(labels, return_inverse=True)[1]
         theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
         result = alternate(pool, theta, options, pool.random_state, labels)
         result.extra.pop("loss")

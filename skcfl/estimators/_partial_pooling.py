@@ -244,10 +244,13 @@ class _PartialPooling(PosteriorPredictions):
             Exchanges of the chosen fit.""",
     }
 
-    def _open(self, federation, hello, header, groups):
-        task = super()._open(federation, hello, header, groups)
+    def _open(self, federation, hello, header, groups, before=None):
+        task = super()._open(federation, hello, header, groups, before)
         names = self._feature_names(header, hello.n_features)
         return replace(task, options={**task.options, "varying": self._varying(names)})
+
+    def _places_absent(self):
+        return True
 
     def _varying(self, names):
         """Which of the features' coefficients, and the intercept, differ: (n_features + 1,)."""

@@ -210,6 +210,8 @@ class FalseSite(WrappedSite):
 
     def __init__(self, site, false, attack, strength):
         super().__init__(site)
+        # Who has no rows has nothing to lie about.
+        false = false & ~self.without_rows
         self.false, self.attack, self.strength = false, attack, strength
 
     def _of(self, site, clients=slice(None)):
@@ -286,6 +288,8 @@ class FaultySite(WrappedSite):
 
     def __init__(self, site, dead, places, draws):
         super().__init__(site)
+        # Of who has no rows the answers are known.
+        dead = dead & ~self.without_rows
         self.dead, self.places, self.draws = dead, places, draws
 
     def _of(self, site, clients=slice(None)):
@@ -293,7 +297,7 @@ class FaultySite(WrappedSite):
 
     def answer(self, call, arguments):
         """Answers of those who are not lost; zeros of the others, and who answered."""
-        answered = ~self.draws.lost(call, self.dead, self.places)
+        answered = ~self.draws.lost(call, self.dead, self.places) | self.without_rows
         if answered.all():
             return self.site.answer(call, arguments)
         memory, lost = self.site.memory, self.site.positions(~answered)

@@ -155,6 +155,7 @@ class Federation(ABC):
         random_state: RandomState = None,
         hello: Hello | None = None,
         robust: bool = False,
+        before: Presence | None = None,
     ) -> tuple[ClientPool, Folds]:
         """The pool of clients, and the same rows to be dealt to folds.
 
@@ -165,6 +166,9 @@ class Federation(ABC):
         robust : bool, default=False
             Whether units are those of most clients, by medians over them, and not of all rows: a
             client in other units must not set everybody's scale.
+        before : Presence, default=None
+            Of an earlier attempt at the same fit.  The clients that it lost or rejected have no
+            rows in this one, so that nothing is measured with them.
 
         Returns
         -------
@@ -172,10 +176,12 @@ class Federation(ABC):
         folds : Folds
         """
         hello = self.hello(model.estimator_type) if hello is None else hello
-        parts = self.rows(model, hello)
+        presence = Presence(hello.ids, self.min_clients, self.retries, before)
+        parts = _present(self.rows(model, hello), presence, hello, model)
         if self.max_share is not None:
-            most = largest_weight(hello.weights, self.max_share)
-            if most < hello.weights.max():
+            weights = np.where(presence.left_out, 0.0, hello.weights)
+            most = largest_weight(weights, self.max_share)
+            if most < weights.max():
                 parts = [part.capped(most) for part in parts]
         n_clients = len(hello.ids)
         classes: Any = hello.classes
@@ -198,7 +204,6 @@ class Federation(ABC):
         if model.has_units:
             model = model.in_units(float(self._measured(parts, "target", True, robust).scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
-        presence = Presence(hello.ids, self.min_clients, self.retries)
         pool = ClientPool(site, model, random_state, scaling, presence)
         pool.ledger.wire = lambda: self.wire_bytes
         if model.class_weight == "balanced":
@@ -215,7 +220,7 @@ class Federation(ABC):
 
         If a place is lost between two steps the others are measured anew.
         """
-        here = parts
+        here = [part for part in parts if getattr(part, "n_rows", 1)]
 
         def ask(step: str, *means: Any) -> Any:
             own = [(of, step, *means)] * len(here)
@@ -580,6 +585,26 @@ def largest_weight(weights: Array, max_share: float) -> float:
     # As many are at the cap as weigh more than it; equal shares put all of them there.
     enough = caps >= ordered
     return float(caps[enough.argmax()]) if enough.any() else float(ordered[-1])
+
+
+def _present(parts: list[Any], presence: Presence, hello: Hello, model: LocalModel) -> list[Any]:
+    """What the places hold without the rows of clients that are left out.
+
+    A place all of whose clients are left out is not asked any more.
+    """
+    lost = np.flatnonzero(presence.left_out)
+    if len(lost) == 0:
+        return parts
+    X, y = np.zeros((0, hello.n_features), hello.dtype), None
+    if model.estimator_type is not None:
+        y = np.zeros(0, float if hello.classes is None else int)
+    nobody = np.zeros(0, dtype=np.intp)
+    return [
+        part.without(lost)
+        if not presence.left_out[part.places].all()
+        else Rows(X, y, nobody, None, part.places)
+        for part in parts
+    ]
 
 
 def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:

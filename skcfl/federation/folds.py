@@ -117,15 +117,19 @@ class Folds:
                 f"not all of them in this process: a splitter needs them here, got {cv!r}."
             )
         (rows,) = self.parts
-        target = rows.y if self.classes is None else self.classes[rows.y]
+        there = rows.present
+        present = np.arange(rows.n_rows)[there]
+        target = rows.y[there] if self.classes is None else self.classes[rows.y[there]]
         with about("cv"):
-            parts = list(cv.split(rows.X, target, rows.codes))
+            parts = list(cv.split(rows.X[there], target, rows.codes[there]))
             if not parts:
                 raise ValueError("it makes no folds.")
             for some in (np.asarray(some) for part in parts for some in part):
                 if some.ndim != 1 or some.dtype.kind not in "biu":
                     raise ValueError("its folds must be pairs of arrays of row numbers.")
-            folds = [self._fold([FoldRows(rows, *part)]) for part in parts]
+            folds = [
+                self._fold([FoldRows(rows, *(present[some] for some in part))]) for part in parts
+            ]
             if self.judges is not None:
                 folds = [fold for fold in folds if len(fold.parts[0].test)]
             if not folds:

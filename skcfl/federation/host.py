@@ -28,7 +28,7 @@ ASKED = frozenset({"answer", "facts", "hello", *ROW_CALLS})
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(
     {"__getitem__", "capped", "folds", "held_out", "judged_by", "penalised", "rows", "scaled"}
-    | {"scored", "site", "subset", "weighed"}
+    | {"scored", "site", "subset", "weighed", "without"}
 )
 
 logger = logging.getLogger(__name__)

@@ -44,6 +44,8 @@ MOST_HALVINGS = 30
 LEAST_ALPHA = 1e-20
 # Values that are not finite in a row, in searches along lines, after which a client is rejected.
 PATIENCE = 20
+# Calls in a row that a client has to miss to be lost for good, times its longest silence before.
+LOST = 10
 # Clients that are looked for one by one where a sum over them is not finite.
 MOST_CULPRITS = 32
 # Times that a client leaves a kind of call unanswered, present each time, before it is left out.
@@ -75,6 +77,10 @@ def _named(ids):
     return ", ".join([*map(repr, ids[:5].tolist()), *["..."] * (len(ids) > 5)])
 
 
+class ClientsLost(Exception):
+    """Raised in a fit that starts again without the clients that its presence has lost."""
+
+
 class Presence:
     """Who answers, as the server sees it; shared by the pools of one federation.
 
@@ -87,10 +93,22 @@ class Presence:
         once in a row, be it in rounds, of which many go on without it.
     retries : int, default=10
         How often those who are silent are asked again where all are needed.
+    before : Presence, default=None
+        Presence in an earlier attempt at the same fit.  The clients that it lost or rejected are
+        left out of this attempt: they have no rows.
     """
 
-    def __init__(self, ids, min_clients=1, retries=10):
+    def __init__(self, ids, min_clients=1, retries=10, before=None):
         self.ids, self.min_clients, self.retries = ids, min_clients, retries
+        nobody = np.zeros(len(ids), dtype=bool)
+        #: Clients left out because an earlier attempt rejected them, and those that it lost.
+        self.banned = nobody if before is None else before.banned | before.rejected
+        self.gone = nobody if before is None else (before.gone | before.lost) & ~self.banned
+        #: If True, a lost or rejected client ends the attempt with ClientsLost.
+        self.starts_again = False
+        #: Calls in a row that each client has missed, asked again or not, and the most after which
+        #: it came back.
+        self.silent, self.longest = np.zeros((2, len(ids)), dtype=int)
         #: Calls in a row that each has not answered, and whether anybody ever did not.
         self.missed, self.faulty = np.zeros(len(ids), dtype=int), False
         #: Whether somebody who did not answer did so later.
@@ -111,31 +129,42 @@ class Presence:
         self.failed = {}
         #: Clients that are not asked again because they never answer one kind of call.
         self.excluded = np.zeros(len(ids), dtype=bool)
+        self._check_number()
 
     def note(self, places, answered, whole):
         """What a call has shown of some clients; `answered` is None if all did."""
         self.calls += 1
         if answered is None:
             if self.faulty:
-                self.returned |= bool(self.missed[places].any())
-                self.missed[places] = 0
+                self._come_back(places)
                 self.heard[places] = True
             return
         if not self.faulty:
             self.faulty, self.heard[:] = True, self.calls > 1
-        self.returned |= bool(self.missed[places][answered].any())
+        self._come_back(places[answered])
+        self.silent[places[~answered]] += 1
         # Who is needed has been asked again already.
         times = 1 + self.retries * whole
         self.missed[places] = np.where(answered, 0, self.missed[places] + times)
         self.heard[places] |= answered
         self.incomplete |= whole and not answered.all()
-        lost = self.missed > self.retries
+        self._check_number()
+
+    def _check_number(self):
+        """Raise a FederationError if too few clients answer."""
+        lost = (self.missed > self.retries) | self.left_out
         n = len(lost) - int(lost.sum())
         if n < self.min_clients:
             raise FederationError(
                 f"{n} of {len(self.ids)} clients answer, and min_clients={self.min_clients}: "
                 f"{_named(np.asarray(self.ids)[lost])} did not when last asked."
             )
+
+    def _come_back(self, places):
+        """Note that some clients answer, which may have been silent."""
+        self.returned |= bool(self.missed[places].any())
+        self.longest[places] = np.maximum(self.longest[places], self.silent[places])
+        self.missed[places] = self.silent[places] = 0
 
     def record(self, kind, places, answered):
         """Note which clients have answered a kind of call, and which have not.
@@ -183,6 +212,33 @@ class Presence:
             if not (some_rows or CALLS[call].proof):
                 out |= ~answered & (self.failed[call, some_rows] > 0)
         return out
+
+    @property
+    def left_out(self):
+        """Clients that this attempt is without from the start, (n_clients,) of bool."""
+        return self.gone | self.banned
+
+    @property
+    def lost(self):
+        """Clients that are silent for good, (n_clients,) of bool.
+
+        A straggler, which was silent before and came back, is given more time.
+        """
+        return (self.silent > LOST * np.clip(self.longest, 1, LOST)) | self.excluded
+
+    @property
+    def undecided(self):
+        """Clients that are silent, perhaps not for good, (n_clients,) of bool."""
+        return (self.silent > 0) & ~self.lost & ~self.rejected
+
+    def check(self, patient):
+        """Raise ClientsLost if the fit can start again and has to.
+
+        If `patient`, a silent client may come back until the end of the attempt.
+        """
+        lost = self.excluded if patient else self.lost
+        if self.starts_again and (self.rejected | lost).any():
+            raise ClientsLost
 
     def reject(self, places):
         """Listen no more to clients whose answers are not finite."""
@@ -332,6 +388,10 @@ class ClientPool(PersonalCalls):
                 self._memory.keep(self._at, models)
             else:
                 self._memory.keep(self._places[answered], models[answered])
+        if not (message.proof or self._some_rows):
+            # A client that fails these only, as under a policy, is there; and a place that is
+            # started again comes back.
+            self._presence.check(patient=self.travels and call != "present")
         if answered is not None:
             self._fill(call, arguments, answers, np.flatnonzero(~answered), whole, start)
         return tuple(answers[name] for name in message.up)
@@ -487,7 +547,12 @@ class ClientPool(PersonalCalls):
     @property
     def rejected(self) -> Array:
         """Clients that have sent what is not finite, (n_clients,) of bool."""
-        return self._presence.rejected[self._at]
+        return (self._presence.rejected | self._presence.banned)[self._at]
+
+    @property
+    def presence(self) -> Presence:
+        """Who answers."""
+        return self._presence
 
     @property
     def steady(self) -> bool:
@@ -541,16 +606,18 @@ class ClientPool(PersonalCalls):
         Returns
         -------
         missing : ndarray of shape (n_clients,) of bool
-            Clients that do not answer, asked once more if any was ever silent, and those that
-            never answered a kind of call; not those whose answers were rejected.
+            Clients that do not answer, asked once more if any was ever silent, those that never
+            answered a kind of call, and those that the fit left out because they were lost; not
+            those whose answers were rejected.
         complete : bool
             Whether everything that needs all clients was computed with all.
         """
         if self._presence.faulty:
             self._ask("present", {})
-        missed = (self._presence.missed > 0) | self._presence.without_part()
-        missed = missed[self._places]
-        return missed & ~self.rejected, not self._presence.incomplete
+        presence = self._presence
+        missed = (presence.missed > 0) | presence.gone | presence.without_part()
+        complete = not (presence.incomplete or presence.left_out.any())
+        return missed[self._places] & ~self.rejected, complete
 
     def with_ledger(self, ledger: Ledger) -> ClientPool:
         """The same clients, what is sent booked elsewhere."""
@@ -1640,6 +1707,11 @@ class ClientPool(PersonalCalls):
     def typical_size(self) -> float:
         """Median number of rows of the clients that have any."""
         return float(np.median(self.client_sizes[~self.without_rows]))
+
+    @property
+    def n_present(self) -> int:
+        """Number of clients whose rows weigh anything."""
+        return int((self.client_weights > 0).sum())
 
     @property
     def travels(self) -> bool:

@@ -407,6 +407,15 @@ class RemoteRows(Kept):
             rows.limits = replace(self.limits, weights=np.minimum(self.limits.weights, most))
         return rows
 
+    def without(self, lost):
+        """The same clients, some of them without their rows."""
+        rows = self._made("without", lost)
+        if self.limits is not None:
+            there = ~np.isin(self.places, lost)
+            sizes, weights = self.limits.sizes * there, self.limits.weights * there
+            rows.limits = replace(self.limits, sizes=sizes, weights=weights)
+        return rows
+
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
         return self._made("scaled", scaling)

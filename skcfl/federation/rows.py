@@ -52,6 +52,9 @@ class Rows(Place):
         self.scaling = None
         #: Clients that the policy lets answer, whatever part of their rows is asked about.
         self.eligible = np.ones(len(self.places), dtype=bool)
+        #: Rows of the clients that were not lost, and numbers of the clients without those, by
+        #: which they draw.
+        self.present, self.numbers = slice(None), self.places
         self._moments = {}
 
     def _with(self, **changes):
@@ -70,20 +73,21 @@ class Rows(Place):
         """Number of rows."""
         return len(self.codes)
 
-    def told(self, call, index=slice(None)):
+    def told(self, call, index=None):
         """Rows at `index` that an answer may be about; Refused is raised if there are none.
 
         Parameters
         ----------
         call : str
             A name in ``skcfl.federation.messages.ROW_CALLS``.
-        index : slice or ndarray, default=slice(None)
-            Positions of rows.
+        index : slice or ndarray, default=None
+            Positions of rows; None is all that are there.
 
         Returns
         -------
         index : slice or ndarray
         """
+        index = self.present if index is None else index
         if self.guard is None:
             return index
         self.guard.check(call)
@@ -102,7 +106,9 @@ class Rows(Place):
 
     def weighed(self, factors):
         """The rows, their weights multiplied by those of their classes."""
-        factors = check_numbers("factors", factors, (int(self.y.max()) + 1,), least=0.0)
+        # Of the last classes there may be none here.
+        n_classes = max(int(self.y.max(initial=-1)) + 1, np.size(factors))
+        factors = check_numbers("factors", factors, (n_classes,), least=0.0)
         weights = np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
         rows = self._with(sample_weight=weights * factors[self.y])
         if self.guard is not None:
@@ -148,6 +154,18 @@ class Rows(Place):
             return self._moments[of].sums()
         return self._moments.pop(of).squares(*means)
 
+    def without(self, lost):
+        """The same clients, some of them without their rows, the others as if these were absent.
+
+        Parameters
+        ----------
+        lost : ndarray of shape (n_lost,)
+            Positions in the whole federation, ascending; also of clients in other places.
+        """
+        present = np.flatnonzero(~np.isin(self.places, lost)[self.codes])
+        numbers = self.places - np.searchsorted(lost, self.places)
+        return self._with(present=present, numbers=numbers)
+
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
         shape = (self._X.shape[1],)
@@ -159,7 +177,7 @@ class Rows(Place):
 
     def site(self, model):
         """Site of the rows under a model; all clients are there."""
-        return self.site_of(model, slice(None))
+        return self.site_of(model, self.present)
 
     def site_of(self, model, index):
         """Site of the rows at `index`, each of them once, under a model."""
@@ -172,7 +190,7 @@ class Rows(Place):
             len(self.places),
             sample_weight=weights,
             n_jobs=self.n_jobs,
-            places=self.places,
+            places=self.numbers,
             scaling=self.scaling,
             row_ids=None if self.guard is None else np.arange(self.n_rows)[index],
         )
@@ -196,8 +214,9 @@ class Rows(Place):
 
         The only row of a client cannot.
         """
-        sizes = np.bincount(self.codes[self.told("testable")], minlength=1)
-        y = self.y
+        index = self.told("testable")
+        sizes = np.bincount(self.codes[index], minlength=1)
+        y = None if self.y is None else self.y[index]
         discrete = y is not None and (y.dtype.kind != "f" or bool((y == np.floor(y)).all()))
         return int(sizes[sizes > 1].sum()), discrete
 
@@ -205,11 +224,9 @@ class Rows(Place):
         """The rows, dealt out: a list of :class:`~skcfl.federation.judging.FoldRows`."""
         if not Count(2, MAX_FOLDS).is_satisfied_by(n_folds):
             raise ValueError(f"n_folds must be an integer from 2 to {MAX_FOLDS}, got {n_folds!r}.")
-        fold = self.deal(n_folds, seed, by_class)
-        return [
-            FoldRows(self, np.flatnonzero(fold != k), np.flatnonzero(fold == k))
-            for k in range(n_folds)
-        ]
+        rows, fold = np.arange(self.n_rows)[self.present], self.deal(n_folds, seed, by_class)
+        fold = fold[rows]
+        return [FoldRows(self, rows[fold != k], rows[fold == k]) for k in range(n_folds)]
 
     def deal(self, n_folds, seed, by_class):
         """Fold in which each row is held out, -1 for the only row of a client.
@@ -222,11 +239,11 @@ class Rows(Place):
         own = np.lexsort((np.arange(len(self.codes)), self.codes))
         number = np.empty(len(own), dtype=np.intp)
         number[own] = np.arange(len(own)) - start[self.codes[own]]
-        key = mixed(seed, self.places[self.codes], number)
+        key = mixed(seed, self.numbers[self.codes], number)
         order = np.lexsort((key, self.y, self.codes) if by_class else (key, self.codes))
         rank = np.empty(len(order), dtype=np.intp)
         rank[order] = np.arange(len(order)) - start[self.codes[order]]
-        first = (mixed(seed, self.places) % np.uint64(n_folds)).astype(np.intp)
+        first = (mixed(seed, self.numbers) % np.uint64(n_folds)).astype(np.intp)
         fold = (rank + first[self.codes]) % n_folds
         fold[(sizes == 1)[self.codes]] = -1
         return fold

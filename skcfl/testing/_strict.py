@@ -161,9 +161,10 @@ class StrictFederation(Federation):
         random_state: Any = None,
         hello: Hello | None = None,
         robust: bool = False,
+        before: Any = None,
     ) -> tuple[Any, Any]:
         """The pool behind the wall, and folds behind another."""
-        pool, folds = super().open_with_folds(model, random_state, hello, robust)
+        pool, folds = super().open_with_folds(model, random_state, hello, robust, before)
         return _wall(pool), _StrictFolds(folds)
 
 
