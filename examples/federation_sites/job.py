@@ -47,7 +47,9 @@ def main():
         folder = run.get_result(clean_up=False)
     except KeyboardInterrupt:
         kit = arguments.prod
-        sys.exit(f"The job goes on. To end it: nvflare job abort {run.job_id} --startup-kit {kit}")
+        print(f"\nThe job goes on. To end it: nvflare job abort {run.job_id} --startup-kit {kit}")
+        sys.stdout.flush()
+        os._exit(130)  # threads of NVFlare's session would keep this process
     model = load_fitted(folder)
     for ward, label in zip(model.groups_, model.labels_, strict=True):
         print(f"{ward}: cluster {label}")

@@ -31,7 +31,8 @@ class WireTransport(Transport):
         Name of the site.
     patience : int, default=3
         How many calls in a row a site may leave without an answer; then nobody waits for it until
-        it answers again. Calls that were on their way at the same time count as one.
+        it answers again, or until a new fit begins. Calls that were on their way at the same time
+        count as one.
 
     Attributes
     ----------
@@ -69,7 +70,7 @@ class WireTransport(Transport):
 
     def start(self, request):
         """Send a request; see ``Transport.start``."""
-        if not self.reachable:
+        if not self.reachable and request[3] != "hello":  # a new fit waits again
             if self._calling.acquire(blocking=False):
                 threading.Thread(target=self._call_back, args=(request,), daemon=True).start()
             return _raising(self._lost(f"not waited for after {self.patience} calls"))

@@ -210,6 +210,20 @@ def test_a_site_that_is_started_again_is_asked_again(name):
     np.testing.assert_allclose(model.params_, wanted, rtol=1e-6, atol=1e-7)
 
 
+def test_a_site_that_was_lost_takes_part_in_the_next_fit():
+    both = wires()
+    both[1].fails = lambda number: OSError("no line") if 9 < number else None
+    federation = RemoteFederation(both)
+    with pytest.warns(UserWarning, match="no line|not waited for"):
+        model = FedAvgRegressor(alpha=0.1).fit_federation(federation)
+    assert len(model.missing_clients_) == 4 and not both[1].reachable
+    both[1].fails = lambda number: None
+    model.fit_federation(federation)
+    wanted = FedAvgRegressor(alpha=0.1).fit(REGRESSION.X, REGRESSION.y, groups=named())
+    assert model.missing_clients_.size == 0 and both[1].reachable
+    np.testing.assert_allclose(model.params_, wanted.params_, rtol=1e-10)
+
+
 def test_a_site_that_is_away_is_asked_once_a_call():
     """However often clients are asked again where all are needed."""
     calls = []
