@@ -52,6 +52,10 @@ class FanOut(Site):
         """Clients that may answer if a call is repeated."""
         return self._gathered("reachable")
 
+    def places_of(self):
+        """Clients of each place that answers by itself, by their positions."""
+        return [places[some] for site, places in self.parts for some in site.places_of()]
+
     def answer(self, call, arguments):
         """Ask every site for its clients, and join what they say."""
         message = CALLS[call]

@@ -505,6 +505,8 @@ class ClientPool(PersonalCalls):
             # One more than are looked for, or most of few: the models diverged.
             if len(culprits) <= min(MOST_CULPRITS, asked.sum() // 2):
                 bad[culprits] = True
+            else:
+                bad |= self._false_places(call, arguments, asked)
         if not bad.any():
             return answered
         self._presence.reject(self._places[bad])
@@ -516,22 +518,38 @@ class ClientPool(PersonalCalls):
             value[bad] = 0
         return answered
 
+    def _false_places(self, call, arguments, asked):
+        """Clients of places whose sums are not finite, a mask; nobody if they are most clients.
+
+        A place that sends such sums for each of its many clients is to blame itself.
+        """
+        false = np.zeros(self.n_clients, dtype=bool)
+        for clients in self._site.places_of():
+            some = clients[asked[clients]]
+            false[some] = len(some) > 0 and not self._is_sum_finite(call, arguments, some)
+        return false & (false.sum() <= asked.sum() // 2)
+
+    def _is_sum_finite(self, call, arguments, some):
+        """Whether the answers of some clients about a sum are finite."""
+        message = CALLS[call]
+        own = {name: message.own(name, value, some) for name, value in arguments.items()}
+        answers = self._site.subset(some).answer(call, own)
+        shared, mine = count_bytes(call, own, answers)
+        self.ledger.book(
+            down=len(some) * self.n_params,
+            up=len(some),
+            clients=len(some),
+            shared_bytes=shared,
+            own_bytes=mine,
+        )
+        return _are_finite(answers[name] for name in message.up)
+
     def _culprits(self, call, arguments, clients):
         """Those of some clients whose own part of a sum is not finite, found by halves."""
-        message, found, parts = CALLS[call], [], [clients]
+        found, parts = [], [clients]
         while parts and len(found) <= MOST_CULPRITS:
             some = parts.pop()
-            own = {name: message.own(name, value, some) for name, value in arguments.items()}
-            answers = self._site.subset(some).answer(call, own)
-            shared, mine = count_bytes(call, own, answers)
-            self.ledger.book(
-                down=len(some) * self.n_params,
-                up=len(some),
-                clients=len(some),
-                shared_bytes=shared,
-                own_bytes=mine,
-            )
-            if _are_finite(answers[name] for name in message.up):
+            if self._is_sum_finite(call, arguments, some):
                 continue
             if len(some) == 1:
                 found.append(int(some[0]))

@@ -131,6 +131,10 @@ class Site(Place, ABC):
         """Clients that may answer if a call is repeated, (n_clients,) of bool."""
         return np.ones(self.n_clients, dtype=bool)
 
+    def places_of(self) -> list[Array]:
+        """Clients of each place that answers by itself, by their positions."""
+        return [np.arange(self.n_clients)]
+
     @abstractmethod
     def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Array]:
         """Let the clients compute.

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from skcfl import FedAvgClassifier, GTVClassifierCV
 from skcfl.datasets import make_clustered_classification
+from skcfl.exceptions import FederationError
 from skcfl.federation import Faults, InProcessFederation, SiteRows, bounds
 from skcfl.federation.bounds import EXITS, Limits, OutOfBounds
 from skcfl.federation.messages import CALLS
@@ -217,6 +218,62 @@ def test_every_call_of_the_table(model, monkeypatch):
                 count += 1
     assert done == set(CALLS) or not case.model.second_order
     assert count > (1000 if case.model.second_order else 50)
+
+
+@pytest.mark.parametrize("call", ["posterior_sums", "mixture_sums", "hessians"])
+def test_a_site_of_many_clients_whose_sums_are_not_finite(call, monkeypatch):
+    """Who of them is to blame is not looked for one by one: the site is."""
+    monkeypatch.setattr("skcfl.federation.pool.MOST_CULPRITS", 1)
+    case = Case(MODELS[0].bind(3, 2))
+    ask = (
+        next(
+            ask
+            for name, ask in _calls(case.pool(case.site), np.random.RandomState(0))
+            if name == call
+        )
+        if call != "mixture_sums"
+        else lambda pool: pool.mixture_sums(np.zeros((2, 4)), np.full((9, 2), 0.5), 1.0)
+    )
+    case.liar.at, name = ("answer", call), {"hessians": "H"}.get(call, "slopes")
+    name = "gradients" if call == "mixture_sums" else name
+    case.liar.lie = lambda answers: {**answers, name: np.asarray(answers[name]) * np.nan}
+    pool = case.pool(case.site)
+    found = _arrays(ask(pool))
+    assert (pool.rejected == SOUTH).all()
+    for got, expected in zip(found, _arrays(ask(case.pool(case.silent))), strict=True):
+        assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("status", ["forgotten", "invalid", "unknown", "refused", "lost"])
+@pytest.mark.parametrize("after", [0, 3, 4, 9])
+def test_replies_that_are_no_answers(status, after):
+    """Whatever a site says in place of an answer, and whenever, it ends its own part only."""
+    federation, liar = sites()
+    asked, send = [], liar.send
+
+    def sometimes(message):
+        asked.append(message)
+        wait = send(message)
+        value = None if status == "unknown" else "no"
+        return wait if len(asked) <= after else lambda: (wait(), dumps((status, value, None)))[1]
+
+    liar.send = sometimes
+    model = clone(FEDAVG)
+    if after == 0 and status in {"invalid", "lost", "forgotten", "unknown"}:
+        # Nothing is known of its clients: the job does not begin.
+        with (
+            warnings.catch_warnings(),
+            pytest.raises((ValueError, FederationError), match="(?i)site 'south'"),
+        ):
+            warnings.simplefilter("ignore")
+            model.fit_federation(federation)
+        return
+    with pytest.warns(UserWarning, match="No answer of site 'south': "):
+        model.fit_federation(federation)
+    wanted = without_south(FEDAVG)
+    gone = NAMES[SOUTH].tolist() if after else []
+    assert model.missing_clients_.tolist() == gone
+    assert_allclose(model.params_[0], wanted.params_[0], rtol=0.05, atol=0.05)
 
 
 # ----------------------------------------------------------------- beside the table

@@ -16,6 +16,7 @@ import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegressor
 from skcfl.exceptions import FederationError, MessageError
 from skcfl.federation import InProcessFederation, SitePolicy, SiteRows
+from skcfl.federation.bounds import Limits
 from skcfl.federation.host import SiteHost
 from skcfl.federation.messages import CALLS, ROW_CALLS
 from skcfl.federation.pool import ClientPool
@@ -84,7 +85,10 @@ def test_every_call_goes_over_a_wire():
         wire.host, wire.fails = host, lambda number: None
         wire.sent, wire.waiting, wire.replies = [], [], []
         root = RemoteFederation([wire])._roots[0]
-        rows = RemoteRows(np.arange(n_clients), None, root.line, root, "rows")
+        # What an honest site answers is within its bounds.
+        sizes, totals = np.bincount(codes, minlength=n_clients), np.bincount(codes, sample_weight)
+        limits = Limits(sizes, totals, X.shape[1])
+        rows = RemoteRows(np.arange(n_clients), limits, root.line, root, "rows")
         # A site that owns clients without rows is made by hand.
         host._host._kept[rows.key] = Rows(X, y, codes, sample_weight, rows.places)
         return ClientPool(rows.site(model), model)
