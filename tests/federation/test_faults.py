@@ -223,6 +223,8 @@ def test_retries_are_booked():
     pool.objectives(w)
     n = 12 + 2  # one client, asked again twice, and whether it is there
     assert (pool.ledger.down, pool.ledger.up, pool.ledger.calls) == (n * pool.n_params, n, 4)
+    pool.losses(w[:1])
+    assert pool.ledger.calls == 5  # it is known to be away
 
 
 def test_presence():
