@@ -103,7 +103,8 @@ def run(app, transports, folder):
         raise
     else:
         report["clients"] = len(fitted.groups_)
-        report["missing_clients"] = [str(name) for name in fitted.missing_clients_]
+        for name in ("missing_clients", "rejected_clients"):
+            report[name] = list(map(str, getattr(fitted, f"{name}_")))
         report["calls"] = fitted.calls_
         report["bytes_up"], report["bytes_down"] = fitted.wire_bytes_
         (folder / FITTED).write_bytes(dumps(fitted, packages))

@@ -199,7 +199,7 @@ def test_a_job_leaves_the_fitted_estimator(fake):
     assert_allclose(found.predict(DATA.X, groups=names), wanted.predict(DATA.X, groups=names))
     report = report_of(fake)
     assert report["sites"] == ["north", "south"] and report["clients"] == 6
-    assert report["missing_clients"] == report["failures"] == []
+    assert report["missing_clients"] == report["rejected_clients"] == report["failures"] == []
     assert report["calls"] == wanted.calls_ and report["messages"] >= 2 * wanted.calls_
     assert set(fake.timeouts) == {7.0}
     assert fit_recipe(wanted, "clinic:Clinic").server.timeout == TIMEOUT
