@@ -13,6 +13,8 @@ from .serialization import dumps, loads
 from .sites import PlaceLost, Refused
 from .transport import Transport
 
+#: Reasons of a site that are told, and characters of each.
+MOST_REASONS, LONGEST_REASON = 100, 500
 #: What the reply of a site begins with: see :meth:`~skcfl.federation.host.SiteHost.handle`.
 STATUSES = ("done", "unknown", "invalid", "forgotten", "lost", "refused")
 
@@ -138,8 +140,9 @@ class WireTransport(Transport):
         return self._lost(reason)
 
     def _lost(self, reason, kind=PlaceLost):
-        text = f"site {self.name!r}: {reason}"
-        if text not in self.failures:
+        # A site chooses its reasons: neither they nor their number fill a log.
+        text = f"site {self.name!r}: {reason:.{LONGEST_REASON}}"
+        if text not in self.failures and len(self.failures) < MOST_REASONS:
             self.failures.append(text)
             warnings.warn(f"No answer of {text}", stacklevel=2)
         return kind(text)

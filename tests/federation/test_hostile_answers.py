@@ -28,6 +28,8 @@ from skcfl.federation.pool import ClientPool, Presence
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.scaling import Moments
 from skcfl.federation.serialization import dumps, loads
+from skcfl.federation.sites import PlaceLost
+from skcfl.federation.wire import LONGEST_REASON, MOST_REASONS
 from skcfl.models import MLP, LinearModel
 from skcfl.testing._pool_checks import _arrays, _calls
 
@@ -283,6 +285,20 @@ def test_replies_that_are_no_answers(status, after):
     gone = NAMES[SOUTH].tolist() if after else []
     assert model.missing_clients_.tolist() == gone
     assert_allclose(model.params_[0], wanted.params_[0], rtol=1e-9, atol=1e-9)
+
+
+def test_a_site_cannot_fill_a_log():
+    """Each reply has another long reason; what is told of it is bounded."""
+    wire = sites()[1]
+    count = iter(range(1000))
+    wire.send = lambda message: lambda: dumps(("lost", f"{next(count)} " + "x" * 10**4, None))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(300):
+            with pytest.raises(PlaceLost):
+                wire.start((0, [], [], "hello", (None,)))()
+    assert len(caught) == len(wire.failures) == MOST_REASONS
+    assert max(map(len, wire.failures)) < 2 * LONGEST_REASON
 
 
 # ----------------------------------------------------------------- beside the table
