@@ -140,7 +140,7 @@ def flow_values(
     def bounds():
         above = upper
         if late is not None and (upper <= level).all():
-            above = upper + whole.spread(late()[whole.nodes])
+            above = upper + whole.spread(late()[whole.nodes], outflow[whole.nodes])
         return above, lower, potential
 
     search = _Search(inside, outflow[inside.nodes], spread[inside.nodes])
@@ -346,9 +346,17 @@ class Inside:
         else:
             out[owner] = max(out[owner], float(size.max()))
 
-    def spread(self, size):
-        """Bounds of the flow values of outflows of at most a `size`, (n,) -> (n_clusters,)."""
+    def spread(self, size, b=None):
+        """Bounds of the flow values of outflows of at most a `size`, (n,) -> (n_clusters,).
+
+        They sum to zero, or, of outflows that differ from `b` (n, d) by them, to what `b` lacks.
+        """
         if not self.complete:
+            if b is not None:
+                size = size.copy()
+                total = np.bincount(self.owner, np.linalg.norm(b, axis=1))[self.owner[self.held]]
+                rest = np.linalg.norm(self.tree.sums(b)[self.held], axis=1)
+                size[self.held] += rest + EPS * self.n * total
             largest = np.zeros(self.n_clusters)
             loads = self.tree.loads(size, self.owner, self.n_clusters)
             np.maximum.at(largest, self.owner[self.tree.child], loads)
@@ -356,6 +364,8 @@ class Inside:
         # The flow of least energy of an outflow e is (e_i - e_j) / n.
         largest = np.zeros(self.n_clusters)
         np.maximum.at(largest, self.owner, size)
+        if b is not None:
+            largest += np.linalg.norm(self.member @ b, axis=1)
         return np.where(self.sizes > 1, 2.01 * largest / (self.weight * self.sizes), 0.0)
 
     def bound(self, flow, b):
@@ -622,7 +632,7 @@ class _Search:
 
     def __init__(self, inside, b, slack):
         self.inside, self.b, self.slack = inside, b, slack
-        self.wide = inside.spread(slack)
+        self.wide = inside.spread(slack, b)
         self.lower = np.zeros(inside.n_clusters)
         self.upper = np.where(inside.sizes > 1, np.inf, 0.0)
         self.potential, self.energy = np.zeros_like(b), None

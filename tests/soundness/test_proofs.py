@@ -194,6 +194,30 @@ def test_flow_values_hold_the_best_cut():
     assert cases >= 200 and loose <= 0.02 * cases
 
 
+def test_flow_values_of_outflows_that_do_not_sum_to_zero():
+    """Those meant do, within the distances given, of which any node may have all."""
+    rng = np.random.RandomState(31)
+    for trial in range(250):
+        graph = draw_graph(rng, rng.randint(2, 7), ("plain", "ties", "light", "mixed")[trial % 4])
+        n = graph.n_nodes
+        if graph.components().max() > 0:
+            continue
+        exact = [Fraction(x) for x in rng.standard_normal(n - 1)]
+        exact.append(-sum(exact))
+        error = 10.0 ** rng.uniform(-15, -9) * rng.standard_normal(n)
+        given = np.array(exact, dtype=float) + error * (rng.uniform(size=n) < 0.4)
+        spread = [abs(float(Fraction(y) - x)) for x, y in zip(exact, given, strict=True)]
+        spread = 1.000001 * np.array(spread)
+        value = exact_flow_value(graph, exact)
+        one = np.zeros(n, dtype=int)
+        upper, lower, _ = flow_values(graph, L2(), one, given[:, None], spread=spread)
+        assert Fraction(lower[0]) <= value <= Fraction(upper[0]), trial
+        late = {"spread": lambda spread=spread: spread, "level": 1e200}
+        assert value <= Fraction(flow_values(graph, L2(), one, given[:, None], **late)[0][0]), (
+            trial
+        )
+
+
 def test_weights_from_tiny_to_huge_in_space():
     """Bounds of flow values in two coordinates are never less than those of a projection."""
     rng = np.random.RandomState(13)
