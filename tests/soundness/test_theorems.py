@@ -234,6 +234,18 @@ def test_flow_of_least_energy(seed, far, wide):
     assert far or wide or upper[0] <= lower[0] * (1 + 1e-9)
 
 
+def test_flow_of_least_energy_of_numbers_that_cancel():
+    """What a light edge carries is a small sum of large numbers."""
+    rng = np.random.RandomState(0)
+    graph = chain(np.array([1.0, 1e-18, 1.0, 1.0]))
+    for _ in range(20):
+        large, small = 1e6 * rng.standard_normal(), 1e-6 * rng.standard_normal()
+        b = np.array([[-small], [0.0], [large], [small], [-large]])
+        inside = Inside(graph, L2(), np.zeros(5, dtype=int), 1)
+        lower, upper = inside.least_energy(b, np.zeros(5))
+        assert Fraction(lower[0]) <= abs(Fraction(small)) / Fraction(1e-18) <= Fraction(upper[0])
+
+
 # ----------------------------------------------------------------- constants of a fit
 
 
