@@ -82,8 +82,9 @@ class _PartialPooling(PosteriorPredictions):
             asked for, have the covariance of "diag". Hypotheses are tested, and likelihoods
             compared, by one covariance, not by a stack. Memory grows like n_clients n_params^2
             for "full", and like n_clients n_params for the others with more than 256 parameters
-            and fewer rows than that a client. Where BIC prefers it, several clusters have none at all. However
-            narrow it is, a full one competes with several clusters, see ``n_clusters``.""",
+            and fewer rows than that a client. Where BIC prefers it, several clusters have none at
+            all. However narrow it is, a full one competes with several clusters, see
+            ``n_clusters``.""",
         "random": """\
             {"all", "intercept"} or list of str or int
             What differs between clients: all coefficients, the intercept alone, or the intercept
