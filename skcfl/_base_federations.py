@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, IntArray, Kind
-from .exceptions import RejectedClientWarning
+from .exceptions import RejectedClientWarning, UnitsWarning
 from .federation.fanout import joined
 from .federation.federation import Federation
 from .federation.pool import ClientPool, Presence
@@ -20,7 +20,7 @@ from .federation.sites import ask_each
 if TYPE_CHECKING:
     from .federation.federation import Hello
 
-__all__ = ["OnFederations", "asked", "check_same_features", "tell_rejected"]
+__all__ = ["OnFederations", "asked", "check_same_features", "tell_rejected", "tell_units"]
 
 METHODS = ("predict", "predict_proba", "decision_function")
 
@@ -217,6 +217,27 @@ def tell_rejected(rejected: Array, n_clients: int, stacklevel: int) -> None:
             f"are not finite, and take no part: {some}"
             f"{', ...' if len(rejected) > 5 else ''} (rejected_clients_).",
             RejectedClientWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def tell_units(
+    other_units: dict[tuple[int, int], float], groups: Array, names: Array | None, stacklevel: int
+) -> None:
+    """Warn of clients in which a feature has other units than in most, if there are any."""
+    if other_units:
+        some = []
+        for (place, k), ratio in list(other_units.items())[:5]:
+            feature = f"feature {k if names is None else names[k]!r}" if k >= 0 else "the target"
+            client = groups[place : place + 1].tolist()[0]
+            some.append(
+                f"the spread of {feature} at client {client!r} is {ratio:.1g} times the others'"
+            )
+        warnings.warn(
+            f"{'; '.join(some)}{'; ...' if len(other_units) > 5 else ''}: it may have other "
+            "units, or false values. Such clients did not count when features were scaled, but "
+            "their rows are in the fit. Convert their units, or leave them out.",
+            UnitsWarning,
             stacklevel=stacklevel,
         )
 

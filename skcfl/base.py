@@ -28,7 +28,7 @@ from sklearn.utils.validation import (
 )
 
 from ._base_absent import options_of, with_absent
-from ._base_federations import OnFederations, asked, tell_rejected
+from ._base_federations import OnFederations, asked, tell_rejected, tell_units
 from ._base_ids import TakesIds, check_new_ids
 from ._checks import about, check_size
 from ._docs import DocLinkMixin
@@ -322,6 +322,8 @@ class BaseFederated(
             # four frames up: scikit-learn's context around fit is between
             warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=4)
         tell_rejected(self.rejected_clients_, len(self.groups_), stacklevel=5)
+        names = self.coef_names_ if hasattr(self, "feature_names_in_") else None
+        tell_units(task.pool.other_units, self.groups_, names, stacklevel=5)
         return self
 
     def _solve_present(self, task: Task) -> Result:

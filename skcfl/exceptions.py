@@ -8,6 +8,7 @@ __all__ = [
     "RejectedClientWarning",
     "RowsShownError",
     "SingleClientWarning",
+    "UnitsWarning",
 ]
 
 
@@ -147,4 +148,20 @@ class SingleClientWarning(UserWarning):
     >>> from skcfl.exceptions import SingleClientWarning
     >>> warnings.simplefilter("error", SingleClientWarning)  # refuse to go on
     >>> warnings.simplefilter("default", SingleClientWarning)  # back to a warning
+    """
+
+
+class UnitsWarning(UserWarning):
+    """Issued by ``fit`` when a feature is far larger at a client than at most others.
+
+    The client may have other units, such as millimetres for metres, or a false value. It has no
+    part in the scales of ``standardize=True``, which would make the others' features tiny, but its
+    rows are in the fit. The message names clients and features.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skcfl.exceptions import UnitsWarning
+    >>> warnings.simplefilter("error", UnitsWarning)  # stop at such clients
+    >>> warnings.simplefilter("default", UnitsWarning)  # back to a warning
     """

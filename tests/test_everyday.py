@@ -129,7 +129,7 @@ def test_standardising_is_booked_and_can_be_left_out():
     plain = skcfl.LocalModelsRegressor(standardize=False, **kw)
     plain.fit(data.X, data.y, groups=data.groups)
     scaled = skcfl.LocalModelsRegressor(**kw).fit(data.X, data.y, groups=data.groups)
-    assert plain.floats_up_ + n * (2 * d + 1) == scaled.floats_up_
+    assert plain.floats_up_ + n * (5 * d + 1) == scaled.floats_up_
     assert plain.floats_down_ + 2 * n * d == scaled.floats_down_
     assert plain.calls_ + 2 == scaled.calls_
     ridge = Ridge(alpha=0.1 * np.sum(data.groups == 0))

@@ -342,6 +342,12 @@ def _moments(value, arguments, limits, told):
         require(of in told, "it sends squares and has sent no sums")
         _check_finite(value, (d,), np.inf)
         _check_spread(value, *told[of], means[0])
+    elif step == "levels":
+        require(isinstance(value, tuple) and len(value) == 3, "its levels are not three")
+        for part in value:
+            _check_finite(part, (d,), np.inf)
+        within = (np.minimum(value[0], value[2]) >= 0).all() and (value[0] <= limits.total).all()
+        require(within, "the weights of its levels are negative or exceed those of its hello")
     elif step == "means":
         require(isinstance(value, tuple) and len(value) == 3, "its moments are not three")
         _, totals, centres = value

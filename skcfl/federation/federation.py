@@ -23,7 +23,7 @@ from .folds import Folds
 from .policy import FitGuard, Guard, SitePolicy, check_policy
 from .pool import ClientPool, Presence
 from .rows import Rows
-from .scaling import Scaling
+from .scaling import Scaling, outlying
 from .sites import ask_each
 
 if TYPE_CHECKING:
@@ -198,11 +198,14 @@ class Federation(ABC):
                 factors = _class_factors(model.class_weight, classes)
             parts = [part.weighed(factors) for part in parts]
         scaling = None
+        odd: dict[tuple[int, int], float] = {}
+        odd_targets = odd
         if model.standardize:
-            scaling = self._measured(parts, "features", model.fit_intercept, robust)
+            scaling, odd = self._measured(parts, "features", model.fit_intercept, robust, presence)
             parts = [part.scaled(scaling) for part in parts]
         if model.has_units:
-            model = model.in_units(float(self._measured(parts, "target", True, robust).scale[0]))
+            units, odd_targets = self._measured(parts, "target", True, robust, presence)
+            model = model.in_units(float(units.scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
         pool = ClientPool(site, model, random_state, scaling, presence)
         pool.ledger.wire = lambda: self.wire_bytes
@@ -211,14 +214,19 @@ class Federation(ABC):
             pool.relay(up=size, down=size, sums=True)
         if model.has_units:
             # As for features: counts and sums, the mean, sums of squares, the scale.
-            pool.relay(up=2 * n_clients, down=n_clients, sums=True)
+            pool.relay(up=5 * n_clients, down=n_clients, sums=True)
             pool.relay(up=n_clients, down=n_clients, sums=True)
+        pool.other_units = odd | {(i, -1): ratio for (i, _), ratio in odd_targets.items()}
         return pool, Folds(parts, model, classes, presence)
 
-    def _measured(self, parts: list[Any], of: str, centred: bool, robust: bool) -> Scaling:
+    def _measured(
+        self, parts: list[Any], of: str, centred: bool, robust: bool, presence: Presence
+    ) -> tuple[Scaling, dict[tuple[int, int], float]]:
         """Scaling of the features, or the target, of rows in several places.
 
-        If a place is lost between two steps the others are measured anew.
+        Clients in other units than most have no part in it: they are returned as the ratios of
+        their spreads to the others', by client and feature.  If a place is lost between two steps
+        the others are measured anew.
         """
         here = [part for part in parts if getattr(part, "n_rows", 1)]
 
@@ -231,7 +239,17 @@ class Federation(ABC):
 
         while True:
             try:
-                return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred)
+                clients, features, ratios = outlying(ask)
+                clients = np.concatenate([part.places for part in here])[clients]
+                odd = dict(
+                    zip(zip(clients.tolist(), features.tolist(), strict=True), ratios, strict=True)
+                )
+                if len(clients) and not robust:
+                    out = np.union1d(clients, np.flatnonzero(presence.left_out))
+                    here = [
+                        part.without(out) for part in here if not np.isin(part.places, out).all()
+                    ]
+                return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred), odd
             except _FewerPlaces:
                 here = [part for part in here if not part.is_lost]
 

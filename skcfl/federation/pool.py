@@ -303,9 +303,12 @@ class ClientPool(PersonalCalls):
         self._presence = Presence(self._places) if presence is None else presence
         self._some_rows = some_rows
         self._take(site)
+        #: Ratios of the spreads of clients in other units to the others', by client and feature,
+        #: which is -1 for the target.
+        self.other_units: dict[tuple[int, int], float] = {}
         if scaling is not None:
             n, d = self.n_clients, len(scaling.scale)
-            for up in (d + 1, d):
+            for up in (4 * d + 1, d):
                 sums = 8 * up, 8 * d
                 self.ledger.book(up=n * up, down=n * d, clients=n, shared_bytes=sums)
 

@@ -12,7 +12,7 @@ from .draws import mixed
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
 from .policy import PolicySite, few_of_class
-from .scaling import Moments, own_means, own_spreads
+from .scaling import Moments, levels, own_means, own_spreads
 from .sites import Place, Refused
 
 #: Most folds of the rows of a place, each of which takes a list of all of them.
@@ -138,13 +138,13 @@ class Rows(Place):
         """What is told of the "features" or the "target" to scale them.
 
         See :class:`~skcfl.federation.scaling.Moments` for the steps "sums" and "squares"; "means"
-        and "spreads" are each client's own.
+        and "spreads" are each client's own, and "levels" are sums of the clients' sizes.
         """
         rows = self.X if of == "features" else self.y[:, None]
         means = [check_numbers("means", mean, (rows.shape[1],)) for mean in means]
-        if step in {"means", "spreads"}:
+        if step in {"levels", "means", "spreads"}:
             index = self.told("moments")
-            tell = own_means if step == "means" else own_spreads
+            tell = {"levels": levels, "means": own_means, "spreads": own_spreads}[step]
             own = [_some(part, index) for part in (rows, self.sample_weight, self.codes)]
             return tell(*own, len(self.places), *means)
         if step == "sums" or of not in self._moments:

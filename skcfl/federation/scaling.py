@@ -23,6 +23,12 @@ LEAST_SHARE = 1e-3
 CONSTANT = 1e-13
 # Rows are scaled in chunks of about so many bytes.
 CHUNK_BYTES = 2**23
+# Root mean square of a feature over all rows, relative to the geometric mean over the clients,
+# beyond which each client is asked for its own.
+SUSPECT = 8.0
+# The same at one client, relative to the median over the clients, that is another unit: a thousand
+# times, such as millimetres for metres, with room for clients that differ.
+ANOTHER_UNIT = 500.0
 # What stays in cache from one operation to the next, where no sums depend on it.
 CACHED_BYTES = 2**17
 
@@ -205,14 +211,86 @@ def own_spreads(X, weights, codes, n_clients, mean):
     return np.sqrt(squares / totals)
 
 
+def levels(X, weights, codes, n_clients):
+    """Sums over the clients by which one in other units shows.
+
+    Parameters
+    ----------
+    X, weights, codes, n_clients : object
+        As of :func:`own_means`.
+
+    Returns
+    -------
+    counts, logs, squares : ndarray of shape (n_features,)
+        Of clients that have values other than zero: the total weight, the sum of the logarithms of
+        their root mean squares, weighted, and the weighted sum of the squares.
+    """
+    totals = np.bincount(codes, weights, n_clients).astype(float)
+    with np.errstate(over="ignore"):
+        if sparse.issparse(X):
+            squares = _by_client(X.multiply(X).tocsr(), weights, codes, n_clients).tocoo()
+            (clients, features), squares = squares.coords, squares.data
+        else:
+            squares = _own_sums(X, weights, codes, n_clients, np.square)
+            clients, features = squares.nonzero()
+            squares = squares[clients, features]
+    keep = squares > 0
+    clients, features = clients[keep], features[keep]
+    squares = np.minimum(squares[keep], np.finfo(float).max / n_clients)
+    weights = totals[clients]
+    logs = 0.5 * weights * np.log(squares / weights)
+    return tuple(np.bincount(features, part, X.shape[1]) for part in (weights, logs, squares))
+
+
+def outlying(ask):
+    """Clients in which a feature has other units than in most.
+
+    Parameters
+    ----------
+    ask : callable
+        As of :meth:`Scaling.of_clients`; also ``ask("levels")``, see :func:`levels`.
+
+    Returns
+    -------
+    clients, features : ndarray of shape (m,)
+        Clients in the order of the places' answers, and their features.
+    ratios : ndarray of shape (m,)
+        Root mean square of the feature at the client, relative to the median over the clients.
+    """
+    counts, logs, squares = np.sum(ask("levels"), axis=0)
+    known = counts > 0
+    typical = np.exp(np.divide(logs, counts, out=np.zeros_like(logs), where=known))
+    whole = np.sqrt(np.divide(squares, counts, out=np.zeros_like(logs), where=known))
+    suspects = np.flatnonzero(whole > SUSPECT * typical)
+    nobody = np.zeros(0, dtype=np.intp)
+    if len(suspects) == 0:
+        return nobody, nobody, np.zeros(0)
+    weights = np.concatenate([weights for _, weights, _ in ask("means")])
+    sizes = np.concatenate(ask("spreads", np.zeros(len(counts))))[:, suspects]
+    ratios = np.zeros(sizes.shape)
+    for k, own in enumerate(sizes.T):
+        order = np.argsort(own, kind="stable")
+        reach = np.cumsum(np.where(own > 0, weights, 0.0)[order])
+        median = own[order[np.searchsorted(reach, 0.5 * reach[-1])]]
+        ratios[:, k] = own / median
+    clients, columns = np.nonzero(ratios >= ANOTHER_UNIT)
+    return clients, suspects[columns], ratios[clients, columns]
+
+
+def _by_client(X, weights, codes, n_clients):
+    """Sums of sparse rows of each client, sparse."""
+    weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
+    to_client = sparse.csr_array(
+        (weights, (codes, np.arange(len(codes)))), shape=(n_clients, len(codes))
+    )
+    return sparse.csr_array(to_client @ X)
+
+
 def _own_sums(X, weights, codes, n_clients, function):
     """Sums over the rows of each client, (n_clients, n_features)."""
-    weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
     if sparse.issparse(X):
-        to_client = sparse.csr_array(
-            (weights, (codes, np.arange(len(codes)))), shape=(n_clients, len(codes))
-        )
-        return np.asarray((to_client @ X).todense(), dtype=float)
+        return _by_client(X, weights, codes, n_clients).toarray().astype(float, copy=False)
+    weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
     out = np.zeros((n_clients, X.shape[1]))
     order = np.argsort(codes, kind="stable")
     for some in _chunks(X):

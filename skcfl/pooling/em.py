@@ -57,6 +57,9 @@ FARTHEST, SHRUNK, ROUND = 2.0, 0.3, 1e-2
 SETTLED = 1e-3
 # Part of the rows that the means take at most.
 MOST_SPENT = 0.9
+# Most curvature along a standardised feature, relative to the intercept's, where a client has
+# other units: about 1 in the units of the other clients.
+MOST_CURVED = 10.0
 # Rounds of the prior's variance after convergence.
 MAX_PRIORS = 20
 # Gain, a client, in three steps of EM, and number of them, after which quasi-Newton steps follow.
@@ -240,6 +243,9 @@ def pooled(pool, options):
     current, n_iter = _newton(pool, population, options)
     h = current.sums["curvature"][0]
     h = (np.diag(h) if h.ndim == 2 else h) / max(float(current.sums["weight"]), 1e-300)
+    if pool.other_units and options.free.any():
+        # The rows of a client in other units weigh so much that variances would begin at nothing.
+        h = np.minimum(h, MOST_CURVED * h[options.free].max())
     dispersion = options.dispersion
     if not known:
         # Of a constant, but for the rounding of targets that are all alike.

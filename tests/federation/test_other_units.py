@@ -1,0 +1,150 @@
+"""One client in other units: a warning names it, and it sets nobody's scales."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import EVERYDAY, PickledHost, named
+from scipy import sparse
+from sklearn.metrics import accuracy_score, adjusted_rand_score, r2_score
+
+import skcfl
+from skcfl import CLoVERegressor, LocalModelsRegressor, PartialPoolingRegressor
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.exceptions import UnitsWarning
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.scaling import ANOTHER_UNIT, Scaling, levels
+from skcfl.models import LinearModel
+
+REGRESSION = make_clustered_regression(10, 2, 3, n_samples=25, random_state=0)
+CLASSES = make_clustered_classification(10, 2, 3, n_samples=40, random_state=0)
+IDS = np.unique(REGRESSION.groups)
+ODD = IDS[3]
+
+# Where a model is a mean over clients its rows count in it, as they should: one client matters to
+# its cluster, or to all.
+MEANS = ("FedAvg", "OracleClusters", "IFCA", "CLoVE", "CFL", "FeSEM", "FlexCFL", "OneShot")
+MEANS += ("PACFL", "FedEM", "FedRep", "FedPAC", "PerFedAvg")
+# Networks do not standardise, unless they are told to.
+UNSCALED = {"FedProtoClassifier"}
+# Most that the score of the others, R^2 or accuracy, may fall with the other methods.
+FALL = 0.03
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def rows_of(data=REGRESSION, factor=1e6, feature=slice(None)):
+    X = data.X.copy()
+    X[np.ix_(data.groups == ODD, np.arange(X.shape[1])[feature])] *= factor
+    return X, data.y, data.groups
+
+
+def make(name):
+    cls = getattr(skcfl, name)
+    options = {"n_clusters": 2, "lam": 0.1, "random_state": 0}
+    known = cls().get_params()
+    return cls(**{key: value for key, value in options.items() if key in known})
+
+
+@pytest.mark.parametrize("name", [name for name in EVERYDAY if name not in UNSCALED])
+def test_it_is_named_and_the_others_are_not_ruined(name):
+    data = CLASSES if name.endswith("Classifier") else REGRESSION
+    X, y, groups = rows_of(data)
+    with pytest.warns(UnitsWarning, match=r"spread of feature \d at client 'client03' is \de\+0"):
+        found = make(name).fit(X, y, groups=groups)
+    others = groups != ODD
+    if name.startswith(MEANS):
+        return
+    score = r2_score if name.endswith("Regressor") else accuracy_score
+    wanted = make(name).fit(X[others], y[others], groups=groups[others])
+    told = {"X": X[others], "groups": groups[others]}
+    fall = score(y[others], wanted.predict(**told)) - score(y[others], found.predict(**told))
+    assert fall < FALL
+
+
+def test_scales_are_those_of_the_others():
+    X, y, groups = rows_of(feature=[1])
+    others = groups != ODD
+    found = InProcessFederation(X, y, groups).open(LinearModel().bind(3), 0)
+    wanted = InProcessFederation(X[others], y[others], groups[others]).open(LinearModel().bind(3))
+    assert_array_equal(found.scaling.scale, wanted.scaling.scale)
+    assert_array_equal(found.scaling.mean, wanted.scaling.mean)
+    assert list(found.other_units) == [(3, 1)]
+    assert_allclose(list(found.other_units.values()), 1e6, rtol=0.5)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.3 * ANOTHER_UNIT, 1e-6])
+def test_clients_that_differ_are_scaled_as_before(factor):
+    """To the last digit; smaller units at one client do not harm the others."""
+    X, y, groups = rows_of(factor=factor)
+    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(3), 0)
+    wanted = Scaling.measure(X)
+    assert_array_equal(pool.scaling.scale, wanted.scale)
+    assert_array_equal(pool.scaling.mean, wanted.mean)
+    assert not pool.other_units
+
+
+def test_a_single_false_cell():
+    X, y, groups = rows_of(factor=1.0)
+    X[np.flatnonzero(groups == ODD)[5], 2] = 1e12
+    with pytest.warns(UnitsWarning, match="feature 2 at client 'client03'") as caught:
+        found = LocalModelsRegressor().fit(X, y, groups=groups)
+    assert len(caught) == 1 and "feature 1" not in str(caught[0].message)
+    others = groups != ODD
+    wanted = LocalModelsRegressor().fit(X[others], y[others], groups=groups[others])
+    told = {"X": X[others], "groups": groups[others]}
+    # The local penalty, alpha="auto", still depends on the client a little.
+    assert_allclose(found.predict(**told), wanted.predict(**told), atol=0.05)
+
+
+def test_names_of_features_and_targets():
+    pd = pytest.importorskip("pandas")
+    X, y, groups = rows_of()
+    X = pd.DataFrame(X, columns=["age", "height", "dose"])
+    with pytest.warns(UnitsWarning, match="feature 'age' at client 'client03'"):
+        LocalModelsRegressor().fit(X, y, groups=groups)
+    y = np.where(groups == ODD, 1e6, 1.0) * y
+    with pytest.warns(UnitsWarning, match="the target at client 'client03'"):
+        LocalModelsRegressor(loss="quantile").fit(REGRESSION.X, y, groups=groups)
+
+
+def test_a_client_that_is_lost_is_not_warned_of():
+    X, y, groups = rows_of()
+    federation = InProcessFederation(X, y, groups, faults=Faults(dead=[ODD]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnitsWarning)
+        LocalModelsRegressor().fit_federation(federation)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "geometric_median"])
+def test_places_elsewhere_and_medians(aggregation):
+    X, y, groups = rows_of()
+    here = np.isin(groups, IDS[:5])
+    parts = [(X[some], y[some], groups[some]) for some in (here, ~here)]
+    federation = RemoteFederation([PickledHost([part]) for part in named(parts)])
+    model = CLoVERegressor(2, aggregation=aggregation, random_state=0)
+    with pytest.warns(UnitsWarning, match="client03"):
+        model.fit_federation(federation)
+    if aggregation != "mean":
+        kept = IDS != ODD
+        assert adjusted_rand_score(REGRESSION.labels[kept], model.labels_[kept]) == 1.0
+
+
+def test_levels_of_sparse_rows_are_those_of_dense_ones():
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(30, 4)) * (rng.uniform(size=(30, 4)) < 0.3)
+    codes, weights = np.arange(30) % 6, rng.uniform(size=30)
+    found = levels(sparse.csr_array(X), weights, codes, 6)
+    for one, other in zip(found, levels(X, weights, codes, 6), strict=True):
+        assert_allclose(one, other, rtol=1e-12)
+
+
+def test_partial_pooling_begins_with_the_units_of_the_others():
+    X, y, groups = rows_of()
+    others = groups != ODD
+    with pytest.warns(UnitsWarning):
+        found = PartialPoolingRegressor(covariance="diag", n_clusters=1).fit(X, y, groups=groups)
+    assert found.covariance_.diagonal()[:-1].max() > 0.01
+    assert r2_score(y[others], found.predict(X[others], groups=groups[others])) > 0.9
