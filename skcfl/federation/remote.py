@@ -279,6 +279,8 @@ class Line:
         self.lost = None
         #: Whether the host's rows were found to suit the fit.
         self.begun = False
+        #: Whether clients remember models of this fit that the server does not have.
+        self.remembers = False
 
     def lose(self, reason):
         """Take no more answers of the host in this fit; returns the error that says so."""
@@ -291,6 +293,8 @@ class Line:
         if self.lost is not None:
             return _raising(self.lost)
         if self.doubtful:
+            if self.remembers:
+                return _raising(self._lose_memory())
             # A late host has answered calls that nobody has heard: it begins anew.
             self.dropped.extend(self.made)
             self.made, self.doubtful = set(), False
@@ -317,6 +321,8 @@ class Line:
                     raise
                 status, value = "unknown", None
             if status == "unknown":
+                if self.remembers:
+                    raise self._lose_memory()
                 self.made, self.doubtful = set(), False
                 status, value = self._send(kept.key, kept.recipe(), name, arguments)[1]()
             if status == "error":
@@ -327,9 +333,15 @@ class Line:
                 raise self.lost
             self.made.update(step[0] for step in recipe)
             self.begun |= name not in {"hello", "load"}
+            self.remembers |= name == "answer" and CALLS[arguments[0]].remembers
             return value
 
         return answer
+
+    def _lose_memory(self):
+        return self.lose(
+            "the models that its clients remember are lost, or not known to the server"
+        )
 
     def _unsuitable(self, error):
         """What to raise where a host says that its rows do not suit.
@@ -608,7 +620,7 @@ class RemoteFederation(Federation):
         self._bytes_before = self._bytes_so_far()
         lines = [root.line for root in self._roots]
         for line in lines:
-            line.lost, line.begun = None, False
+            line.lost, line.begun, line.remembers = None, False, False
         waiting = [root.start("hello", kind) for root in self._roots]
         self._said, self._absent, away = [], [], []
         for line, wait in zip(lines, waiting, strict=True):

@@ -214,6 +214,28 @@ def test_a_site_that_is_started_again_is_asked_again(name):
     np.testing.assert_allclose(model.params_, wanted, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("started_again", [True, False])
+@pytest.mark.parametrize("name", ["DittoRegressor", "FedALARegressor", "FedProtoClassifier"])
+def test_a_site_that_lost_what_its_clients_remember_is_lost(name, started_again):
+    """Their own models are nowhere else: the result is that of the fit without them."""
+    data = CLASSES if "Classifier" in name else REGRESSION
+    options = {"random_state": 0, "max_iter": 6, "hidden_layer_sizes": (3,)}
+    known = getattr(skcfl, name)().get_params()
+    options = {key: value for key, value in options.items() if key in known}
+
+    def fails(number):
+        if number == 8 and started_again:
+            south.host = SiteHost(Table("south", data))
+        return OSError("no line") if number == 8 and not started_again else None
+
+    south = Wire(Table("south", data), fails)
+    model = getattr(skcfl, name)(**options)
+    model.fit_federation(RemoteFederation([Wire(Table("north", data)), south]))
+    assert any("clients remember are lost" in reason for reason in south.failures)
+    assert_array_equal(model.missing_clients_, [f"south/{client}" for client in IDS[2:]])
+
+
 def test_a_site_that_was_lost_takes_part_in_the_next_fit():
     both = wires()
     both[1].fails = lambda number: OSError("no line") if 9 < number else None
