@@ -225,15 +225,14 @@ def levels(X, weights, codes, n_clients):
         Of clients that have values other than zero: the total weight, the sum of the logarithms of
         their root mean squares, weighted, and the weighted sum of the squares.
     """
+    if sparse.issparse(X):
+        # The few values of a rare feature differ too much to tell anything of its units.
+        return (np.zeros(X.shape[1]),) * 3
     totals = np.bincount(codes, weights, n_clients).astype(float)
     with np.errstate(over="ignore"):
-        if sparse.issparse(X):
-            squares = _by_client(X.multiply(X).tocsr(), weights, codes, n_clients).tocoo()
-            (clients, features), squares = squares.coords, squares.data
-        else:
-            squares = _own_sums(X, weights, codes, n_clients, np.square)
-            clients, features = squares.nonzero()
-            squares = squares[clients, features]
+        squares = _own_sums(X, weights, codes, n_clients, np.square)
+    clients, features = squares.nonzero()
+    squares = squares[clients, features]
     keep = squares > 0
     clients, features = clients[keep], features[keep]
     squares = np.minimum(squares[keep], np.finfo(float).max / n_clients)

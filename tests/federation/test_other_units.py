@@ -15,7 +15,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.exceptions import UnitsWarning
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.remote import RemoteFederation
-from skcfl.federation.scaling import ANOTHER_UNIT, Scaling, levels
+from skcfl.federation.scaling import ANOTHER_UNIT, Scaling
 from skcfl.models import LinearModel
 
 REGRESSION = make_clustered_regression(10, 2, 3, n_samples=25, random_state=0)
@@ -132,13 +132,11 @@ def test_places_elsewhere_and_medians(aggregation):
         assert adjusted_rand_score(REGRESSION.labels[kept], model.labels_[kept]) == 1.0
 
 
-def test_levels_of_sparse_rows_are_those_of_dense_ones():
+def test_rare_values_tell_nothing_of_units():
     rng = np.random.RandomState(0)
-    X = rng.normal(size=(30, 4)) * (rng.uniform(size=(30, 4)) < 0.3)
-    codes, weights = np.arange(30) % 6, rng.uniform(size=30)
-    found = levels(sparse.csr_array(X), weights, codes, 6)
-    for one, other in zip(found, levels(X, weights, codes, 6), strict=True):
-        assert_allclose(one, other, rtol=1e-12)
+    X = rng.normal(size=(30, 400)) * (rng.uniform(size=(30, 400)) < 0.1)
+    federation = InProcessFederation(sparse.csr_array(X), X[:, 0], np.arange(30) % 6)
+    assert not federation.open(LinearModel().bind(400), 0).other_units
 
 
 def test_partial_pooling_begins_with_the_units_of_the_others():
