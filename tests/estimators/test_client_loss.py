@@ -24,6 +24,9 @@ from skcfl.federation import FanOutFederation, InProcessFederation
 from skcfl.model_selection import lam_path
 from skcfl.testing import StrictFederation
 
+# Clients in other units are what is tried here.
+pytestmark = pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")
+
 DATA = make_clustered_regression(9, 2, 3, n_samples=20, random_state=0)
 IDS, CODES = np.unique(DATA.groups, return_inverse=True)
 LIAR = 3

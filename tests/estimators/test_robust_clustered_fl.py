@@ -8,6 +8,9 @@ from skcfl import OneShotRegressor, RobustClusteredFLRegressor
 from skcfl.datasets import corrupt, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 
+# Clients in other units are what is tried here.
+pytestmark = pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")
+
 DATA = make_clustered_regression(24, 3, 5, n_samples=40, random_state=0)
 
 

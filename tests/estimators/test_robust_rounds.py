@@ -25,6 +25,9 @@ from skcfl.models import LinearModel
 from skcfl.personal.pull_choice import choose_pull, pull_grid
 from skcfl.rounds.aggregation import GeometricMedian
 
+# Clients in other units are what is tried here.
+pytestmark = pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")
+
 DATA = make_clustered_regression(24, 3, 5, n_samples=40, random_state=0)
 IDS, CODES = np.unique(DATA.groups, return_inverse=True)
 # Two of eight clients of each cluster.
