@@ -165,10 +165,12 @@ class PosteriorPredictions(BaseFederated):
         Raises
         ------
         ValueError
-            If ids are needed and missing, or not seen in fit under ``unseen="error"``, or if
-            there are no standard deviations: for other losses than squared error, and where the
-            clients' covariances would take more than 256 MB.
+            If ids are needed and missing, or not seen in fit under ``unseen="error"``, if
+            ``return_std`` is no bool, or if there are no standard deviations: for other losses
+            than squared error, and where the clients' covariances would take more than 256 MB.
         """
+        if not isinstance(return_std, (bool, np.bool_)):
+            raise ValueError(f"return_std must be True or False, got {return_std!r}.")
         predicted = super().predict(X, groups=groups)
         if not return_std:
             return predicted

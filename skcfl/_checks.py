@@ -1,5 +1,6 @@
 """Checks of arguments that scikit-learn's leave open, and errors that name the argument."""
 
+import datetime
 import decimal
 import re
 import sys
@@ -22,6 +23,7 @@ __all__ = [
     "caller_level",
     "check_size",
     "is_missing",
+    "only_numbers",
     "real_array",
     "real_number",
     "refuse_masked",
@@ -119,6 +121,23 @@ def check_size(values, name, dtype=None):
         )
 
 
+# What numpy would take for numbers, by kind of array and by type of object.
+NO_NUMBERS = {"S": "text", "U": "text", "M": "dates", "m": "spans of time"}
+TEXT = (str, bytes)
+DATES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
+
+
+def only_numbers(values, name):
+    """Raise a ValueError if an array holds text or dates, which numpy would take for numbers."""
+    found = NO_NUMBERS.get(values.dtype.kind)
+    if values.dtype.kind == "O":
+        types = {type(value) for value in values.ravel().tolist()}
+        for what, some in (("text", TEXT), ("dates", DATES)):
+            found = what if any(issubclass(one, some) for one in types) else found
+    if found is not None:
+        raise ValueError(f"{name} must hold numbers, got {found} (dtype {values.dtype}).")
+
+
 def real_array(values, name, *, ndim=None, shape=None, finite=True):
     """Array of floats of an argument.
 
@@ -151,8 +170,9 @@ def real_array(values, name, *, ndim=None, shape=None, finite=True):
         raise ValueError(f"{name} must be {needed} of numbers, got {type(values).__name__}.")
     try:
         array = np.asarray(values)
-        if array.dtype.kind in "cmMSUV":
+        if array.dtype.kind in "cV":
             raise TypeError(f"values of dtype {array.dtype}")
+        only_numbers(array, name)
         array = array.astype(float, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(

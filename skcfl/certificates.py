@@ -10,16 +10,14 @@ and say what can be proved.
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ._checks import LEAST, MOST, about, real_array
 from ._groups import check_ids, encode
 from ._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
-from .exceptions import SingleClientWarning
 from .federation.federation import Federation
 from .federation.inprocess import open_rows
 from .fusion.connections import Demands, boundaries, has_source
@@ -649,9 +647,10 @@ def _clients_of(
             raise ValueError("y, groups and sample_weight must be None where X is a federation.")
         task = est._federation_task(X)
     else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SingleClientWarning)
-            task = est._task(X, y, groups, sample_weight)
+        if groups is None and est.group_col is None:
+            with about("X"):  # one client, of which fit has warned
+                groups = np.zeros(_num_samples(X), dtype=int)
+        task = est._task(X, y, groups, sample_weight)
     n_features = task.pool.model.n_features
     if n_features != est.model_.n_features:
         raise ValueError(

@@ -9,9 +9,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_array, check_consistent_length
+from sklearn.utils.validation import check_array
 
-from skcfl._checks import about
+from skcfl._checks import about, is_missing, real_array
+from skcfl._groups import check_ids, encode
 from skcfl._typing import ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 
 __all__ = ["corrupt"]
@@ -91,11 +92,8 @@ def corrupt(
     """
     with about("X"):
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], copy=True)
-    numeric = attack in {"sign_flip", "scale_y"}
-    with about("y"):
-        y = check_array(y, ensure_2d=False, dtype=np.float64 if numeric else None, copy=True)
-    check_consistent_length(X, y, groups)
-    ids, codes = np.unique(np.asarray(groups), return_inverse=True)
+    y = np.array(_checked_target(y, X.shape[0], attack in {"sign_flip", "scale_y"}))
+    ids, codes = encode(check_ids(groups, X.shape[0], "groups"))
     rng = check_random_state(random_state)
     is_false = np.zeros(len(ids), dtype=bool)
     is_false[rng.permutation(len(ids))[: int(round(fraction * len(ids)))]] = True
@@ -120,3 +118,17 @@ def corrupt(
         dense[rows] += noise.astype(dense.dtype)
         X = sparse.csr_array(dense) if sparse.issparse(X) else dense
     return Bunch(X=X, y=y, groups=groups, false=ids[is_false], is_false=is_false)
+
+
+def _checked_target(y, n_samples, numeric):
+    """Targets, one per row: numbers where numbers are changed, classes elsewhere."""
+    if numeric:
+        return real_array(y, "y", shape=(n_samples,))
+    with about("y"):
+        values = np.asarray(y)
+        if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
+            raise ValueError("it has missing values (NaN, None or NA).")
+        check_array(values, ensure_2d=False, dtype=None)
+    if values.shape != (n_samples,):
+        raise ValueError(f"y must have one class per row, {n_samples}, got shape {values.shape}.")
+    return values

@@ -58,7 +58,8 @@ class _PACFL(ClustersOnce):
         "n_vectors": """\
             int
             Singular vectors that a client sends of each of its classes (of all its rows, of
-            regressions). More span so much that the smallest angles vanish.""",
+            regressions). More span so much that the smallest angles vanish; so many that they
+            would span all features are cut to one less than the features, over all classes.""",
         "angle": """\
             {"smallest", "mean", "largest"}
             Which of the principal angles of two clients' subspaces, in degrees, is their distance.
@@ -84,8 +85,9 @@ class _PACFL(ClustersOnce):
     def _bases(self, pool, by_class=True):
         """Orthonormal bases of the clients' subspaces, and their dimensions."""
         n_classes = pool.model.n_classes or 1
-        n_columns = min(self.n_vectors * n_classes, pool.model.n_features * n_classes)
-        n_vectors = min(self.n_vectors, pool.model.n_features)
+        # Between spaces of all features there are no angles but rounding.
+        n_vectors = min(self.n_vectors, max((pool.model.n_features - 1) // n_classes, 1))
+        n_columns = n_vectors * n_classes
         if not by_class:
             n_vectors = n_columns
         return orthonormal(pool.subspaces(n_vectors, n_columns, by_class))

@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y
 
-from .._checks import LEAST, about, check_size, is_missing, refuse_masked
+from .._checks import LEAST, about, check_size, is_missing, only_numbers, refuse_masked
 
 FLOATS = (np.float64, np.float32)
 
@@ -101,8 +101,8 @@ def check_target(y, n_samples, numeric, estimator=None):
         values = np.asarray(y, dtype=object) if isinstance(y, (list, tuple)) else np.asarray(y)
         if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
             raise ValueError("it has missing values (NaN, None or NA).")
-        if numeric and values.dtype.kind in "mM":
-            raise ValueError(f"dates (dtype {values.dtype}) are no numbers.")
+        if numeric:
+            only_numbers(values, "y")
         one = np.zeros((n_samples, 1))  # the features are checked
         return check_X_y(one, y, y_numeric=numeric, estimator=estimator)[1]
 
@@ -143,6 +143,7 @@ def check_weights(sample_weight, X):
     if isinstance(sample_weight, complex):
         raise ValueError(f"sample_weight must be real, got {sample_weight!r}.")
     with about("sample_weight"):
+        only_numbers(np.asarray(sample_weight), "sample_weight")
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
     if not np.isfinite(weights).all():  # a number for all rows is not checked
         raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")

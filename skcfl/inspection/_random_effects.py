@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
@@ -20,6 +21,8 @@ __all__ = ["RandomEffectsDisplay"]
 
 # Clusters that have a colour of their own, and that of the others.
 COLOURS, GREY = 10, "0.65"
+# Probabilities of intervals.
+LEVEL = Interval(Real, 0, 1, closed="neither")
 # Clients up to which each has its name beside it.
 NAMED = 60
 
@@ -180,8 +183,7 @@ class RandomEffectsDisplay:
                 "values, std and labels must have one entry per client; got the shapes "
                 f"{values.shape}, {std.shape} and {labels.shape}."
             )
-        one = np.isscalar(level)
-        if not one or not 0.0 < level < 1.0:
+        if not LEVEL.is_satisfied_by(level):
             raise ValueError(f"level must be a probability in (0, 1), got {level!r}.")
         self.ax_ = ax = axes_or_new(ax, "RandomEffectsDisplay.plot")
         self.figure_ = ax.figure

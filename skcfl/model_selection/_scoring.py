@@ -19,7 +19,7 @@ from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, get_ta
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
-from .._checks import about, check_size, is_missing, real_array, refuse_masked
+from .._checks import about, check_size, is_missing, only_numbers, real_array, refuse_masked
 from .._groups import check_ids, encode
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ._columns import ids_in_column
@@ -273,6 +273,7 @@ def per_client_scores(
             check_size(y, "y")
     if sample_weight is not None:
         with about("sample_weight"):
+            only_numbers(np.asarray(sample_weight), "sample_weight")
             sample_weight = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
     score = _score_of_rows(final, rows, y, groups, scoring)
 

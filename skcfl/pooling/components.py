@@ -1,13 +1,12 @@
 """How many clusters, by ICL, and where each number of them starts."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from .._progress import series
+from ..numerics.kmeans import kmeans
+from ..numerics.matrices import count_different
 from ..numerics.newton import MAX_DENSE
 from .criteria import MOST_MEANS, STRONG, bic, icl
 from .em import evaluate, maximise, pooled
@@ -258,10 +257,12 @@ def _grown(pool, fit, first, coordinates, K, n_init, options):
     """Fit with K clusters: from clusters of the posterior means, or by splitting one of `fit`."""
     u, means = coordinates
     starts, seen = [], set()
-    if len(np.unique(u, axis=0)) >= K:
+    if count_different(u) >= K:
         for _ in range(n_init):
             labels = _k_means(u, K, pool.random_state)
-            starts.append((_of_partition(first.population, means, labels, K, options), labels))
+            if len(np.unique(labels)) == K:
+                begun = _of_partition(first.population, means, labels, K, options)
+                starts.append((begun, labels))
     responsibilities = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
     labels = responsibilities.argmax(axis=1)
     if len(np.unique(labels)) == K - 1:
@@ -270,10 +271,12 @@ def _grown(pool, fit, first, coordinates, K, n_init, options):
         ]
         for k in np.argsort(scatter)[::-1][:MOST_SPLITS]:
             mine = np.flatnonzero(labels == k)
-            if len(np.unique(u[mine], axis=0)) >= 2:
+            if count_different(u[mine]) >= 2:
                 split = labels.copy()
                 split[mine[_k_means(u[mine], 2, pool.random_state) == 1]] = K - 1
-                starts.append((_of_partition(first.population, means, split, K, options), split))
+                if len(np.unique(split)) == K:
+                    begun = _of_partition(first.population, means, split, K, options)
+                    starts.append((begun, split))
     trials = []
     for start, labels in starts:
         code = _canonical(labels)
@@ -295,10 +298,9 @@ def _canonical(labels):
 
 
 def _k_means(points, K, random_state):
+    """Labels of one start; fewer than K of points that coincide."""
     seed = int(random_state.randint(np.iinfo(np.int32).max))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # points that coincide
-        return KMeans(K, n_init=1, random_state=seed).fit_predict(points)
+    return kmeans(points, K, np.random.RandomState(seed), n_init=1)[0]
 
 
 def _of_partition(population, means, labels, K, options):

@@ -11,19 +11,18 @@ paper         here                                parameter
 ============  ==================================  ==========================
 K             ``n_models``                        ``n_clusters``
 L_i           a row of ``losses``                 ``loss``
-k-means       :func:`kmeans`, or a clusterer      ``clusterer``, ``embedding``
+k-means       ``kmeans``, or a clusterer           ``clusterer``, ``embedding``
 matching      :func:`match`                       ``matching``
 c_i           what ``cluster`` returns
 ============  ==================================  ==========================
 """
 
-import warnings
-
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
+from ..numerics.kmeans import kmeans, lloyd
+from ..numerics.matrices import count_different
 from .choice import ChoiceRule
 from .suspicion import excess
 
@@ -34,10 +33,6 @@ MATCHINGS = ("loss", "overlap", "none")
 
 # Rounds with the same partition after which k-means only starts from it.
 CALM_ROUNDS = 3
-# Cold starts of k-means before that.
-N_INIT = 10
-# Vectors that look for the centres, where there are more.
-MAX_VECTORS = 2000
 # Spread of the vectors, relative to the size of what was embedded, that is rounding.
 SAME = 1e-10
 # What stands for a loss that is no number: so many times the largest that is one.
@@ -284,55 +279,16 @@ class LossClusters(ChoiceRule):
         return np.where(alone >= 0, alone, losses.argmin(axis=1))
 
 
-def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
-    """K-means of few short vectors: all starts at the same time.
-
-    For some tens of loss vectors nearly all of the time of scikit-learn's ``KMeans`` is spent
-    around its loops, hundreds of times a fit.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, q)
-        What to cluster; of more than `MAX_VECTORS` a sample looks for the centres.
-    n_clusters : int
-        Number of clusters, at most that of different vectors.
-    rng : RandomState
-        Source of the starts, which k-means++ draws.
-    n_init : int
-        Starts.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        Of the start with the least inertia.
-    inertia : float
-        Sum of squared distances to the centres.
-    """
-    vectors = vectors - vectors.mean(axis=0)
-    some = vectors
-    if len(vectors) > MAX_VECTORS:
-        some = vectors[rng.choice(len(vectors), MAX_VECTORS, replace=False)]
-    centres = spread_centres(some, n_clusters, rng, n_init)
-    if some is vectors:
-        return lloyd(vectors, centres)
-    labels, _ = lloyd(some, centres)
-    means = [some[labels == k].mean(axis=0) for k in np.unique(labels)]
-    return lloyd(vectors, np.array(means)[None])
-
-
 def labels_of_clusterer(clusterer, points, n_clusters, rng, what):
     """Labels of a clusterer of the user's, 0, 1, ...; noise is -1."""
     clusterer = clone(clusterer)
     known = clusterer.get_params(deep=False)
     for name in ("n_clusters", "n_components"):
         if name in known and n_clusters is not None:
-            clusterer.set_params(**{name: min(n_clusters, len(points))})
+            clusterer.set_params(**{name: min(n_clusters, count_different(points))})
     if known.get("random_state", 0) is None:
         clusterer.set_params(random_state=rng.randint(np.iinfo(np.int32).max))
-    with warnings.catch_warnings():
-        # How one clustering fared is not what the fit reports.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        groups = np.asarray(clusterer.fit_predict(points))
+    groups = np.asarray(clusterer.fit_predict(points))
     if groups.shape != (len(points),):
         raise ValueError(
             f"clusterer must label each of the {len(points)} {what}, got labels of shape "
@@ -342,63 +298,3 @@ def labels_of_clusterer(clusterer, points, n_clusters, rng, what):
     codes = np.full(len(groups), -1)
     codes[~noise] = np.unique(groups[~noise], return_inverse=True)[1]
     return codes
-
-
-def spread_centres(vectors, n_clusters, rng, n_init):
-    """Centres of several starts by k-means++, (n_init, n_clusters, q), at the same time."""
-    each = np.arange(n_init)
-    centres = vectors[rng.randint(len(vectors), size=n_init)][:, None]
-    distances = _squares(vectors, centres)[:, 0]
-    for _ in range(1, n_clusters):
-        reach = np.cumsum(np.maximum(distances, 0.0), axis=1)
-        # Some draws in proportion to the squared distances, of which the best is taken.
-        level = rng.uniform(size=(n_init, 2 + int(np.log(n_clusters)))) * reach[:, -1:]
-        drawn = np.minimum((reach[:, None] <= level[:, :, None]).sum(axis=2), len(vectors) - 1)
-        closer = np.minimum(distances[:, None], _squares(vectors, vectors[drawn]))
-        winner = closer.sum(axis=2).argmin(axis=1)
-        distances = closer[each, winner]
-        centres = np.concatenate([centres, vectors[drawn[each, winner]][:, None]], axis=1)
-    return centres
-
-
-def lloyd(vectors, centres, max_iter=300):
-    """Lloyd's iteration from several starts at once.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (n, q)
-        What to cluster.
-    centres : ndarray of shape (n_init, n_clusters, q)
-        Starts.
-    max_iter : int
-        Most iterations.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        Of the start with the least inertia.
-    inertia : float
-        Sum of squared distances to the centres.
-    """
-    labels = None
-    for _ in range(max_iter):
-        distances = _squares(vectors, centres)
-        new = distances.argmin(axis=1)
-        if labels is not None and np.array_equal(new, labels):
-            break
-        labels = new
-        member = (labels[:, None] == np.arange(centres.shape[1])[:, None]).astype(float)
-        count = member.sum(axis=2, keepdims=True)
-        # An empty cluster begins anew at the vector that is served worst.
-        worst = vectors[distances.min(axis=1).argmax(axis=1)][:, None]
-        centres = np.where(count > 0, (member @ vectors) / np.maximum(count, 1.0), worst)
-    inertia = distances.min(axis=1).sum(axis=1)
-    best = int(inertia.argmin())
-    return labels[best], max(float(inertia[best]), 0.0)
-
-
-def _squares(vectors, centres):
-    """Squared distances, (n_init, n_clusters, n)."""
-    squares = (centres**2).sum(axis=2)[:, :, None] + (vectors**2).sum(axis=1)
-    squares -= 2.0 * (centres @ vectors.T)
-    return squares

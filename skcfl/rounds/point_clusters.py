@@ -25,9 +25,10 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
+from ..numerics.kmeans import spread_centres
 from ..numerics.matrices import count_different
 from .aggregation import GeometricMedian, aggregate_by_cluster
-from .loss_clusters import labels_of_clusterer, spread_centres
+from .loss_clusters import labels_of_clusterer
 
 __all__ = ["cluster_points"]
 

@@ -63,16 +63,21 @@ def principal_angles(Q, dims, others=None, other_dims=None, angle="smallest"):
 
 
 def angle_clusters(degrees, n_clusters, threshold, linkage):
-    """Hierarchical clusters of distances in degrees, cut at a number or at a threshold."""
+    """Hierarchical clusters of distances in degrees, cut at a number or at a threshold.
+
+    A number is at most that of different subspaces: zeros are not cut apart.
+    """
     n = len(degrees)
     if n == 1 or (threshold is None and n_clusters == 1):
         return np.zeros(n, dtype=np.intp)
-    tree = AgglomerativeClustering(
-        n_clusters if threshold is None else None,
-        metric="precomputed",
-        linkage=linkage,
-        distance_threshold=threshold,
-    )
     away = 0.5 * (degrees + degrees.T)
     np.fill_diagonal(away, 0.0)
-    return tree.fit_predict(away)
+
+    def cut(**where):
+        tree = AgglomerativeClustering(metric="precomputed", linkage=linkage, **where)
+        return tree.fit_predict(away)
+
+    labels = cut(n_clusters=None, distance_threshold=SAME if threshold is None else threshold)
+    if threshold is not None or labels.max() < n_clusters:
+        return labels
+    return cut(n_clusters=n_clusters)

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions, validate_parameter_constraints
 
-from .._typing import ArrayLike, RandomState
-from ..models.losses import make_loss
+from .._checks import Count, real_array
+from .._typing import ArrayLike, RandomState, validate_params
+from ..models._supervised import PARAMETERS
+from ..models.losses import LOSSES, Loss, make_loss
 from ._comparing import require, require_close, sent
-
-if TYPE_CHECKING:
-    from ..models.losses import Loss
 
 # Predictions around zero, of this size, and how far apart differences are taken.
 SIZE, STEP = 3.0, 1e-5
 
 
+@validate_params(
+    {
+        "loss": [Loss, StrOptions(set(LOSSES))],
+        "n_classes": [Count(2, 10**6), None],
+        "n_rows": [Count(2, 10**6)],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def check_loss(
     loss: Loss | str,
     y: ArrayLike | None = None,
@@ -56,6 +65,8 @@ def check_loss(
     ------
     AssertionError
         If something does not hold; it says what, and where.
+    ValueError
+        If an argument is not valid.
 
     See Also
     --------
@@ -79,12 +90,11 @@ def check_loss(
     AssertionError: Wrong(): gradient is not the derivative of value (60 of 60 entries): ...
     """
     rng = check_random_state(random_state)
+    _check_parameters(loss, parameters)
     loss = make_loss(loss, n_classes=n_classes, **parameters)
     if loss.classifier and n_classes is None:
         n_classes = 2
-    if y is None:
-        y = _draw_targets(loss, n_classes, n_rows, rng)
-    y = np.asarray(y)
+    y = _draw_targets(loss, n_classes, n_rows, rng) if y is None else _given(y, loss, n_classes)
     loss.check_target(y)
     case = _Case(loss, y, n_classes, rng)
     for check in (
@@ -98,6 +108,33 @@ def check_loss(
         _check_extremes,
     ):
         check(case)
+
+
+def _check_parameters(loss, parameters):
+    """Raise a ValueError if parameters are not those of a named loss, or not valid."""
+    own = LOSSES[loss].parameters if isinstance(loss, str) else ()
+    unknown = sorted(set(parameters) - set(own))
+    if unknown:
+        raise ValueError(
+            f"loss={loss!r} takes {sorted(own) or 'no parameters'} here, got {unknown}. Set the "
+            "parameters of an object where it is made."
+        )
+    validate_parameter_constraints(
+        {name: PARAMETERS[name] for name in parameters}, parameters, "check_loss"
+    )
+
+
+def _given(y, loss, n_classes):
+    """Targets that a user gives, checked."""
+    values = real_array(y, "y", ndim=1)
+    if len(values) < 2:
+        raise ValueError(f"y must have at least two entries, got {len(values)}.")
+    if loss.classifier and not np.isin(values, np.arange(n_classes)).all():
+        raise ValueError(
+            f"y must hold class codes from 0 to {n_classes - 1} for {loss!r}, got "
+            f"{np.unique(values)[:5].tolist()}."
+        )
+    return np.asarray(y)
 
 
 class _Case:

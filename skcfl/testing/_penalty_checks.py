@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._typing import RandomState
+from .._checks import Count
+from .._typing import RandomState, validate_params
+from ..penalties import Penalty
 from ._comparing import require, require_close, sent
-
-if TYPE_CHECKING:
-    from ..penalties import Penalty
 
 # Lengths of differences, in units of the penalty's own where it has some.
 SIZES = (1e-3, 0.1, 1.0, 10.0)
 
 
+@validate_params(
+    {
+        "penalty": [Penalty],
+        "n_params": [Count(1, 10**6)],
+        "n_edges": [Count(2, 10**6)],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def check_penalty(
     penalty: Penalty, *, n_params: int = 3, n_edges: int = 20, random_state: RandomState = 0
 ) -> None:
@@ -43,6 +49,8 @@ def check_penalty(
     ------
     AssertionError
         If something does not hold; it says what, and where.
+    ValueError
+        If the penalty is no object of :class:`~skcfl.penalties.Penalty`, or a number is not valid.
 
     See Also
     --------

@@ -11,14 +11,13 @@ from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
+from skcfl.numerics.kmeans import kmeans, lloyd
 from skcfl.rounds.loss_clusters import (
     EMBEDDINGS,
     MATCHINGS,
     LossClusters,
     embed,
     finite_losses,
-    kmeans,
-    lloyd,
     match,
 )
 

@@ -46,6 +46,8 @@ class GeometricMedian(Aggregator):
 
     def aggregate(self, messages, weights):
         """Geometric medians."""
+        # Weights over a distance of zero must be numbers.
+        weights = weights / weights.max(axis=-1, keepdims=True)
         z = coordinate_median(messages, weights)
         scale = None
         for _ in range(self.max_iter):

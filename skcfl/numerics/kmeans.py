@@ -1,0 +1,102 @@
+"""K-means of few short vectors, without scikit-learn's overhead and warnings."""
+
+import numpy as np
+
+# Starts, and vectors that look for the centres, where there are more.
+N_INIT, MAX_VECTORS = 10, 2000
+
+
+def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
+    """K-means of few short vectors: all starts at the same time.
+
+    For some tens of loss vectors nearly all of the time of scikit-learn's ``KMeans`` is spent
+    around its loops, hundreds of times a fit.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, q)
+        What to cluster; of more than `MAX_VECTORS` a sample looks for the centres.
+    n_clusters : int
+        Number of clusters, at most that of different vectors.
+    rng : RandomState
+        Source of the starts, which k-means++ draws.
+    n_init : int
+        Starts.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,)
+        Of the start with the least inertia.
+    inertia : float
+        Sum of squared distances to the centres.
+    """
+    vectors = vectors - vectors.mean(axis=0)
+    some = vectors
+    if len(vectors) > MAX_VECTORS:
+        some = vectors[rng.choice(len(vectors), MAX_VECTORS, replace=False)]
+    centres = spread_centres(some, n_clusters, rng, n_init)
+    if some is vectors:
+        return lloyd(vectors, centres)
+    labels, _ = lloyd(some, centres)
+    means = [some[labels == k].mean(axis=0) for k in np.unique(labels)]
+    return lloyd(vectors, np.array(means)[None])
+
+
+def spread_centres(vectors, n_clusters, rng, n_init):
+    """Centres of several starts by k-means++, (n_init, n_clusters, q), at the same time."""
+    each = np.arange(n_init)
+    centres = vectors[rng.randint(len(vectors), size=n_init)][:, None]
+    distances = _squares(vectors, centres)[:, 0]
+    for _ in range(1, n_clusters):
+        reach = np.cumsum(np.maximum(distances, 0.0), axis=1)
+        # Some draws in proportion to the squared distances, of which the best is taken.
+        level = rng.uniform(size=(n_init, 2 + int(np.log(n_clusters)))) * reach[:, -1:]
+        drawn = np.minimum((reach[:, None] <= level[:, :, None]).sum(axis=2), len(vectors) - 1)
+        closer = np.minimum(distances[:, None], _squares(vectors, vectors[drawn]))
+        winner = closer.sum(axis=2).argmin(axis=1)
+        distances = closer[each, winner]
+        centres = np.concatenate([centres, vectors[drawn[each, winner]][:, None]], axis=1)
+    return centres
+
+
+def lloyd(vectors, centres, max_iter=300):
+    """Lloyd's iteration from several starts at once.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, q)
+        What to cluster.
+    centres : ndarray of shape (n_init, n_clusters, q)
+        Starts.
+    max_iter : int
+        Most iterations.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,)
+        Of the start with the least inertia.
+    inertia : float
+        Sum of squared distances to the centres.
+    """
+    labels = None
+    for _ in range(max_iter):
+        distances = _squares(vectors, centres)
+        new = distances.argmin(axis=1)
+        if labels is not None and np.array_equal(new, labels):
+            break
+        labels = new
+        member = (labels[:, None] == np.arange(centres.shape[1])[:, None]).astype(float)
+        count = member.sum(axis=2, keepdims=True)
+        # An empty cluster begins anew at the vector that is served worst.
+        worst = vectors[distances.min(axis=1).argmax(axis=1)][:, None]
+        centres = np.where(count > 0, (member @ vectors) / np.maximum(count, 1.0), worst)
+    inertia = distances.min(axis=1).sum(axis=1)
+    best = int(inertia.argmin())
+    return labels[best], max(float(inertia[best]), 0.0)
+
+
+def _squares(vectors, centres):
+    """Squared distances, (n_init, n_clusters, n)."""
+    squares = (centres**2).sum(axis=2)[:, :, None] + (vectors**2).sum(axis=1)
+    squares -= 2.0 * (centres @ vectors.T)
+    return squares

@@ -1,0 +1,123 @@
+"""Errors about arguments: each names the argument, what it got and what is allowed."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+from skcfl import FedAvgRegressor, PartialPoolingRegressor
+from skcfl.datasets import corrupt, make_clustered_regression
+from skcfl.inspection import RandomEffectsDisplay
+from skcfl.model_selection import per_client_scores
+from skcfl.penalties import L2
+from skcfl.testing import check_loss, check_penalty
+
+DATA = make_clustered_regression(4, 2, n_samples=20, n_features=2, random_state=0)
+N = len(DATA.y)
+DAY = datetime.date(2020, 1, 1)
+TEXT = [
+    np.full(N, "a"),
+    np.full(N, "1.5"),
+    np.full(N, b"1.5"),
+    np.full(N, "1.5", dtype=object),
+]
+DATES = [
+    np.full(N, np.datetime64("2020-01-01")),
+    np.full(N, np.timedelta64(3, "D")),
+    np.full(N, DAY, dtype=object),
+    np.full(N, np.datetime64("2020-01-01"), dtype=object),
+]
+
+
+def fit(y=None, sample_weight=None):
+    FedAvgRegressor().fit(DATA.X, DATA.y if y is None else y, DATA.groups, sample_weight)
+
+
+@pytest.mark.parametrize("values", [*TEXT, *DATES])
+@pytest.mark.parametrize("name", ["y", "sample_weight"])
+def test_text_and_dates_are_no_numbers(name, values):
+    with pytest.raises(ValueError, match=rf"^{name} must hold numbers, got (text|dates|spans)"):
+        fit(**{name: values})
+
+
+@pytest.mark.parametrize("values", [TEXT[1], DATES[0], DATES[2]])
+def test_nor_where_rows_are_scored(values):
+    model = FedAvgRegressor().fit(DATA.X, DATA.y, DATA.groups)
+    for score in (model.score, lambda *args, **kw: per_client_scores(model, *args, **kw)):
+        with pytest.raises(ValueError, match="sample_weight must hold numbers, got"):
+            score(DATA.X, DATA.y, groups=DATA.groups, sample_weight=values)
+        with pytest.raises(ValueError, match="y must .*numbers, got"):
+            score(DATA.X, values, groups=DATA.groups)
+
+
+@pytest.mark.parametrize(
+    ("check", "arguments", "message"),
+    [
+        (check_penalty, {"penalty": None}, "penalty.*Penalty.*None"),
+        (check_penalty, {"penalty": "l2"}, "penalty.*Penalty.*'l2'"),
+        (check_penalty, {"penalty": L2}, "penalty.*Penalty.*L2"),
+        (check_penalty, {"penalty": L2(), "n_params": 0}, r"n_params.*\[1.*0"),
+        (check_penalty, {"penalty": L2(), "n_edges": "a"}, "n_edges.*int.*'a'"),
+        (check_penalty, {"penalty": L2(), "random_state": "a"}, "random_state.*int.*'a'"),
+        (check_loss, {"loss": 3}, "loss.*Loss.*huber.*3"),
+        (check_loss, {"loss": "huber", "n_rows": 2.5}, "n_rows.*int.*2.5"),
+        (check_loss, {"loss": "log_loss", "n_classes": 1}, r"n_classes.*\[2.*1"),
+        (check_loss, {"loss": "huber", "random_state": 2.5}, "random_state.*int.*2.5"),
+        (check_loss, {"loss": "huber", "delta": "a"}, "delta.*float.*'a'"),
+        (check_loss, {"loss": "huber", "delta": -1.0}, "delta.*float.*-1.0"),
+        (check_loss, {"loss": "huber", "power": 1.5}, r"takes \['delta'\] here, got \['power'\]"),
+        (check_loss, {"loss": "huber", "y": ["a", "b"]}, "y must be .*numbers, got"),
+        (check_loss, {"loss": "huber", "y": 3.0}, r"y must be a one-dim.*shape \(\)"),
+        (check_loss, {"loss": "huber", "y": [1.0]}, "y must have at least two entries, got 1"),
+        (check_loss, {"loss": "log_loss", "y": [1, 2]}, "y must hold class codes from 0 to 1.*2"),
+    ],
+)
+def test_checks_of_losses_and_penalties(check, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        check(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"groups": DATA.groups[:-1]},
+            f"groups must hold one id per row: got {N - 1} ids for {N}",
+        ),
+        ({"groups": np.where(np.arange(N) < 3, np.nan, 1.0)}, "groups must name a client"),
+        ({"groups": [None, *DATA.groups[1:]]}, "groups must name a client"),
+        ({"groups": [*range(N - 1), "a"]}, "groups must hold ids of one type, got .* int, str"),
+        ({"groups": np.c_[DATA.groups, DATA.groups]}, "groups must be one-dimensional"),
+        ({"y": DATA.y[:-1]}, rf"y must have one class per row, {N}, got shape \({N - 1},\)"),
+        ({"y": [None] * N}, "y is not valid: it has missing values"),
+        ({"y": TEXT[1], "attack": "sign_flip"}, "y must be an array of real numbers, got .*1.5"),
+        ({"y": DATES[0], "attack": "scale_y"}, "y must be an array of real numbers, got .*2020"),
+        (
+            {"y": np.c_[DATA.y], "attack": "scale_y"},
+            rf"y must have shape \({N},\), got \({N}, 1\)",
+        ),
+    ],
+)
+def test_corrupt(changes, message):
+    given = {"X": DATA.X, "y": DATA.y, "groups": DATA.groups, **changes}
+    with pytest.raises(ValueError, match=message):
+        corrupt(**given)
+
+
+def test_ids_of_any_type_are_corrupted():
+    pairs = [(str(one), 1) for one in DATA.groups]
+    found = corrupt(DATA.X, DATA.y, pairs, fraction=0.5, random_state=0)
+    assert len(found.false) == 2 and all(isinstance(one, tuple) for one in found.false)
+
+
+@pytest.mark.parametrize("value", [np.array([True, False]), "yes", None, 1, [True]])
+def test_return_std(value):
+    model = PartialPoolingRegressor().fit(DATA.X, DATA.y, DATA.groups)
+    with pytest.raises(ValueError, match="return_std must be True or False, got"):
+        model.predict(DATA.X, DATA.groups, return_std=value)
+
+
+@pytest.mark.parametrize("level", [0, 1.0, -0.1, np.nan, "a", None, True, [0.9], np.array(0.9)])
+def test_levels_of_displays(level):
+    with pytest.raises(ValueError, match=r"level must be a probability in \(0, 1\), got"):
+        RandomEffectsDisplay(values=[0.0, 1.0], std=[1.0, 1.0]).plot(level=level)
