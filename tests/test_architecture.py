@@ -40,8 +40,8 @@ LAYERS = (
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
-    "testing": {"federation", "models", "penalties", "_typing"},
-    "datasets": {"exceptions", "_checks", "_typing"},
+    "testing": {"federation", "models", "penalties", "_checks", "_typing"},
+    "datasets": {"exceptions", "_checks", "_groups", "_typing"},
     "metrics": {"exceptions"},
     "model_selection": {"exceptions", "_checks", "_docs", "_groups", "_typing", "metrics"},
     "inspection": {
@@ -263,6 +263,19 @@ def test_optional_packages_are_imported_where_they_are_used(path):
         names = [module] if module else [alias.name for alias in node.names]
         for name in names:
             assert name.split(".")[0] not in OPTIONAL, f"line {node.lineno}: {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_fits_leave_the_filters_of_warnings_alone(path):
+    """``catch_warnings`` is of the whole process: of two threads one would undo the other's."""
+    names = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Attribute, ast.Name))
+    }
+    if not names.isdisjoint({"catch_warnings", "simplefilter", "filterwarnings"}):
+        # Scores of clients, and checks of a loss: no fit calls these.
+        assert path.name in {"_scoring.py", "_loss_checks.py"}
 
 
 def test_import_is_light():

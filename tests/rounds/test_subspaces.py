@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 from skcfl import PACFLClassifier, PACFLRegressor
 from skcfl.datasets import partition_label_swaps, partition_rotations
 from skcfl.federation import Faults, InProcessFederation
-from skcfl.rounds.subspaces import orthonormal, principal_angles
+from skcfl.rounds.subspaces import angle_clusters, orthonormal, principal_angles
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 IMAGES = IMAGES / 16
@@ -94,3 +94,30 @@ def test_lost_clients():
     model = PACFLClassifier(2, n_vectors=1, **SHORT).fit_federation(federation)
     here = np.arange(8) != 5
     assert adjusted_rand_score(labels[here], model.labels_[here]) == 1.0
+
+
+@pytest.mark.parametrize(("n_features", "n_vectors"), [(2, 3), (3, 3), (4, 100)])
+def test_spaces_of_all_features_are_not_compared(n_features, n_vectors):
+    """As many vectors as features would leave angles of zero: clusters of rounding."""
+    rng = np.random.RandomState(0)
+    groups, kind = np.repeat(np.arange(10), 20), np.arange(10) % 2
+    X = 0.1 * rng.normal(size=(200, n_features))
+    # The direction of least variance is the first feature's or the last one's.
+    X[:, 1:-1] += 3.0 * rng.normal(size=(200, n_features - 2))
+    X[np.arange(200), -kind[groups]] += 3.0 * rng.normal(size=200)
+    model = PACFLRegressor(2, n_vectors=n_vectors, angle="largest", **SHORT)
+    model.fit(X, X.sum(axis=1), groups=groups)
+    assert adjusted_rand_score(kind, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("linkage", ["average", "complete", "single"])
+def test_equal_subspaces_are_one_cluster(linkage):
+    """Whatever number is asked for: with one feature all clients span the same."""
+    rng = np.random.RandomState(0)
+    X, groups = rng.normal(size=(60, 1)), np.repeat(np.arange(6), 10)
+    model = PACFLRegressor(3, linkage=linkage, **SHORT).fit(X, 2.0 * X[:, 0], groups=groups)
+    assert model.n_clusters_ == 1
+    apart = np.zeros((6, 6))
+    apart[:2, 2:] = apart[2:, :2] = 40.0
+    assert len(set(angle_clusters(apart, 4, None, linkage).tolist())) == 2
+    assert len(set(angle_clusters(apart, 1, None, linkage).tolist())) == 1
