@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array
 
 from skcfl._checks import about, is_missing, real_array
 from skcfl._groups import check_ids, encode
-from skcfl._typing import ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
+from skcfl._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 
 __all__ = ["corrupt"]
 
@@ -120,7 +120,7 @@ def corrupt(
     return Bunch(X=X, y=y, groups=groups, false=ids[is_false], is_false=is_false)
 
 
-def _checked_target(y, n_samples, numeric):
+def _checked_target(y: ArrayLike, n_samples: int, numeric: bool) -> Array:
     """Targets, one per row: numbers where numbers are changed, classes elsewhere."""
     if numeric:
         return real_array(y, "y", shape=(n_samples,))
