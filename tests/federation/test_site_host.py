@@ -437,7 +437,7 @@ class Same:
         (other_columns, "site 'north' have 3, those of site 'south' 2|'South'.*2"),
         (other_dtype, "float64.*'south' float32"),
         (no_rows, "Site 'south': load.* returned no row"),
-        (text, "Site 'south': could not convert string to float"),
+        (text, "Site 'south': y must hold numbers, got text"),
         (short, "Site 'south': y must have one entry per row, 48, got 47"),
         (nameless, "Site 'south': groups must name a client in every row"),
         (with_names, "Site 'north' has no names of the features, and Site 'south' has some"),
