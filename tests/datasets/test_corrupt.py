@@ -49,7 +49,7 @@ def test_strength_and_strings():
         ({"attack": "none"}, "attack"),
         ({"fraction": 1.5}, "fraction"),
         ({"strength": -1.0}, "strength"),
-        ({"groups": DATA.groups[1:]}, "inconsistent"),
+        ({"groups": DATA.groups[1:]}, "one id per row"),
     ],
 )
 def test_bad_arguments(wrong, text):
