@@ -85,6 +85,16 @@ class MixturePredictions(BaseFederated):
         adapted._client_weights = weights[order]
         return adapted
 
+    def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
+        # Rows that a client had have chosen as its shares say.
+        old, new = self._seen_weights[places, None], pool.client_weights[:, None]
+        shares = old * self.mixture_weights_[places] + new * self._shares_of(pool)
+        shares /= np.maximum(old + new, 1e-300)
+        self.mixture_weights_ = self.mixture_weights_.copy()
+        self.mixture_weights_[places] = shares
+        theta = pool.from_user(self.mixture_params_)
+        return shares.argmax(axis=1), own_models(self.model_, theta, shares)
+
     # -------------------------------------------------------------------------------- predict
 
     def client_model(self, group: Hashable | None = None) -> Any:

@@ -10,6 +10,8 @@ from scipy import sparse
 from ._groups import check_ids, locate
 from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
 from .base import BaseFederated
+from .federation.ledger import Ledger
+from .pooling.updates import KnownPosteriors, narrowed_covariances
 
 if TYPE_CHECKING:
     from .federation.pool import ClientPool
@@ -46,6 +48,12 @@ class PosteriorPredictions(BaseFederated):
     A fit sets, in the units of the pool, ``_stack``, what clients are like, and ``_covariances``,
     those of the clients' parameters, or None.
     """
+
+    def _gather(self, pool: ClientPool, n_clients: int) -> None:
+        super()._gather(pool, n_clients)
+        self._known = None
+        if self._covariances is not None:
+            self._known = KnownPosteriors.of(pool.with_ledger(Ledger()), self._stack)
 
     # ----------------------------------------------------------------------------- new clients
 
@@ -93,10 +101,66 @@ class PosteriorPredictions(BaseFederated):
         adapted.client_dispersion_ = np.concatenate([self.client_dispersion_, noise])[order]
         if dense:
             adapted._covariances = np.concatenate([self._covariances, covariances])[order]
+        if self._known is not None:
+            adapted._known = self._known.joined(KnownPosteriors.of(pool, self._stack), order)
         fresh = posterior_std(covariances, pool.user_map())
         fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
         return adapted
+
+    def update(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Self:
+        """Copy of this estimator that also knows new rows of known clients.
+
+        The population stays as it was fitted. Each client gets its posterior given its old and
+        its new rows: of squared error exactly that which :meth:`adapt` finds for a new client
+        with all of these rows, of other losses with a normal distribution in the place of the old
+        rows. This estimator stays as it is. Fit again once many clients have many new rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            New rows, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, all of them known; not with ``group_col``.
+
+        Returns
+        -------
+        updated : estimator
+            With the clients' new ``labels_``, ``responsibilities_``, ``params_``, ``coef_``,
+            ``params_std_``, ``client_dispersion_`` and ``cluster_sizes_``.
+
+        Raises
+        ------
+        ValueError
+            If there are no ids, an id is not known, y is missing or holds a class not seen in fit,
+            or the posteriors would take more than 64 MB.
+        """
+        return super().update(X, y, groups=groups)
+
+    def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
+        if self._known is None:
+            raise ValueError(
+                f"{type(self).__name__}.update keeps posteriors of up to 64 MB, and "
+                f"{len(self.groups_)} clients of {self.model_.n_params} parameters take more. Fit "
+                "again with all rows."
+            )
+        self._known, r, means, noise = self._known.updated(
+            pool, places, self._stack, self.responsibilities_[places]
+        )
+        covariances = narrowed_covariances(pool, means, self._covariances[places], noise)
+        for name, new in (
+            ("responsibilities_", r),
+            ("client_dispersion_", noise),
+            ("_covariances", covariances),
+            ("params_std_", posterior_std(covariances, pool.user_map())),
+        ):
+            setattr(self, name, getattr(self, name).copy())
+            getattr(self, name)[places] = new
+        return r.argmax(axis=1), pool.centre(means)
 
     def assign(
         self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None

@@ -336,7 +336,8 @@ ATTRIBUTES = {
         Exchanges between the server and the clients in the whole fit, one after the other,
         searches, starts and proofs included, however many clients took part in each. The folds of
         a search do not wait for each other: what is asked about all of them at the same time is
-        one exchange.""",
+        one exchange. What :meth:`report` and :meth:`update` need to know is asked after the fit
+        and not counted, here and in all other counts: a few exchanges of sums.""",
     "client_calls_": """\
         int
         Clients that were asked, summed over the exchanges.""",

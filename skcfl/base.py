@@ -30,6 +30,8 @@ from sklearn.utils.validation import (
 from ._base_absent import options_of, with_absent
 from ._base_federations import OnFederations, asked, tell_rejected, tell_units
 from ._base_ids import TakesIds, check_new_ids
+from ._base_reports import Reports
+from ._base_updates import Updates
 from ._checks import about, check_size
 from ._docs import DocLinkMixin
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
@@ -111,7 +113,9 @@ class BaseFederated(
     CallbackSupportMixin,
     DocLinkMixin,
     OnFederations,
+    Reports,
     TakesIds,
+    Updates,
     BaseEstimator,
     metaclass=ABCMeta,
 ):
@@ -129,6 +133,8 @@ class BaseFederated(
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
+
+    _of_the_problem = _OF_THE_PROBLEM
 
     #: Whether models on the way, between rounds, can be published as if the fit ended there.
     _publishes_rounds = True
@@ -324,6 +330,9 @@ class BaseFederated(
         tell_rejected(self.rejected_clients_, len(self.groups_), stacklevel=5)
         names = self.coef_names_ if hasattr(self, "feature_names_in_") else None
         tell_units(task.pool.other_units, self.groups_, names, stacklevel=5)
+        self._converged = bool(result.converged)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._gather(task.pool, len(self.groups_))
         return self
 
     def _solve_present(self, task: Task) -> Result:
@@ -454,9 +463,11 @@ class BaseFederated(
         if ids is None:
             warnings.warn(
                 f"{type(self).__name__}.fit got no groups, so all rows are one client and one "
-                "model is fitted. Pass groups= with one client id per row, or set group_col to "
-                "the column of X that holds them. If a tool such as GridSearchCV called fit, it "
-                "passed groups to the splitter only: set group_col, or enable metadata routing.",
+                "model is fitted. If a tool such as cross_val_score or GridSearchCV called fit, "
+                "it passed groups to the splitter only: put the ids in a column of X, set "
+                "group_col to its name, and pass cv=ClientKFold(group_col=...) of "
+                "skcfl.model_selection, which splits the rows inside each client; or enable "
+                "metadata routing. Else pass groups= with one client id per row.",
                 SingleClientWarning,
                 stacklevel=5,
             )
@@ -885,7 +896,7 @@ class BaseFederated(
         dtype = self.params_.dtype
         params = np.asarray(pool.to_user(params), dtype=dtype)
         adapted = copy.copy(self)
-        for name in _OF_THE_PROBLEM & vars(adapted).keys():
+        for name in self._of_the_problem & vars(adapted).keys():
             delattr(adapted, name)
         ids, codes = encode(joined_ids(self.groups_, clients))
         order = np.argsort(codes)  # every id is there once
@@ -896,6 +907,8 @@ class BaseFederated(
         adapted.cluster_params_ = np.vstack([self.cluster_params_, params[:extra]])
         adapted.n_clusters_ = self.n_clusters_ + extra
         adapted.cluster_sizes_ = np.bincount(adapted.labels_)
+        adapted._seen_weights = np.append(self._seen_weights, pool.client_weights)[order]
+        adapted._seen_losses = None  # of which newcomers' are not known
         for prefix, models in (("", adapted.params_), ("cluster_", adapted.cluster_params_)):
             for name, value in self.model_.coefficients(models).items():
                 setattr(adapted, f"{prefix}{name}_", value)

@@ -28,11 +28,14 @@ LAYERS = (
         "_base_points",
         "_base_posteriors",
         "_base_mixtures",
+        "_base_reports",
+        "_base_updates",
         "_base_rows",
         "certificates",
     },
     {"fusion", "personal"},
     {"rounds", "pooling"},
+    {"reports"},
     {"models"},
     {"federation", "penalties", "graphs"},
     {"numerics"},
@@ -58,7 +61,7 @@ BESIDE = {
 # Rooms of the server: they hold parameters and messages, never rows.
 SERVER_SIDE = {
     *{"estimators", "fusion", "personal", "rounds", "pooling"},
-    *{"penalties", "graphs", "numerics"},
+    *{"penalties", "graphs", "numerics", "reports"},
 }
 # Those that solve on a pool.
 SOLVERS = {"fusion", "personal", "rounds", "pooling", "certificates"}

@@ -61,6 +61,16 @@ def test_fusion_path(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_how_sure(monkeypatch, tmp_path, capsys):
+    module = load("plot_how_sure")
+    monkeypatch.setattr(module, "N_RESAMPLES", 3)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert "three kinds of clients: stable True" in printed
+    assert "a continuum: stable False" in printed and "Not stable" in printed
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_rivals(monkeypatch, tmp_path, capsys):
     module = load("plot_rivals")
     monkeypatch.setattr(module, "ROUNDS", (1, 2))

@@ -23,9 +23,11 @@ from ..models import LinearModel
 from ..numerics.newton import MAX_DENSE
 from ..pooling.components import fit_population
 from ..pooling.criteria import bic
+from ..pooling.deviations import deviations
 from ..pooling.em import Options
 from ..pooling.population import COVARIANCES
 from ..pooling.stacking import stacked
+from ..reports.evidence import centred
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
 
@@ -373,6 +375,7 @@ class _PartialPooling(PosteriorPredictions):
             "prior_variance": stack.prior,
             "params_std": posterior_std(covariances, user_map),
             "state": (stack, covariances if dense else None, pool.n_samples),
+            "population": fit.population,
         }
         shortfall = unstacked and f"{type(self).__name__}: {unstacked}"
         slow = [name for name in stack.names if not fits[name].converged]
@@ -401,10 +404,22 @@ class _PartialPooling(PosteriorPredictions):
 
     def _publish(self, header, pool, groups, classes, result):
         state = result.extra.pop("state")
+        self._population = result.extra.pop("population")
         super()._publish(header, pool, groups, classes, result)
         self._stack, self._covariances, self._n_rows = state
         # What is expected of a client of which nothing is known.
         self._average_params = self.mixture_weights_ @ self.cluster_params_
+
+    def _deviations(self):
+        population = self._population
+        if population.n_clusters > 1:
+            return None
+
+        def measured(pool, common, centre, spread):
+            transform = centred(pool.model, centre, spread)
+            return deviations(pool, population, common, transform)
+
+        return measured
 
     # -------------------------------------------------------------------------------- summary
 
@@ -440,11 +455,12 @@ class _PartialPooling(PosteriorPredictions):
         shown = self._shown(len(names), max_params)
         names = [names[j] for j in shown]
         width = max(map(len, [*names, "(Intercept)"]))
-        rows = int(self._n_rows)
+        rows, new = int(self._n_rows), len(self.groups_) - self._n_fitted
         lines = [
             f"{type(self).__name__}, loss {model.loss}, covariance {self.covariance_type_}",
-            f"{rows} rows of {len(self.groups_)} clients, {self.n_clusters_} "
+            f"{rows} rows of {self._n_fitted} clients, {self.n_clusters_} "
             f"cluster{'s' if self.n_clusters_ > 1 else ''}",
+            *[f"and {new} newcomer{'s' if new > 1 else ''}, see adapt"] * bool(new),
             f"log-likelihood {self.loglik_:.3f}   BIC {self.bic_:.3f}{self._fit_text()}",
             *[f"stacking shares {self._shares_text()}"] * (len(self.stacking_shares_) > 1),
             *[f"dispersion {self.dispersion_:.5g}"] * model.describe_loss().overdispersed,

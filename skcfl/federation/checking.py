@@ -8,6 +8,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y
 
 from .._checks import LEAST, about, check_size, is_missing, only_numbers, refuse_masked
+from .wrong_columns import describe_wrong_columns
 
 FLOATS = (np.float64, np.float32)
 
@@ -83,12 +84,22 @@ def check_features(X, dtype=FLOATS, estimator=None):
     """Features as an array or a CSR matrix of finite numbers."""
     with about("X"):
         if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
-            raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
+            raise ValueError(
+                f"dates (dtype {X.dtype}) are no numbers. {describe_wrong_columns(X, estimator)}"
+            )
         dtype = list(dtype) if isinstance(dtype, tuple) else dtype
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-            X = check_array(
-                X, accept_sparse="csr", dtype=dtype, estimator=estimator, input_name="X"
-            )
+            try:
+                X = check_array(
+                    X, accept_sparse="csr", dtype=dtype, estimator=estimator, input_name="X"
+                )
+            except (TypeError, ValueError) as error:
+                text = describe_wrong_columns(X, estimator)
+                if not text:
+                    raise
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                first = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
+                raise kind(f"X is not valid: {first}. {text}") from error
     check_size(X, "X")
     return X
 

@@ -21,6 +21,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from ..exceptions import RowsShownError
 from ..numerics.by_cluster import sum_by_cluster
 from .blocks import gathered, in_order, make_blocks
+from .difference_site import DifferenceKernels
 from .draws import mixed
 from .last_answers import Forgotten, LastAnswers
 from .local_clusters import local_kmeans
@@ -42,7 +43,7 @@ RANK = 1e-9
 POSTERIOR_BYTES = 2**26
 
 
-class InProcessSite(PersonalKernels, Site):
+class InProcessSite(DifferenceKernels, PersonalKernels, Site):
     """Clients of this process, their rows in blocks.
 
     Parameters

@@ -262,6 +262,21 @@ def _posteriors(sizes, arguments):
     return n * (_prior(sizes, arguments) + errors), n * (K + p + square + noise)
 
 
+def _score_sums(sizes, arguments):
+    """Floats of a model down; a value, a gradient and a curvature up."""
+    n, p = sizes["n"], sizes["p"]
+    return n * p, n * (1 + p + p * (p + 1) // 2)
+
+
+def _score_draws(sizes, arguments):
+    """Floats of a model, a curvature and moves down; sums of scores, or of their squares, up."""
+    n, p, m = sizes["n"], sizes["p"], sizes["m"]
+    triangle = p * (p + 1) // 2
+    if arguments["moves"] is None:
+        return n * (p + triangle), n * (p * m + triangle + m)
+    return n * (p + triangle + p * m), n * (p * m + triangle + m)
+
+
 def _named(*names):
     return frozenset(names)
 
@@ -405,6 +420,23 @@ CALLS = {
         count=_posteriors,
         minimised=True,
         bounds={"responsibilities": SHARES, "noise": NOT_NEGATIVE},
+    ),
+    "score_sums": Message(
+        {"theta": "K p", "labels": "n", "counted": "n", "within": ""},
+        {"values": "K", "gradients": "K p", "curvature": "K p p"},
+        count=_score_sums,
+        whole=False,
+        minimised=True,
+    ),
+    "score_draws": Message(
+        {
+            **{"theta": "K p", "labels": "n", "counted": "n", "within": "", "inverse": "K p p"},
+            **{"moves": "K p m", "normal": "", "draw": "", "n_draws": ""},
+        },
+        {"sums": "K p m", "squares": "p m", "meat": "K p p", "row_meat": "K p p", "scatter": "m"},
+        count=_score_draws,
+        whole=False,
+        minimised=True,
     ),
     "moreau_update": Message(
         {
@@ -587,7 +619,8 @@ def sizes_of(pool, arguments, shared=0):
         "q": pool.model.n_representation,
         "f": pool.model.n_features,
         "v": arguments.get("n_columns", 0),
-        "m": 0 if vectors is None else vectors.shape[1],
+        # Observed scores are the first of the drawn ones.
+        "m": arguments.get("n_draws", -1) + 1 if vectors is None else vectors.shape[1],
         "h": arguments.get("n_centres", 0),
         "shared": shared,
     }

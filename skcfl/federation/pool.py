@@ -1635,6 +1635,84 @@ class ClientPool(PersonalCalls):
         arguments = {**prior, "errors": errors, "dense": dense}
         return self._ask("posteriors", arguments)
 
+    def score_sums(
+        self, theta: Array, labels: Array, counted: Array | None = None, within: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """Losses of models that clients have in common, and their derivatives, by cluster.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (K, n_params)
+            Models.
+        labels : ndarray of shape (n_clients,)
+            Which of them is each client's.
+        counted : ndarray of shape (n_clients,) of bool, default=None
+            Clients that are in the sums; None is all.
+        within : bool, default=False
+            If True, each client replaces the intercept by its own of least loss.
+
+        Returns
+        -------
+        values : ndarray of shape (K,)
+            Sums of the rows' losses, without the local penalty.
+        gradients : ndarray of shape (K, n_params)
+        curvature : ndarray of shape (K, n_params, n_params)
+            With `within` derivatives of what is left after each client's intercept has followed,
+            zero in the intercepts.
+        """
+        counted = np.ones(self.n_clients, dtype=bool) if counted is None else counted
+        arguments = {"theta": np.ascontiguousarray(theta, dtype=float), "labels": labels}
+        return self._ask("score_sums", {**arguments, "counted": counted, "within": within})
+
+    def score_draws(
+        self,
+        theta: Array,
+        labels: Array,
+        inverse: Array,
+        moves: Array | None = None,
+        counted: Array | None = None,
+        within: bool = False,
+        normal: bool = False,
+        n_draws: int = 255,
+        draw: int = 0,
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """Sums over clients of their scores, and of what the scores are under drawn signs.
+
+        Parameters
+        ----------
+        theta, labels, counted, within
+            As of :meth:`score_sums`.
+        inverse : ndarray of shape (K, n_params, n_params)
+            Inverses of the curvatures.
+        moves : ndarray of shape (K, n_params, n_draws + 1), default=None
+            By how much the models move under the observed and the drawn scores.  None asks for
+            the sums that say so, and leaves "squares" and "meat" at zero.
+        normal : bool, default=False
+            If True, clients draw normal noise and not signs, of squared error.
+        n_draws : int, default=255
+            Number of draws.
+        draw : int, default=0
+            Seed of the signs.
+
+        Returns
+        -------
+        sums : ndarray of shape (K, n_params, n_draws + 1)
+            Scores by cluster: the observed ones, then those of drawn signs.
+        squares : ndarray of shape (n_params, n_draws + 1)
+            Sums over all clients of the squares of their scores at the moved models.
+        meat, row_meat : ndarray of shape (K, n_params, n_params)
+            Sums of outer products of the observed scores of clients and of rows.
+        scatter : ndarray of shape (n_draws + 1,)
+            Sums of squares of the residuals, and with `normal` of what is drawn in their place.
+        """
+        counted = np.ones(self.n_clients, dtype=bool) if counted is None else counted
+        arguments = {
+            **{"theta": np.ascontiguousarray(theta, dtype=float), "labels": labels},
+            **{"counted": counted, "within": within, "inverse": inverse, "moves": moves},
+            **{"normal": normal, "draw": int(draw), "n_draws": int(n_draws)},
+        }
+        return self._ask("score_draws", arguments)
+
     # -------------------------------------------------------------------- other pools
 
     def subset(self, clients: ArrayLike) -> ClientPool:

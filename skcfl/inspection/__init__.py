@@ -1,4 +1,4 @@
-"""Pictures of fits: paths, graphs, convergence, losses, rounds, suspicions, random effects.
+"""Pictures of fits: paths, graphs, convergence, losses, rounds, suspicions, effects, stability.
 
 Displays in the style of scikit-learn: a ``from_...`` method computes what is drawn and draws
 it, ``plot`` draws it again.  They need matplotlib (the extra ``plot``).
@@ -9,14 +9,20 @@ from ._convergence import ConvergenceDisplay
 from ._empirical_graph import EmpiricalGraphDisplay
 from ._loss_matrix import LossMatrixDisplay, RoundsDisplay
 from ._random_effects import RandomEffectsDisplay
+from ._similarity import ClientSimilarityDisplay
+from ._stability import ClusterStability, ClusterStabilityDisplay, cluster_stability
 from ._suspicion_display import SuspicionDisplay
 
 __all__ = [
+    "ClientSimilarityDisplay",
     "ClusterPathDisplay",
+    "ClusterStability",
+    "ClusterStabilityDisplay",
     "ConvergenceDisplay",
     "EmpiricalGraphDisplay",
     "LossMatrixDisplay",
     "RandomEffectsDisplay",
     "RoundsDisplay",
     "SuspicionDisplay",
+    "cluster_stability",
 ]

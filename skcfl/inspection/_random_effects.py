@@ -25,6 +25,8 @@ COLOURS, GREY = 10, "0.65"
 LEVEL = Interval(Real, 0, 1, closed="neither")
 # Clients up to which each has its name beside it.
 NAMED = 60
+# Names of effects that are no features.
+AUTO, AT_MEAN = "auto", "at the mean row"
 
 
 class RandomEffectsDisplay:
@@ -111,7 +113,7 @@ class RandomEffectsDisplay:
     def from_estimator(
         cls,
         estimator: Any,
-        feature: str | int = "intercept",
+        feature: str | int = "auto",
         *,
         output: Any = None,
         level: float = 0.95,
@@ -123,8 +125,11 @@ class RandomEffectsDisplay:
         ----------
         estimator : PartialPooling, PartialPoolingClassifier or PartialPoolingRegressor
             Fitted.
-        feature : str or int, default="intercept"
-            Name of a feature, its position in ``coef_names_``, or "intercept".
+        feature : str or int, default="auto"
+            Name of a feature, its position in ``coef_names_``, or "intercept", the value where
+            all features are zero. "auto" is what differs most: the value at the mean row, or the
+            effect of a standard deviation of a feature; of these effects "at the mean row" is
+            one, too.
         output : object, default=None
             The class whose coefficient it is, of classifiers with more than two.
         level : float, default=0.95
@@ -144,6 +149,8 @@ class RandomEffectsDisplay:
         """
         with about("estimator"):
             check_is_fitted(estimator, "params_std_")
+        if isinstance(feature, str) and feature in (AUTO, AT_MEAN):
+            return _of_effects(cls, estimator, feature, output).plot(ax, level=level)
         at, name = _position(estimator, feature, output)
         display = cls(
             values=estimator.params_[:, at],
@@ -208,6 +215,36 @@ class RandomEffectsDisplay:
         if self.name is not None:
             ax.set_xlabel(self.name)
         return self
+
+
+def _of_effects(cls: Any, estimator: Any, feature: str, output: Any) -> RandomEffectsDisplay:
+    """Display of the effect that differs most, or of the value at the mean row."""
+    names, values, std = estimator._client_effects()
+    if std is None:
+        raise ValueError(
+            f"feature={feature!r} needs the covariances of the clients' coefficients, which would "
+            "take more than 256 MB; name a feature."
+        )
+    spread = values.std(axis=0)
+    some = np.arange(len(names))
+    if estimator.model_.n_outputs > 1 and output is not None:
+        _position(estimator, 0, output)
+        some = some[[name.endswith(f" | {output}") for name in names]]
+    if feature == AT_MEAN:
+        some = some[[names[j].split(" | ")[0] == AT_MEAN for j in some]]
+        if len(some) == 0:
+            raise ValueError(f"feature={AT_MEAN!r} needs models with an intercept.")
+    at = some[spread[some].argmax()]
+    standard = names[at].split(" | ")[0] != AT_MEAN
+    means = estimator._cluster_effects()
+    return cls(
+        values=values[:, at],
+        std=std[:, at],
+        groups=estimator.groups_,
+        labels=estimator.labels_,
+        means=means[:, at],
+        name=f"effect of a standard deviation of {names[at]}" if standard else names[at],
+    )
 
 
 def _position(estimator: Any, feature: Any, output: Any) -> tuple[int, str]:

@@ -216,6 +216,16 @@ def _calls(pool, rng):
     vectors = np.stack([theta, theta[::-1]], axis=1)
     diagonal = theta, rho.mean() * np.ones(p), shares, 0.7, np.inf
     yield "posterior_products", lambda pool: pool.posterior_products(*diagonal, vectors)
+    for within in (False, True)[: 1 + bool(pool.model.fit_intercept)]:
+        yield "score_sums", lambda pool, w=within: pool.score_sums(theta, labels, None, w)
+        inverse, moves = np.tile(np.eye(p), (3, 1, 1)), np.tile(v[0, :, None], (3, 1, 8))
+        about = {"within": within, "n_draws": 7, "normal": within and pool.quadratic}
+        for m in (None, moves):
+            known = theta, labels, inverse, m
+            yield (
+                "score_draws",
+                lambda pool, known=known, about=about: pool.score_draws(*known, **about),
+            )
 
 
 def _sums(pool, prior, dense):

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from fits_alone import without_reports
 from numpy.testing import assert_allclose
 from pickled_hosts import DATA, PickledHost, make, named, parts_of
 from sklearn.exceptions import NotFittedError
@@ -79,6 +80,7 @@ def test_what_is_for_all_clients_of_a_site_travels_once(name):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InProcessSite, "answer", seen)
+        without_reports(patch)
         model = make(name).fit(DATA.X, DATA.y, groups=DATA.groups)
     n, d = 9, DATA.X.shape[1]
     assert estimate_cost(model, **slow, n_sites=n) == estimate_cost(model, **slow)
@@ -206,8 +208,9 @@ class MeasuredHost(PickledHost):
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_estimates_are_what_messages_take(model):
+def test_estimates_are_what_messages_take(model, monkeypatch):
     """Within a quarter, opening included, where latency counts and where bytes do."""
+    without_reports(monkeypatch)
     data = make_clustered_regression(90, 3, 20, n_samples=30, random_state=0)
     hosts = [MeasuredHost([part]) for part in named(parts_of(data, 3))]
     model.fit_federation(RemoteFederation(hosts))

@@ -127,6 +127,8 @@ def test_every_call():
         "posterior_products": lambda pool: pool.posterior_products(*prior, theta[:, None]),
         "posteriors": lambda pool: pool.posteriors(*prior),
         "left_out_sums": lambda pool: pool.left_out_sums(theta, np.ones((3, p)), *np.ones((2, 3))),
+        "score_sums": lambda pool: pool.score_sums(theta, labels),
+        "score_draws": lambda pool: pool.score_draws(theta, labels, np.tile(np.eye(p), (3, 1, 1))),
         "moreau_update": lambda pool: pool.moreau_update(w, 2, 0.1, 0.5, 1.0),
         "meta_update": lambda pool: pool.meta_update(w, 2, 0.1, 0.1),
         "partial_update": lambda pool: pool.partial_update(w[:, :1], first, stages, 0.1),

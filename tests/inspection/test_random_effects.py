@@ -62,11 +62,31 @@ def test_clusters_have_colours_and_means(fitted):
 
 def test_intercept_and_axes(fitted):
     _, ax = plt.subplots()
-    display = RandomEffectsDisplay.from_estimator(fitted, ax=ax)
+    display = RandomEffectsDisplay.from_estimator(fitted, "intercept", ax=ax)
     assert display.ax_ is ax and display.figure_ is ax.figure
     np.testing.assert_array_equal(display.values, fitted.intercept_)
     big = RandomEffectsDisplay(values=np.zeros(100), std=np.ones(100), groups=np.arange(100))
     assert len(big.plot().ax_.get_yticks()) == 0
+
+
+def test_what_differs_most_is_shown_at_the_mean_row(fitted):
+    """Not the intercept at zero, which is far from all rows."""
+    display = RandomEffectsDisplay.from_estimator(fitted)
+    X = np.array([[2.0, 2.0]])
+    at_mean = [fitted.predict(X, groups=[g])[0] for g in fitted.groups_]
+    assert display.name == "at the mean row"
+    np.testing.assert_allclose(display.values, at_mean, atol=6)  # the mean row is near (2, 2)
+    assert (display.std < fitted.params_std_[:, -1]).all()
+    np.testing.assert_allclose(
+        display.means, fitted.cluster_coef_ @ [2, 2] + fitted.cluster_intercept_, atol=6
+    )
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(9), 20), rng.normal(size=(180, 2)) * [1, 50] + [0, 500]
+    y = (X[:, 1] - 500) / 50 * (1 + rng.normal(size=9))[groups] + 0.1 * rng.normal(size=180)
+    model = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+    display = RandomEffectsDisplay.from_estimator(model)
+    assert display.name == "effect of a standard deviation of x1"
+    np.testing.assert_allclose(display.values, model.coef_[:, 1] * X[:, 1].std(), rtol=1e-6)
 
 
 def test_one_class_of_several():

@@ -1,0 +1,154 @@
+"""How sure a fit is: reports in words, and coefficients as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._typing import Array
+from .reports.evidence import gather
+from .reports.words import effects_of, report_of
+
+if TYPE_CHECKING:
+    from .federation.pool import ClientPool
+    from .inspection import ClusterStability
+    from .reports.report import Report
+
+__all__ = ["Reports"]
+
+
+class Reports:
+    """What a fitted estimator says of its clients."""
+
+    _how_sure: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What the estimators have that this is mixed into."""
+
+    def _gather(self, pool: ClientPool, n_clients: int) -> None:
+        """Ask the clients, after a fit, what a report needs to know of them."""
+        models = (pool.from_user(own) for own in (self.cluster_params_, self.params_))
+        evidence = gather(pool, self.labels_, *models, self._deviations())
+        evidence.ids = self.groups_[evidence.clients]
+        evidence.weights = pool.client_weights[evidence.clients]
+        self._how_sure, self._n_fitted = evidence, n_clients
+        self._seen_weights = pool.client_weights
+        complete = len(evidence.clients) == n_clients
+        self._seen_losses = evidence.cluster_losses if complete else None
+
+    def _deviations(self) -> Any:
+        """What measures how far coefficients differ, see :func:`skcfl.reports.evidence.gather`."""
+        return None
+
+    def _client_effects(self) -> tuple[list[str], Array, Array | None]:
+        """Effects at the mean row, and of a standard deviation of each feature.
+
+        Names (p,), values (n_clients, p), and posterior standard deviations where there are some.
+        """
+        names, transform, own = effects_of(self)
+        covariances = getattr(self, "_covariances", None)
+        if covariances is None:
+            return names, self.params_ @ transform.T, None
+        variances = np.einsum("ip,cpq,iq->ci", own, covariances, own, optimize=True)
+        return names, self.params_ @ transform.T, np.sqrt(np.maximum(variances, 0.0))
+
+    def _cluster_effects(self) -> Array:
+        """The same of the clusters, (n_clusters_, p)."""
+        return self.cluster_params_ @ effects_of(self)[1].T
+
+    def report(self, stability: ClusterStability | None = None) -> Report:
+        """Say in plain words what the fit found, and how sure it is.
+
+        Do clients differ, and in what? How many clusters are there, and who is in which? Which
+        clients are served worst, which are outliers, what is not settled? Rows are not needed:
+        the clients were asked for sums at the end of the fit, a sample of 2000 of them where
+        they are more. See the page "How sure?" of the user guide.
+
+        Parameters
+        ----------
+        stability : ClusterStability, default=None
+            What :func:`skcfl.inspection.cluster_stability` says of the clusters, to be a part of
+            the report.
+
+        Returns
+        -------
+        report : Report
+            ``print(report)`` shows it as text, a notebook as HTML. ``report.findings`` has the
+            numbers by name, such as "p_no_difference".
+
+        Notes
+        -----
+        The tests need a linear model of up to 256 parameters. They compare the clients' scores
+        at a common model with those of drawn signs of the rows, a wild bootstrap, or of squared
+        error and few rows of drawn normal noise: neither the distribution of the noise nor its
+        size has to be known.
+
+        Examples
+        --------
+        >>> from skcfl import IFCARegressor
+        >>> from skcfl.datasets import make_clustered_regression
+        >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+        >>> model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+        >>> model.report().findings["p_no_difference"] < 0.01
+        True
+        """
+        check_is_fitted(self)
+        return report_of(self, stability)
+
+    def to_frame(self) -> Any:
+        """Coefficients of the clients as a table of pandas.
+
+        Returns
+        -------
+        frame : DataFrame of shape (n_clients, ...)
+            A row for each client, named by its id, with its "cluster", its coefficients by the
+            names of their features and the "intercept"; of several classes by (class, feature).
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        ValueError
+            If the local model has no coefficients.
+
+        Examples
+        --------
+        >>> from skcfl import LocalModelsRegressor
+        >>> from skcfl.datasets import make_clustered_regression
+        >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
+        >>> model = LocalModelsRegressor().fit(data.X, data.y, groups=data.groups)
+        >>> model.to_frame().shape
+        (6, 12)
+        """
+        check_is_fitted(self)
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError(
+                f"{type(self).__name__}.to_frame needs pandas, which is not installed. Install "
+                "it: python -m pip install pandas."
+            ) from error
+        if not hasattr(self, "coef_"):
+            raise ValueError(
+                f"{type(self).__name__}.to_frame needs a local model with coefficients, got "
+                f"{type(self.model_).__name__}. The parameters of each client are in params_."
+            )
+        columns: dict[Any, Array] = {}
+        with_intercept = getattr(self.model_, "fit_intercept", False)
+        if self.coef_.ndim == 2:
+            columns["cluster"] = self.labels_
+            columns |= dict(zip(map(str, self.coef_names_), self.coef_.T, strict=True))
+            if with_intercept:
+                columns["intercept"] = self.intercept_
+        else:
+            columns["cluster", ""] = self.labels_
+            for c, label in enumerate(self.classes_):
+                own = zip(map(str, self.coef_names_), self.coef_[:, c].T, strict=True)
+                columns |= {(label, name): values for name, values in own}
+                if with_intercept:
+                    columns[label, "intercept"] = self.intercept_[:, c]
+        return pd.DataFrame(columns, index=pd.Index(self.groups_, name="client"))

@@ -1,0 +1,228 @@
+"""What clients compute to find out whether they differ: scores, and scores of drawn signs.
+
+The score of a client at a model that clients have in common is the gradient of its loss there.
+If the model is right for all of them, the gradients of single rows have mean zero, whoever owns
+the row, and a change of their signs changes nothing: sums of squares of the clients' scores under
+drawn signs (a wild bootstrap: Liu 1988) say how large these sums are by chance.  No distribution
+of the noise is assumed, and rows of some clients may be noisier than those of others.  Signs say
+little where clients have few rows: of squared error clients then draw normal noise of one size
+instead, and also send its sum of squares about the models, so that the size does not matter.
+
+Where intercepts may differ (`within`) each client first fits its own, and scores are of the slopes
+alone, its intercept projected out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+
+from ..numerics.by_cluster import sum_by_cluster
+from .draws import mixed
+from .messages import CALLS
+
+# Signs of one 64-bit hash, and rows of a client above which signs are drawn for sums of rows.
+SIGNS = 64
+MOST_SIGNED = 64
+# Newton steps to the intercept of a client, and the largest one on the scale of a logarithm.
+INTERCEPT_STEPS, LONGEST = 20, 2.0
+# Least part of a residual that is left where a row determines its own prediction.
+LEAST_LEFT = 0.1
+# Singular values below this part of the largest are rounding.
+SINGULAR = 1e-10
+
+
+class DifferenceKernels:
+    """Calls of :class:`~skcfl.federation.inprocess.InProcessSite` about differences."""
+
+    def _score_sums(self, theta, labels, counted, within):
+        (K, p), parts = theta.shape, {}
+
+        def work(block, slots):
+            n, mine = self.client_weights[slots] * counted[slots], labels[slots]
+            scores = Scores(self.model, block, theta[mine], within)
+            _, g = scores.reduced(n)
+            flat = np.concatenate(
+                [scores.losses()[:, None], g, scores.curvature.reshape(len(g), p * p)], axis=1
+            )
+            parts[int(slots[0])] = sum_by_cluster(flat, mine, K, n)
+
+        self._each(work, p)
+        total = sum((parts[key] for key in sorted(parts)), np.zeros((K, 1 + p + p * p)))
+        return {
+            "values": total[:, 0],
+            "gradients": total[:, 1 : p + 1],
+            "curvature": total[:, p + 1 :].reshape(K, p, p),
+        }
+
+    def _score_draws(self, theta, labels, counted, within, inverse, moves, normal, draw, n_draws):
+        (K, p), parts = theta.shape, {}
+
+        def work(block, slots):
+            n, mine = self.client_weights[slots] * counted[slots], labels[slots]
+            scores = Scores(self.model, block, theta[mine], within)
+            noise = (NormalNoise if normal else Signs)(self.places[slots], n_draws, draw)
+            observed, drawn, rows, scatter = scores.drawn(n, inverse[mine], noise)
+            own = np.concatenate([observed[:, :, None], drawn], axis=2)
+            squares, meat = np.zeros((p, n_draws + 1)), np.zeros((K, p, p))
+            if moves is not None:
+                A = n[:, None, None] * scores.curvature
+                for k in np.unique(mine):
+                    some = mine == k
+                    own[some] -= np.matmul(A[some], moves[k])
+                squares = np.einsum("cpm,cpm->pm", own, own)
+                outer = own[:, :, 0, None] * own[:, None, :, 0]
+                meat = sum_by_cluster(outer.reshape(-1, p * p), mine, K).reshape(K, p, p)
+            sums = sum_by_cluster(own.reshape(len(own), -1), mine, K).reshape(K, p, -1)
+            rows = sum_by_cluster(rows.reshape(-1, p * p), mine, K).reshape(K, p, p)
+            parts[int(slots[0])] = sums, squares, meat, rows, scatter
+
+        self._each(work, p * SIGNS)
+        shapes = (K, p, n_draws + 1), (p, n_draws + 1), (K, p, p), (K, p, p), (n_draws + 1,)
+        out = [np.zeros(shape) for shape in shapes]
+        for key in sorted(parts):
+            out = [a + b for a, b in zip(out, parts[key], strict=True)]
+        return dict(zip(CALLS["score_draws"].up, out, strict=True))
+
+
+class Signs:
+    """Random signs of the rows of some clients, the same wherever the clients are."""
+
+    #: Rows of a client up to which each one has a number of its own.
+    most_rows: float = MOST_SIGNED
+
+    def __init__(self, places, n_draws, draw):
+        self.places, self.n_draws, self.draw = places, n_draws, draw
+
+    def __iter__(self):
+        """Yield the draws of a hash each, slices."""
+        for first in range(0, self.n_draws, SIGNS):
+            yield slice(first, min(first + SIGNS, self.n_draws))
+
+    def of(self, some, n_rows):
+        """Signs (c, n_rows, m) of the draws of a slice."""
+        keys = self.places[:, None], np.arange(n_rows)[None, :]
+        hashes = np.ascontiguousarray(mixed(self.draw, *keys, some.start))
+        bits = np.unpackbits(hashes.view(np.uint8).reshape(*hashes.shape, 8), axis=2)
+        return 2.0 * bits[:, :, : some.stop - some.start] - 1.0
+
+
+class NormalNoise(Signs):
+    """Standard normal numbers in the place of signs."""
+
+    most_rows = np.inf
+
+    def of(self, some, n_rows):
+        """Numbers (c, n_rows, m) of the draws of a slice."""
+        keys = self.places[:, None, None], np.arange(n_rows)[None, :, None]
+        hashes = mixed(self.draw, *keys, np.arange(some.start, some.stop)[None, None, :])
+        return ndtri((hashes.astype(float) + 0.5) * 2.0**-64)
+
+
+class Scores:
+    """Gradients of a block's rows at their clients' models (c, p)."""
+
+    def __init__(self, model, block, w, within):
+        self.model, self.within = model, within
+        self.block = block = block.astype(np.float64)
+        self.kernel, self.state = model.kernel, model.state(block, w)
+        #: Places of the intercepts among the parameters.
+        self.free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
+        if within:
+            self.free[:, -1] = True
+            self.state = self._with_own_intercepts()
+        self.free = self.free.ravel()
+        self.gradients = self.kernel.gradient(self.state, block.y)
+        H = model.curvature(block, self.state)
+        self.back = None
+        if within:
+            inverse = np.linalg.pinv(H[:, self.free][:, :, self.free], SINGULAR, hermitian=True)
+            self.back = np.zeros_like(H[:, :, self.free])
+            self.back[:, ~self.free] = np.matmul(H[:, ~self.free][:, :, self.free], inverse)
+            H = H - np.matmul(self.back, H[:, self.free])
+            H[:, self.free] = H[:, :, self.free] = 0.0
+        #: Curvature of the mean loss, without the intercepts where these are the clients' own.
+        self.curvature = H
+
+    def _with_own_intercepts(self):
+        """Predictions with the intercepts of least loss of each client."""
+        weights, state = self.block.weights[:, None, :], self.state
+        longest = np.inf if self.kernel.quadratic else LONGEST
+        for _ in range(1 if self.kernel.quadratic else INTERCEPT_STEPS):
+            g = (weights * self.kernel.gradient(state, self.block.y)).sum(axis=2)
+            h = (weights * self.kernel.own_curvature(state, self.block.y, 1.0)).sum(axis=2)
+            step = np.divide(g, h, out=np.zeros_like(g), where=h > 0)
+            state = state - np.clip(step, -longest, longest)[:, :, None]
+        return state
+
+    def losses(self):
+        """Mean loss of each client, (c,)."""
+        return self.model.row_sums(self.block, self.state)
+
+    def reduced(self, n):
+        """Gradients of the mean losses, (c, p), as they are and without the intercepts."""
+        g = self.block.backward(self.block.weights[:, None, :] * self.gradients)
+        g = g.reshape(len(n), -1)
+        return g, self._reduce(g[:, :, None])[:, :, 0]
+
+    def _reduce(self, e):
+        """Sums of rows' gradients (c, p, m) with the intercepts projected out."""
+        if self.back is None:
+            return e
+        e = e - np.matmul(self.back, e[:, self.free])
+        e[:, self.free] = 0.0
+        return e
+
+    def drawn(self, n, inverse, noise):
+        """Scores (c, p), drawn ones (c, p, m), squares of rows (c, p, p), and scatter.
+
+        The scatter (1 + m,) is that of the residuals and of the noise that is drawn in their
+        place.  Residuals are enlarged by what the row itself has taken of them (HC2: MacKinnon
+        and White 1985).
+        """
+        c, length, D = self.block.shape
+        C, weights = self.model.n_outputs, n[:, None] * self.block.weights
+        larger = 1.0 / np.sqrt(np.maximum(1.0 - self._leverages(n, inverse), LEAST_LEFT))
+        pull = (weights * larger)[:, None, :] * self.gradients
+        X = self.block.dense()
+        V = (pull.transpose(0, 2, 1)[:, :, :, None] * X[:, :, None, :]).reshape(c, length, C * D)
+        V = self._reduce(V.transpose(0, 2, 1))
+        rows = np.matmul(V, V.transpose(0, 2, 1))
+        size = np.sqrt(weights)
+        if isinstance(noise, NormalNoise):
+            V = self._reduce((size[:, :, None] * X).transpose(0, 2, 1))
+        elif length > noise.most_rows:
+            wide = -(-length // noise.most_rows) * noise.most_rows
+            V = np.pad(V, ((0, 0), (0, 0), (0, wide - length)))
+            V = V.reshape(c, C * D, -1, noise.most_rows).sum(axis=2)
+        out, scatter = np.empty((c, C * D, noise.n_draws)), np.zeros(1 + noise.n_draws)
+        scatter[0] = (weights[:, None, :] * self.gradients**2).sum()
+        for some in noise:
+            drawn = noise.of(some, V.shape[2])
+            out[:, :, some] = np.matmul(V, drawn)
+            if isinstance(noise, NormalNoise):
+                drawn *= (weights > 0)[:, :, None]
+                scatter[1:][some] = (drawn**2).sum(axis=(0, 1))
+                if self.within:
+                    own = (size[:, :, None] * drawn).sum(axis=1) ** 2
+                    total = np.where(n > 0, n, 1.0)[:, None]
+                    scatter[1:][some] -= (own / total).sum(axis=0)
+        return n[:, None] * self.reduced(n)[1], out, rows, scatter
+
+    def _leverages(self, n, inverse):
+        """Part of each row's prediction that is the row's own, (c, length): outputs' mean."""
+        X, block = self.block.dense(), self.block
+        c, length, D = X.shape
+        C, total = self.model.n_outputs, np.zeros((c, length))
+        inverse = inverse.reshape(c, C, D, C, D)
+        curved = self.kernel.own_curvature(self.state, block.y) * block.weights[:, None, :]
+        for a in range(C):
+            about, h = X, curved[:, a]
+            if self.within:
+                size = h.sum(axis=1)[:, None]
+                share = np.divide(h, size, out=np.zeros_like(h), where=size > 0)
+                about = X - np.matmul(share[:, None, :], X)
+                total += share
+            own = np.matmul(about, inverse[:, a, :, a])
+            total += n[:, None] * h * np.einsum("cnd,cnd->cn", own, about)
+        return total / C

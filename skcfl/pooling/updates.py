@@ -1,0 +1,147 @@
+"""Posteriors of clients whose rows come one lot after the other.
+
+A client's posterior given its old rows is the prior of its new ones.  Under one population and one
+cluster that is Bayes' rule, exact for squared error, scales of the clients' own included: with
+``df`` degrees of freedom and n rows the scale has ``df + n``.  Of other losses the posterior is
+taken to be normal.  Probabilities of clusters are multiplied by the evidence of the new rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..federation.pool import prior_variance
+
+# Bytes of posteriors that are kept for updates.
+MOST_BYTES = 2**26
+
+
+@dataclass
+class KnownPosteriors:
+    """Posteriors of clients under each population of a stack and each of its clusters.
+
+    Attributes
+    ----------
+    means : ndarray of shape (m, n_clients, p)
+    covariances : ndarray of shape (m, n_clients, p, p)
+        Given a scale of 1.
+    noise : ndarray of shape (m, n_clients)
+        Dispersions, likewise.
+    df : ndarray of shape (m, n_clients)
+        Degrees of freedom of the clients' scales.
+    """
+
+    means: np.ndarray
+    covariances: np.ndarray
+    noise: np.ndarray
+    df: np.ndarray
+
+    @classmethod
+    def of(cls, pool, stack):
+        """Posteriors of the clients of a pool, None if they would take too much memory."""
+        parts = [
+            (population.means[k], population)
+            for population in stack.populations
+            for k in _K(stack)
+        ]
+        if 8 * len(parts) * pool.n_clients * pool.n_params**2 > MOST_BYTES:
+            return None
+        found = [cls._one(pool, mean, population) for mean, population in parts]
+        return cls(*(np.array(each) for each in zip(*found, strict=True)))
+
+    @staticmethod
+    def _one(pool, mean, population):
+        _, root, _, phi, df = population.arguments
+        _, m, V, noise = pool.posteriors(mean[None], root, np.ones(1), phi, df, None, dense=True)
+        df = df + pool.client_weights
+        # From expectations to the values at which the scale is 1.
+        share = 1.0 / np.array([prior_variance(own) for own in df])
+        return m, share[:, None, None] * V, share * noise, df
+
+    def joined(self, other, order):
+        """These and others' posteriors, the clients in an order."""
+        names = ("means", "covariances", "noise", "df")
+        both = (np.concatenate([getattr(self, n), getattr(other, n)], axis=1) for n in names)
+        return KnownPosteriors(*(value[:, order] for value in both))
+
+    def updated(self, pool, places, stack, responsibilities):
+        """Posteriors after new rows of the clients at some places.
+
+        Parameters
+        ----------
+        pool : ClientPool
+            These clients with their new rows.
+        places : ndarray of shape (m,)
+            Where they are here.
+        stack : Stack
+            The populations.
+        responsibilities : ndarray of shape (m, K)
+            Probabilities of their clusters before.
+
+        Returns
+        -------
+        posteriors : KnownPosteriors
+            Of all clients.
+        responsibilities, means : ndarray of shape (m, K) and (m, p)
+            Of these clients.
+        noise : ndarray of shape (m,)
+            Their dispersions.
+        """
+        names = ("means", "covariances", "noise", "df")
+        out = KnownPosteriors(*(getattr(self, name).copy() for name in names))
+        r = responsibilities.copy()
+        means, noise = np.zeros((len(places), pool.n_params)), np.zeros(len(places))
+        for i, place in enumerate(places):
+            client = pool.subset([i])
+            evidence = np.zeros(len(self.means))
+            for c in range(len(self.means)):
+                prior = self._prior(c, place)
+                evidence[c] = client.posterior_sums(*prior)["evidence"]
+                _, m, V, phi = client.posteriors(*prior, None, dense=True)
+                df = prior[-1] + client.client_weights[0]
+                share = 1.0 / prior_variance(df)
+                out.means[c, place], out.covariances[c, place] = m[0], share * V[0]
+                out.noise[c, place], out.df[c, place] = share * phi[0], df
+            if r.shape[1] > 1:
+                with np.errstate(divide="ignore"):
+                    logs = np.log(r[i]) + evidence
+                r[i] = np.exp(logs - logs.max())
+                r[i] /= r[i].sum()
+            weights = r[i] if r.shape[1] > 1 else stack.shares
+            factors = [prior_variance(df) for df in out.df[:, place]]
+            means[i] = weights @ out.means[:, place]
+            noise[i] = weights @ (factors * out.noise[:, place])
+        return out, r, means, noise
+
+    def _prior(self, c, place):
+        values, vectors = np.linalg.eigh(self.covariances[c, place])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        phi, df = self.noise[c, place], self.df[c, place]
+        return self.means[c, place][None], root, np.ones(1), phi, df
+
+
+def _K(stack):
+    return range(stack.populations[0].n_clusters)
+
+
+def narrowed_covariances(pool, means, covariances, noise):
+    """Covariances (m, p, p) of clients' parameters after new rows, by Bayes' rule.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients with their new rows.
+    means : ndarray of shape (m, p)
+        Their posterior means after them, about which losses curve.
+    covariances : ndarray of shape (m, p, p)
+        Before the new rows, what is not known of the population included.
+    noise : ndarray of shape (m,)
+        Their dispersions.
+    """
+    out = np.empty_like(covariances)
+    for i in range(len(out)):
+        values, vectors = np.linalg.eigh(covariances[i])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        prior = means[i][None], root, np.ones(1), noise[i]
+        out[i] = pool.subset([i]).posteriors(*prior, np.inf, None, dense=True)[2][0]
+    return out

@@ -1,0 +1,168 @@
+r"""Do clients differ?  A score test from sums over the clients, by draws of signs.
+
+If one model ``theta`` is right for all clients of a cluster, the rows' gradients at ``theta`` have
+mean zero whoever owns them, and the clients' scores ``s_i``, their sums, are as large as chance
+makes them.  Two statistics are
+
+    sum_j  Q_j / mean(Q_j),   max_j  (Q_j - mean(Q_j)) / std(Q_j),   Q_j = sum_i s_ij^2,
+
+with means and deviations over the draws: one for differences in all coefficients, one for those in
+few.  The test takes the one that is rarer, and the same in each draw.  Rows' gradients with random
+signs (a wild bootstrap) give them their distribution under no difference: nothing is assumed of
+the noise but that rows are independent.  Given the signs the models move as they would have been
+fitted to them, by ``moves = inverse sum_i s_i``.  Where clients have few rows, and of squared
+error, normal noise takes the place of signs, and Q is divided by the scatter of the rows, which
+makes the test exact.  With intercepts that may differ, each client's own is projected out first.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import rankdata
+
+# Draws of signs, and the product of rows and parameters above which there are fewer.
+MANY_DRAWS, FEW_DRAWS, LARGE = 511, 255, 5e5
+# Newton steps to the common models, the relative gain at which they end, and halvings.
+MAX_STEPS, GAIN, HALVINGS = 30, 1e-10, 30
+# Rows of a client, in the middle and for each parameter, below which noise is drawn as normal.
+FEW_ROWS = 4.0
+# Digits of statistics that are no rounding.
+DIGITS = 9
+# Singular values of curvatures below this part of the largest are rounding.
+SINGULAR = 1e-10
+
+
+@dataclass
+class DifferenceTest:
+    """Outcome of a test of no difference.
+
+    Attributes
+    ----------
+    p_value : float
+        Probability of differences as large by chance.
+    ratio : float
+        The statistic as a part of its expectation by chance: 1 where nothing differs.
+    n_draws : int
+        Draws of signs; no p-value is less than ``1 / (n_draws + 1)``.
+    n_clients : int
+        Clients that were compared.
+    """
+
+    p_value: float
+    ratio: float
+    n_draws: int
+    n_clients: int
+
+
+@dataclass
+class CommonModels:
+    """Models that clients of a cluster have in common, and what is known of their errors.
+
+    Attributes
+    ----------
+    theta : ndarray of shape (K, p)
+        The models, in the units of the pool.
+    curvature : ndarray of shape (K, p, p)
+        Second derivatives of the sums of the rows' losses.
+    by_rows, by_clients : ndarray of shape (K, p, p)
+        Covariances of the errors, where rows are independent, and where clients are.
+    test : DifferenceTest
+        Of no difference inside the clusters.
+    """
+
+    theta: np.ndarray
+    curvature: np.ndarray
+    by_rows: np.ndarray
+    by_clients: np.ndarray
+    test: DifferenceTest
+
+
+def common_models(pool, start, labels, counted, within=False):
+    """Fit the model of each cluster, and test whether clients inside differ.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    start : ndarray of shape (K, n_params)
+        Models to begin with.
+    labels : ndarray of shape (n_clients,)
+        Clusters.
+    counted : ndarray of shape (n_clients,) of bool
+        Clients that take part.
+    within : bool, default=False
+        If True, intercepts may differ between clients, and the others are tested.
+
+    Returns
+    -------
+    models : CommonModels
+    """
+    theta, curvature = _fitted(pool, np.array(start, dtype=float), labels, counted, within)
+    inverse = np.linalg.pinv(curvature, SINGULAR, hermitian=True)
+    large = pool.n_samples * pool.n_params > LARGE
+    about = {"counted": counted, "within": within, "n_draws": FEW_DRAWS if large else MANY_DRAWS}
+    about["normal"] = pool.quadratic and pool.typical_size < FEW_ROWS * pool.n_params
+    sums, _, _, rows, scatter = pool.score_draws(theta, labels, inverse, **about)
+    moves = np.matmul(inverse, sums)
+    _, squares, meat, *_ = pool.score_draws(theta, labels, inverse, moves, **about)
+    if about["normal"]:
+        scatter = scatter - np.einsum("kpm,kpm->m", sums, moves)
+        # Without a degree of freedom nothing is left to compare with.
+        least = SINGULAR * scatter.mean()
+        squares = squares / scatter if scatter.min() > least else np.zeros_like(squares)
+    n_clients = int((counted & ~pool.without_rows).sum())
+    sizes = np.bincount(labels[counted & ~pool.without_rows], minlength=len(theta))
+    # Few clients: the sum of so many scores that add up to zero.
+    share = (sizes / np.maximum(sizes - 1, 1))[:, None, None]
+    return CommonModels(
+        theta + moves[:, :, 0],
+        curvature,
+        np.matmul(inverse, np.matmul(rows, inverse)),
+        share * np.matmul(inverse, np.matmul(meat, inverse)),
+        _test(squares, n_clients),
+    )
+
+
+def _test(squares, n_clients):
+    """Test from sums of squares (p, m) of observed scores, which are first, and of drawn ones."""
+    chance = squares.mean(axis=1)
+    known = chance > SINGULAR * chance.max(initial=0.0)
+    n_draws = squares.shape[1] - 1
+    if not known.any() or n_clients < 2:
+        return DifferenceTest(np.nan, np.nan, n_draws, n_clients)
+    parts = squares[known] / chance[known, None]
+    spread = parts.std(axis=1, keepdims=True)
+    # Squares of clients of one row, and others that are rounding, never change.
+    parts, spread = np.round(parts, DIGITS), np.maximum(spread, SINGULAR)
+    total, largest = parts.sum(axis=0), ((parts - 1.0) / spread).max(axis=0)
+    rarer = np.minimum(_rarity(total), _rarity(largest))
+    ratio = total[0] / max(total[1:].mean(), 1e-300)
+    return DifferenceTest(float((rarer <= rarer[0]).mean()), float(ratio), n_draws, n_clients)
+
+
+def _rarity(values):
+    """Share of the values that are as large as each of them."""
+    return rankdata(-values, method="max") / len(values)
+
+
+def _fitted(pool, theta, labels, counted, within):
+    """Models of least loss, by Newton's method with halving, and their curvatures."""
+    values, gradients, curvature = pool.score_sums(theta, labels, counted, within)
+    for _ in range(1 if pool.quadratic else MAX_STEPS):
+        steps = -np.matmul(
+            np.linalg.pinv(curvature, SINGULAR, hermitian=True), gradients[:, :, None]
+        )[:, :, 0]
+        gain = -float((steps * gradients).sum())
+        if gain <= GAIN * (1.0 + abs(float(values.sum()))):
+            break
+        length = 1.0
+        for _ in range(HALVINGS):
+            trial = pool.score_sums(theta + length * steps, labels, counted, within)
+            if np.isfinite(trial[0]).all() and trial[0].sum() <= values.sum():
+                break
+            length *= 0.5
+        else:
+            break
+        theta = theta + length * steps
+        values, gradients, curvature = trial
+    return theta, curvature

@@ -1,0 +1,188 @@
+"""What a report needs to know of the clients, asked at the end of a fit."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import xlogy
+from sklearn.utils import check_random_state
+
+from ..exceptions import FederationError
+from ..federation.ledger import Ledger
+from ..numerics.newton import MAX_DENSE
+from .differences import CommonModels, DifferenceTest, common_models
+
+# Clients that are asked at most, and the product of rows and parameters; of more a sample.
+MOST_CLIENTS, MOST_NUMBERS = 2000, 2e7
+# Clusters up to which each client says how well each cluster's model fits it.
+MOST_CLUSTERS = 64
+
+
+@dataclass
+class Evidence:
+    """What the clients of a fit have said of it, beside the fit itself.
+
+    Attributes
+    ----------
+    clients : ndarray of shape (m,)
+        Positions of those that were asked.
+    sizes : ndarray of shape (m,)
+        Their rows.
+    ids, weights : ndarray of shape (m,)
+        Their ids, and the total weights of their rows.
+    no_difference, intercepts_only, inside : DifferenceTest or None
+        Tests of one model for all, of models that differ by their intercepts, and of one model
+        for each cluster.
+    common : CommonModels or None
+        The clusters' models with their errors.
+    centre, spread : ndarray of shape (n_columns,)
+        Mean row and standard deviations of the design's columns, in the units of the pool.
+    losses : ndarray of shape (m,)
+        Mean loss of each client under its own model.
+    cluster_losses : ndarray of shape (m, K) or None
+        The same under each cluster's.
+    deviations : dict of str to ndarray or None
+        Standard deviations of the clients' coefficients, with intervals.
+    n_calls : int
+        How often clients were asked.
+    reason : str
+        Why something is not known, or "".
+    """
+
+    clients: np.ndarray
+    sizes: np.ndarray
+    ids: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    no_difference: DifferenceTest | None = None
+    intercepts_only: DifferenceTest | None = None
+    inside: DifferenceTest | None = None
+    common: CommonModels | None = None
+    centre: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    losses: np.ndarray | None = None
+    cluster_losses: np.ndarray | None = None
+    deviations: dict | None = None
+    n_calls: int = 0
+    reason: str = ""
+
+
+def gather(pool, labels, cluster_params, params, deviations=None):
+    """Ask the clients of a fit how sure it is.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    labels : ndarray of shape (n_clients,)
+        Clusters.
+    cluster_params, params : ndarray of shape (K, n_params) and (n_clients, n_params)
+        Models of clusters and clients, in the units of the pool.
+    deviations : callable, default=None
+        ``deviations(pool, common, centre, spread)`` returns standard deviations of coefficients.
+
+    Returns
+    -------
+    evidence : Evidence
+    """
+    clients = _sampled(pool)
+    if len(clients) < pool.n_clients:
+        pool, labels, params = pool.subset(clients), labels[clients], params[clients]
+    evidence = Evidence(clients, np.asarray(pool.client_sizes))
+    if not hasattr(pool.model, "kernel") or not pool.can_answer("score_draws"):
+        evidence.reason = "the local model is not linear"
+    elif pool.n_params > MAX_DENSE:
+        evidence.reason = f"the models have more than {MAX_DENSE} parameters"
+    elif (~pool.without_rows).sum() < 2:
+        evidence.reason = "there is one client"
+    if evidence.reason:
+        return evidence
+    pool = pool.with_ledger(Ledger())
+    try:
+        _ask(pool, evidence, labels, cluster_params, params, deviations)
+    except (FederationError, np.linalg.LinAlgError) as error:
+        evidence.reason = f"the clients could not be asked: {error}"
+    evidence.n_calls = pool.ledger.calls
+    return evidence
+
+
+def _sampled(pool):
+    """Positions of the clients that are asked."""
+    most = int(MOST_NUMBERS / max(pool.n_samples / pool.n_clients * pool.n_params, 1.0))
+    most = max(min(most, MOST_CLIENTS), 2)
+    if pool.n_clients <= most:
+        return np.arange(pool.n_clients)
+    return np.sort(check_random_state(0).choice(pool.n_clients, most, replace=False))
+
+
+def _ask(pool, evidence, labels, cluster_params, params, deviations):
+    model, K = pool.model, len(cluster_params)
+    every, one = ~pool.without_rows & ~pool.rejected, np.zeros(pool.n_clients, dtype=np.intp)
+    start = np.average(params[every], axis=0)[None]
+    pooled = common_models(pool, start, one, every)
+    evidence.no_difference = pooled.test
+    evidence.centre, evidence.spread = _centre(model, pooled.curvature[0])
+    if model.fit_intercept and model.n_features:
+        evidence.intercepts_only = common_models(pool, pooled.theta, one, every, True).test
+    sizes = np.bincount(labels[every], minlength=K)
+    # A cluster of one client has nothing inside, and sums of its own are not asked for.
+    several = every & (sizes[labels] > 1)
+    if K == 1:
+        evidence.common = pooled
+    elif several.any():
+        evidence.common = common_models(pool, cluster_params, labels, several)
+        evidence.inside = evidence.common.test
+        for name in ("by_rows", "by_clients"):
+            getattr(evidence.common, name)[sizes < 2] = np.nan
+        evidence.common.theta[sizes < 2] = cluster_params[sizes < 2]
+    evidence.losses = pool.own_losses(params)
+    if 1 < K <= MOST_CLUSTERS and K < pool.n_clients:
+        evidence.cluster_losses = np.asarray(pool.losses(cluster_params), dtype=float)
+    if deviations is not None:
+        evidence.deviations = deviations(pool, pooled, evidence.centre, evidence.spread)
+
+
+def _centre(model, curvature):
+    """Mean row and spread of the columns of the design, weighted as the curvature is."""
+    H = curvature[: model.n_columns, : model.n_columns]
+    if not model.fit_intercept:
+        total = np.trace(H) or 1.0
+        return np.zeros(model.n_columns), np.sqrt(np.maximum(np.diag(H), 0.0) / total)
+    total = max(float(H[-1, -1]), 1e-300)
+    centre = H[-1] / total
+    spread = np.sqrt(np.maximum(np.diag(H) / total - centre**2, 0.0))
+    spread[-1] = 1.0
+    return centre, spread
+
+
+def centred(model, centre, spread):
+    """Matrix (p, p) of effects at the mean row and a standard deviation away, of parameters."""
+    own = np.diag(spread)
+    if model.fit_intercept:
+        own[-1] = centre
+    return np.kron(np.eye(model.n_outputs), own)
+
+
+def memberships(losses, sizes, weights, dispersion):
+    """Probabilities (m, K) of the clients' clusters, given the clusters' models.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (m, K)
+        Mean losses under the clusters' models, minus log-densities times the dispersion.
+    sizes : ndarray of shape (m,)
+        Rows.
+    weights : ndarray of shape (K,)
+        Clients of each cluster.
+    dispersion : float
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights) - sizes[:, None] * losses / dispersion
+    logs = np.where(np.isnan(logs), np.log(np.maximum(weights, 1e-300)), logs)
+    logs = logs - logs.max(axis=1, keepdims=True)
+    shares = np.exp(logs)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def entropy(shares):
+    """Entropy of each client's cluster, in parts of the most that it can be."""
+    most = np.log(max(shares.shape[1], 2))
+    return -xlogy(shares, shares).sum(axis=1) / most

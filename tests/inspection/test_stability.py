@@ -1,0 +1,83 @@
+"""Whether clusters are found again."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl import FedAvgRegressor, IFCARegressor, PartialPoolingRegressor
+from skcfl.inspection import (
+    ClientSimilarityDisplay,
+    ClusterStability,
+    ClusterStabilityDisplay,
+    cluster_stability,
+)
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def draw(crisp):
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((3, 4))
+    models = centres[np.arange(24) % 3] if crisp else 0.6 * rng.standard_normal((24, 4))
+    groups, X = np.repeat(np.arange(24), 12), rng.standard_normal((288, 4))
+    return X, (X * models[groups]).sum(axis=1) + 0.5 * rng.standard_normal(288), groups
+
+
+def test_crisp_clusters_are_stable_and_parts_of_a_population_are_not():
+    ifca = IFCARegressor(3, random_state=0)
+    crisp = cluster_stability(ifca, *draw(True), n_resamples=4)
+    assert crisp.is_stable and crisp.ari > 0.9 and crisp.unsure < 0.1
+    assert crisp.client_certainty.min() > 0.8 and not hasattr(ifca, "labels_")
+    fitted = ifca.fit(*draw(False)[:2], groups=draw(False)[2])
+    wild = cluster_stability(fitted, *draw(False), n_resamples=4)
+    assert not wild.is_stable and wild.ari < 0.6 and wild.unsure > 0.2
+    assert_array_equal(wild.labels, fitted.labels_)
+    report = fitted.report(stability=wild)
+    assert "Not stable" in str(report) and report.findings["stability"] == wild.ari
+
+
+def test_numbers_are_those_of_the_fits():
+    X, y, groups = draw(True)
+    found = cluster_stability(IFCARegressor(3, random_state=0), X, y, groups, n_resamples=3)
+    again = cluster_stability(IFCARegressor(3, random_state=0), X, y, groups, n_resamples=3)
+    assert_array_equal(found.co_membership, again.co_membership)
+    assert_array_equal(found.co_membership, found.co_membership.T)
+    assert_allclose(np.diag(found.co_membership), 1)
+    assert found.aris.shape == found.n_clusters.shape == (3,)
+    column = np.column_stack([X, groups])
+    by_column = IFCARegressor(3, random_state=0, group_col=4)
+    assert_array_equal(
+        cluster_stability(by_column, column, y, n_resamples=3).co_membership, found.co_membership
+    )
+
+
+def test_bad_arguments():
+    X, y, groups = draw(True)
+    with pytest.raises(ValueError, match="n_resamples must be a positive integer"):
+        cluster_stability(FedAvgRegressor(), X, y, groups, n_resamples=0)
+    with pytest.raises(ValueError, match="pass groups="):
+        cluster_stability(FedAvgRegressor(), X, y)
+    with pytest.raises(ValueError, match="square"):
+        ClientSimilarityDisplay(distances=np.zeros((2, 3))).plot()
+
+
+def test_displays_put_clusters_together():
+    together = np.kron(np.eye(2), np.ones((3, 3)))[:, [0, 3, 1, 4, 2, 5]][[0, 3, 1, 4, 2, 5]]
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    found = ClusterStability(np.arange(6), labels, np.ones(2), np.full(2, 2), together)
+    display = ClusterStabilityDisplay(stability=found).plot()
+    assert_array_equal(labels[display.order_], [0, 0, 0, 1, 1, 1])
+    assert_array_equal(display.image_.get_array(), np.kron(np.eye(2), np.ones((3, 3))))
+    X, y, groups = draw(True)
+    model = PartialPoolingRegressor(3, random_state=0).fit(X, y, groups=groups)
+    alike = ClientSimilarityDisplay.from_estimator(model)
+    assert (np.diff(model.labels_[alike.order_]) != 0).sum() == 2
+    spread = X.std(axis=0)
+    wanted = np.linalg.norm((model.coef_[0] - model.coef_[1]) * spread)
+    assert_allclose(alike.distances[0, 1], wanted, rtol=0.05)  # and the values at the mean row

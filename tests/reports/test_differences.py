@@ -1,0 +1,124 @@
+"""Do clients differ? Probabilities are those that are said, and differences are seen.
+
+benchmarks/how_sure.py counts with 200 draws each.
+"""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import kstest
+
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import LinearModel
+from skcfl.reports.differences import common_models
+
+LOSSES = {"normal": "squared_error", "few": "squared_error", "logit": "log_loss"}
+LOSSES |= {"counts": "poisson", "uneven": "squared_error"}
+
+
+def draw(kind, seed, intercepts=0.0, slopes=0.0):
+    """Rows of clients, whose models differ as told."""
+    rng = np.random.default_rng(seed)
+    N, n = (40, 3) if kind == "few" else (20, 12)
+    groups, X = np.repeat(np.arange(N), n), rng.standard_normal((N * n, 2))
+    z = 0.3 + X @ [0.5, -0.3] + intercepts * rng.standard_normal(N)[groups]
+    z += (X * (slopes * rng.standard_normal((N, 2)))[groups]).sum(axis=1)
+    if kind == "logit":
+        return X, (rng.random(N * n) < 1 / (1 + np.exp(-z))).astype(int), groups
+    if kind == "counts":  # more scattered than Poisson's
+        return X, rng.poisson(np.exp(z) * rng.gamma(2, 0.5, N * n)).astype(float), groups
+    noise = rng.standard_normal(N * n)
+    if kind == "uneven":  # heavy tails, and noisier clients
+        noise = rng.standard_t(4, N * n) * np.exp(0.5 * rng.standard_normal(N))[groups]
+    return X, z + noise, groups
+
+
+def pool_of(X, y, groups, loss, **model):
+    n_classes = len(np.unique(y)) if loss == "log_loss" else None
+    model = LinearModel(loss=loss, alpha=0.0, **model).bind(X.shape[1], n_classes=n_classes)
+    return open_rows(model, X, y, groups, groups.max() + 1, random_state=0)
+
+
+def p_values(kind, n_draws, **differences):
+    out = []
+    for seed in range(n_draws):
+        pool = pool_of(*draw(kind, seed, **differences), LOSSES[kind])
+        one, every = np.zeros(pool.n_clients, dtype=int), np.ones(pool.n_clients, dtype=bool)
+        start = np.zeros((1, pool.n_params))
+        tests = [common_models(pool, start, one, every, within).test for within in (False, True)]
+        out.append([test.p_value for test in tests])
+    return np.array(out).T
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_p_values_are_uniform_without_differences(kind):
+    none, slopes = p_values(kind, 40)
+    assert kstest(none, "uniform").pvalue > 1e-3
+    assert kstest(slopes, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["normal", "few", "logit", "counts"])
+def test_differences_are_seen(kind):
+    most = 0.1 if kind == "counts" else 0.05
+    none, _ = p_values(kind, 8, intercepts=1.5)
+    assert np.median(none) < most
+    none, slopes = p_values(kind, 8, slopes=1.2)
+    assert np.median(none) < most and np.median(slopes) < most
+
+
+@pytest.mark.parametrize("kind", ["normal", "few"])
+def test_intercepts_are_no_slopes(kind):
+    _, slopes = p_values(kind, 20, intercepts=20.0)
+    assert kstest(slopes, "uniform").pvalue > 1e-3
+
+
+def test_common_models_are_those_of_all_rows_and_of_own_intercepts():
+    X, y, groups = draw("normal", 0, intercepts=3.0)
+    pool = pool_of(X, y, groups, "squared_error")
+    one, every = np.zeros(20, dtype=int), np.ones(20, dtype=bool)
+    start = np.ones((1, 3))
+    design = np.column_stack([X, np.ones(len(X))])
+    wanted = np.linalg.lstsq(design, y, rcond=None)[0]
+    found = common_models(pool, start, one, every)
+    assert_allclose(found.theta[0], wanted, atol=1e-8)
+    # Robust errors of the rows: HC2.
+    inverse = np.linalg.inv(design.T @ design)
+    left = 1 - np.einsum("np,pq,nq->n", design, inverse, design)
+    residuals = (y - design @ wanted) / np.sqrt(left)
+    meat = (design * residuals[:, None] ** 2).T @ design
+    assert_allclose(found.by_rows[0], inverse @ meat @ inverse, rtol=1e-7)
+    # And of the clients.
+    scores = np.array([((y - design @ wanted)[:, None] * design)[groups == i].sum(axis=0)
+                       for i in range(20)])  # fmt: skip
+    assert_allclose(
+        found.by_clients[0], 20 / 19 * inverse @ scores.T @ scores @ inverse, rtol=1e-7
+    )
+    dummies = np.column_stack([X, np.eye(20)[groups]])
+    wanted = np.linalg.lstsq(dummies, y, rcond=None)[0][:2]
+    assert_allclose(common_models(pool, start, one, every, True).theta[0, :2], wanted, atol=1e-8)
+
+
+def test_own_intercepts_of_classes():
+    """As a fit with a dummy for each client, those of one class aside."""
+    X, y, groups = draw("logit", 0, intercepts=1.0)
+    y[groups == 3] = 1
+    pool = pool_of(X, y, groups, "log_loss")
+    one, every = np.zeros(20, dtype=int), np.ones(20, dtype=bool)
+    found = common_models(pool, np.zeros((1, 3)), one, every, True)
+    dummies = np.column_stack([X, np.eye(20)[groups]])[groups != 3]
+    alone = pool_of(dummies, y[groups != 3], np.zeros(len(dummies), dtype=int), "log_loss",
+                    fit_intercept=False)  # fmt: skip
+    theta = np.zeros((1, 22))
+    wanted = common_models(alone, theta, np.zeros(1, dtype=int), np.ones(1, dtype=bool)).theta
+    assert_allclose(found.theta[0, :2], wanted[0, :2], atol=1e-4)
+
+
+def test_clients_of_one_row_and_one_client_have_no_say():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 1)), rng.standard_normal(12)
+    pool = pool_of(X, y, np.zeros(12, dtype=int), "squared_error")
+    about = np.zeros((1, 2)), np.zeros(1, dtype=int), np.ones(1, dtype=bool)
+    assert np.isnan(common_models(pool, *about).test.p_value)
+    pool = pool_of(X, y, np.arange(12), "squared_error")
+    about = np.zeros((1, 2)), np.zeros(12, dtype=int), np.ones(12, dtype=bool)
+    assert np.isnan(common_models(pool, *about, True).test.p_value)

@@ -1,0 +1,132 @@
+"""New rows of known clients."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl import (
+    CLoVERegressor,
+    DittoRegressor,
+    FedAvg,
+    FedEMRegressor,
+    IFCARegressor,
+    LocalModels,
+    LocalModelsRegressor,
+    PartialPoolingClassifier,
+    PartialPoolingRegressor,
+)
+from skcfl.models import MLP
+
+RNG = np.random.default_rng(0)
+GROUPS = np.repeat(np.arange(12), 10)
+MODELS = np.where(np.arange(12) % 2, 3.0, -1.0)[:, None] + 0.3 * RNG.normal(size=(12, 2))
+X = RNG.normal(size=(120, 2))
+Y = (X * MODELS[GROUPS]).sum(axis=1) + RNG.normal(size=120)
+NEW_GROUPS = np.array([3, 3, 3, 5, 5, 7])
+NEW_X = RNG.normal(size=(6, 2))
+NEW_Y = (NEW_X * MODELS[NEW_GROUPS]).sum(axis=1) + RNG.normal(size=6)
+OTHERS = ~np.isin(np.arange(12), NEW_GROUPS)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"n_clusters": 1, "df": np.inf},
+        {"n_clusters": 1, "df": 4.0},
+        {"n_clusters": 2, "covariance": "full"},
+        {"n_clusters": 1, "random": "intercept", "covariance": "diag"},
+    ],
+    ids=str,
+)
+def test_posteriors_are_those_of_all_rows(how):
+    """As of a new client who comes with the old and the new rows at once."""
+    model = PartialPoolingRegressor(**how, random_state=0).fit(X, Y, groups=GROUPS)
+    before = model.params_.copy()
+    updated = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+    for client in (3, 5, 7):
+        old, new = client == GROUPS, client == NEW_GROUPS
+        both = np.vstack([X[old], NEW_X[new]]), np.append(Y[old], NEW_Y[new])
+        whole = model.adapt(*both, groups=np.full(old.sum() + new.sum(), 100))
+        assert_allclose(updated.params_[client], whole.params_[-1], rtol=1e-8, atol=1e-10)
+        assert_allclose(updated.responsibilities_[client], whole.responsibilities_[-1], atol=1e-10)
+        assert_allclose(updated.client_dispersion_[client], whole.client_dispersion_[-1])
+        # New rows also tell of what is not known of the population.
+        assert_allclose(updated.params_std_[client], whole.params_std_[-1], rtol=0.2)
+    assert_array_equal(updated.params_[OTHERS], model.params_[OTHERS])
+    assert_array_equal(model.params_, before)
+
+
+def test_in_steps_is_at_once_and_after_adapt():
+    model = PartialPoolingRegressor(1, random_state=0).fit(X, Y, groups=GROUPS)
+    once = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+    steps = model.update(NEW_X[:2], NEW_Y[:2], groups=NEW_GROUPS[:2])
+    steps = steps.update(NEW_X[2:], NEW_Y[2:], groups=NEW_GROUPS[2:])
+    assert_allclose(steps.params_, once.params_, rtol=1e-8)
+    larger = model.adapt(NEW_X[:3], NEW_Y[:3], groups=np.full(3, -1))
+    more = larger.update(NEW_X[3:], NEW_Y[3:], groups=np.full(3, -1))
+    whole = model.adapt(NEW_X, NEW_Y, groups=np.full(6, -1))
+    assert_allclose(more.params_, whole.params_, rtol=1e-8, atol=1e-12)
+
+
+def test_clusters_are_those_of_old_and_new_rows():
+    model = IFCARegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
+    assert_array_equal(
+        model.update(NEW_X, NEW_Y, groups=NEW_GROUPS).labels_, model.labels_
+    )  # few rows that agree
+    many = RNG.normal(size=(300, 2))
+    moved = model.update(many, many @ MODELS[0], groups=np.full(300, 3))
+    assert moved.labels_[3] == model.labels_[0] != model.labels_[3]
+    assert_array_equal(moved.coef_[3], model.coef_[0])
+    assert moved.cluster_sizes_.tolist() == [7, 5]
+
+
+def test_own_models_move_as_far_as_new_rows_weigh():
+    for model in (LocalModelsRegressor(), DittoRegressor()):
+        model.fit(X, Y, groups=GROUPS)
+        updated = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+        assert_array_equal(updated.params_[OTHERS], model.params_[OTHERS])
+        many = RNG.normal(size=(3000, 2))
+        moved = model.update(many, many @ [9.0, -9.0], groups=np.full(3000, 3))
+        assert_allclose(moved.coef_[3], [9.0, -9.0], atol=0.1)
+        assert abs(updated.coef_[3] - model.coef_[3]).max() < 1.0
+
+
+def test_shares_of_mixtures_move():
+    model = FedEMRegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
+    many = RNG.normal(size=(300, 2))
+    moved = model.update(many, many @ MODELS[0], groups=np.full(300, 3))
+    k = model.labels_[3]
+    assert moved.mixture_weights_[3, k] < 0.2 < model.mixture_weights_[3, k]
+    assert (
+        abs(moved.predict(many, groups=np.full(300, 3)) - many @ MODELS[0]).mean()
+        < abs(model.predict(many, groups=np.full(300, 3)) - many @ MODELS[0]).mean()
+    )
+
+
+def test_classes():
+    model = PartialPoolingClassifier(1).fit(X, Y > 0, groups=GROUPS)
+    updated = model.update(NEW_X, NEW_Y > 0, groups=NEW_GROUPS)
+    whole = model.adapt(
+        np.vstack([X[GROUPS == 3], NEW_X[:3]]),
+        np.append(Y[GROUPS == 3], NEW_Y[:3]) > 0,
+        groups=np.full(13, 100),
+    )
+    assert_allclose(updated.params_[3], whole.params_[-1], atol=0.3)
+    assert np.abs(updated.params_[3] - model.params_[3]).max() > 1e-3
+
+
+def test_who_is_not_known_is_refused():
+    model = CLoVERegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="adapt\\(\\) for new ones"):
+        model.update(NEW_X, NEW_Y, groups=np.full(6, 77))
+    with pytest.raises(ValueError, match="pass groups="):
+        model.update(NEW_X, NEW_Y)
+    own = LocalModels(MLP((2,), loss="squared_error"), max_iter=2, random_state=0)
+    with pytest.warns(Warning):
+        own.fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="needs a linear local model"):
+        own.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+    shared = FedAvg(MLP((2,), loss="squared_error"), max_iter=2, random_state=0)
+    with pytest.warns(Warning):
+        shared.fit(X, Y, groups=GROUPS)
+    assert_array_equal(shared.update(NEW_X, NEW_Y, groups=NEW_GROUPS).params_, shared.params_)
