@@ -199,13 +199,14 @@ class Federation(ABC):
             parts = [part.weighed(factors) for part in parts]
         scaling = None
         odd: dict[tuple[int, int], float] = {}
-        odd_targets = odd
+        odd_targets: dict[tuple[int, int], float] = {}
         if model.standardize:
             scaling, odd = self._measured(parts, "features", model.fit_intercept, robust, presence)
             parts = [part.scaled(scaling) for part in parts]
         if model.has_units:
-            units, odd_targets = self._measured(parts, "target", True, robust, presence)
-            model = model.in_units(float(units.scale[0]))
+            target, odd_ones = self._measured(parts, "target", True, robust, presence)
+            odd_targets = odd_ones if model.describe_loss().has_units else {}
+            model = model.in_units(float(target.mean[0]), float(target.scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
         pool = ClientPool(site, model, random_state, scaling, presence)
         pool.ledger.wire = lambda: self.wire_bytes
@@ -249,7 +250,7 @@ class Federation(ABC):
                     here = [
                         part.without(out) for part in here if not np.isin(part.places, out).all()
                     ]
-                return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred), odd
+                return (Scaling.of_clients if robust else Scaling.of_parts)(ask, centred, of), odd
             except _FewerPlaces:
                 here = [part for part in here if not part.is_lost]
 

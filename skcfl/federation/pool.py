@@ -733,10 +733,10 @@ class ClientPool(PersonalCalls):
         constant = np.zeros(self.n_params, dtype=bool)
         if model.fit_intercept:
             constant[-1] = True
-        zero, losses = np.zeros((1, self.n_params)), []
-        at_zero = *pool._summed(zero), pool._curvature(zero)
+        start, losses = model.start().astype(float)[None], []
+        at_start = start, *pool._summed(start), pool._curvature(start)
         for free in (constant, ~np.zeros_like(constant)):
-            losses.append(pool._least_loss(free, at_zero))
+            losses.append(pool._least_loss(free, *at_start))
         n = self.client_weights[~self.rejected].sum()
         around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / max(n - p, 1.0)
         if not around > 0.0 or not np.isfinite([around, residual]).all():
@@ -744,12 +744,11 @@ class ClientPool(PersonalCalls):
         share = float(np.clip(residual / around, LEAST_NOISE, 1.0))
         return float(model.prior_unit(share, around))
 
-    def _least_loss(self, free, at_zero):
+    def _least_loss(self, free, theta, value, gradient, H):
         """Loss of all rows under one model, the best one in some of its parameters.
 
-        `at_zero` are the loss, its gradient and its Hessian at zero, where the search begins.
+        The search begins at `theta`, with the loss, its gradient and its Hessian there.
         """
-        theta, (value, gradient, H) = np.zeros((1, self.n_params)), at_zero
         for k in range((1 if self.quadratic else NOISE_STEPS) if free.any() else 0):
             H = self._curvature(theta) if k else H
             ahead = self._lower(theta, _newton_step(gradient, H, free), value)

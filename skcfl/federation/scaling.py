@@ -69,7 +69,7 @@ class Scaling:
         return cls.of_parts(lambda step, *means: [getattr(moments, step)(*means)], centred)
 
     @classmethod
-    def of_parts(cls, ask, centred=True):
+    def of_parts(cls, ask, centred=True, of="features"):
         """Scaling under which the features of all parts together have mean 0 and variance 1.
 
         Where sparse features outnumber the rows, each counted by its weight, it is one of their
@@ -83,6 +83,8 @@ class Scaling:
             :class:`Moments` of the rows in each place answer.
         centred : bool, default=True
             Whether to take the means away; sparse features never are.
+        of : {"features", "target"}, default="features"
+            What is scaled, for messages.
 
         Returns
         -------
@@ -91,7 +93,7 @@ class Scaling:
         Raises
         ------
         ValueError
-            If the variance of a feature is beyond the range of floats.
+            If the variance of a feature, or of the target, is beyond the range of floats.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             sizes, precisions, stored, totals, sums = zip(*ask("sums"), strict=True)
@@ -105,10 +107,12 @@ class Scaling:
         centred = centred and not any(are_sparse)
         bad = ~(np.isfinite(mean) & np.isfinite(variance))
         if bad.any():
+            name, which = "y", "the target"
+            if of == "features":
+                name, which = "X", f"feature {int(bad.argmax())}"
             raise ValueError(
-                f"X has values too large to be standardised: the variance of feature "
-                f"{int(bad.argmax())} is beyond the range of floats. Scale the feature, or set "
-                "standardize=False."
+                f"{name} has values too large to be standardised: the variance of {which} is "
+                f"beyond the range of floats. Scale {which}, or set standardize=False."
             )
         constant = variance <= rounding
         if all(are_sparse) and total < len(mean):
@@ -122,7 +126,7 @@ class Scaling:
         return cls(mean if centred else np.zeros_like(mean), scale)
 
     @classmethod
-    def of_clients(cls, ask, centred=True):
+    def of_clients(cls, ask, centred=True, of="features"):
         """Scaling by medians over the clients, which no minority of them can move far.
 
         Parameters
@@ -132,6 +136,8 @@ class Scaling:
             place answer, see :func:`own_means` and :func:`own_spreads`.
         centred : bool, default=True
             Whether to take the medians of the means away; sparse features never are.
+        of : {"features", "target"}, default="features"
+            What is scaled.
 
         Returns
         -------

@@ -164,7 +164,7 @@ class _Frame:
 
     graph: object
     local: np.ndarray
-    at_zero: float
+    at_start: float
     shift: np.ndarray
     constant: float
     network: "_Network"
@@ -175,7 +175,7 @@ class _Frame:
         graph, local = problem.graph, problem.local_models()
         if state is not None:
             old = state.frame
-            same = old.graph is graph and old.at_zero == problem.at_zero
+            same = old.graph is graph and old.at_start == problem.at_start
             if same and np.array_equal(old.local, local):
                 return old
         # Far from the origin squares would cost digits.
@@ -184,7 +184,7 @@ class _Frame:
             graph.heads, graph.tails, graph.weights, np.ones(problem.n), local - shift
         )
         constant = float(problem.objectives(local).sum())
-        return cls(graph, local, problem.at_zero, shift, constant, network)
+        return cls(graph, local, problem.at_start, shift, constant, network)
 
 
 class _Network:

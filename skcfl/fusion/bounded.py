@@ -197,7 +197,7 @@ class BoundedProblem(FusionProblem):
             clients = self.clients.subset(self.heard)
             self._pools[m + len(others)] = NodePool(clients, np.arange(m), m + len(others))
         pool = self._pools[m + len(others)]
-        problem = FusionProblem(pool, graph, self.penalty, at_zero=self.at_zero)
+        problem = FusionProblem(pool, graph, self.penalty, at_start=self.at_start)
         problem.start_from(np.vstack([self.limits.models[self.heard], others]))
         return problem
 

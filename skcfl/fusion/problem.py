@@ -43,8 +43,8 @@ class FusionProblem:
         Whose models are compared.
     penalty : Penalty
         How.
-    at_zero : float, default=None
-        The clients' objectives at zero; None asks them.
+    at_start : float, default=None
+        The clients' objectives at the common start; None asks them.
 
     Attributes
     ----------
@@ -60,14 +60,16 @@ class FusionProblem:
     #: How near pooled models are to minimisers, see :func:`~skcfl.rounds.polish.solve_pooled`.
     pooled_tol = EXACT
 
-    def __init__(self, pool, graph, penalty, at_zero=None):
+    def __init__(self, pool, graph, penalty, at_start=None):
         self.clients = pool
         self.pool, self.graph, self.penalty = pool, graph, penalty
         self.n, self.d = pool.n_clients, pool.n_params
         self.blocks = edge_blocks(graph, self.d)
-        if at_zero is None:
-            at_zero = float(self.objectives(np.zeros((self.n, self.d))).sum())
-        self.at_zero = at_zero
+        if at_start is None:
+            # Of a seed of its own: networks draw the start of their training elsewhere.
+            start = np.tile(pool.model.start(0).astype(float), (self.n, 1))
+            at_start = float(self.objectives(start).sum())
+        self.at_start = at_start
         self._local, self._laplacians = None, {}
         self._curvatures = self._mean_curvature = None
 
@@ -299,7 +301,7 @@ class FusionProblem:
         -------
         gap : float
         """
-        return tol * max(abs(value), 1e-6 * self.at_zero)
+        return tol * max(abs(value), 1e-6 * self.at_start)
 
     # ------------------------------------------------------------------------------ over lam
 

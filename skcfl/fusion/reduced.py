@@ -190,7 +190,7 @@ def contract_apart(problem, lam, X):
     """
     labels, theta = np.arange(problem.n), np.asarray(X, dtype=float)
     pairs = _pairs(problem.graph, labels, problem.n, problem.n)
-    scale = np.array([max(problem.at_zero, 1e-30)])
+    scale = np.array([max(problem.at_start, 1e-30)])
     oracle = _ReducedOracle(problem, lam, labels, problem.n, pairs, theta.size)
     x, _, converged = newton(oracle, theta.reshape(1, -1), scale, stall=FAST)
     theta = x.reshape(theta.shape)
@@ -611,7 +611,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
     `solve_reduced` does, and the effort spent.
     """
     theta = mean_by_cluster(np.asarray(X, dtype=float), labels)
-    scale = np.array([max(problem.at_zero, 1e-30)])
+    scale = np.array([max(problem.at_start, 1e-30)])
     stalled, spent, last, most = 0, 0.0, None, 0.0
     for _ in range(MAX_LOOKS + len(theta)):  # each model can join others once
         if stalled >= max_stalls or spent >= effort:

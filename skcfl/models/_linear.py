@@ -72,7 +72,9 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         clients, of which they send counts, sums and sums of squares once.  The penalty and
         the distances of models then do not depend on the units of the features; fitted
         coefficients are in the user's units all the same.  Sparse features, and those of models
-        without an intercept, are scaled and not centred.  False reproduces the papers.
+        without an intercept, are scaled and not centred.  Training of a regressor with an
+        intercept starts from the mean of the targets, found likewise, so that a constant added to
+        y changes no cluster.  False reproduces the papers.
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers.  "balanced" gives all
         classes the same total weight over all clients.
@@ -125,10 +127,28 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         self.quantile = quantile
         self.smoothing = smoothing
 
+    # Raw prediction of the start, and size of the differences of random starts from it.
+    _origin, _spread = 0.0, 1.0
+
     @property
     def quadratic(self):
         """Whether clients' objectives are quadratic functions."""
         return self.describe_loss().quadratic
+
+    @property
+    def has_units(self):
+        """Whether training needs the mean and the standard deviation of the targets."""
+        centred = self.standardize and self.fit_intercept and self.estimator_type == "regressor"
+        return centred or super().has_units
+
+    def in_units(self, mean, scale):
+        """Copy of a bound model that starts from the mean of the targets."""
+        model = super().in_units(mean, scale)
+        if self.fit_intercept:
+            model._origin = self.kernel.raw(mean)
+        if self.kernel.link == "identity":
+            model._spread = scale
+        return model
 
     @property
     def n_free(self):
@@ -214,14 +234,18 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         return self.kernel.encode(y, self.n_classes, np.float64)
 
     def init_params(self, n_models, random_state):
-        """Gaussian starts whose predictions have the size of a feature."""
+        """Gaussian starts about :meth:`start`, whose predictions vary as the target does."""
         rng = check_random_state(random_state)
-        scale = 1.0 / np.sqrt(self.n_columns)
-        return rng.normal(scale=scale, size=(n_models, self.n_params)).astype(self.dtype)
+        scale = self._spread / np.sqrt(self.n_columns)
+        away = rng.normal(scale=scale, size=(n_models, self.n_params))
+        return (self.start() + away).astype(self.dtype)
 
     def start(self, random_state=None):
-        """Start of local training: zero."""
-        return np.zeros(self.n_params, dtype=self.dtype)
+        """Start of local training: the mean of the targets where it is known, else zero."""
+        w = np.zeros((self.n_outputs, self.n_columns), dtype=self.dtype)
+        if self.fit_intercept:
+            w[:, -1] = self._origin
+        return w.ravel()
 
     def centre(self, w):
         """Models (m, p) with the same predictions and the free direction of softmax at 0.
@@ -405,8 +429,11 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         return block.cache["row gram"]
 
     def _loss_size(self, block):
-        zero = np.zeros((len(block.clients), self.n_outputs, block.shape[1]))
-        return np.abs(self._loss(block, zero))
+        start = np.full((len(block.clients), self.n_outputs, block.shape[1]), self._origin)
+        return np.abs(self._loss(block, start))
+
+    def _first_guess(self, block):
+        return np.tile(self.start().astype(float), (len(block.clients), 1))
 
     def pin(self, H):
         """Add curvature to the free directions of softmax (in place), (m, p, p).

@@ -35,7 +35,7 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     unknown_scale = False
     #: Power of the size of the noise that the loss grows with.
     loss_degree = 2
-    #: Whether the loss has a parameter in units of the standard deviation of the targets.
+    #: Whether training needs the mean and the standard deviation of the targets (``in_units``).
     has_units = False
     #: Whether 0 is the least loss of any row.
     grounded = True
@@ -159,7 +159,7 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         if "n_params" in vars(self):
             parts["bound"] = self.n_features, self.n_classes, np.dtype(self.dtype)
             parts["alpha"] = getattr(self, "alpha_", None)
-            parts["kernel"] = self.kernel if self.has_units else None
+            parts["units"] = vars(self).get("units_")
         return parts
 
     @classmethod
@@ -170,8 +170,8 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
             model = model.bind(*parts["bound"])
             if parts["alpha"] not in (None, getattr(model, "alpha_", None)):
                 model = model.penalised(parts["alpha"])
-            if parts["kernel"] is not None:
-                model.kernel = parts["kernel"]
+            if parts["units"] is not None:
+                model = model.in_units(*parts["units"])
         return model
 
     @abstractmethod

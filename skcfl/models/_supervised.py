@@ -62,13 +62,15 @@ class SupervisedMixin:
 
     @property
     def has_units(self):
-        """Whether the loss asks for the standard deviation of the targets."""
+        """Whether training needs the mean and the standard deviation of the targets."""
         return self.describe_loss().has_units
 
-    def in_units(self, scale):
-        """Copy of a bound model whose loss knows the standard deviation of the targets."""
+    def in_units(self, mean, scale):
+        """Copy of a bound model that knows the mean and the standard deviation of the targets."""
         model = copy.copy(self)
-        model.kernel = self.kernel.in_units(scale)
+        model.units_ = mean, scale
+        if self.kernel.has_units:
+            model.kernel = self.kernel.in_units(scale)
         return model
 
     @property

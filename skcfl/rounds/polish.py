@@ -67,10 +67,11 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     place[used] = np.arange(len(used))
     oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
     start = pool.centre(np.asarray(theta, dtype=float)[used])
-    at_zero = oracle.at(np.zeros_like(start))[0]
-    scale = np.maximum(np.abs(at_zero), 1e-30)
-    # A model that diverged is a worse start than none.
-    start[~(oracle.at(start)[0] <= at_zero)] = 0.0
+    common = np.tile(pool.start().astype(float), (len(used), 1))
+    at_common = oracle.at(common)[0]
+    scale = np.maximum(np.abs(at_common), 1e-30)
+    # A model that diverged is a worse start than the common one.
+    start = np.where((oracle.at(start)[0] <= at_common)[:, None], start, common)
     solved = oracle.solve_alone(start)
     tol = EXACT if pool.n_params <= MAX_DENSE else tol
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)

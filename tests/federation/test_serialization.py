@@ -77,7 +77,8 @@ def test_scalars_types_and_texts():
 @pytest.mark.parametrize(
     "model",
     [
-        LinearModel("quantile", smoothing=0.2).bind(3).in_units(4.0),
+        LinearModel("quantile", smoothing=0.2).bind(3).in_units(1.5, 4.0),
+        LinearModel("poisson").bind(3).in_units(2.5, 4.0),
         LinearModel(alpha="auto").bind(3).penalised(0.3),
         LinearModel("log_loss", class_weight={"a": 2.0}).bind(2, 4, np.float32),
         MLP((3, 2), loss="log_loss").bind(4, 3),
@@ -89,6 +90,8 @@ def test_bound_models_have_what_they_had(model):
     X, y = np.linspace(-1, 1, 2 * model.n_features).reshape(2, -1), np.array([0, 1])
     X = X.astype(model.dtype)
     assert_array_equal(found.decay, model.decay)
+    assert_array_equal(found.init_params(2, 0), model.init_params(2, 0))
+    assert_array_equal(found.start(0), model.start(0))
     codes = np.zeros(2, int)
     assert_array_equal(
         found.row_losses(X, y, params, codes), model.row_losses(X, y, params, codes)

@@ -31,7 +31,7 @@ seeds = st.integers(0, 2**31)
 def excess(problem, lam, result):
     """How much a result exceeds the optimum, relative to it."""
     best, _ = optimum(problem, lam)
-    return (result.objective - best) / max(abs(best), 1e-6 * problem.at_zero)
+    return (result.objective - best) / max(abs(best), 1e-6 * problem.at_start)
 
 
 # ------------------------------------------------------------------------------- optima
@@ -133,7 +133,7 @@ def test_the_gap_is_never_less_than_the_excess(
     lam = share * lam_max_bounds(problem, tol=0.1)[1] or 1.0  # any, without edges
     result, _ = admm(problem, lam, tol=1e-7, max_iter=max_iter, contraction=contraction)
     best, _ = optimum(problem, lam)
-    scale = max(abs(best), 1e-3 * problem.at_zero)
+    scale = max(abs(best), 1e-3 * problem.at_start)
     gaps, objectives = result.history["gap"], result.history["objective"]
     assert (gaps >= objectives - best - 1e-7 * scale).all()
     assert (np.diff(gaps[np.isfinite(gaps)]) <= 0).all()
@@ -162,7 +162,7 @@ def test_partitions_are_exact_and_proved(graph):
             result, _ = admm(problem, lam, tol=1e-7)
             assert result.extra["partition_optimal"]
             np.testing.assert_array_equal(result.params, result.cluster_params[result.labels])
-            assert result.extra["dual_gap"] <= 1e-9 * problem.at_zero
+            assert result.extra["dual_gap"] <= 1e-9 * problem.at_start
 
 
 # ---------------------------------------------------------------------------- invariance

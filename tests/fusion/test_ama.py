@@ -49,7 +49,7 @@ def test_gap_bounds_the_excess_and_is_reached(seed, proof):
     result, _ = ama(problem, lam, tol=1e-7, contraction=proof)
     assert result.converged
     exact, _ = admm(problem, lam, tol=1e-10, max_iter=5000)
-    rounding = 1e-12 * (problem.at_zero + lam)
+    rounding = 1e-12 * (problem.at_start + lam)
     excess = result.objective - exact.objective
     assert excess <= result.extra["dual_gap"] + exact.extra["dual_gap"] + rounding
     assert -exact.extra["dual_gap"] - rounding <= excess
@@ -94,10 +94,10 @@ def test_path_of_any_points_is_certified(seed):
         assert result.converged
         assert result.extra["dual_gap"] <= problem.tolerance(result.objective, 1e-6)
         value = problem.primal(result.params, factor * lam)
-        assert value == pytest.approx(result.objective, rel=1e-9, abs=1e-12 * problem.at_zero)
+        assert value == pytest.approx(result.objective, rel=1e-9, abs=1e-12 * problem.at_start)
         # The dual solution belongs to this lam: its value is the objective less the gap.
         dual = -problem.pool.conjugate(-result.extra["dual_coef"], x0=result.params).sum()
-        slack = 1e-9 * (abs(value) + problem.at_zero * 1e-3)
+        slack = 1e-9 * (abs(value) + problem.at_start * 1e-3)
         assert value - dual <= result.extra["dual_gap"] + slack
 
 

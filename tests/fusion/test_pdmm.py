@@ -157,7 +157,7 @@ def test_gap_bounds_the_excess_on_any_graph(data):
     best, _ = admm(problem, lam, tol=1e-9, max_iter=20000)
     assert result.converged
     excess = result.objective - best.objective
-    assert excess <= result.extra["dual_gap"] + 1e-8 * problem.at_zero
+    assert excess <= result.extra["dual_gap"] + 1e-8 * problem.at_start
     assert result.extra["dual_gap"] <= problem.tolerance(result.objective, 1e-5)
 
 

@@ -348,7 +348,7 @@ def test_divergence_is_a_feasible_dual(seed):
     assert outcome.certified
     W = outcome.theta[outcome.labels]
     dual = -problem.pool.conjugate(-outcome.divergence, x0=W).sum()
-    assert abs(problem.primal(W, lam) - dual) <= 1e-9 * problem.at_zero
+    assert abs(problem.primal(W, lam) - dual) <= 1e-9 * problem.at_start
     for k in range(len(outcome.theta)):
         np.testing.assert_allclose(outcome.residual[outcome.labels == k].sum(axis=0), 0, atol=1e-9)
 

@@ -83,7 +83,7 @@ def reduced(problem, lam, labels):
 def is_solution(problem, lam, X, tol=1e-6):
     """Whether models attain the optimum that cvxpy finds."""
     best, _ = optimum(problem, lam)
-    return problem.primal(X, lam) <= best + tol * max(abs(best), 1e-3 * problem.at_zero)
+    return problem.primal(X, lam) <= best + tol * max(abs(best), 1e-3 * problem.at_start)
 
 
 def solve(problem, lam):
@@ -93,7 +93,7 @@ def solve(problem, lam):
     outcome = contract(problem, lam, one, np.zeros((n, d)), max_splits=30, max_iter=3000)
     assert outcome is not None and outcome.certified
     X = outcome.theta[outcome.labels]
-    assert gap_of(problem, lam, X, outcome.divergence) <= 1e-8 * problem.at_zero
+    assert gap_of(problem, lam, X, outcome.divergence) <= 1e-8 * problem.at_start
     return X, outcome.labels
 
 
@@ -297,7 +297,7 @@ def check_exact_test(kind, seed, share):
     assume(lam > 1e-6)
     certificate = certify(problem, lam, labels, problem.local_models())
     best, X = optimum(problem, lam)
-    scale = max(abs(best), 1e-3 * problem.at_zero)
+    scale = max(abs(best), 1e-3 * problem.at_start)
     excess = problem.primal(certificate.models, lam) - best
     if certificate.ratio <= 1:
         assert excess <= 1e-7 * scale

@@ -246,10 +246,10 @@ def solve(problem, lam):
         outcome = contract(problem, lam, one, np.zeros((n, d)), max_splits=30, max_iter=3000)
         assert outcome is not None and outcome.certified
         W = outcome.theta[outcome.labels]
-        assert gap_of(problem, lam, W, outcome.divergence) <= 1e-8 * problem.at_zero
+        assert gap_of(problem, lam, W, outcome.divergence) <= 1e-8 * problem.at_start
         return W
     result, _ = admm(problem, lam, tol=1e-12, max_iter=20000)
-    assert result.extra["dual_gap"] <= 1e-9 * problem.at_zero
+    assert result.extra["dual_gap"] <= 1e-9 * problem.at_start
     return result.params
 
 

@@ -238,6 +238,12 @@ class Loss:
         with np.errstate(over="ignore"):
             return np.exp(z[:, 0])
 
+    def raw(self, mean):
+        """Raw prediction of a constant target; 0 where no prediction is that target."""
+        if self.link == "identity":
+            return mean
+        return float(np.log(mean)) if mean > 0 else 0.0
+
     def plain_linear(self, fit_intercept):
         """Linear estimator of scikit-learn whose predictions are this loss's, not fitted.
 
