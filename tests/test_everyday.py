@@ -129,9 +129,10 @@ def test_standardising_is_booked_and_can_be_left_out():
     plain = skcfl.LocalModelsRegressor(standardize=False, **kw)
     plain.fit(data.X, data.y, groups=data.groups)
     scaled = skcfl.LocalModelsRegressor(**kw).fit(data.X, data.y, groups=data.groups)
-    assert plain.floats_up_ + n * (5 * d + 1) == scaled.floats_up_
-    assert plain.floats_down_ + 2 * n * d == scaled.floats_down_
-    assert plain.calls_ + 2 == scaled.calls_
+    # The features, and the target: two exchanges each.
+    assert plain.floats_up_ + n * (5 * d + 1) + 6 * n == scaled.floats_up_
+    assert plain.floats_down_ + 2 * n * d + 2 * n == scaled.floats_down_
+    assert plain.calls_ + 4 == scaled.calls_
     ridge = Ridge(alpha=0.1 * np.sum(data.groups == 0))
     mine = data.groups == np.unique(data.groups)[0]
     ridge.fit(data.X[mine], data.y[mine])

@@ -61,7 +61,8 @@ class _FedALA(PersonalMethod):
         "blend_share": """\
             float
             Part of a client's rows, drawn anew in every round, that the weights are learned
-            from.""",
+            from. The paper's is 0.8. Less than 1 makes the result depend on the order of the
+            rows, and a weight of 2 is then not the row twice.""",
         "blend_tol": """\
             float
             The weights are learned, the first time, until the standard deviation of the losses of
@@ -75,8 +76,8 @@ class _FedALA(PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
-        if self.max_iter == "auto" and self.blend_share < 1.0:
-            # Weights learned from rows that are drawn anew do not come to rest.
+        if self.max_iter == "auto":
+            # Weights of a blend that take one step a round need not come to rest.
             options = replace(options, budget=True)
         rates = own_rates(pool, options)
         update = BlendedAverage(
@@ -182,7 +183,7 @@ class FedALA(GenericMixin, _FedALA):
         *,
         blended_layers: int = 1,
         blend_rate: float | Literal["auto"] = "auto",
-        blend_share: float = 0.8,
+        blend_share: float = 1.0,
         blend_tol: float = 0.1,
         max_iter: int | Literal["auto"] = "auto",
         local_steps: int = 10,

@@ -733,7 +733,7 @@ class ClientPool(PersonalCalls):
         constant = np.zeros(self.n_params, dtype=bool)
         if model.fit_intercept:
             constant[-1] = True
-        start, losses = model.start().astype(float)[None], []
+        start, losses = np.zeros((1, self.n_params)) + model.origin, []
         at_start = start, *pool._summed(start), pool._curvature(start)
         for free in (constant, ~np.zeros_like(constant)):
             losses.append(pool._least_loss(free, *at_start))

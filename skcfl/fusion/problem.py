@@ -66,12 +66,23 @@ class FusionProblem:
         self.n, self.d = pool.n_clients, pool.n_params
         self.blocks = edge_blocks(graph, self.d)
         if at_start is None:
-            # Of a seed of its own: networks draw the start of their training elsewhere.
-            start = np.tile(pool.model.start(0).astype(float), (self.n, 1))
-            at_start = float(self.objectives(start).sum())
+            at_start = self._size()
         self.at_start = at_start
         self._local, self._laplacians = None, {}
         self._curvatures = self._mean_curvature = None
+
+    def _size(self):
+        """Sum of the objectives at the common start, in whose units solutions are accurate.
+
+        Where the start explains all targets, as constant ones, it is the rounding of these.
+        """
+        zero = np.zeros((self.n, self.d))
+        at_zero = float(self.objectives(zero).sum())
+        origin = self.pool.model.origin
+        if not np.any(origin):
+            return at_zero
+        at_start = float(self.objectives(zero + origin).sum())
+        return max(at_start, np.finfo(float).eps * at_zero)
 
     def objectives(self, X):
         """Clients' objectives at their models, in double precision."""

@@ -128,7 +128,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         self.smoothing = smoothing
 
     # Raw prediction of the start, and size of the differences of random starts from it.
-    _origin, _spread = 0.0, 1.0
+    _constant, _spread = 0.0, 1.0
 
     @property
     def quadratic(self):
@@ -145,7 +145,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         """Copy of a bound model that starts from the mean of the targets."""
         model = super().in_units(mean, scale)
         if self.fit_intercept:
-            model._origin = self.kernel.raw(mean)
+            model._constant = self.kernel.raw(mean)
         if self.kernel.link == "identity":
             model._spread = scale
         return model
@@ -238,14 +238,19 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         rng = check_random_state(random_state)
         scale = self._spread / np.sqrt(self.n_columns)
         away = rng.normal(scale=scale, size=(n_models, self.n_params))
-        return (self.start() + away).astype(self.dtype)
+        return (self.origin + away).astype(self.dtype)
+
+    @property
+    def origin(self):
+        """Parameters of the model that predicts the mean of the targets, else zero."""
+        w = np.zeros((self.n_outputs, self.n_columns))
+        if self.fit_intercept:
+            w[:, -1] = self._constant
+        return w.ravel()
 
     def start(self, random_state=None):
         """Start of local training: the mean of the targets where it is known, else zero."""
-        w = np.zeros((self.n_outputs, self.n_columns), dtype=self.dtype)
-        if self.fit_intercept:
-            w[:, -1] = self._origin
-        return w.ravel()
+        return self.origin.astype(self.dtype)
 
     def centre(self, w):
         """Models (m, p) with the same predictions and the free direction of softmax at 0.
@@ -429,11 +434,11 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         return block.cache["row gram"]
 
     def _loss_size(self, block):
-        start = np.full((len(block.clients), self.n_outputs, block.shape[1]), self._origin)
+        start = np.full((len(block.clients), self.n_outputs, block.shape[1]), self._constant)
         return np.abs(self._loss(block, start))
 
     def _first_guess(self, block):
-        return np.tile(self.start().astype(float), (len(block.clients), 1))
+        return np.tile(self.origin, (len(block.clients), 1))
 
     def pin(self, H):
         """Add curvature to the free directions of softmax (in place), (m, p, p).

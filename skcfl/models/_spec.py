@@ -37,6 +37,8 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     loss_degree = 2
     #: Whether training needs the mean and the standard deviation of the targets (``in_units``).
     has_units = False
+    #: Parameters of the model that predicts the mean of the targets, where that is known, else 0.
+    origin: Any = 0.0
     #: Whether 0 is the least loss of any row.
     grounded = True
     #: Whether the curvature of the loss is bounded.

@@ -47,6 +47,8 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     state : State
         Where the rounds ended.
     """
+    # Lengths of models count from here, or a constant added to the targets would end the rounds.
+    origin = draw.everyone.pool.model.origin
     with loop("round", max_iter) as rounds:
         for _ in rounds:
             who = draw()
@@ -64,7 +66,7 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
                 new = _advance(state, update(answers, state), answers)
                 for guard in guards:
                     guard.mend(new, answers, state)
-            new.change = relative_change(state.theta, new.theta)
+            new.change = relative_change(state.theta - origin, new.theta - origin)
             state = new
             values = record(state, answers) or {}
             rounds.tell(partial(so_far, state, values.get("objective", 0.0)), **values)

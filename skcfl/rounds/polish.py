@@ -67,7 +67,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     place[used] = np.arange(len(used))
     oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
     start = pool.centre(np.asarray(theta, dtype=float)[used])
-    common = np.tile(pool.start().astype(float), (len(used), 1))
+    common = np.zeros_like(start) + pool.model.origin
     at_common = oracle.at(common)[0]
     scale = np.maximum(np.abs(at_common), 1e-30)
     # A model that diverged is a worse start than the common one.

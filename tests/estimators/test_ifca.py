@@ -215,6 +215,7 @@ def test_one_cluster_is_fedavg(averaging, polish):
     data = regression(4, n_clusters=1)
     options = {"averaging": averaging, "polish": polish, "max_iter": 20, "tol": 0}
     start = np.zeros((1, data.X.shape[1] + 1))
+    start[:, -1] = data.y.mean()
     ifca = fit(IFCARegressor(n_clusters=1, init=start, **options), data)
     fed = fit(FedAvgRegressor(**options), data)
     np.testing.assert_allclose(ifca.params_, fed.params_, rtol=1e-10, atol=1e-12)

@@ -179,7 +179,7 @@ def test_a_site_that_fails_is_missing():
 
 def test_a_site_that_fails_once_is_asked_again():
     wanted = FedAvgRegressor().fit(REGRESSION.X, REGRESSION.y, groups=named()).params_
-    fails = {"fails": lambda number: OSError("line is down") if number == 6 else None}
+    fails = {"fails": lambda number: OSError("line is down") if number == 8 else None}
     both = [Wire(Table("north")), Wire(Table("south"), **fails)]
     model = FedAvgRegressor()
     with pytest.warns(UserWarning, match="line is down"):
