@@ -1,0 +1,96 @@
+"""Targets in other units, or counted from elsewhere: a y + b for y in every regressor."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import skcfl
+from skcfl.datasets import make_clustered_regression
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+
+REGRESSORS = sorted(name for name in skcfl.__all__ if name.endswith("Regressor"))
+DATA = make_clustered_regression(6, 2, n_samples=40, n_features=3, random_state=0)
+# Slopes and constants. Fits by rounds of their own stop a little earlier or later.
+CHANGES = [(1.0, -1e6), (-50.0, 3000.0)]
+ACCURACY = 1e-5
+
+
+def fitted(name, y, **parameters):
+    cls = getattr(skcfl, name)
+    if "random_state" in cls().get_params():
+        parameters["random_state"] = 0
+    if name == "OracleClustersRegressor":
+        parameters["labels"] = DATA.labels
+    return cls(**parameters).fit(DATA.X, y, groups=DATA.groups)
+
+
+def check_same(one, other, slope, constant):
+    """The same models and clusters, in units of the targets' standard deviation."""
+    predicted = one.predict(DATA.X, groups=DATA.groups)
+    moved = (other.predict(DATA.X, groups=DATA.groups) - constant) / slope
+    np.testing.assert_allclose(moved, predicted, rtol=0, atol=ACCURACY * DATA.y.std())
+    assert adjusted_rand_score(one.labels_, other.labels_) == 1.0
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_affine_changes_of_the_target(name):
+    one = fitted(name, DATA.y)
+    for slope, constant in CHANGES:
+        check_same(one, fitted(name, slope * DATA.y + constant), slope, constant)
+
+
+@pytest.mark.parametrize("name", ["CFLRegressor", "FedAvgRegressor", "LocalModelsRegressor"])
+@pytest.mark.parametrize(
+    ("loss", "unit"), [("huber", {"delta": 1.35}), ("quantile", {"quantile": 0.5})]
+)
+def test_affine_changes_under_other_losses(name, loss, unit):
+    """The window of quantiles is in units of the target by itself, Huber's is given in them."""
+    one = fitted(name, DATA.y, loss=loss, alpha=0.01, **unit)
+    for slope, constant in [(1.0, 1e3), (1.0, -1e6), (1e3, 0.0)]:
+        other = {key: slope * value if key == "delta" else value for key, value in unit.items()}
+        # Huber's and the pinball loss are linear in the target where the penalty is a square.
+        alpha = 0.01 if loss == "huber" else 0.01 / slope
+        moved = fitted(name, slope * DATA.y + constant, loss=loss, alpha=alpha, **other)
+        check_same(one, moved, slope, constant)
+
+
+def test_random_starts_are_in_units_of_the_target():
+    """Drawn models predict numbers like the targets, wherever these are."""
+    model = LinearModel().bind(DATA.X.shape[1])
+    assert not model.start().any()
+    plain = model.init_params(5, 0)
+    moved = model.in_units(mean=-7.0, scale=4.0)
+    assert moved.start().tolist() == [0.0, 0.0, 0.0, -7.0]
+    np.testing.assert_allclose(moved.init_params(5, 0), 4.0 * plain + moved.start())
+    for one in (moved, LinearModel("poisson").bind(3).in_units(mean=9.0, scale=4.0)):
+        start = one.output(one.decision(DATA.X, one.start()[None], np.zeros(len(DATA.X), int)))
+        np.testing.assert_allclose(start, 9.0 if one is not moved else -7.0)
+    one = fitted("IFCARegressor", DATA.y, n_clusters=3, init="random")
+    other = fitted("IFCARegressor", 1e4 * DATA.y - 1e7, n_clusters=3, init="random")
+    check_same(one, other, 1e4, -1e7)
+
+
+def test_false_clients_do_not_move_the_start():
+    """Under a robust aggregation it is the median of the clients' means."""
+    y = np.where(DATA.groups == DATA.groups[0], 1e9, DATA.y + 100.0)
+    federation = InProcessFederation(DATA.X, y, DATA.groups)
+    pool, _ = federation.open_with_folds(LinearModel().bind(3), robust=True)
+    means = [y[DATA.groups == group].mean() for group in np.unique(DATA.groups)]
+    np.testing.assert_allclose(pool.start(), [0.0, 0.0, 0.0, np.median(means)])
+
+
+def test_targets_beyond_floats_are_named():
+    with pytest.raises(ValueError, match="y"):
+        skcfl.FedAvgRegressor().fit(DATA.X, DATA.y * 1e200, groups=DATA.groups)
+
+
+def test_without_standardising_training_starts_from_zero():
+    """As the papers do: nothing is asked about the targets."""
+    kw = {"max_iter": 1, "polish": False, "tol": 0, "alpha": 0.0}
+    model = skcfl.FedAvgRegressor(standardize=False, **kw)
+    model.fit(DATA.X, DATA.y + 50.0, groups=DATA.groups)
+    assert model.calls_ < skcfl.FedAvgRegressor(**kw).fit(DATA.X, DATA.y, DATA.groups).calls_
+    zero = np.average((DATA.y + 50.0) ** 2) / 2
+    assert model.history_["objective"][0] == pytest.approx(zero)
