@@ -52,7 +52,7 @@ class PosteriorPredictions(BaseFederated):
     def _gather(self, pool: ClientPool, n_clients: int) -> None:
         super()._gather(pool, n_clients)
         self._known = None
-        if self._covariances is not None:
+        if self._covariances is not None and not pool.travels:
             self._known = KnownPosteriors.of(pool.with_ledger(Ledger()), self._stack)
 
     # ----------------------------------------------------------------------------- new clients
@@ -137,16 +137,17 @@ class PosteriorPredictions(BaseFederated):
         ------
         ValueError
             If there are no ids, an id is not known, y is missing or holds a class not seen in fit,
-            or the posteriors would take more than 64 MB.
+            or the posteriors would take more than 64 MB, or the rows of the fit were elsewhere.
         """
         return super().update(X, y, groups=groups)
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
         if self._known is None:
             raise ValueError(
-                f"{type(self).__name__}.update keeps posteriors of up to 64 MB, and "
-                f"{len(self.groups_)} clients of {self.model_.n_params} parameters take more. Fit "
-                "again with all rows."
+                f"{type(self).__name__}.update needs the clients' posteriors, which are kept of "
+                "rows in this process, up to 64 MB of them: not of these "
+                f"{len(self.groups_)} clients of {self.model_.n_params} parameters. Fit again "
+                "with all rows."
             )
         self._known, r, means, noise = self._known.updated(
             pool, places, self._stack, self.responsibilities_[places]

@@ -198,7 +198,10 @@ def _bytes_of_a_site(estimator: Any, n_clients: float) -> Array:
         return alone
     shared, own = map(np.array, estimator._site_bytes)
     # What clients that share nothing would be sent is the most.
-    return np.minimum(alone, shared / calls + n_clients * own / client_calls)
+    sent = np.minimum(alone, shared / calls + n_clients * own / client_calls)
+    # A site begins with the id, the rows and the weight of each client.
+    hello = np.array([estimator.groups_.itemsize + 16.0, 0.0]) if model is not None else 0.0
+    return sent + n_clients * hello / calls
 
 
 def _check_number(name: str, value: Any, least: float | None) -> None:

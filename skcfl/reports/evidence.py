@@ -87,7 +87,10 @@ def gather(pool, labels, cluster_params, params, deviations=None):
     if len(clients) < pool.n_clients:
         pool, labels, params = pool.subset(clients), labels[clients], params[clients]
     evidence = Evidence(clients, np.asarray(pool.client_sizes))
-    if not hasattr(pool.model, "kernel") or not pool.can_answer("score_draws"):
+    if pool.travels:
+        # They agreed to a fit; the tests would send thirty times as many bytes.
+        evidence.reason = "the clients are in other places, and are asked for fits only"
+    elif not hasattr(pool.model, "kernel") or not pool.can_answer("score_draws"):
         evidence.reason = "the local model is not linear"
     elif pool.n_params > MAX_DENSE:
         evidence.reason = f"the models have more than {MAX_DENSE} parameters"

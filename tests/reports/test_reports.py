@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named, parts_of
 from sklearn.exceptions import NotFittedError
 
 import skcfl
@@ -29,6 +30,7 @@ from skcfl import (
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import SingleClientWarning
 from skcfl.federation import InProcessFederation
+from skcfl.federation.remote import RemoteFederation
 
 DATA = make_clustered_regression(12, 2, 3, n_samples=15, noise=0.5, random_state=0)
 CLUSTERERS = [
@@ -229,3 +231,16 @@ def test_newcomers_are_counted():
     assert "180 rows of 12 clients, 2 clusters\nand 1 newcomer, see adapt" in larger.summary()
     assert "newcomer" not in model.summary()
     assert "180 rows of 12 clients and 1 newcomer" in str(larger.report())
+
+
+def test_clients_elsewhere_are_asked_for_the_fit_alone():
+    """The report says so, and nothing was sent that the ledger does not have."""
+    hosts = [PickledHost([part]) for part in named(parts_of(DATA, 3))]
+    model = PartialPoolingRegressor(n_clusters=1).fit_federation(RemoteFederation(hosts))
+    asked = [
+        request[1][0] for host in hosts for request in host.requests if request[0] == "answer"
+    ]
+    assert not {"score_sums", "score_draws"} & set(asked)
+    assert "in other places, and are asked for fits only" in str(model.report())
+    with pytest.raises(ValueError, match="posteriors, which are kept of rows in this process"):
+        model.update(DATA.X, DATA.y, groups=DATA.groups)
