@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logit
 
 from ._groups import locate
-from ._typing import Array, ArrayLike, ClientIds, MatrixLike
+from ._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
 from .base import BaseFederated
 from .rounds.mixture import fit_shares
 
@@ -26,6 +26,8 @@ class MixturePredictions(BaseFederated):
     A fit publishes ``mixture_params_`` (K, n_params), all models, and ``mixture_weights_``
     (n_clients, K), and sets ``_dispersion``.
     """
+
+    mixture_weights_: FloatArray
 
     # ----------------------------------------------------------------------------- new clients
 

@@ -31,8 +31,8 @@ class Reports:
 
     def _gather(self, pool: ClientPool, n_clients: int) -> None:
         """Ask the clients, after a fit, what a report needs to know of them."""
-        models = (pool.from_user(own) for own in (self.cluster_params_, self.params_))
-        evidence = gather(pool, self.labels_, *models, self._deviations())
+        theta, params = pool.from_user(self.cluster_params_), pool.from_user(self.params_)
+        evidence = gather(pool, self.labels_, theta, params, self._deviations())
         evidence.ids = self.groups_[evidence.clients]
         evidence.weights = pool.client_weights[evidence.clients]
         self._how_sure, self._n_fitted = evidence, n_clients

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._groups import describe_unseen, locate
-from ._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike, fit_context
+from ._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, fit_context
 
 if TYPE_CHECKING:
     from .federation.pool import ClientPool
@@ -26,6 +26,9 @@ class Updates:
     # Total weight of the rows of each client so far, and losses of these under each cluster.
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
+    labels_: IntArray
+    params_: Array
+    cluster_sizes_: IntArray
 
     if TYPE_CHECKING:
 

@@ -187,7 +187,7 @@ def cluster_stability(
     )
 
 
-def _fitted_to(estimator, clients, X, y, groups):
+def _fitted_to(estimator: Any, clients: Array, X: Any, y: Any, groups: Any) -> Any:
     """The estimator where it knows these clients, or a fit of it."""
     try:
         check_is_fitted(estimator)
@@ -198,7 +198,7 @@ def _fitted_to(estimator, clients, X, y, groups):
     return clone(estimator).fit(X, y, groups=groups)
 
 
-def _labels(estimator):
+def _labels(estimator: Any) -> Array:
     """Clusters of the clients: of clusterers of rows those of their names."""
     return np.asarray(getattr(estimator, "client_labels_", estimator.labels_))
 
@@ -282,8 +282,10 @@ class ClusterStabilityDisplay:
         display : ClusterStabilityDisplay
             With the heat map drawn.
         """
-        how = {"n_resamples": n_resamples, "random_state": random_state}
-        return cls(stability=cluster_stability(estimator, X, y, groups, **how)).plot(ax)
+        found = cluster_stability(
+            estimator, X, y, groups, n_resamples=n_resamples, random_state=random_state
+        )
+        return cls(stability=found).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> ClusterStabilityDisplay:
         """Draw the heat map.
@@ -313,7 +315,7 @@ class ClusterStabilityDisplay:
         return self
 
 
-def heat_map(ax, matrix, order, groups, **kwargs):
+def heat_map(ax: Axes, matrix: ArrayLike, order: Array, groups: Array, **kwargs: Any) -> Any:
     """Draw a matrix between clients in an order, with their names where they are few."""
     image = ax.imshow(np.asarray(matrix)[np.ix_(order, order)], **kwargs)
     if len(order) <= NAMED:
