@@ -268,6 +268,8 @@ DEVELOPERS = {
     *("RoundRecord", "Safeguard", "State", "StepSizes", "StopRule", "UpdateRule"),
     *("polish", "rounds_stable", "run_rounds"),
     "ModelSpec",
+    # Fit many times: malformed arguments in tests/inspection/test_stability.py.
+    *("ClusterStability", "ClusterStabilityDisplay", "cluster_stability"),
     "TorchModel",  # needs PyTorch: malformed arguments in its own tests
     *("AGGREGATORS", "Aggregator", "Layout", "aggregate_by_cluster", "is_operator"),
     *("make_aggregator", "median_by_cluster", "relative", "suspicions", "unserved"),

@@ -225,7 +225,7 @@ class FalseSite(WrappedSite):
         answers = self.site.answer(call, arguments)
         if self.attack == "nan":
             return {name: self._nothing(call, name, value) for name, value in answers.items()}
-        for name in answers.keys() & STARTS.keys():
+        for name in filter(CALLS[call].is_of_clients, answers.keys() & STARTS.keys()):
             start = arguments.get(STARTS[name], 0.0)
             moves = answers[name] - start
             moves[self.false] = self._lie(moves, questions(arguments, answers, len(moves)))

@@ -73,7 +73,7 @@ class Message:
         Whether clients answer only if they know the minima, proximal points and second derivatives
         of their models; a name is that of the argument that asks for it.
     proof : bool, default=False
-        Whether the answers are for proofs only. A client that never answers has its part in the
+        Whether the answers are for proofs and reports only. A client that never answers has its part in the
         fit, of which nothing is proved; one that never answers another call has none.
     about : {"", "classes", "counts"}, default=""
         Rows that an entry of an answer is about, where it is not all rows of a client: those of a
@@ -427,6 +427,7 @@ CALLS = {
         count=_score_sums,
         whole=False,
         minimised=True,
+        proof=True,
     ),
     "score_draws": Message(
         {
@@ -437,6 +438,7 @@ CALLS = {
         count=_score_draws,
         whole=False,
         minimised=True,
+        proof=True,
     ),
     "moreau_update": Message(
         {

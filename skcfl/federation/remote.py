@@ -480,16 +480,22 @@ class RemoteSite(Kept, Site):
         self._waiting = None if facts is not None else super().start("facts")
 
     def facts(self):
-        """What is known of the clients; of those who did not say it, that they have no rows."""
+        """What is known of the clients; a host that does not say it when asked twice is lost."""
         if self._facts is None:
             n = self._n
             try:
-                self._facts = self._waiting()
+                try:
+                    self._facts = self._waiting()
+                except PlaceLost:
+                    self._facts = super().start("facts")()
                 if self._limits is not None:
                     self._limits.check_facts(self._facts)
             except (PlaceLost, OutOfBounds) as error:
+                # Clients without rows would be no part of the fit, silently.
                 if isinstance(error, OutOfBounds):
                     self.line.lose(str(error))
+                else:
+                    self.lose(error)
                 self._facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
             self._waiting = None
         return self._facts

@@ -264,8 +264,9 @@ def outlying(ask):
     """
     counts, logs, squares = np.sum(ask("levels"), axis=0)
     known = counts > 0
-    typical = np.exp(np.divide(logs, counts, out=np.zeros_like(logs), where=known))
-    whole = np.sqrt(np.divide(squares, counts, out=np.zeros_like(logs), where=known))
+    none = np.zeros(len(counts))
+    typical = np.exp(np.divide(logs, counts, out=none.copy(), where=known))
+    whole = np.sqrt(np.divide(squares, counts, out=none.copy(), where=known))
     suspects = np.flatnonzero(whole > SUSPECT * typical)
     nobody = np.zeros(0, dtype=np.intp)
     if len(suspects) == 0:

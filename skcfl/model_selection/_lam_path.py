@@ -237,6 +237,11 @@ def lam_path(
     task, problem = _problem(est, X, y, groups, sample_weight)
     if lams is None:
         lams = problem.grid(n_lams, lam_min_ratio)
+        if lams.max() > MOST:
+            raise ValueError(
+                f"X or y holds numbers so unlike that lam would reach {lams.max():.3g}, more than "
+                f"{MOST:g}: rescale them, or give lams."
+            )
     else:
         lams = check_lams(lams)
     path = est._path(problem, lams)

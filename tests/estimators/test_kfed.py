@@ -260,9 +260,9 @@ def test_clients_that_answer_later():
 def test_policy():
     """Clients of few rows do not show them."""
     keep = (NAMES != "site 2") | (np.cumsum(NAMES == "site 2") <= 5)
-    policy = SitePolicy(min_rows=20)
+    policy = SitePolicy(min_rows=6)
     federation = InProcessFederation(X[keep], None, NAMES[keep], policy=policy)
-    model = KFED(4, random_state=0).fit_federation(federation)
+    model = KFED(4, n_local=2, random_state=0).fit_federation(federation)
     assert model.missing_clients_.tolist() == ["site 2"] and not model.local_centers_[2].any()
 
 

@@ -202,6 +202,8 @@ def test_every_call_of_the_table(model, monkeypatch):
             ask(pool)
         for call in sorted(used - done):
             done.add(call)
+            if call.startswith("score_"):  # of reports, which clients elsewhere are not asked for
+                continue
             case.liar.at, case.liar.lie = ("answer", call), None
             ask(case.pool(case.site))
             honest = case.liar.seen

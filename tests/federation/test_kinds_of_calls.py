@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from fits_alone import without_reports
 from numpy.testing import assert_allclose
 
 import skcfl
@@ -62,6 +63,7 @@ def calls_of(name, monkeypatch):
     data = data_of(name)
     with monkeypatch.context() as patched:
         patched.setattr(InProcessSite, "answer", spy)
+        without_reports(patched)
         return make(name).fit(data.X, data.y, groups=data.groups), sorted(used)
 
 

@@ -177,9 +177,11 @@ def test_a_site_that_fails_is_missing():
     assert np.isfinite(model.params_).all()
 
 
-def test_a_site_that_fails_once_is_asked_again():
+@pytest.mark.parametrize("failing", range(2, 14))
+def test_a_site_that_fails_once_is_asked_again(failing):
+    """Whatever it is asked: scales, facts, or a call."""
     wanted = FedAvgRegressor().fit(REGRESSION.X, REGRESSION.y, groups=named()).params_
-    fails = {"fails": lambda number: OSError("line is down") if number == 8 else None}
+    fails = {"fails": lambda number: OSError("line is down") if number == failing else None}
     both = [Wire(Table("north")), Wire(Table("south"), **fails)]
     model = FedAvgRegressor()
     with pytest.warns(UserWarning, match="line is down"):
@@ -441,7 +443,7 @@ class Same:
         (short, "Site 'south': y must have one entry per row, 48, got 47"),
         (nameless, "Site 'south': groups must name a client in every row"),
         (with_names, "Site 'north' has no names of the features, and Site 'south' has some"),
-        (holes, "Site 'south': Input X contains NaN"),
+        (holes, "Site 'south': X is not valid: Input X contains NaN. Columns 0, 1, 2 of X"),
         (pair, "Site 'south': load.* must return X, y, groups"),
         (alike, "Site 'south': groups must hold ids that differ as text"),
     ],

@@ -802,6 +802,7 @@ def display_targets():
         ax=None,
     )
     yield from target(inspection.LossMatrixDisplay, estimator=rounds, **data, ax=None)
+    yield from target(inspection.ClientSimilarityDisplay, estimator=rounds, ax=None)
     yield from target(
         inspection.RoundsDisplay, estimator=rounds, **data, curve=None, name=None, ax=None
     )
