@@ -73,8 +73,8 @@ class Message:
         Whether clients answer only if they know the minima, proximal points and second derivatives
         of their models; a name is that of the argument that asks for it.
     proof : bool, default=False
-        Whether the answers are for proofs and reports only. A client that never answers has its part in the
-        fit, of which nothing is proved; one that never answers another call has none.
+        Whether the answers are for proofs and reports only. A client that never answers has its
+        part in the fit, of which nothing is proved; one that never answers another call has none.
     about : {"", "classes", "counts"}, default=""
         Rows that an entry of an answer is about, where it is not all rows of a client: those of a
         class, or those that the answer "counts".
