@@ -280,6 +280,10 @@ def test_rows_of_unequal_weights_count_as_fewer():
     assert answered(rows.site(MODEL)) == [False, True]
     means = rows.moments("features", "means")[2]
     assert not means[0].any() and means[1].any()
+    # Neither does one row of a large weight, whatever the sum of the weights is.
+    weights = np.r_[np.ones(19), 1e3, np.full(20, 1e-3)]
+    rows, _ = rows_of([20, 20], SitePolicy(min_rows=20), weights=weights)
+    assert answered(rows.site(MODEL)) == [False, True]
 
 
 def test_weights_of_classes_do_not_show_rows():
