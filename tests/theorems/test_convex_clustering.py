@@ -63,10 +63,10 @@ def partition_near(labels, rng):
 
 
 def bounds_apart(problem, labels):
-    """The theorems' bounds at each cluster's own minimiser: about what they are at any lam."""
+    """Theorems 1 and 2 at each cluster's own minimiser: about what they are at any lam."""
     start = np.zeros((labels.max() + 1, problem.d))
     theta, _, _ = solve_pooled(problem.pool, labels, start, weights=np.ones(problem.n))
-    return theorem_bounds(problem, 0.0, labels, theta[labels])
+    return theorem_1(problem, theta, labels), theorem_2(problem, theta, labels)[1]
 
 
 def gradients(problem, w):
@@ -112,7 +112,7 @@ def theorem_1(problem, w, labels):
 def check_theorem_1(kind, seed, factor):
     problem, labels = draw(kind, seed)
     labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
-    lam = factor * bounds_apart(problem, labels).lower
+    lam = factor * bounds_apart(problem, labels)[0]
     assume(lam > 1e-6)
     w = reduced(problem, lam, labels)
     assume(lam >= theorem_1(problem, w, labels) * (1 + 1e-6))
@@ -169,7 +169,7 @@ def check_theorem_2(kind, seed, factor):
     problem, labels = draw(kind, seed)
     labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
     assume(labels.max() > 0)
-    lam = factor * bounds_apart(problem, labels).upper
+    lam = factor * bounds_apart(problem, labels)[1]
     assume(lam > 1e-6)
     w = reduced(problem, lam, labels)
     printed, sharper = theorem_2(problem, w, labels)
