@@ -504,7 +504,7 @@ def in_order(function, items):
 
 
 def make_blocks(
-    X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design=None, each=in_order
+    X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design=None, each=in_order, order=None
 ):
     """Sort rows by client and store them in blocks.
 
@@ -527,6 +527,8 @@ def make_blocks(
         block alone, so that there is no copy of all rows beside the blocks.  None is `X` itself.
     each : callable, default=in_order
         ``each(function, items)`` makes dense blocks, which do not depend on each other.
+    order : ndarray of shape (n_rows,), default=None
+        Positions of the rows, sorted by client; None keeps the order of each client's rows.
 
     Returns
     -------
@@ -535,7 +537,7 @@ def make_blocks(
     """
     counts = np.bincount(codes, minlength=n_clients)
     totals = np.bincount(codes, weights=weights, minlength=n_clients)
-    order = np.argsort(codes, kind="stable")
+    order = np.argsort(codes, kind="stable") if order is None else order
     first = np.concatenate([[0], np.cumsum(counts)])
     by_length = np.argsort(-counts, kind="stable")
     is_sparse = sparse.issparse(X)

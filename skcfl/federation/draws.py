@@ -1,15 +1,20 @@
 """Random numbers that clients draw for themselves, from the seed of a fit and who they are.
 
-Neither where a client is, nor who else takes part, nor the order of the answers changes them.
+Neither where a client is, nor who else takes part, nor the order of the answers or of a client's
+rows changes them.
 """
 
 import numpy as np
+from scipy import sparse
 
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(0x9E3779B97F4A7C15),
     np.uint64(0xBF58476D1CE4E5B9),
     np.uint64(0x94D049BB133111EB),
 )
+
+# Features by whose size rows are ordered; rows that are equal in these are ordered by hashes.
+COMPARED = 4
 
 
 def splitmix(x):
@@ -27,3 +32,58 @@ def mixed(*keys):
     for key in keys:
         out = splitmix(out ^ np.asarray(key).astype(np.uint64))
     return out
+
+
+def order_of_rows(codes, X, *more):
+    """Positions of rows, sorted by client, and those of a client by what they hold.
+
+    What a client draws about its rows so depends on the rows, and not on the order in which they
+    were given.  Only equal rows stay in that order.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows,)
+        Client of each row.
+    X : {ndarray, CSR matrix} of shape (n_rows, n_features)
+        Features.  Dense ones are compared by size, so that their units do not matter, up to
+        `COMPARED` of them.
+    *more : ndarray of shape (n_rows,) or (n_rows, q) or None
+        What tells rows of equal features apart: targets, weights.
+
+    Returns
+    -------
+    order : ndarray of shape (n_rows,)
+    """
+    columns = [fingerprints(X)] if sparse.issparse(X) else list(X.T[:COMPARED])
+    order = np.lexsort((columns[0], codes))
+    same = np.diff(codes[order]) == 0
+    same &= columns[0][order[1:]] == columns[0][order[:-1]]
+    tied = np.append(same, False) | np.append(False, same)
+    if tied.any():
+        rows = order[tied]
+        columns = [column[rows] for column in columns]
+        if not sparse.issparse(X):
+            columns.append(fingerprints(X[rows]))
+        for part in more:
+            if part is not None:
+                columns += list(part[rows].reshape(len(rows), -1).T)
+        order[tied] = rows[np.lexsort((*columns[::-1], codes[rows]))]
+    return order
+
+
+def fingerprints(X):
+    """Hashes of rows, equal for equal rows, (n_rows,) of uint64."""
+    if not sparse.issparse(X):
+        out = np.zeros(len(X), dtype=np.uint64)
+        for j, column in enumerate(X.T):
+            out += _hashed(column, np.uint64(j))
+        return out
+    X = sparse.csr_array(X)
+    total = np.append(np.uint64(0), np.cumsum(_hashed(X.data, X.indices.astype(np.uint64))))
+    return total[X.indptr[1:]] - total[X.indptr[:-1]]
+
+
+def _hashed(values, columns):
+    """Hashes of numbers in columns, 0 of the number 0."""
+    bits = np.asarray(values, dtype=np.float64).view(np.uint64)
+    return np.where(values == 0, np.uint64(0), splitmix(bits ^ splitmix(columns)))

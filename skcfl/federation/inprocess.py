@@ -22,7 +22,7 @@ from ..exceptions import RowsShownError
 from ..numerics.by_cluster import sum_by_cluster
 from .blocks import gathered, in_order, make_blocks
 from .difference_site import DifferenceKernels
-from .draws import mixed
+from .draws import mixed, order_of_rows
 from .last_answers import Forgotten, LastAnswers
 from .local_clusters import local_kmeans
 from .messages import CALLS
@@ -107,7 +107,6 @@ class InProcessSite(DifferenceKernels, PersonalKernels, Site):
                 keep = np.flatnonzero(weights > 0)
                 X, target, codes, weights = X[keep], target[keep], codes[keep], weights[keep]
                 row_ids = None if row_ids is None else row_ids[keep]
-        self.row_ids = None if row_ids is None else row_ids[np.argsort(codes, kind="stable")]
         self._block_size = {} if block_bytes is None else {"block_bytes": block_bytes}
         if sparse.issparse(X):
             X = sparse.csr_array(X)
@@ -116,9 +115,11 @@ class InProcessSite(DifferenceKernels, PersonalKernels, Site):
         def design(rows):
             return model.design(rows if scaling is None else scaling.transform(rows))
 
-        self._store(X, target, weights, codes, n_clients, design)
+        order = order_of_rows(codes, X, target, weights)
+        self.row_ids = None if row_ids is None else row_ids[order]
+        self._store(X, target, weights, codes, n_clients, design, order)
 
-    def _store(self, X, target, weights, codes, n_clients, design=None):
+    def _store(self, X, target, weights, codes, n_clients, design=None, order=None):
         # Copies: a view would keep all rows alive, which are in the blocks from here on.
         self._no_rows = (
             (X[:0] if design is None else design(X[:0])).copy(),
@@ -137,6 +138,7 @@ class InProcessSite(DifferenceKernels, PersonalKernels, Site):
             len(owners),
             design=design,
             each=self._at_once if X.size >= PARALLEL_VALUES else in_order,
+            order=order,
             **self._block_size,
         )
         self._blocks = [(block, None, owners[block.clients]) for block in blocks]

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from .._checks import LEAST, Count
 from .checking import check_numbers
-from .draws import mixed
+from .draws import mixed, order_of_rows
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
 from .policy import PolicySite, few_of_class
@@ -236,7 +236,7 @@ class Rows(Place):
         """
         sizes = np.bincount(self.codes, minlength=len(self.places))
         start = np.concatenate([[0], np.cumsum(sizes)])
-        own = np.lexsort((np.arange(len(self.codes)), self.codes))
+        own = order_of_rows(self.codes, self._X, self.y, self.sample_weight)
         number = np.empty(len(own), dtype=np.intp)
         number[own] = np.arange(len(own)) - start[self.codes[own]]
         key = mixed(seed, self.numbers[self.codes], number)
