@@ -45,8 +45,7 @@ def order_of_rows(codes, X, *more):
     codes : ndarray of shape (n_rows,)
         Client of each row.
     X : {ndarray, CSR matrix} of shape (n_rows, n_features)
-        Features.  Dense ones are compared by size, so that their units do not matter, up to
-        `COMPARED` of them.
+        Features.  The first `COMPARED` are compared by size, so that their units do not matter.
     *more : ndarray of shape (n_rows,) or (n_rows, q) or None
         What tells rows of equal features apart: targets, weights.
 
@@ -54,16 +53,15 @@ def order_of_rows(codes, X, *more):
     -------
     order : ndarray of shape (n_rows,)
     """
-    columns = [fingerprints(X)] if sparse.issparse(X) else list(X.T[:COMPARED])
+    columns = X[:, :COMPARED]
+    columns = list((columns.toarray() if sparse.issparse(X) else columns).T)
     order = np.lexsort((columns[0], codes))
     same = np.diff(codes[order]) == 0
     same &= columns[0][order[1:]] == columns[0][order[:-1]]
     tied = np.append(same, False) | np.append(False, same)
     if tied.any():
         rows = order[tied]
-        columns = [column[rows] for column in columns]
-        if not sparse.issparse(X):
-            columns.append(fingerprints(X[rows]))
+        columns = [*(column[rows] for column in columns), fingerprints(X[rows])]
         for part in more:
             if part is not None:
                 columns += list(part[rows].reshape(len(rows), -1).T)
