@@ -237,7 +237,8 @@ class BaseFederated(
             Id of each row's client: str, int, datetime or any other type that can be hashed, the
             same for all rows. None without ``group_col`` makes all rows one client.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row; a weight of 2 counts as the row twice. None is 1 for all.
+            Weight of each row; a weight of 2 counts as the row twice, but where rows are dealt to
+            folds ("auto") or to batches, each of which has a row once. None is 1 for all.
 
         Returns
         -------
