@@ -115,7 +115,7 @@ def test_other_losses(model):
 
 @pytest.mark.parametrize("refit", [False, True])
 def test_networks_need_no_second_derivatives(refit):
-    data = regression(n_clients=6, n_clusters=2, n_features=3, n_samples=30)
+    data = regression(n_clients=6, n_clusters=2, n_features=3, n_samples=60)
     network = MLP((8,), loss="squared_error")
     # A refit needs the partition on the way only, which it has for more values of lam.
     lam = "auto" if refit else 1.0
