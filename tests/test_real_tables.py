@@ -71,6 +71,14 @@ def test_rows_of_a_table(real):
     assert rows.y.tolist() == [5, 6, 8] and rows.ids.tolist() == [1, 0, 1]
 
 
+def test_small_clients_are_left_out_before_a_sample(real):
+    shops = ["a"] * 3 + ["b"] + ["c"] * 3
+    frame = pd.DataFrame({"x": np.arange(7.0), "shop": shops, "sold": np.arange(7.0)})
+    for sample in None, 2:
+        rows = real.numbers(frame, real.Table("", "sold", "shop", "x", sample=sample, least=2))
+        assert rows.y.tolist() == [0, 1, 2, 4, 5, 6]
+
+
 def test_heart_disease_is_flamby_s(real, hospitals):
     rows = real.load("heart", hospitals)
     assert len(rows.X) == 139 and rows.X.shape[1] == 8 + 2 + 2
@@ -167,4 +175,7 @@ def test_tables_that_are_shipped_load(real):
         if table.source != "heart":
             rows = real.load(name)
             sizes = np.bincount(rows.ids)
-            assert len(rows.X) == len(rows.y) and np.isfinite(rows.X).all() and len(sizes) >= 9
+            assert len(rows.X) == len(rows.y) and np.isfinite(rows.X).all()
+            assert sizes.min() >= table.least
+            # NaturalGas has six states.
+            assert len(sizes) == table.sample or len(sizes) >= (6 if name in real.FRESH else 9)
