@@ -10,7 +10,9 @@ replaces a smaller number B if
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
 
 clients weighted by their rows; for log-densities, whose zero depends on units, ``h_i(1) - h_i(B)``
-takes the place of ``h_i(B)`` on the right.  After `PATIENCE` numbers without a replacement one
+takes the place of ``h_i(B)`` on the right.  The clients are given and only their rows are drawn:
+the error is that of a client's folds about its mean.  If two outliers gain all there is to gain,
+the spread of the clients about the mean of all would call that chance.  After `PATIENCE` numbers without a replacement one
 model per client competes: where it loses, the search is over; where it wins, the clients may be a
 continuum, the steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last,
 the numbers that were stepped over next to the best are tried.
@@ -22,8 +24,9 @@ none, while clusters that exist save their clients the noise of a model each, ne
 
 What does not depend on K is done once: the clients' own models, which are the last candidate, are
 also what clusters are added from.  K starts from the models of the next smaller number tried; each
-model to add is the client's whose model lowers the other clients' losses most.  Where rows are few
-the method's own starts compete.  The silhouette of loss vectors, which knows no single cluster, is
+model to add is the client's whose model lowers the clients' losses most.  A client's model fits its
+own rows too well, and counts there as no better than the median client is served: enough for an
+outlier to become a cluster.  Where rows are few the method's own starts compete.  The silhouette of loss vectors, which knows no single cluster, is
 not used.
 """
 
@@ -126,8 +129,9 @@ class _Search:
         # Of one client there is nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         self.folds = [_Fold(self, train, held) for train, held in dealt]
-        self.rows = sum((fold.held.client_weights for fold in self.folds), np.zeros(self.n))
-        self.share = self.rows / max(self.rows.sum(), 1e-300)
+        #: Weights of the rows that each fold (rows) holds out of each client (columns).
+        self.held = np.array([fold.held.client_weights for fold in self.folds]).reshape(-1, self.n)
+        self.share = self.held / max(self.held.sum(), 1e-300)
         self.losses, self.histories = {}, []
         self.record = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
 
@@ -197,25 +201,21 @@ class _Search:
         """What the folds say of it."""
         ledger = self.pool.ledger
         up, down = ledger.up, ledger.down
-        losses, found = np.zeros(self.n), []
+        losses, found = [], []
         with loop("fold", len(self.folds), sure=True) as folds:
             for fold in self.folds:
                 with quiet():
                     result = fold.fit(K)
-                held = fold.held.client_weights
-                if self.judge is None:
-                    losses += held * self._held_losses(fold, result)
-                else:
-                    losses += held * self.judge(fold.held, result)
+                losses.append(self._held_losses(fold, result))
                 found.append(len(np.unique(result.labels)))
                 self.histories.append((K, result.history))
                 folds.tell()
-        with np.errstate(invalid="ignore"):
-            self.losses[K] = losses / np.maximum(self.rows, 1e-300)
+        losses = np.array(losses).reshape(self.held.shape)
+        self.losses[K] = np.where(self.held > 0, losses, 0.0)
         accepted, gain, error = (True, np.nan, np.nan) if best is None else self._better(K, best)
         if best is not None and self.local is not None and K == self.n:
             accepted = self._one_each(best)
-        loss = self.share @ self._counted(K)
+        loss = self._mean(K)
         row = (
             K,
             np.mean(found) if found else K,
@@ -232,6 +232,8 @@ class _Search:
 
     def _held_losses(self, fold, result):
         """Mean loss of each client's model on its rows that were held out, as of all its rows."""
+        if self.judge is not None:
+            return self.judge(fold.held, result)
         W = result.cluster_params[result.labels]
         losses = fold.held.own_losses(W)
         if not self.corrects:
@@ -246,43 +248,53 @@ class _Search:
 
     def _least(self, before):
         """Least gain over a number of clusters that makes more of them worth their models."""
-        loss = self.share @ self._counted(before)
+        loss = self._mean(before)
         if self.grounded:
             return self.min_gain * abs(loss)
         # Where the zero of the losses means nothing, a part of what the clusters have brought.
-        return self.min_gain * max(self.share @ self._counted(1) - loss, 0.0)
+        return self.min_gain * max(self._mean(1) - loss, 0.0)
 
     def _one_each(self, best):
         """Whether one model per client is to be preferred to the best of fewer."""
         gain, error = self._gain(self.n, best)
         if best == 1:
-            least = self.min_gain * abs(self.share @ self._counted(1))
+            least = self.min_gain * abs(self._mean(1))
             return gain == np.inf or gain > max(ONE_EACH * error, least)
         if sum(self._gain(self.n, 1)) < 0.0:
             return False
         # What it may gain is something next to the loss, and next to what the clusters brought.
-        loss, brought = abs(self.share @ self._counted(best)), max(self._gain(best, 1)[0], 0.0)
+        loss, brought = abs(self._mean(best)), max(self._gain(best, 1)[0], 0.0)
         return gain + error > MIN_GAIN * np.nan_to_num(min(loss, brought), posinf=0.0)
 
+    def _mean(self, K):
+        """Mean held-out loss, as it counts."""
+        return float(np.sum(self.share * self._counted(K)))
+
     def _counted(self, K):
-        """Held-out losses as they count."""
+        """Held-out losses as they count, (n_folds, n_clients)."""
         losses = self.losses[K]
-        if not self.robust or not (self.share > 0).any():
+        if not self.robust or not self.held.any():
             return losses
-        least = np.min(np.nan_to_num(list(self.losses.values()), nan=np.inf), axis=0)
-        most = MOST_LOSS * np.median(least[self.share > 0])
+        means = [self._by_client(np.nan_to_num(h, nan=np.inf)) for h in self.losses.values()]
+        most = MOST_LOSS * np.median(np.min(means, axis=0)[self.held.any(axis=0)])
         return np.minimum(np.nan_to_num(losses, nan=np.inf), most) if most > 0 else losses
+
+    def _by_client(self, values):
+        """Means over a client's rows held out."""
+        return np.sum(self.held * values, axis=0) / np.maximum(self.held.sum(axis=0), 1e-300)
 
     def _gain(self, K, before):
         """Mean gain of K clusters over others, and its standard error."""
         before, losses = self._counted(before), self._counted(K)
-        judges = self.share > 0
         with np.errstate(invalid="ignore"):
-            gain = np.where(judges, before - losses, 0.0)
+            gain = before - losses
         if not np.isfinite(gain).all():
-            return np.inf if np.isfinite(losses[judges]).all() else -np.inf, 0.0
-        mean, n = float(self.share @ gain), max(np.count_nonzero(judges), 2)
-        error = float(np.sqrt(n / (n - 1) * np.sum((self.share * (gain - mean)) ** 2)))
+            return np.inf if np.isfinite(losses).all() else -np.inf, 0.0
+        mean, n_folds = float(np.sum(self.share * gain)), np.count_nonzero(self.held, axis=0)
+        # Of one fold there is no mean to compare with.
+        centre = np.where(n_folds > 1, self._by_client(gain), mean)
+        lost = np.where(n_folds > 1, n_folds / np.maximum(n_folds - 1, 1), 1.0)
+        error = float(np.sqrt(np.sum(lost * (self.share * (gain - centre)) ** 2)))
         return mean, error
 
     def final(self, K):
@@ -346,21 +358,21 @@ class _Fold:
             if len(some) > MAX_CANDIDATES:
                 some = np.sort(self.search.rng.choice(some, MAX_CANDIDATES, replace=False))
             losses = np.nan_to_num(train.losses(models[some], whole=True), nan=np.inf)
-            # What a model is worth to its own client says nothing.
-            losses[some, np.arange(len(some))] = np.inf
-            self._table = models[some], losses
-        models, losses = self._table
+            self._table = some, models[some], losses
+        some, models, losses = self._table
         theta = self.models[max(k for k in self.models if k < K)]
         best = train.losses(theta, whole=True).min(axis=1)
         best = np.nan_to_num(best, nan=np.inf, posinf=1e300)
         if self.search.robust:
             best = np.minimum(best, MOST_LOSS * np.median(best))
-        weights = train.client_weights
+        weights, own = train.client_weights, (some, np.arange(len(some)))
         while len(theta) < K:
-            gain = weights @ np.maximum(best[:, None] - losses, 0.0)
+            reached = losses.copy()
+            reached[own] = np.maximum(reached[own], np.median(best))
+            gain = weights @ np.maximum(best[:, None] - reached, 0.0)
             pick = int(gain.argmax())
             theta = np.vstack([theta, models[pick]])
-            best = np.minimum(best, losses[:, pick])
+            best = np.minimum(best, reached[:, pick])
         return theta
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from skcfl import (
     CLoVERegressor,
@@ -44,6 +45,21 @@ def test_one_model_a_client_wins_where_all_differ(Method):
     np.testing.assert_allclose(model.coef_, local.coef_, rtol=1e-9)
     assert model.alpha_ == pytest.approx(local.alpha_)
     assert model.model_.alpha_ == model.alpha_
+
+
+@pytest.mark.parametrize("Method", METHODS)
+@pytest.mark.parametrize("seed", range(3))
+def test_outliers_beside_clusters_are_a_cluster_each(Method, seed):
+    """Two clients that fit nowhere do not end the search with a model per client."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(24) % 2, [2, 3]])
+    B = np.array([[1.5, -1.5, 0.5], [-1.5, 0.5, 1.5], [4, 4, 4], [-4, 4, -4]])
+    groups = np.repeat(np.arange(26), 20)
+    X = rng.normal(size=(len(groups), 3))
+    y = (X * B[labels[groups]]).sum(axis=1) + rng.normal(size=len(groups))
+    model = Method("auto", random_state=0).fit(X, y, groups=groups)
+    assert model.n_clusters_ == 4
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
 
 
 @pytest.mark.parametrize("Method", METHODS)
