@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
@@ -13,8 +13,10 @@ from .._checks import NOT_NEGATIVE, Count
 from .._docs import document
 from .._typing import Aggregation, ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
+from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
-from ..rounds.splits import Bipartition
+from ..rounds.number import find_n_clusters
+from ..rounds.splits import Bipartition, Node
 from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, labels_of, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
     from ..models import LocalModel
 
 __all__ = ["CFL", "CFLClassifier", "CFLRegressor"]
-
-
-# Part of the first updates that splits a cluster, elsewhere and of classifications.
-EPS2 = 0.27, 0.35
 
 
 class _CFL(BaseFederated):
@@ -53,8 +51,8 @@ class _CFL(BaseFederated):
         "eps2": """\
             "auto" or float
             A converged cluster is split when an update of its clients is longer than this part of
-            the longest update of the first round. "auto" is 0.35 in classification, where updates
-            of clients that agree stay longer, and 0.27 elsewhere.""",
+            the longest update of the first round. "auto" tries numbers of splits on held-out rows,
+            and a model for each client, see ``search_``.""",
         "min_round": """\
             int
             Rounds before the first split; 20 in the published code.""",
@@ -80,7 +78,13 @@ class _CFL(BaseFederated):
             The splits: one entry per node, the root with all clients first, with "clients"
             (positions in ``groups_``), "parent" (-1: none), "children" (two nodes, or none), and
             of nodes that were split "round", "mean_norm" and "max_norm" (relative to the first
-            round), and "similarity", the largest cosine of two clients of different sides.""",
+            round), and "similarity", the largest cosine of two clients of different sides. If
+            ``eps2="auto"`` finds that each client needs its own model, the children of the root
+            are one client each.""",
+        "search_": """\
+            dict of str to ndarray
+            With ``eps2="auto"``, one entry for each number of clusters tried, that of all clients
+            for a model each; columns are those of :class:`IFCA`.""",
         "suspicion_": SUSPICION,
     }
 
@@ -96,20 +100,50 @@ class _CFL(BaseFederated):
                 f"averaging='gradient' clients send gradients of all rows. Got "
                 f"batch_size={self.batch_size!r}."
             )
-        options.truth, options.empty_cluster = truth, "keep"
+        options = replace(options, empty_cluster="keep")
+        if self.eps2 != "auto":
+            return self._fit(pool, replace(options, truth=truth))[0]
+        known = {}
+
+        def fit(part, n_clusters, start, candidates, drawn):
+            how = replace(options, truth=truth if part.n_clients == pool.n_clients else None)
+            if candidates is None:
+                return self._fit(part, how, n_clusters)[0]
+            # A fold's clusters are those of fewer, split further.
+            fewer = [K for fold, K in known if fold is candidates and K < n_clusters]
+            before = known[candidates, max(fewer)] if fewer else None
+            known[candidates, n_clusters] = self._fit(part, how, n_clusters, before)
+            return known[candidates, n_clusters][0]
+
+        def local(part):
+            result, n = solve_local(part, options), part.n_clients
+            root = Node(np.arange(n), children=tuple(range(1, n + 1)))
+            leaves = (Node(np.array([i]), 0) for i in range(n))
+            result.extra["tree"] = [asdict(node) for node in (root, *leaves)]
+            return result
+
+        return find_n_clusters(
+            pool, fit, pool.random_state, local=local, robust=options.aggregator is not None
+        )
+
+    def _fit(self, pool, options, most=None, before=None):
+        """Splits by eps2, or up to a number of clusters; the result and its rule."""
         weights = pool.client_weights
         if self.weights == "uniform":
             weights = np.ones(pool.n_clients)
-        eps2 = self.eps2
-        if eps2 == "auto":
-            eps2 = EPS2[pool.model.estimator_type == "classifier"]
-        thresholds = self.eps1, eps2, self.min_round, self.gamma_max
-        rule = Bipartition(weights, *thresholds, options.aggregator)
-        theta = pool.start()[None]
-        result = alternate(pool, theta, options, pool.random_state, rule=rule)
+        min_round = self.min_round if before is None else 0
+        rule = Bipartition(
+            weights, self.eps1, self.eps2, min_round, self.gamma_max, options.aggregator, most
+        )
+        theta, labels = pool.start()[None], None
+        if before is not None:
+            fewer, earlier = before
+            theta, labels = fewer.cluster_params, fewer.labels
+            rule.resume(labels, earlier)
+        result = alternate(pool, theta, options, pool.random_state, rule=rule, first=labels)
         result.extra.pop("loss")
         result.extra["tree"] = [asdict(node) for node in rule.tree]
-        return result
+        return result, rule
 
 
 @document
@@ -136,22 +170,22 @@ class CFL(GenericMixin, _CFL):
     Notes
     -----
     The thresholds of the published code (.4 and 1.6) are norms of updates of one network. Here
-    they are relative to the first round, so that they carry over to other models and units. The
-    defaults found the clusters of :mod:`skcfl.datasets` with 200 rows per client; they are no test
-    of significance. With few rows per client, or on a continuum of clients, updates stay long when
-    all is learned, and clusters are split until two clients are left. Nothing is joined again, and
-    the number of clusters is not judged by prediction: compare with ``FedAvg`` on rows held out.
+    they are relative to the first round, so that they carry over to other models and units. No
+    ``eps2`` is a test of significance: with few rows per client, or on a continuum of clients,
+    updates stay long when all is learned, and clusters are split until two clients are left. By
+    default rows are therefore held out, as in ``IFCA(n_clusters="auto")``: K clusters are the tree
+    after K - 1 splits, each of the cluster whose two sides promise the largest fall of the
+    objective, and one model per client is a candidate too. Nothing is joined again.
 
-    Under Adam, the default of networks, updates hardly get shorter, and with the defaults splits
-    come late or not at all in 50 rounds: ``eps1=0.2`` with ``eps2=0.93`` (regressions) or 0.97
+    Under Adam, the default of networks, updates hardly get shorter, and with the default ``eps1``
+    no cluster may be split: ``eps1=0.2`` with ``eps2=0.93`` (regressions) or 0.97
     (classifications) found the clusters of federations with 60 rows a client. Or take
     ``optimizer="sgd"`` with a ``step_size``, as the paper does. How long updates of clients that
     agree stay, next to the first round, then depends on the loss: ``eps1=0.2`` and ``eps2=0.4``
     found the clusters of classifications, where that is .36 (of clients that do not agree .59),
     ``eps1=0.05`` and ``eps2=0.12`` those of regressions (.06 and .16). Of linear models with 200
     rows a client it is .26 and .38. With fewer rows they are longer, in proportion to one over the
-    root of the rows, so that no threshold serves all: see the user guide for how often the
-    defaults find the clusters.
+    root of the rows.
 
     A client that is silent, or not drawn, counts by its last update, once it has sent one since
     the last split of its cluster; one that is first heard when there are several clusters takes

@@ -12,22 +12,23 @@ replaces a smaller number B if
 clients weighted by their rows; for log-densities, whose zero depends on units, ``h_i(1) - h_i(B)``
 takes the place of ``h_i(B)`` on the right.  The clients are given and only their rows are drawn:
 the error is that of a client's folds about its mean.  If two outliers gain all there is to gain,
-the spread of the clients about the mean of all would call that chance.  After `PATIENCE` numbers without a replacement one
-model per client competes: where it loses, the search is over; where it wins, the clients may be a
-continuum, the steps grow, and the search ends `PATIENCE` steps after the last replacement.  Last,
-the numbers that were stepped over next to the best are tried.
+the spread of the clients about the mean of all would call that chance.
+
+After `PATIENCE` numbers without a replacement one model per client competes: where it loses, the
+search is over; where it wins, the clients may be a continuum, the steps grow, and the search ends
+`PATIENCE` steps after the last replacement.  Last, the numbers that were stepped over next to the
+best are tried.
 
 One model per client replaces one model for all by `ONE_EACH` standard errors: it takes part
-without a search, and where nobody differs it is clearly worse.  Clusters it replaces unless they,
-or one model for all, are better by a standard error: those of a continuum are hardly better than
-none, while clusters that exist save their clients the noise of a model each, nearly all of them.
+without a search, and where nobody differs it is clearly worse.  Clusters it replaces if its loss
+is less: clusters that exist save nearly all clients the noise of a model each.
 
 What does not depend on K is done once: the clients' own models, which are the last candidate, are
 also what clusters are added from.  K starts from the models of the next smaller number tried; each
-model to add is the client's whose model lowers the clients' losses most.  A client's model fits its
-own rows too well, and counts there as no better than the median client is served: enough for an
-outlier to become a cluster.  Where rows are few the method's own starts compete.  The silhouette of loss vectors, which knows no single cluster, is
-not used.
+model to add is the client's whose model lowers the clients' losses most.  A client's model fits
+its own rows too well, and counts there as no better than the median client is served, which is
+enough for an outlier.  Where rows are few the method's own starts compete.  The silhouette of loss
+vectors, which knows no single cluster, is not used.
 """
 
 from __future__ import annotations
@@ -260,11 +261,7 @@ class _Search:
         if best == 1:
             least = self.min_gain * abs(self._mean(1))
             return gain == np.inf or gain > max(ONE_EACH * error, least)
-        if sum(self._gain(self.n, 1)) < 0.0:
-            return False
-        # What it may gain is something next to the loss, and next to what the clusters brought.
-        loss, brought = abs(self._mean(best)), max(self._gain(best, 1)[0], 0.0)
-        return gain + error > MIN_GAIN * np.nan_to_num(min(loss, brought), posinf=0.0)
+        return gain > 0.0
 
     def _mean(self, K):
         """Mean held-out loss, as it counts."""

@@ -11,11 +11,16 @@ and send their updates ``dW_i``:
 
 with ``R = max_i ||dW_i||`` of the first round.  Clusters are never joined: the splits are a tree.
 
+Updates of clients that agree stay long where rows are few, so that no eps2 serves all tables.
+With a number of clusters in its place the split comes next that promises most, once all clusters
+are stationary: the one of largest ``sum_sides W_side ||mean_side dW_i||^2``, in proportion to
+which the objective falls.  The number is then a matter of held-out rows (``rounds/number.py``).
+
 ============  ==================================  ==========================
 paper         here                                parameter
 ============  ==================================  ==========================
 eps_1         ``eps1 * scale``                    ``eps1``
-eps_2         ``eps2 * scale``                    ``eps2``
+eps_2         ``eps2 * scale``, or ``most``       ``eps2``
 gamma_max     ``gamma_max``                       ``gamma_max``
 dW_i          ``updates[i]``                      ``averaging``
 ============  ==================================  ==========================
@@ -66,6 +71,21 @@ class Node:
     similarity: float = np.nan
 
 
+@dataclass
+class Split:
+    """Clients of a cluster, their sides 0 and 1, and what says so; see `Node`.
+
+    The promise is in proportion to what the objective falls by.
+    """
+
+    clients: np.ndarray
+    side: np.ndarray
+    mean_norm: float
+    max_norm: float
+    similarity: float
+    promise: float
+
+
 def bipartition(updates):
     """Two sides of some clients by the cosines of their updates.
 
@@ -101,6 +121,8 @@ class Bipartition(ChoiceRule):
         How much the clients count in a mean.
     eps1, eps2 : float
         Norms of the mean and of the largest update, relative to the first round.
+    most : int, default=None
+        Number of clusters to grow to, whatever the largest updates; None splits by `eps2`.
     min_round : int, default=0
         Rounds before the first split.
     gamma_max : float, default=None
@@ -117,9 +139,11 @@ class Bipartition(ChoiceRule):
         The root first.
     """
 
-    def __init__(self, weights, eps1, eps2, min_round=0, gamma_max=None, aggregator=None):
+    def __init__(
+        self, weights, eps1, eps2, min_round=0, gamma_max=None, aggregator=None, most=None
+    ):
         self.weights, n_clients = weights, len(weights)
-        self.aggregator = aggregator
+        self.aggregator, self.most_clusters = aggregator, most
         self.eps1, self.eps2, self.min_round, self.gamma_max = eps1, eps2, min_round, gamma_max
         self.tree = [Node(np.arange(n_clients))]
         #: Node of each model, and the updates that clients have sent last.
@@ -131,6 +155,12 @@ class Bipartition(ChoiceRule):
         self.fresh = np.zeros(n_clients, dtype=bool)
         #: Whether a cluster may yet be split.
         self.waiting = True
+
+    def resume(self, labels, earlier):
+        """Go on from the clusters of an earlier fit, in the units of its first round."""
+        self.tree = [Node(np.flatnonzero(labels == k)) for k in range(labels.max() + 1)]
+        self.leaf = list(range(len(self.tree)))
+        self.known, self.scale, self.most = earlier.known.copy(), earlier.scale, earlier.most
 
     def prepare(self, update):
         """Train as the rule of update does."""
@@ -165,6 +195,7 @@ class Bipartition(ChoiceRule):
             moves = answers.models - state.theta[choice]
         if self.updates is None:
             self.updates = np.zeros((len(self.known), moves.shape[1]), dtype=moves.dtype)
+        if self.scale is None:
             norms = lengths(moves.astype(float))
             if self.aggregator is not None:
                 # The clients of a cluster may be of several kinds: that is what splits are for.
@@ -174,15 +205,13 @@ class Bipartition(ChoiceRule):
         self.known[who.members] = self.fresh[who.members] = True
         labels = state.labels.copy()
         labels[who.members] = choice
-        self.waiting = False
-        for k in range(len(state.theta)):
-            leave = self._leave(np.flatnonzero((labels == k) & self.known), k, state.round)
-            if leave is not None:
-                labels[leave] = len(state.theta)
-                state.theta = np.vstack([state.theta, state.theta[k : k + 1]])
-                self.update.grow(k)
-                if answers.losses is not None:
-                    answers.losses = np.column_stack([answers.losses, answers.losses[:, k]])
+        for k, split in self._splits(labels, len(state.theta), state.round).items():
+            labels[split.clients[split.side == 1]] = len(state.theta)
+            state.theta = np.vstack([state.theta, state.theta[k : k + 1]])
+            self._grow(split, k, state.round)
+            self.update.grow(k)
+            if answers.losses is not None:
+                answers.losses = np.column_stack([answers.losses, answers.losses[:, k]])
         absent = np.setdiff1d(np.flatnonzero(self.known), who.members)
         state.labels[absent] = labels[absent]
         return labels[who.members]
@@ -191,8 +220,24 @@ class Bipartition(ChoiceRule):
         """Clusters stay."""
         return Known(state.labels)
 
-    def _leave(self, clients, k, t):
-        """Clients that leave a cluster, None if it is not split."""
+    def _splits(self, labels, K, t):
+        """Splits of a round, by cluster."""
+        self.waiting, splits = False, {}
+        if self.most_clusters is not None and K >= self.most_clusters:
+            return splits
+        for k in range(K):
+            split = self._split(np.flatnonzero((labels == k) & self.known), t)
+            if split is not None:
+                splits[k] = split
+        if self.most_clusters is None:
+            return splits
+        if self.waiting or not splits:
+            return {}
+        best = max(splits, key=lambda k: splits[k].promise)
+        return {best: splits[best]}
+
+    def _split(self, clients, t):
+        """The split of a cluster, None if it is not to be split."""
         if len(clients) <= 2:
             return None
         norms = lengths(self.updates[clients].astype(float))
@@ -209,7 +254,7 @@ class Bipartition(ChoiceRule):
         mean = aggregate_by_cluster(aggregator, updates, together, 1, weights)
         mean = np.linalg.norm(mean) / self.scale
         top = norms.max() / self.scale
-        if not top > self.eps2:
+        if self.most_clusters is None and not top > self.eps2:
             return None
         if t < self.min_round or not mean < self.eps1 or not self.fresh[clients].all():
             self.waiting = True
@@ -218,19 +263,21 @@ class Bipartition(ChoiceRule):
         side[kept], similarity = bipartition(updates)
         if self.gamma_max is not None and np.sqrt((1 - similarity) / 2) <= self.gamma_max:
             return None
-        self._grow(everyone, side, k, t, mean, top, similarity)
-        return everyone[side == 1]
+        sides = aggregate_by_cluster(aggregator, updates, side[kept], 2, weights)
+        promise = np.bincount(side[kept], weights, 2) @ lengths(sides) ** 2
+        return Split(everyone, side, float(mean), float(top), similarity, promise)
 
-    def _grow(self, clients, side, k, t, mean, top, similarity):
+    def _grow(self, split, k, t):
         """Put a split into the tree; the first side keeps the number of the model."""
         parent, first = self.leaf[k], len(self.tree)
         node = self.tree[parent]
         node.children, node.round = (first, first + 1), t + 1
-        node.mean_norm, node.max_norm, node.similarity = float(mean), float(top), similarity
-        self.tree += [Node(clients[side == j], parent) for j in (0, 1)]
+        node.mean_norm, node.max_norm = split.mean_norm, split.max_norm
+        node.similarity = split.similarity
+        self.tree += [Node(split.clients[split.side == j], parent) for j in (0, 1)]
         self.leaf[k] = first
         self.leaf.append(first + 1)
-        self.fresh[clients] = False
+        self.fresh[split.clients] = False
 
 
 class Unsettled(Safeguard):

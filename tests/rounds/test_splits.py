@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import CFLClassifier, CFLRegressor, FedAvgRegressor
+from skcfl import CFLClassifier, CFLRegressor, FedAvgRegressor, LocalModelsRegressor
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.splits import bipartition
@@ -44,12 +44,12 @@ def test_opposed_clients_part_in_the_first_round():
 def test_what_is_not_split():
     """Two clients, clients that agree, and a largest cosine that the gamma test does not bear."""
     X, y, groups = opposed(2)
-    plain = {"standardize": False, "fit_intercept": False}
+    plain = {"eps2": 0.27, "standardize": False, "fit_intercept": False}
     assert CFLRegressor(**plain).fit(X, y, groups=groups).n_clusters_ == 1
     X, y, groups = opposed(6, share=1.0)
     assert CFLRegressor(**plain).fit(X, y, groups=groups).n_clusters_ == 1
     X, y, groups = opposed(6)
-    assert CFLRegressor(eps2=1.1, **plain).fit(X, y, groups=groups).n_clusters_ == 1
+    assert CFLRegressor(**plain | {"eps2": 1.1}).fit(X, y, groups=groups).n_clusters_ == 1
     assert CFLRegressor(gamma_max=0.99, **plain).fit(X, y, groups=groups).n_clusters_ == 2
     assert CFLRegressor(gamma_max=1.0, **plain).fit(X, y, groups=groups).n_clusters_ == 1
     late = CFLRegressor(min_round=7, **plain).fit(X, y, groups=groups)
@@ -130,22 +130,47 @@ def test_far_longer_updates_have_no_say():
     )
 
 
-def test_the_default_threshold_is_that_of_the_kind_of_targets():
-    """Updates of classifiers that agree stay longer: with few rows .27 splits their clusters."""
-    found = {"auto": 0, 0.27: 0, 0.35: 0}
-    for seed in range(6):
-        data = make_clustered_classification(24, 4, 10, n_samples=100, random_state=seed)
+def few_rows(seed, n_clusters, n_rows=10):
+    """24 clients of 1 to 3 clusters whose rows are as much noise as signal."""
+    rng = np.random.RandomState(seed)
+    groups = np.repeat(np.arange(24), n_rows)
+    X, slopes = rng.standard_normal((len(groups), 5)), rng.standard_normal((n_clusters, 5))
+    y = (X * slopes[groups % n_clusters]).sum(axis=1) + rng.standard_normal(len(groups))
+    return X, y, groups
+
+
+def test_held_out_rows_say_how_often_to_split():
+    """Updates of clients that agree stay long where rows are few: no threshold serves."""
+    for seed in range(4):
+        X, y, groups = few_rows(seed, 1)
+        assert CFLRegressor().fit(X, y, groups=groups).n_clusters_ == 1
+    found = {"auto": 0, 0.27: 0}
+    for seed in range(4):
+        X, y, groups = few_rows(seed, 3)
         for eps2 in found:
-            cfl = CFLClassifier(eps2=eps2).fit(data.X, data.y, groups=data.groups)
-            found[eps2] += adjusted_rand_score(data.labels, cfl.labels_) == 1.0
-    assert found["auto"] == found[0.35] >= 5 > found[0.27]
-    data = make_clustered_regression(12, 3, n_samples=50, random_state=0)
-    same = [
-        CFLRegressor(eps2=e, max_iter=15, tol=0, polish=False).fit(
-            data.X, data.y, groups=data.groups
-        )
-        for e in ("auto", 0.27)
-    ]
-    np.testing.assert_array_equal(same[0].coef_, same[1].coef_)
+            cfl = CFLRegressor(eps2=eps2).fit(X, y, groups=groups)
+            found[eps2] += cfl.n_clusters_ == 3
+    assert found["auto"] >= 3 and found[0.27] == 0
+    # Classifications, whose clients' updates stay longer.
+    found = 0
+    for seed in range(3):
+        data = make_clustered_classification(24, 4, 10, n_samples=100, random_state=seed)
+        cfl = CFLClassifier().fit(data.X, data.y, groups=data.groups)
+        found += adjusted_rand_score(data.labels, cfl.labels_) == 1.0
+    assert found == 3
     with pytest.raises(ValueError, match="eps2"):
-        CFLRegressor(eps2="none").fit(data.X, data.y, groups=data.groups)
+        CFLRegressor(eps2="none").fit(X, y, groups=groups)
+
+
+def test_models_that_all_differ_are_leaves_of_the_root():
+    rng = np.random.RandomState(0)
+    groups = np.repeat(np.arange(8), 40)
+    X, slopes = rng.standard_normal((320, 3)), 3 * rng.standard_normal((8, 3))
+    y = (X * slopes[groups]).sum(axis=1) + 0.1 * rng.standard_normal(320)
+    cfl = CFLRegressor().fit(X, y, groups=groups)
+    local = LocalModelsRegressor().fit(X, y, groups=groups)
+    np.testing.assert_allclose(cfl.coef_, local.coef_, rtol=1e-9)
+    root, *leaves = cfl.tree_
+    assert root["children"] == tuple(range(1, 9))
+    assert [leaf["clients"].tolist() for leaf in leaves] == [[i] for i in range(8)]
+    assert cfl.search_["n_clusters"][np.argmin(cfl.search_["held_out_loss"])] == 8
