@@ -481,20 +481,21 @@ class InProcessSite(DifferenceKernels, PersonalKernels, Site):
 
         def work(block, slots):
             V = self.model.losses_of_rows(block, theta).astype(float)
+            V[np.isnan(V)] = np.inf
             own, weights = shares[slots], block.exact[1]
             if share_steps > 1:
                 own = _likely_shares(own, -V / dispersion, weights, share_steps - 1)
             with np.errstate(divide="ignore"):
                 joint = np.log(own)[:, :, None] - V / dispersion
-            top = joint.max(axis=1)
+            top = _finite_maximum(joint)
             q = np.exp(joint - top[:, None])
             total = q.sum(axis=1)
-            q *= (weights / total)[:, None]
-            total = top + np.log(total)
-            q[~np.isfinite(q)] = 0.0
+            q *= (weights / np.where(total > 0, total, 1.0))[:, None]
+            with np.errstate(divide="ignore"):
+                total = np.where(weights > 0, top + np.log(total), 0.0)
             out[slots] = q.sum(axis=2)
             values[slots] = -np.einsum("cn,cn->c", total, weights)
-            scatter[slots] = np.einsum("ckn,ckn->c", q, V)
+            scatter[slots] = np.einsum("ckn,ckn->c", q, np.where(q > 0, V, 0.0))
             if each is not None:
                 each(block, slots, q, out[slots])
 
@@ -510,8 +511,12 @@ class InProcessSite(DifferenceKernels, PersonalKernels, Site):
             rows = block.astype(np.float64).together()
             q *= self.client_weights[slots][:, None, None]
             for k in range(K):
-                part, w = rows.reweighted(q[:, k].reshape(1, -1)), theta[k : k + 1].astype(float)
-                derivatives = self.model.loss_derivatives(part, w, np.ones(1))
+                share, w = q[:, k].reshape(1, -1), theta[k : k + 1].astype(float)
+                derivatives = self.model.loss_derivatives(rows.reweighted(share), w, np.ones(1))
+                if not all(np.isfinite(values).all() for values in derivatives):
+                    # Rows of other models may overflow under this one.
+                    part = rows.batch(np.flatnonzero(share > 0)[None], share[share > 0][None])
+                    derivatives = self.model.loss_derivatives(part, w, np.ones(1))
                 gradients[k], hessians[k] = (values[0] for values in derivatives)
             parts[int(slots[0])] = gradients, hessians
 
@@ -962,10 +967,15 @@ def _information(found, r):
     ]
 
 
+def _finite_maximum(logs):
+    """Largest over components, zero where all are minus infinity: (c, K, n) -> (c, n)."""
+    top = logs.max(axis=1)
+    return np.where(np.isfinite(top), top, 0.0)
+
+
 def _likely_shares(shares, logs, weights, steps):
     """Shares (c, K) after some steps of EM; `logs` (c, K, n) are log-densities."""
-    likely = np.exp(logs - logs.max(axis=1, keepdims=True))
-    likely[~np.isfinite(likely)] = 0.0
+    likely = np.exp(logs - _finite_maximum(logs)[:, None])
     for _ in range(steps):
         total = np.einsum("ck,ckn->cn", shares, likely)
         ratio = np.divide(weights, total, out=np.zeros_like(total), where=total > 0)

@@ -51,7 +51,7 @@ MOST_CULPRITS = 32
 # Times that a client leaves a kind of call unanswered, present each time, before it is left out.
 REFUSALS = 10
 # Calls whose values searches along lines look at.
-SEARCHED = {"objectives", "objectives_gradients"}
+SEARCHED = {"objectives", "objectives_gradients", "mixture", "mixture_sums"}
 
 # Calls whose models stay as they were sent where a client is silent.
 STAY = {"moreau_update", "meta_update", "recall", "partial_update", "blended_update"}
@@ -1360,11 +1360,13 @@ class ClientPool(PersonalCalls):
         shares : ndarray of shape (n_clients, K)
             Means of the rows' responsibilities.
         values : ndarray of shape (n_clients,)
-            Minus the mean log-density of the rows.
+            Minus the mean log-density of the rows; infinite where the loss of a row overflows
+            under all models, which are then too far away (`searching` as in `objectives`).
         scatter : ndarray of shape (n_clients,)
             Mean loss of the rows, weighted by the responsibilities.
         """
-        return self._ask("mixture", self._mixed(theta, shares, dispersion, share_steps))
+        arguments = self._mixed(theta, shares, dispersion, share_steps)
+        return self._ask("mixture", arguments, searching=True)
 
     def mixture_sums(
         self, theta: Array, shares: Array, dispersion: float, share_steps: int = 1
@@ -1380,7 +1382,8 @@ class ClientPool(PersonalCalls):
         hessians : ndarray of shape (K, n_params, n_params)
             Likewise, with a curvature with which Newton steps do not overshoot.
         """
-        return self._ask("mixture_sums", self._mixed(theta, shares, dispersion, share_steps))
+        arguments = self._mixed(theta, shares, dispersion, share_steps)
+        return self._ask("mixture_sums", arguments, searching=True)
 
     def mixture_update(
         self,

@@ -101,11 +101,16 @@ class Responsibilities(ChoiceRule):
 
     def choose(self, answers, state, final=False):
         """Models of the largest shares, which are new, as is the dispersion."""
+        self.earlier = self.shares.copy(), self.dispersion
         self.shares[answers.who.index] = self.heard
         if self.degree:
             new = self.degree * (self.scatter + self.penalty)
             self.dispersion = max(float(new), self.least)
         return self.heard.argmax(axis=1)
+
+    def take_back(self):
+        """Undo the last round: its shares are those of models that were too far away."""
+        self.shares, self.dispersion = self.earlier
 
 
 class MixtureStep(UpdateRule):
@@ -133,18 +138,21 @@ class MixtureStep(UpdateRule):
 
 
 class HalvedMixtureSteps(Safeguard):
-    """Models whose step raised the objective of the same clients go half of it back."""
+    """Models whose step raised the objective of the same clients go half of it back.
 
-    def __init__(self):
-        self.last = None
+    Starts under which a row overflows go half of the way to `start`.
+    """
+
+    def __init__(self, rule, start):
+        self.rule, self.last = rule, (None, 0.5 * np.finfo(float).max, start)
 
     def instead(self, answers, state):
         """Half of the last step, where the objective rose."""
         now = weighted_mean(answers.values, answers.who.weights)
-        last = self.last
-        if last is not None and last[0] is answers.who:
-            before, theta = last[1:]
+        who, before, theta = self.last
+        if who is None or who is answers.who:
             if not now <= before + 64 * np.finfo(float).eps * abs(before):
+                self.rule.take_back()
                 return 0.5 * (theta + state.theta)
         self.last = answers.who, now, state.theta
         return None
@@ -195,7 +203,7 @@ def fit_mixture(pool, theta, options, share_steps=1):
     state = State(np.array(theta, dtype=dtype), np.full(pool.n_clients, -1))
     record = RoundRecord(pool.ledger, rule, options.truth)
     stop = StopRule(options.tol, options.window)
-    guards = [HalvedMixtureSteps()] if exact else []
+    guards = [HalvedMixtureSteps(rule, pool.start())] if exact else []
     state = run_rounds(
         state, draw, rule, MixtureStep(rule), record, stop, options.max_iter, guards
     )

@@ -60,6 +60,21 @@ def test_likelihood_of_counts_never_falls_for_long():
     assert objective[-1] <= objective.min() + 1e-12
 
 
+def test_steps_under_which_counts_overflow_are_the_models_matter():
+    """Rows that overflow under all models end no client's part; its shares are taken back, too."""
+    rng = np.random.RandomState(4)
+    groups = np.repeat(np.arange(30), 3)
+    X = 3 * rng.standard_normal((90, 4))
+    each = np.clip(0.5 * rng.standard_normal((30, 4))[groups] * X, -5, 5)
+    y = rng.poisson(np.exp(each.sum(axis=1).clip(-5, 6)))
+    for n_models in (2, 3, "auto"):
+        model = FedEMRegressor(n_models, loss="poisson", random_state=0, max_iter=1000)
+        model.fit(X, y, groups=groups)
+        assert len(model.rejected_clients_) == 0
+        np.testing.assert_allclose(model.mixture_weights_.sum(axis=1), 1.0)
+        assert np.isfinite(model.predict(X, groups=groups)).all()
+
+
 @pytest.mark.parametrize("data", [DATA, CLASSES], ids=["squares", "classes"])
 def test_steps_of_shares(data):
     """Several in one exchange are as many exchanges of one, and settle in fewer rounds."""
