@@ -150,10 +150,10 @@ class HalvedMixtureSteps(Safeguard):
         """Half of the last step, where the objective rose."""
         now = weighted_mean(answers.values, answers.who.weights)
         who, before, theta = self.last
-        if who is None or who is answers.who:
-            if not now <= before + 64 * np.finfo(float).eps * abs(before):
-                self.rule.take_back()
-                return 0.5 * (theta + state.theta)
+        most = before + 64 * np.finfo(float).eps * abs(before)
+        if (who is None or who is answers.who) and not now <= most:
+            self.rule.take_back()
+            return 0.5 * (theta + state.theta)
         self.last = answers.who, now, state.theta
         return None
 
