@@ -504,7 +504,15 @@ def in_order(function, items):
 
 
 def make_blocks(
-    X, y, weights, codes, n_clients, block_bytes=BLOCK_BYTES, design=None, each=in_order, order=None
+    X,
+    y,
+    weights,
+    codes,
+    n_clients,
+    block_bytes=BLOCK_BYTES,
+    design=None,
+    each=in_order,
+    order=None,
 ):
     """Sort rows by client and store them in blocks.
 

@@ -194,6 +194,8 @@ def spy(used, answer, call, sent):
 def test_every_call_of_the_table(model, monkeypatch):
     case = Case(model.bind(3, 2))
     rng, done, count = np.random.RandomState(0), set(), 0
+    # Blocks are of other clients than in one process: networks round in single precision.
+    rtol = 1e-9 if case.model.dtype == float else 8 * np.finfo(case.model.dtype).eps
     for _, ask in _calls(case.pool(case.site), rng):
         pool, used = case.pool(case.site), set()
         with monkeypatch.context() as patched:
@@ -227,7 +229,7 @@ def test_every_call_of_the_table(model, monkeypatch):
                     assert ((missing | pool.rejected) == SOUTH).all(), about
                 if used == {call} and not (CALLS[call].remembers or call == "recall"):
                     for got, expected in zip(found, wanted, strict=True):
-                        assert_allclose(got, expected, rtol=1e-9, atol=1e-12, err_msg=about)
+                        assert_allclose(got, expected, rtol=rtol, atol=1e-12, err_msg=about)
                 count += 1
     assert done == set(CALLS) or not case.model.second_order
     assert count > (1000 if case.model.second_order else 50)
