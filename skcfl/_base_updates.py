@@ -95,7 +95,7 @@ class Updates:
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
         """Clusters and models of the clients at some places, in the units of their pool."""
-        if self._shared_params:
+        if self._has_clusters:
             labels = self._updated_clusters(pool, places)
             return labels, pool.from_user(self.cluster_params_)[labels]
         if not pool.can_answer("prox") or not hasattr(pool.model, "kernel"):

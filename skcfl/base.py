@@ -60,6 +60,7 @@ from .federation.checking import (
 from .federation.federation import InProcessFederation
 from .federation.inprocess import open_rows
 from .federation.pool import ClientsLost
+from .reports.evidence import memberships
 
 if TYPE_CHECKING:
     from .federation.federation import Federation, Hello
@@ -70,6 +71,11 @@ if TYPE_CHECKING:
 __all__ = ["BaseFederated"]
 
 _REQUEST_GROUPS = {"groups": True}
+
+# Largest share of parameters in rows that the noise of new clients is corrected for.
+MOST_FITTED = 0.9
+# Stands for losses that overflow.
+TOO_LARGE = 1e200
 
 
 def _has_proba(estimator: Any) -> bool:
@@ -138,6 +144,8 @@ class BaseFederated(
 
     #: Whether models on the way, between rounds, can be published as if the fit ended there.
     _publishes_rounds = True
+    #: Whether a new client's linear model is a mean of the clusters' by its rows' likelihood.
+    _mixes_newcomers = True
 
     # What every fit publishes; methods add to it.
     groups_: Array
@@ -552,6 +560,7 @@ class BaseFederated(
             "_average_params": _average(_counted(pool, extra), params),
             "_has_groups": groups is not None,
             "_shared_params": shared,
+            "_has_clusters": shared,
             "_row_shape": header._row_shape,
         }
         if hasattr(model, "alpha_"):
@@ -861,10 +870,12 @@ class BaseFederated(
     ) -> Self:
         """Copy of this estimator that also knows some new clients.
 
-        A few labelled rows per client are enough: each new client gets the model of the cluster
-        of least mean loss, or, where every client has its local model by definition
-        (:class:`~skcfl.LocalModels`), one that is fitted to its rows. Nothing else changes, and
-        this estimator stays as it is.
+        A few labelled rows per client are enough. Each new client belongs to the cluster of least
+        mean loss. Its linear model is the mean of the clusters' models by the probabilities that
+        its rows give them: the mean of all if they say little, its cluster's if they say enough.
+        Fused methods and networks give it the model of its cluster, and
+        :class:`~skcfl.LocalModels` fits one to its rows. Nothing else changes, and this estimator
+        stays as it is.
 
         Parameters
         ----------
@@ -897,6 +908,7 @@ class BaseFederated(
         dtype = self.params_.dtype
         params = np.asarray(pool.to_user(params), dtype=dtype)
         adapted = copy.copy(self)
+        adapted._shared_params = False  # newcomers' models may be mixtures
         for name in self._of_the_problem & vars(adapted).keys():
             delattr(adapted, name)
         ids, codes = encode(joined_ids(self.groups_, clients))
@@ -918,10 +930,27 @@ class BaseFederated(
     def _models_of(self, pool: ClientPool) -> tuple[Array | None, Array]:
         """Clusters and models of new clients, in the units of their pool.
 
-        The clusters are None where every client is one.
+        The clusters are None where every client is one.  Few rows cannot say which cluster is a
+        client's: its linear model is the mean of the clusters' by their probabilities.
         """
-        labels = self._clusters_of(pool)
-        return labels, pool.from_user(self.cluster_params_)[labels]
+        labels, theta = self._clusters_of(pool), pool.from_user(self.cluster_params_)
+        linear = self.model_.coefficients(np.zeros((1, self.model_.n_params)))
+        if not (self._mixes_newcomers and linear):
+            return labels, theta[labels]
+        losses = np.nan_to_num(pool.losses(theta), nan=TOO_LARGE, posinf=TOO_LARGE)
+        noise = self._noise(pool)
+        return labels, memberships(losses, pool.client_sizes, self.cluster_sizes_, noise) @ theta
+
+    def _noise(self, pool: ClientPool) -> float:
+        """Dispersion of a new client's rows about its cluster's model, 1 where it is known."""
+        model = pool.model
+        if not model.unknown_scale:
+            return 1.0
+        penalties = pool.penalties(pool.from_user(self.cluster_params_))[self.labels_]
+        loss = max(self.objective_ - np.average(penalties, weights=self._seen_weights), 1e-300)
+        # Akaike's final prediction error: the models fit the rows of fit too well.
+        share = min(self.n_clusters_ * model.n_params / self._n_rows, MOST_FITTED)
+        return model.loss_degree * loss * (1 + share) / (1 - share)
 
     def client_model(self, group: Hashable | None = None) -> Any:
         """Model of one client as a fitted estimator of plain scikit-learn.

@@ -246,6 +246,57 @@ def test_adapt_finds_the_place_of_an_id():
     )
 
 
+def line_of(slopes, n_rows, rng):
+    """Rows of clients with these slopes."""
+    groups = np.repeat(np.arange(len(slopes)), n_rows)
+    X = rng.normal(size=(len(groups), slopes.shape[1]))
+    return X, (X * slopes[groups]).sum(axis=1) + rng.normal(size=len(groups)), groups
+
+
+@pytest.mark.parametrize("kind", ["continuum", "clusters"])
+def test_newcomers_of_few_rows_are_near_the_mean(kind):
+    """One row cannot say whose model is a client's; rows in plenty can."""
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(size=(84, 5))
+    if kind == "clusters":
+        slopes = slopes[rng.integers(3, size=84)]
+    else:
+        slopes = slopes[0] + 0.5 * slopes
+    model = skcfl.IFCARegressor(random_state=0, unseen="average")
+    model.fit(*line_of(slopes[:24], 20, rng)[:2], groups=np.repeat(np.arange(24), 20))
+    X, y, groups = line_of(slopes[24:], 20, rng)
+    for n_rows in (1, 2, 4, 16):
+        Xn, yn, new = line_of(slopes[24:], n_rows, rng)
+        labels = model.assign(Xn, yn, groups=new)
+        first = np.array([np.flatnonzero(model.labels_ == k)[0] for k in labels])
+        adapted = model.adapt(Xn, yn, groups=new + 100)
+        score = adapted.score(X, y, groups=groups + 100)
+        assert score > model.score(X, y, groups=groups + 100)
+        # Chance decides between 0.632 and 0.625 with two rows of clients in clusters.
+        assert score > model.score(X, y, groups=first[groups]) - 0.01
+    assert model.n_clusters_ == 3 or (kind == "continuum" and model.n_clusters_ > 12)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_models_of_newcomers_are_weighted_by_probabilities(unit):
+    """By hand, whatever the units; rows in plenty give the cluster's model."""
+    data = make_clustered_regression(12, 3, 4, n_samples=20, noise=1.0, random_state=0)
+    model = skcfl.IFCARegressor(3, random_state=0).fit(data.X, unit * data.y, groups=data.groups)
+    X, y = data.X[:2], unit * data.y[:2]
+    noise = np.mean((unit * data.y - model.predict(data.X, groups=data.groups)) ** 2)
+    share = 3 * 5 / len(data.y)
+    noise *= (1 + share) / (1 - share)
+    residuals = y[:, None] - X @ model.cluster_coef_.T - np.ravel(model.cluster_intercept_)
+    shares = model.cluster_sizes_ * np.exp(-0.5 * (residuals**2).sum(axis=0) / noise)
+    adapted = model.adapt(X, y, groups=["new", "new"])
+    expected = shares @ model.cluster_coef_ / shares.sum()
+    place = list(adapted.groups_).index("new")
+    np.testing.assert_allclose(adapted.coef_[place], expected, rtol=1e-6)
+    own = data.groups == data.groups[0]
+    many = model.adapt(data.X[own], unit * data.y[own], groups=np.full(own.sum(), "new"))
+    np.testing.assert_allclose(many.coef_[place], model.coef_[0], rtol=1e-3)
+
+
 def test_adapt_refuses_known_and_nameless_clients():
     data = REGRESSION
     model = skcfl.FedAvgRegressor().fit(data.X, data.y, groups=data.groups)

@@ -216,6 +216,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     # The problems that local models pose, by kind: of those that are taken.
     _problems: ClassVar[dict[Any, Any]] = {MINIMISED: FusionProblem}
+    # The objective, which says how far rows are from models, has other terms.
+    _mixes_newcomers = False
 
     _parameter_constraints = {
         "graph": [

@@ -41,6 +41,9 @@ class Directed(Partition):
 
 
 class _FlexCFL(ClustersOnce):
+    # New clients go by what the clusters were found by.
+    _mixes_newcomers = False
+
     _doc_references = """
     .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
        Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel

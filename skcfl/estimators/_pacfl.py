@@ -33,6 +33,9 @@ class Spanned(Partition):
 
 
 class _PACFL(ClustersOnce):
+    # New clients go by what the clusters were found by.
+    _mixes_newcomers = False
+
     _doc_references = """
     .. [1] S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin. "Efficient
        Distribution Similarity Identification in Clustered Federated Learning via Principal Angles
