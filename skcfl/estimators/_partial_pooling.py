@@ -58,17 +58,10 @@ class _PartialPooling(PosteriorPredictions):
     _doc_parameters = {
         "n_clusters": """\
             "auto" or int
-            Number of clusters. "auto" fits 1, 2, ... clusters until ICL, the integrated
-            classification likelihood, has risen twice in a row and keeps the number where it is
-            least; one cluster is a continuum of clients, and more must bring very strong evidence,
-            a fall of 10. Clusters of one client are outliers and not chosen, nor are clusters that
-            differ inside where one has no more clients than coefficients vary, or that do not
-            and have less than two rows for each of these, nor, of the gamma loss, clusters whose
-            means have more than half as many coefficients as there are rows; clusters that are
-            no client's most probable one are dropped. Correlations look like clusters where the
-            covariance has none: before several are chosen, of a diagonal covariance where that is
-            "stacked", one cluster with a full covariance, of up to 256 parameters, is fitted, and
-            where its ICL is less by 10 it is one, with the covariance asked for. More clusters
+            Number of clusters. "auto" takes the one of least ICL, the integrated classification
+            likelihood; one cluster is a continuum of clients, and several must beat it by 10,
+            very strong evidence. A few clients that fit nowhere, beside several clusters, are a
+            cluster each. The user guide has the details, :doc:`/partial_pooling`. More clusters
             than clients is an error.""",
         "covariance": """\
             {"stacked", "auto", "diag", "full", "spherical"}
@@ -84,8 +77,8 @@ class _PartialPooling(PosteriorPredictions):
             asked for, have the covariance of "diag". Hypotheses are tested, and likelihoods
             compared, by one covariance, not by a stack. Memory grows like n_clients n_params^2
             for "full", and like n_clients n_params for the others with more than 256 parameters
-            and fewer rows than that a client. Where BIC prefers it, several clusters have none at
-            all. However narrow it is, a full one competes with several clusters, see
+            and fewer rows than that a client. Several clusters have none at all where that fits
+            better. However narrow it is, a full one competes with several clusters, see
             ``n_clusters``.""",
         "random": """\
             {"all", "intercept"} or list of str or int
@@ -218,14 +211,13 @@ class _PartialPooling(PosteriorPredictions):
             Bayesian information criterion of ``loglik_``, the clients being the sample.""",
         "bic_path_": """\
             dict of str to ndarray
-            "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each number of
-            clusters tried. One cluster is there twice, the second time with a full covariance,
-            where that is part of a stack, or competed with several clusters of a narrower one,
-            see ``n_clusters``. ICL is BIC
+            "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that
+            was tried: several clusters with variance and without ("none"), one with a full
+            covariance where that is part of a stack or a rival of several clusters. ICL is BIC
             with the rows as the sample of the clusters' means, plus twice the entropy of the
-            responsibilities; infinite with clusters of one client, of gamma losses where most
-            rows would go into means, and of those that would be chosen where they are the tail
-            of a population.""",
+            responsibilities. It is infinite for what is no cluster: too many clients that are one
+            each, no more clients than coefficients vary, of clusters without variance less than
+            two rows for each coefficient, and gamma losses where most rows go into means.""",
         "standard_errors_": """\
             ndarray of shape (n_clusters_, n_params)
             Standard errors of ``cluster_params_``, given the covariance and the prior, which

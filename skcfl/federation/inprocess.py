@@ -892,6 +892,12 @@ def _sums_of(found, r, root, dispersion):
         u, A, H = found.modes[k], found.curvatures[k].inner, found.curvatures[k].hessian
         c, p = u.shape
         precise, told = _precise(found, own, k)
+        if not root.any():  # clusters without variance: nothing is posterior but the choice
+            squares += own.sum() * (np.ones(p) if root.ndim == 1 else np.eye(p))
+            pull, coupling = pull + np.zeros(p), coupling + np.zeros((p, p))
+            curvature[k] = (told @ H.reshape(c, -1)).reshape(p, p)
+            scatter += 2.0 * (precise @ found.losses[k])
+            continue
         if k == 0 or found.curvatures[k] is not found.curvatures[k - 1]:
             half = H * root if root.ndim == 1 else np.matmul(H, root)
             inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)

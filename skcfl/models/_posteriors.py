@@ -262,7 +262,11 @@ class DenseCurvature:
 
     def __init__(self, root, H):
         self.root, self.hessian = root, H
-        self.inner, self.log_det = _inverted(_inner(root, H))
+        if root.any():
+            self.inner, self.log_det = _inverted(_inner(root, H))
+        else:  # a prior without variance
+            self.inner = np.broadcast_to(np.eye(H.shape[-1]), H.shape)
+            self.log_det = np.zeros(len(H))
         self._information = None
 
     def covariance_times(self, g):

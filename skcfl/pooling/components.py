@@ -8,12 +8,12 @@ from .._progress import series
 from ..numerics.kmeans import kmeans
 from ..numerics.matrices import count_different
 from ..numerics.newton import MAX_DENSE
-from .criteria import MOST_MEANS, STRONG, bic, icl
+from .criteria import STRONG, bic, icl
 from .em import evaluate, maximise, pooled
 from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
 
-# Exchanges of a start before it is compared with others.
+# Exchanges of a start before it is compared with others, and refused if its criterion is hopeless.
 TRIAL = 8
 # Clusters of the fit before that are tried to be split, those that scatter most.
 MOST_SPLITS = 2
@@ -21,8 +21,12 @@ MOST_SPLITS = 2
 LEAST_SHARE = 1e-2
 # Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
+# Numbers that are tried at least, of so few clients: outliers can hide clusters from the first.
+LEAST_TRIED, FEW_CLIENTS = 5, 100
 # A fit whose further clusters were dropped again has the same criterion but for its last digits.
 LEAST_FALL = 1e-2
+# Exchanges of one cluster with correlations before it is refused likewise.
+LOOK = 20
 # Clients without correlations, for each parameter, that the prior of a full covariance is worth.
 # Benchmark: twelve tables of benchmarks/real.py, four splits, all rows and 3, 5 and 10 a client.
 SHRINKAGE = 2.0
@@ -59,28 +63,36 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         `kind` is "stacked", the fits with a diagonal and a full covariance, that of which only
         the intercepts vary, and that of one model for all.
     """
+    n = int((~pool.without_rows).sum())
     start, singles = _one_cluster(pool, "diag" if kind == "stacked" else kind, options)
     fit = min(singles.values(), key=lambda fit: bic(fit, pool, options))
     simple = next(iter(singles.values()))
-    n = int((~pool.without_rows).sum())
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
     path, best, least, rises = [], None, np.inf, 0
     first = coordinates = None
     with series("n_clusters", "candidate", most, sure=n_clusters != "auto") as told:
         for K in range(1, most + 1):
             with told.item(f"{K} cluster{'s' if K > 1 else ''}", leaf=True) as tell:
+                tried = [fit]
                 if K > 1:
                     if first is None:
                         first, coordinates = simple, _coordinates(pool, simple)
                         fit = simple
-                    fit = _grown(pool, fit, first, coordinates, K, n_init, options)
-                if n_clusters == "auto" or most == K:
-                    fit = _pruned(pool, fit, options)
-                criterion = icl(fit, pool, options)
-                if K > 1 and criterion < least and not _are_clusters(pool, fit, options):
-                    criterion = np.inf
+                    target = least if n_clusters == "auto" else np.inf
+                    tried = _grown(pool, fit, first, coordinates, K, n_init, options, target)
+                if n_clusters != "auto" and most == K:
+                    tried = [_pruned(pool, each, options) for each in tried]
+                criteria = [icl(each, pool, options) for each in tried]
+                # Clusters with variance come first if no fit has valid clusters.
+                chosen = int(np.argmin(criteria))
+                fit, criterion = tried[chosen], criteria[chosen]
+                if n_clusters == "auto" and 1 < K and criterion < least:
+                    criterion = np.inf if _seem_clusters(pool, fit, options) else criterion
                 tell(log_likelihood=fit.loglik, ICL=criterion)
-            path.append(_entry(fit, K, criterion, pool, options))
+            path += [
+                _entry(each, K, value, pool, options)
+                for each, value in zip(tried, criteria, strict=True)
+            ]
             if n_clusters != "auto":
                 best = fit
             elif criterion < least:
@@ -88,18 +100,17 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                 least = criterion - (STRONG if K == 1 else LEAST_FALL)
             else:
                 rises += 1
-                if rises == RISES:
+                if rises >= RISES and (K >= LEAST_TRIED or n > FEW_CLIENTS):
                     break
             if n_clusters == "auto" and (told.stopped or not _may_pay(fit, pool, options)):
                 break
-    if best.population.n_clusters > 1:
-        best = _crisp_if_better(pool, best, options)
     several = n_clusters == "auto" and best.population.n_clusters > 1
     is_stacked = kind == "stacked" and n > 1
     rival = several and kind not in ("auto", "full")
     part = is_stacked and best.population.n_clusters == 1
     if (rival or part) and _may_correlate(start, options):
-        singles["full"] = correlated = _maximised(pool, start, "full", options)
+        target = icl(best, pool, options) - STRONG if rival else np.inf
+        singles["full"] = correlated = _maximised(pool, start, "full", options, target)
         criterion = icl(correlated, pool, options)
         path.insert(1, _entry(correlated, 1, criterion, pool, options))
         if rival and icl(best, pool, options) >= criterion + STRONG:
@@ -186,9 +197,23 @@ def _one_cluster(pool, kind, options):
     return start, {**fits, best: replace(fits[best], n_iter=n_iter)}
 
 
-def _maximised(pool, start, kind, options):
-    """Fit of one cluster with a covariance of a kind."""
-    return maximise(pool, _origin(start, kind, options), options)
+def _maximised(pool, start, kind, options, target=np.inf):
+    """Fit of one cluster with a covariance of a kind, at most a look if it will miss a target."""
+    origin = _origin(start, kind, options)
+    if target < np.inf:
+        look = maximise(pool, origin, options, max_iter=LOOK)
+        if not _may_reach(pool, look, options, target):
+            return look
+    return maximise(pool, origin, options)
+
+
+def _may_reach(pool, look, options, target):
+    """Whether a fit, continued, may have a lower ICL than a target.
+
+    Gains fall: the second half of a look gains more than all later exchanges together.
+    """
+    gained = look.trail[-1][1] - look.trail[len(look.trail) // 2][1]
+    return icl(look, pool, options) <= target + 2.0 * gained
 
 
 def _origin(start, kind, options):
@@ -201,30 +226,19 @@ def _origin(start, kind, options):
     return population
 
 
-def _are_clusters(pool, fit, options):
-    """Whether clusters are more than the tail of a population that is not normal.
+def _seem_clusters(pool, fit, options):
+    """Whether there are clusters only beside clients that are a cluster each.
 
-    Where clients differ inside clusters, as many of them as have coefficients that vary can be
-    anywhere, and their mean is no cluster's.  Where they do not, a mean takes no more than a part
-    of its rows: what so few rows leave unexplained is little of any cluster.
+    Outliers make one population wide, which then looks worse than several.
     """
-    has_rows, n_varying = ~pool.without_rows, np.count_nonzero(fit.population.varying)
-    labels = pool.posteriors(*fit.population.arguments)[0][has_rows].argmax(axis=1)
-    if np.bincount(labels).min() > n_varying:
-        return True
-    if MOST_MEANS * np.bincount(labels, pool.client_weights[has_rows]).min() < n_varying:
+    labels = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows].argmax(axis=1)
+    alone = np.bincount(labels) == 1
+    if not alone.any():
         return False
-    crisp = maximise(pool, fit.population.crisp(options.prior == "auto"), options)
-    return bic(crisp, pool, options) < bic(fit, pool, options)
-
-
-def _crisp_if_better(pool, fit, options):
-    """The clusters without variance, where BIC prefers them: noise looks like some."""
-    crisp = maximise(pool, fit.population.crisp(options.prior == "auto"), options)
-    if bic(crisp, pool, options) >= bic(fit, pool, options):
-        return fit
-    kept = crisp.n_iter + fit.n_iter
-    return _pruned(pool, replace(crisp, n_iter=kept), options)
+    part = pool.subset(np.flatnonzero(~pool.without_rows)[~alone[labels]])
+    _, single = _one_cluster(part, "diag", options)
+    rest = maximise(part, fit.population.ordered(np.flatnonzero(~alone)), options)
+    return icl(rest, part, options) >= icl(single["diag"], part, options) - STRONG
 
 
 def _may_pay(fit, pool, options):
@@ -253,16 +267,18 @@ def _coordinates(pool, fit):
     return np.linalg.lstsq(root, away.T, rcond=None)[0].T, means
 
 
-def _grown(pool, fit, first, coordinates, K, n_init, options):
-    """Fit with K clusters: from clusters of the posterior means, or by splitting one of `fit`."""
+def _grown(pool, fit, first, coordinates, K, n_init, options, target):
+    """Fits with K clusters: with variance, where K clusters may be large enough, and without.
+
+    They start from clusters of the posterior means, and by splitting one of `fit`. A fit whose
+    ICL will not be below the target ends after some exchanges.
+    """
     u, means = coordinates
-    starts, seen = [], set()
+    partitions = {}
     if count_different(u) >= K:
         for _ in range(n_init):
             labels = _k_means(u, K, pool.random_state)
-            if len(np.unique(labels)) == K:
-                begun = _of_partition(first.population, means, labels, K, options)
-                starts.append((begun, labels))
+            partitions.setdefault(_canonical(labels), labels)
     responsibilities = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
     labels = responsibilities.argmax(axis=1)
     if len(np.unique(labels)) == K - 1:
@@ -274,21 +290,30 @@ def _grown(pool, fit, first, coordinates, K, n_init, options):
             if count_different(u[mine]) >= 2:
                 split = labels.copy()
                 split[mine[_k_means(u[mine], 2, pool.random_state) == 1]] = K - 1
-                if len(np.unique(split)) == K:
-                    begun = _of_partition(first.population, means, split, K, options)
-                    starts.append((begun, split))
-    trials = []
-    for start, labels in starts:
-        code = _canonical(labels)
-        if code not in seen:
-            seen.add(code)
-            trials.append(maximise(pool, start, options, max_iter=TRIAL))
-    if not trials:
-        return fit
+                partitions.setdefault(_canonical(split), split)
+    starts = [
+        _of_partition(first.population, means, labels, K, options)
+        for labels in partitions.values()
+        if len(np.unique(labels)) == K
+    ]
+    if not starts:
+        return [fit]
+    crisp = [start.crisp(options.prior == "auto") for start in starts]
+    n_varying = np.count_nonzero(options.varying)
+    kinds = [starts, crisp] if np.isinf(target) or K * (n_varying + 1) <= len(u) else [crisp]
+    return [_best_of(pool, some, options, target) for some in kinds]
+
+
+def _best_of(pool, starts, options, target):
+    """Fit from the start that is best after some exchanges; no more of it if it is hopeless."""
+    trials = [maximise(pool, start, options, max_iter=TRIAL) for start in starts]
     best = max(trials, key=lambda trial: trial.value)
-    done = maximise(pool, best.population, options)
     spent = sum(trial.n_iter for trial in trials)
-    return replace(done, n_iter=spent + done.n_iter, trail=best.trail + done.trail[1:])
+    if target < np.inf and not _may_reach(pool, best, options, target):
+        return replace(best, n_iter=spent)
+    done = maximise(pool, best.population, options)
+    done = replace(done, n_iter=spent + done.n_iter, trail=best.trail + done.trail[1:])
+    return _pruned(pool, done, options) if target < np.inf else done
 
 
 def _canonical(labels):

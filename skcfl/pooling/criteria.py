@@ -1,9 +1,11 @@
 """Criteria that compare fits: BIC, and ICL for the number of clusters."""
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.special import xlogy
 
 from .em import is_df_free
+from .normal_equations import is_lean, solve
 
 # Fall of the criterion that clusters instead of one population must bring, very strong evidence in
 # the words of Kass and Raftery (1995), and that one with correlations must bring against several.
@@ -12,6 +14,10 @@ from .em import is_df_free
 STRONG = 10.0
 # Clients that make a cluster. Benchmark: benchmarks/real.py with five rows.
 LEAST_CLIENTS = 2
+# Part of the clients that may be outliers, a cluster each beside several crisp ones.
+MOST_ALONE = 0.1
+# Least variance of means that are drawn, in the parameters' units.
+LEAST_DRAWN = 1e-6
 # Part of the rows that as many means of clusters may take: of all of them, and of each one's.
 MOST_MEANS = 0.5
 
@@ -27,9 +33,11 @@ def icl(fit, pool, options):
 
     BIC with the rows as the sample of the clusters' means, which crisp clusters are, plus twice
     the entropy of who belongs where (Biernacki, Celeux and Govaert 2000): a population that is
-    not normal is no clusters yet.  Infinite where a cluster has one client, which is an outlier,
-    and where most rows would go into the means of clusters of gamma losses, whose dispersion is
-    estimated without regard to that: the likelihood has no bound.
+    not normal is no clusters yet.  Clusters without variance may also have means that are drawn
+    from a normal population, see :func:`_drawn_means`, whichever is more likely: then features
+    in which clusters do not differ cost nothing.  Infinite where too many clients are a cluster
+    each, and where most rows would go into the means of clusters of gamma losses, whose
+    dispersion is estimated without regard to that: the likelihood has no bound.
     """
     n, rows = (max(float(fit.sums[name].sum()), 1.0) for name in ("counts", "weight"))
     means, others = n_parameters(fit.population, pool, options)
@@ -39,10 +47,68 @@ def icl(fit, pool, options):
     greedy = pool.model.unknown_scale and not pool.quadratic and means > MOST_MEANS * rows
     if greedy and options.dispersion_of is not None:
         return np.inf
+    if fit.population.kind == "none" and not is_lean(fit.sums):
+        # Means and variances of the population that means are drawn from, as one cluster has.
+        n_varying = np.count_nonzero(fit.population.varying)
+        free = pool.model.n_free / pool.n_params
+        drawn = -2.0 * _drawn_means(fit) + free * len(fit.population.unit) * np.log(max(rows, n))
+        criterion = min(criterion, drawn + (others + free * n_varying) * np.log(n))
     r = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
-    if np.bincount(r.argmax(axis=1), minlength=r.shape[1]).min() < LEAST_CLIENTS:
-        return np.inf
-    return criterion - 2.0 * xlogy(r, r).sum()
+    return criterion - 2.0 * xlogy(r, r).sum() if _are_clusters(fit, pool, r) else np.inf
+
+
+def _are_clusters(fit, pool, r):
+    """Whether clusters are large enough to be more than outliers or the tail of a population.
+
+    If clients differ inside clusters, a cluster's mean can be anywhere unless it has more clients
+    than coefficients vary. If they do not, a mean takes at most a part of the cluster's rows, and
+    of several clusters a few may have one client each, which are outliers.
+    """
+    labels, K = r.argmax(axis=1), r.shape[1]
+    sizes, n_varying = np.bincount(labels, minlength=K), np.count_nonzero(fit.population.varying)
+    if fit.population.kind != "none":
+        return sizes.min() > max(n_varying, LEAST_CLIENTS - 1)
+    alone = np.count_nonzero(sizes < LEAST_CLIENTS)
+    rows = np.bincount(labels, pool.client_weights[~pool.without_rows], minlength=K)
+    outliers = alone == 0 or K - alone > 1 and sizes.min() and alone <= MOST_ALONE * len(r)
+    return bool(outliers and MOST_MEANS * rows.min() >= n_varying)
+
+
+def _drawn_means(fit):
+    """Log-likelihood of crisp clusters whose means are drawn from a normal population.
+
+    Its mean and the variance of each parameter are those of greatest likelihood, given who
+    belongs where: the model of one cluster with a diagonal covariance, with the clusters in the
+    place of the clients.  Of losses other than squared error Laplace's approximation.
+    """
+    population, H = fit.population, fit.sums["curvature"]
+    theta, varying = population.means, population.varying
+    # The log-likelihood is a parabola in the means, b' x - x' H x / 2 and a constant.
+    b = fit.sums["slopes"] + np.matmul(H, theta[:, :, None])[:, :, 0]
+    constant = fit.loglik - float(((b + fit.sums["slopes"]) * theta).sum()) / 2.0
+    scale = np.where(varying, population.unit, 0.0)
+
+    def at(logs):
+        """Minus the log-likelihood, but for the constant, and its slopes in log variances."""
+        root = np.sqrt(scale)
+        root[varying] *= np.exp(0.5 * logs)
+        inner = root[:, None] * H * root
+        np.einsum("kii->ki", inner)[:] += 1.0
+        half = np.linalg.solve(inner, root[:, None] * H)
+        P = H - np.matmul((root[:, None] * H).transpose(0, 2, 1), half)
+        q = b - np.matmul(half.transpose(0, 2, 1), (root * b)[:, :, None])[:, :, 0]
+        mean = solve(P.sum(axis=0), q.sum(axis=0))
+        pulled = root * (b - H @ mean)
+        value = float((b @ mean).sum() - 0.5 * mean @ H.sum(axis=0) @ mean)
+        value += 0.5 * float((pulled * np.linalg.solve(inner, pulled[:, :, None])[:, :, 0]).sum())
+        value -= 0.5 * np.linalg.slogdet(inner)[1].sum()
+        away = q - P @ mean
+        slopes = 0.5 * (away**2 - np.einsum("kii->ki", P)).sum(axis=0) * root**2
+        return -value, -slopes[varying]
+
+    start = np.log(np.maximum(theta.var(axis=0)[varying] / scale[varying], LEAST_DRAWN))
+    bounds = [(np.log(LEAST_DRAWN), None)] * len(start)
+    return constant - float(minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds).fun)
 
 
 def n_parameters(population, pool, options):

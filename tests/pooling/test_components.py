@@ -1,0 +1,100 @@
+"""How many clusters: those that differ in few features, outliers, and what the path says."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+from sklearn.metrics import adjusted_rand_score
+
+from skcfl import PartialPoolingRegressor
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.pooling.criteria import _drawn_means
+from skcfl.pooling.em import Options, maximise, pooled
+
+
+def crisp(n_clients=24, n=20, n_features=25, n_relevant=3, outliers=0, seed=0):
+    """Three kinds of clients that differ in some features, and clients like no other."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n_clients) % 3
+    B = np.zeros((3, n_features))
+    B[:, :n_relevant] = np.resize([[1, 0, -1], [-1, 1, 0], [0, -1, 1]], (3, n_relevant))
+    B[:, :n_relevant] *= 1.5
+    own = B[labels]
+    labels[n_clients - outliers :] = 3 + np.arange(outliers)
+    # Outliers are as far from zero as three clusters together, in any direction.
+    far = rng.normal(size=(outliers, n_relevant))
+    own[n_clients - outliers :, :n_relevant] = 6 * far / np.linalg.norm(far, axis=1)[:, None]
+    groups = np.repeat(np.arange(n_clients), n)
+    X = rng.normal(size=(len(groups), n_features))
+    return X, (X * own[groups]).sum(axis=1) + rng.normal(size=len(groups)), groups, labels
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_features_in_which_clusters_do_not_differ_hide_none(seed):
+    X, y, groups, labels = crisp(seed=seed)
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    # The chosen fit is on the path.
+    path = model.bic_path_
+    chosen = (path["n_clusters"] == 3) & (path["covariance_type"] == model.covariance_type_)
+    assert path["bic"][chosen] == pytest.approx(model.bic_)
+    assert path["icl"][chosen] == path["icl"].min()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_outliers_beside_clusters_are_a_cluster_each(seed):
+    X, y, groups, labels = crisp(26, n_features=4, n_relevant=3, outliers=2, seed=seed)
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    assert_array_equal(model.cluster_sizes_, [8, 8, 8, 1, 1])
+
+
+def test_many_features_in_which_nothing_differs_are_one_cluster():
+    for seed in range(4):
+        X, y, groups, _ = crisp(n_clients=12, n_relevant=0, seed=seed)
+        model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+        assert model.n_clusters_ == 1
+
+
+@pytest.mark.parametrize("fixed", [0, 1])
+def test_drawn_means_have_the_marginal_likelihood(fixed):
+    """Of the rows of each cluster, means integrated out, maximised otherwise."""
+    X, y, groups, labels = crisp(n=40, n_features=4, n_relevant=3)
+    model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(4, None)
+    pool = InProcessFederation(X, y, groups).open(model, random_state=0)
+    free, varying = np.arange(5) == 4, np.arange(5) >= fixed
+    options = Options(500, 1e-10, np.inf, free, varying, loss_dispersion, df=np.inf)
+    start, _ = pooled(pool, options)
+    Z = np.column_stack([X, np.ones(len(y))])
+    means = np.array([np.linalg.lstsq(*rows(Z, y, labels[groups] == k))[0] for k in range(3)])
+    means[:, ~varying] = means[:, ~varying].mean(axis=0)
+    population = start.ordered(np.zeros(3, dtype=int)).of_kind("none", np.zeros(5))
+    population.means, population.weights = means, np.full(3, 1 / 3)
+    fit = maximise(pool, population, options)
+    phi = fit.population.dispersion
+
+    def minus(z):
+        mean, D = z[:5], np.zeros(5)
+        D[varying] = np.exp(z[5:])
+        total = 0.0
+        for k in range(3):
+            A = Z[labels[groups] == k]
+            L = np.linalg.cholesky(A * D @ A.T + phi * np.eye(len(A)))
+            away = solve_triangular(L, y[labels[groups] == k] - A @ mean, lower=True)
+            total += 0.5 * away @ away + np.log(np.diag(L)).sum()
+            total += 0.5 * len(A) * np.log(2 * np.pi)
+        return total
+
+    start = np.concatenate([means.mean(axis=0), np.log(means.var(axis=0)[varying] + 1e-3)])
+    best = -minimize(minus, start, method="BFGS").fun
+    assert _drawn_means(fit) == pytest.approx(best - 24 * np.log(3), abs=1e-3)
+
+
+def loss_dispersion(mean):
+    return mean
+
+
+def rows(Z, y, mask):
+    return Z[mask], y[mask], None
