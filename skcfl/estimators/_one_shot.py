@@ -10,7 +10,8 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from .._checks import Count
 from .._docs import document
 from .._typing import Aggregation, Clusterer, RandomState, Unseen
-from ..rounds.kinds import NETWORK_STEP
+from ..numerics.newton import MAX_DENSE
+from ..rounds.kinds import NETWORK_STEP, kind_of
 from ..rounds.once import Partition, combine_models, local_models, publish_once, spread_labels
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
 from ._base_once import ClustersOnce
@@ -48,13 +49,15 @@ class _OneShot(ClustersOnce):
             what was tried.""",
         "clusterer": """\
             {"auto", "kmeans", "trimmed", "median"} or clusterer
-            What clusters the models that the clients send. "kmeans" is k-means (ten starts of
-            k-means++); "trimmed" leaves out of the means the share `trim` of the clients that are
-            farthest from them, and finds clusters without as many of these as is needed;
-            "median" has geometric medians for centres. "auto" is "kmeans" where the aggregation
-            is the mean, else "trimmed", which tolerates clients that send anything. Or a clusterer
-            of scikit-learn or this package, such as :class:`~skcfl.ConvexClustering`, cloned, its
-            ``n_clusters`` set if it has one; clients that it calls noise go to the nearest
+            What clusters the models that the clients send, unless ``rounds=0`` in coordinates in
+            which linear models are as far apart as their predictions. "kmeans" is k-means
+            weighted by `weights` (ten starts of k-means++); "trimmed" leaves out of the means the
+            share `trim` of the clients that are farthest from them, and finds clusters without as
+            many of these as is needed; "median" has geometric medians for centres. "auto" is
+            "kmeans" where the aggregation is the mean, else "trimmed", which tolerates clients
+            that send anything. Or a clusterer of scikit-learn or this package, such as
+            :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
+            clients that it calls noise go to the nearest
             mean.""",
         "trim": """\
             float
@@ -98,19 +101,37 @@ class _OneShot(ClustersOnce):
     def _evidence(self, pool, options):
         steps = NETWORK_STEPS if self.pretrain_steps == "auto" else self.pretrain_steps
         step = NETWORK_STEP if options.step_size is None else options.step_size
-        return local_models(pool, steps, step, options.optimizer, options.batch_size)
+        models, known = local_models(pool, steps, step, options.optimizer, options.batch_size)
+        return models, known, self._points(pool, models[known], known, options)
+
+    def _points(self, pool, models, known, options):
+        """Models in coordinates in which their distances are those of predictions.
+
+        Where features are correlated, coefficients of few rows are noise along directions that
+        predictions hardly depend on.  That takes an exchange, a sum of Hessians.
+        """
+        trusted = options.aggregator is None and self.rounds != 0
+        if not (trusted and kind_of(pool).exact and models.shape[1] <= MAX_DENSE):
+            return models
+        if known.sum() < 2:
+            return models
+        together = np.zeros(pool.n_clients, dtype=np.intp)
+        values, vectors = np.linalg.eigh(pool.hessians(pool.start()[None], together)[0])
+        return models @ (vectors * np.sqrt(np.maximum(values, 0.0) / pool.client_weights.sum()))
 
     def _partition(self, pool, evidence, n_clusters, options):
-        models, known = evidence
+        models, known, points = evidence
         rng = pool.random_state
         clusterer = self.clusterer
         if isinstance(clusterer, str) and clusterer == "auto":
             clusterer = "kmeans" if options.aggregator is None else "trimmed"
-        labels, kept = cluster_points(models[known], n_clusters, clusterer, rng, self.trim)
+        weights = self._weights(pool)
+        labels, kept = cluster_points(
+            points, n_clusters, clusterer, rng, self.trim, weights[known]
+        )
         labels = spread_labels(labels, known)
         counted = known.copy()
         counted[known] = kept
-        weights = self._weights(pool)
         theta = combine_models(
             pool, models, labels, self.combine, weights, counted, options.aggregator
         )

@@ -45,7 +45,7 @@ FARTHEST = 1e70
 MAX_DISTANCES = 10_000_000
 
 
-def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
+def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1, weights=None):
     """Cluster vectors.
 
     Parameters
@@ -61,6 +61,8 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
     trim : float, default=0.1
         Share of the vectors that "trimmed" leaves out of the means; clusters are found without as
         many of them as is needed.
+    weights : ndarray of shape (n,), default=None
+        Weights of the vectors in "kmeans".
 
     Returns
     -------
@@ -78,7 +80,8 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1):
     if n_clusters == 1 and clusterer != "trimmed":
         return np.zeros(len(points), dtype=np.intp), kept
     if clusterer == "kmeans":
-        return KMeans(n_clusters, n_init=N_INIT, random_state=rng).fit_predict(points), kept
+        kmeans = KMeans(n_clusters, n_init=N_INIT, random_state=rng)
+        return kmeans.fit_predict(points, sample_weight=weights), kept
     # k-means++ spreads the centres over the clusters, but also over what is far from all; among
     # those nearest to the middle of all it does not.
     middle = np.median(points, axis=0)

@@ -177,3 +177,25 @@ def test_trimmed_clusters_beside_many_that_are_far_away():
         assert not kept[far].any()
     points[far] *= 1e200
     assert np.isfinite(cluster_points(points, 4, "trimmed", rng, trim=0.25)[0]).all()
+
+
+def test_models_are_compared_by_what_they_predict():
+    """Coefficients of correlated features are noise where predictions are not."""
+    numbers = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(24), 20)
+        z = rng.normal(size=(len(groups), 6))
+        X = np.sqrt(0.1) * z[:, 1:] + np.sqrt(0.9) * z[:, :1]
+        slopes = 1.5 * rng.normal(size=(3, 5))
+        y = (X * slopes[groups % 3]).sum(axis=1) + rng.normal(size=len(groups))
+        numbers.append(OneShotRegressor(random_state=0).fit(X, y, groups=groups).n_clusters_)
+    assert numbers == [3, 3, 3, 3]
+
+
+def test_models_of_many_rows_weigh_more():
+    """The best two clusters of four points, three of them noise, are those of the weights."""
+    points = np.array([[0.0], [1.0], [3.0], [4.5]])
+    for weights, wanted in (([1, 1, 1, 1], [0, 0, 1, 1]), ([9, 9, 0.1, 0.1], [0, 1, 1, 1])):
+        labels, _ = cluster_points(points, 2, rng=0, weights=np.array(weights, dtype=float))
+        np.testing.assert_array_equal(labels == labels[0], np.array(wanted) == 0)
