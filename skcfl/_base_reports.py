@@ -66,7 +66,8 @@ class Reports:
         Do clients differ, and in what? How many clusters are there, and who is in which? Which
         clients are served worst, which are outliers, what is not settled? Rows are not needed:
         the clients were asked for sums at the end of the fit, a sample of 2000 of them where
-        they are more. See the page "How sure?" of the user guide.
+        they are more, of 500 for the draws of the tests. See the page "How sure?" of the user
+        guide.
 
         Parameters
         ----------

@@ -15,7 +15,6 @@ alone, its intercept projected out.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri
 
 from ..numerics.by_cluster import sum_by_cluster
 from .draws import mixed
@@ -114,9 +113,17 @@ class NormalNoise(Signs):
 
     def of(self, some, n_rows):
         """Numbers (c, n_rows, m) of the draws of a slice."""
-        keys = self.places[:, None, None], np.arange(n_rows)[None, :, None]
-        hashes = mixed(self.draw, *keys, np.arange(some.start, some.stop)[None, None, :])
-        return ndtri((hashes.astype(float) + 0.5) * 2.0**-64)
+        m = some.stop - some.start
+        out = np.empty((len(self.places), n_rows, m))
+        seeds = mixed(self.draw, self.places, some.start)
+        bits = np.random.Philox(key=0)
+        generator, state = np.random.Generator(bits), bits.state
+        for numbers, seed in zip(out, seeds, strict=True):
+            # Row by row, so that a client's numbers do not depend on the rows of others.
+            state["state"]["key"][0] = seed
+            bits.state = state
+            generator.standard_normal(out=numbers)
+        return out
 
 
 class Scores:

@@ -644,7 +644,8 @@ class InProcessSite(DifferenceKernels, PersonalKernels, Site):
                 tails = 0.0 if found.scales is None else (r * found.scales.tails).sum()
                 sums += tails, evidence.sum(), n.sum()
                 total = [a + b for a, b in zip(total, sums, strict=True)]
-                kept.append(_information(found, r))
+                if not dense:
+                    kept.append(_information(found, r))
             parts[int(slots[0])] = total
             if not dense:
                 block.cache["information"] = about, kept
@@ -886,49 +887,48 @@ def _pieces(block, size, kept):
 
 def _sums_of(found, r, root, dispersion):
     """Sums over clients of posteriors with responsibilities r (K, c)."""
-    squares, pull, coupling, scatter = 0.0, 0.0, 0.0, 0.0
-    curvature = np.empty((len(r), *found.curvatures[0].hessian.shape[1:]))
-    for k, own in enumerate(r):
-        u, A, H = found.modes[k], found.curvatures[k].inner, found.curvatures[k].hessian
-        c, p = u.shape
-        precise, told = _precise(found, own, k)
+    K, p = len(r), found.modes.shape[2]
+    one = all(curvature is found.curvatures[0] for curvature in found.curvatures)
+    precise, told = _precise(found, r)
+    squares, coupling, curvature = np.zeros(root.shape), np.zeros((p, p)), np.empty((K, p, p))
+    pull, scatter = np.zeros(p), 2.0 * (precise * found.losses).sum()
+    for some in [slice(0, K)] if one else [slice(k, k + 1) for k in range(K)]:
+        A, H = found.curvatures[some.start].inner, found.curvatures[some.start].hessian
+        c, own = len(H), r[some].sum(axis=0)
         if not root.any():  # clusters without variance: nothing is posterior but the choice
             squares += own.sum() * (np.ones(p) if root.ndim == 1 else np.eye(p))
-            pull, coupling = pull + np.zeros(p), coupling + np.zeros((p, p))
-            curvature[k] = (told @ H.reshape(c, -1)).reshape(p, p)
-            scatter += 2.0 * (precise @ found.losses[k])
+            curvature[some] = (told[some] @ H.reshape(c, -1)).reshape(-1, p, p)
             continue
-        if k == 0 or found.curvatures[k] is not found.curvatures[k - 1]:
-            half = H * root if root.ndim == 1 else np.matmul(H, root)
-            inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
-            # Curvature of the marginal likelihood in the prior's mean: H - half A half'.
-            spent = np.matmul(A, half.transpose(0, 2, 1))
-            known = p - np.einsum("cii->c", A)  # the trace of A times inner
-            both = (inner * A).reshape(c, -1)
-        weighted = precise[:, None] * u
+        u = found.modes[some].transpose(1, 0, 2)
+        weighted = precise[some].T[:, :, None] * u
+        half = H * root if root.ndim == 1 else np.matmul(H, root)
+        inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
+        # Curvature of the marginal likelihood in the prior's mean.
+        P = H - np.matmul(half, np.matmul(A, half.transpose(0, 2, 1)))
+        curvature[some] = (told[some] @ P.reshape(c, -1)).reshape(-1, p, p)
+        outer = np.matmul(weighted.transpose(0, 2, 1), u)
         if root.ndim == 1:
-            squares += own @ np.einsum("cii->ci", A) + (weighted * u).sum(axis=0)
+            squares += own @ np.einsum("cii->ci", A) + np.einsum("cii->i", outer)
         else:
-            squares += (own @ A.reshape(c, -1)).reshape(p, p) + weighted.T @ u
+            squares += (own @ A.reshape(c, -1)).reshape(p, p) + outer.sum(axis=0)
         # At a mode the rows pull with as much as the prior does.
-        pull += (weighted * (np.matmul(inner, u[:, :, None])[:, :, 0] + u)).sum(axis=0)
-        coupling += (own @ both).reshape(p, p) + np.einsum("cp,cq,cpq->pq", weighted, u, inner)
-        loss = (told[:, None, None] * half).transpose(1, 0, 2).reshape(p, c * p)
-        curvature[k] = (told @ H.reshape(c, -1)).reshape(p, p)
-        curvature[k] -= loss @ spent.reshape(c * p, p)
-        scatter += 2.0 * (precise @ found.losses[k]) + dispersion * (own @ known)
+        pull += (weighted * (np.matmul(u, inner) + u)).sum(axis=(0, 1))
+        coupling += (own @ (inner * A).reshape(c, -1)).reshape(p, p)
+        coupling += np.einsum("cpq,cpq->pq", outer, inner)
+        known = p - np.einsum("cii->c", A)  # the trace of A times inner
+        scatter += dispersion * (own @ known)
     return (*_sums_of_modes(found, r, squares, curvature), pull, coupling, scatter)
 
 
 def _lean_sums_of(found, r, root, dispersion):
     """The same without matrices: diagonals, and of the coupling the sums of its rows."""
     squares, pull, coupling, scatter, curvature = 0.0, 0.0, 0.0, 0.0, []
-    for k, own in enumerate(r):
+    about = zip(*_precise(found, r), strict=True)
+    for k, (own, (precise, told)) in enumerate(zip(r, about, strict=True)):
         u, own_curvature = found.modes[k], found.curvatures[k]
         if k == 0 or own_curvature is not found.curvatures[k - 1]:
             information = own_curvature.information_diagonal()
             known = root**2 * information
-        precise, told = _precise(found, own, k)
         weighted = precise[:, None] * u
         rows = root * own_curvature.hessian_times(root * u)
         squares += own @ (1.0 - known) + (weighted * u).sum(axis=0)
@@ -940,17 +940,17 @@ def _lean_sums_of(found, r, root, dispersion):
 
 
 def _sums_of_modes(found, r, squares, curvature):
-    precise = r if found.scales is None else r * found.scales.precisions
+    precise = _precise(found, r)[0]
     deviations = np.einsum("kc,kcp->kp", precise, found.deviations)
     slopes = np.einsum("kc,kcp->kp", precise, found.slopes)
     return r.sum(axis=1), precise.sum(axis=1), deviations, squares[None], -slopes, curvature
 
 
-def _precise(found, own, k):
-    """Weights (c,) of squares about the modes under prior k, and of what rows tell of its mean."""
+def _precise(found, r):
+    """Weights (K, c) of squares about the modes, and of what rows tell of the priors' means."""
     if found.scales is None:
-        return own, own
-    return own * found.scales.precisions[k], own * found.scales.information[k]
+        return r, r
+    return r * found.scales.precisions, r * found.scales.information
 
 
 def _diagonal_or_whole(root):
@@ -966,7 +966,7 @@ def _same(one, other):
 
 def _information(found, r):
     """Functions v -> ``sum_i r_i P_i v`` of each component."""
-    told = (_precise(found, own, k)[1] for k, own in enumerate(r))
+    told = _precise(found, r)[1]
     return [
         own.information_products(weights)
         for own, weights in zip(found.curvatures, told, strict=True)

@@ -41,6 +41,9 @@ LEAST_LEFT = 1e-6
 # Predictions of losses that are no parabolas, on the scale of a logarithm or a logit, move by so
 # much at most without the row: one Newton step says nothing of what is farther.
 FARTHEST = 10.0
+# Singular values of a client's curvature, as a part of the largest, below which directions are not
+# searched for the model of least loss: only moments about it are more exact for it.
+NEAR = 1e-6
 # Differences of logarithms whose exponentials, times weights, have squares with finite sums.
 FINITE = 300.0
 
@@ -132,34 +135,36 @@ def posteriors(
     unit = weights / dispersion
     constants = model.log_constants(block, weights, dispersion)
     least = model.least_losses(block, weights)
-    modes, deviations, slopes = np.empty((3, K, c, p))
-    losses, evidence, distances = np.empty((3, K, c))
-    curvatures = []
-    for k in range(K):
-        oracle = _PosteriorOracle(model, block, unit, theta[k], root, by_rows)
-        if not model.quadratic:
-            u = np.zeros((c, p)) if start is None else start[k]
-            u = oracle.better_start(u)
-            modes[k], _, _ = newton(oracle, u, oracle.scale(), max_iter=MAX_STEPS)
-        else:
-            modes[k] = 0.0
-        _, gradient = oracle.at(modes[k])
-        if k and model.quadratic:
-            # Curvature that is constant is that of all priors.
-            curvatures.append(curvatures[0])
-        else:
-            curvatures.append(oracle.curvature())
-        if model.quadratic:
-            modes[k] = -curvatures[k].covariance_times(gradient)
-            oracle.at(modes[k])
-        deviations[k] = _spread(root, modes[k])
-        slopes[k] = oracle.gradients
-        losses[k] = weights * oracle.losses
-        evidence[k] = constants - losses[k] / dispersion
-        losses[k] -= least
-        square = np.einsum("cp,cp->c", modes[k], modes[k])
-        evidence[k] -= 0.5 * (square + curvatures[k].log_det)
-        distances[k] = 2.0 * losses[k] / dispersion + square
+    moments = None if by_rows else model.moments(block)
+    if moments is not None:
+        modes, slopes, mean, curvatures = _from_moments(*moments, unit, theta, root)
+    else:
+        modes, slopes, mean, curvatures = np.empty((K, c, p)), np.empty((K, c, p)), [], []
+        for k in range(K):
+            oracle = _PosteriorOracle(model, block, unit, theta[k], root, by_rows)
+            if not model.quadratic:
+                u = np.zeros((c, p)) if start is None else start[k]
+                u = oracle.better_start(u)
+                modes[k], _, _ = newton(oracle, u, oracle.scale(), max_iter=MAX_STEPS)
+            else:
+                modes[k] = 0.0
+            _, gradient = oracle.at(modes[k])
+            if k and model.quadratic:
+                # Curvature that is constant is that of all priors.
+                curvatures.append(curvatures[0])
+            else:
+                curvatures.append(oracle.curvature())
+            if model.quadratic:
+                modes[k] = -curvatures[k].covariance_times(gradient)
+                oracle.at(modes[k])
+            slopes[k] = oracle.gradients
+            mean.append(oracle.losses)
+    deviations, losses = _spread(root, modes), weights * np.array(mean)
+    square = np.einsum("kcp,kcp->kc", modes, modes)
+    log_dets = np.array([curvature.log_det for curvature in curvatures])
+    evidence = constants - losses / dispersion - 0.5 * (square + log_dets)
+    losses = losses - least
+    distances = 2.0 * losses / dispersion + square
     scales = None
     if np.isfinite(df):
         evidence += _tail_gain(distances, weights, df)
@@ -233,12 +238,12 @@ def _transposed(root):
 
 
 def _spread(root, u):
-    """``L u``: (c, p) -> (c, p)."""
+    """``L u``: (..., p) -> (..., p)."""
     return u * root if root.ndim == 1 else u @ root.T
 
 
 def _gather(root, g):
-    """``L' g``: (c, p) -> (c, p)."""
+    """``L' g``: (..., p) -> (..., p)."""
     return g * root if root.ndim == 1 else g @ root
 
 
@@ -520,6 +525,32 @@ class _PosteriorOracle:
             return -_product(_inverted(A)[0], g)
 
 
+def _from_moments(about, losses, slopes, H, unit, theta, root):
+    """Modes (K, c, p), gradients and mean losses there, and curvatures, of squared errors.
+
+    From the moments of :meth:`PosteriorMixin.moments`, without a pass over the rows.
+    """
+
+    def at(away):
+        bent = _products(H, away)
+        value = losses + np.einsum("kcp,kcp->kc", away, slopes + 0.5 * bent)
+        return value, unit[:, None] * (slopes + bent)
+
+    away = theta[:, None] - about
+    curvature = DenseCurvature(root, unit[:, None, None] * H)
+    modes = np.zeros(away.shape)
+    values, gradients = at(away)
+    if root.any():
+        modes = -_products(curvature.inner, _gather(root, gradients))
+        values, gradients = at(away + _spread(root, modes))
+    return modes, gradients, values, [curvature] * len(theta)
+
+
+def _products(matrices, v):
+    """Products of symmetric matrices (c, p, p) with vectors (K, c, p)."""
+    return np.matmul(v.transpose(1, 0, 2), matrices).transpose(1, 0, 2)
+
+
 class PosteriorMixin:
     """What a linear model computes for partial pooling; left of the convex model.
 
@@ -615,14 +646,36 @@ class PosteriorMixin:
         values, vectors = np.linalg.eigh(W)
         return vectors * np.sqrt(np.maximum(values, 0.0))[:, :, None, :]
 
+    def moments(self, block):
+        """What all losses of squared errors follow from; None of other losses and wide models.
+
+        Models (c, p) near the least mean losses, these losses (c,), their gradients (c, p) and
+        their Hessians (c, p, p).  About models near the best ones nothing is lost to rounding.
+        """
+        if not self.kernel.quadratic or not self._keeps_hessian(block):
+            return None
+        if "moments" not in block.cache:
+            about = np.zeros((len(block.clients), self.n_params))
+            for _ in range(2):
+                state = self.state(block, about)
+                losses, slopes = self.loss_and_slopes(block, state)
+                H = self.curvature(block, state)
+                about = about - _product(np.linalg.pinv(H, NEAR, hermitian=True), slopes)
+            losses, slopes = self.loss_and_slopes(block, self.state(block, about))
+            block.cache["moments"] = about, losses, slopes, H
+        return block.cache["moments"]
+
+    def _keeps_hessian(self, block):
+        """Whether Hessians that never change are no larger than the rows."""
+        return self.n_params <= max(2 * block.shape[1], 64)
+
     def curvature(self, block, state, damping=0.0):
         """Hessians of the mean losses, (c, p, p)."""
         if not self.kernel.quadratic:
             return self._loss_hessian(block, state, damping)
-        c, n, _ = block.shape
         if "hessian" not in block.cache:
             H = self._loss_hessian(block, state)
-            if self.n_params > max(2 * n, 64):
-                return H  # larger than the rows: not worth its memory
+            if not self._keeps_hessian(block):
+                return H
             block.cache["hessian"] = H
         return block.cache["hessian"]

@@ -83,8 +83,11 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                 if n_clusters != "auto" and most == K:
                     tried = [_pruned(pool, each, options) for each in tried]
                 criteria = [icl(each, pool, options) for each in tried]
-                # Clusters with variance come first if no fit has valid clusters.
-                chosen = int(np.argmin(criteria))
+                # A number that was asked for needs no valid clusters.
+                compared = criteria
+                if n_clusters != "auto":
+                    compared = [bic(each, pool, options) for each in tried]
+                chosen = int(np.argmin(compared))
                 fit, criterion = tried[chosen], criteria[chosen]
                 if n_clusters == "auto" and 1 < K and criterion < least:
                     criterion = np.inf if _seem_clusters(pool, fit, options) else criterion

@@ -5,7 +5,7 @@ from scipy.optimize import minimize
 from scipy.special import xlogy
 
 from .em import is_df_free
-from .normal_equations import is_lean, solve
+from .normal_equations import SINGULAR, is_lean, solve
 
 # Fall of the criterion that clusters instead of one population must bring, very strong evidence in
 # the words of Kass and Raftery (1995), and that one with correlations must bring against several.
@@ -16,8 +16,9 @@ STRONG = 10.0
 LEAST_CLIENTS = 2
 # Part of the clients that may be outliers, a cluster each beside several crisp ones.
 MOST_ALONE = 0.1
-# Least variance of means that are drawn, in the parameters' units.
-LEAST_DRAWN = 1e-6
+# Least variance of means that are drawn, in the parameters' units, and the most, as a logarithm
+# relative to the variance of the fitted means.
+LEAST_DRAWN, MOST_RISE = 1e-6, 10.0
 # Part of the rows that as many means of clusters may take: of all of them, and of each one's.
 MOST_MEANS = 0.5
 
@@ -77,38 +78,48 @@ def _are_clusters(fit, pool, r):
 def _drawn_means(fit):
     """Log-likelihood of crisp clusters whose means are drawn from a normal population.
 
-    Its mean and the variance of each parameter are those of greatest likelihood, given who
-    belongs where: the model of one cluster with a diagonal covariance, with the clusters in the
-    place of the clients.  Of losses other than squared error Laplace's approximation.
+    The population's mean and variances are those of greatest likelihood, given the clients of
+    each cluster: the model of one cluster with a diagonal covariance, with clusters in place of
+    clients.  Laplace's approximation for losses other than squared error.
+
+    The log-likelihood of a cluster's rows is a parabola in its mean x, that of one observation
+    ``z = R (x - theta) + noise`` with ``H = R' R`` and noise of variance one.  Drawn means give
+    z the variance ``I + R D R'``, which is positive however precise the rows are.
     """
-    population, H = fit.population, fit.sums["curvature"]
-    theta, varying = population.means, population.varying
-    # The log-likelihood is a parabola in the means, b' x - x' H x / 2 and a constant.
-    b = fit.sums["slopes"] + np.matmul(H, theta[:, :, None])[:, :, 0]
-    constant = fit.loglik - float(((b + fit.sums["slopes"]) * theta).sum()) / 2.0
-    scale = np.where(varying, population.unit, 0.0)
+    population, H, theta = fit.population, fit.sums["curvature"], fit.population.means
+    varying, p = population.varying, theta.shape[1]
+    size = np.sqrt(np.maximum(np.einsum("kii->ki", H), 0.0))
+    size = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(H / (size[:, :, None] * size[:, None, :]))
+    known = values > SINGULAR * values[:, -1:]
+    roots, turned = np.sqrt(np.where(known, values, 1.0)), vectors.transpose(0, 2, 1)
+    R = np.where(known, roots, 0.0)[:, :, None] * turned * size[:, None, :]
+    z = np.matmul(turned, (fit.sums["slopes"] / size)[:, :, None]) / roots[:, :, None]
+    both = np.concatenate([R, z * known[:, :, None]], axis=2)
+    constant = fit.loglik + 0.5 * float((both[:, :, p] ** 2).sum())
+    scale, middle = np.where(varying, population.unit, 0.0), theta.mean(axis=0)
 
     def at(logs):
-        """Minus the log-likelihood, but for the constant, and its slopes in log variances."""
-        root = np.sqrt(scale)
-        root[varying] *= np.exp(0.5 * logs)
-        inner = root[:, None] * H * root
-        np.einsum("kii->ki", inner)[:] += 1.0
-        half = np.linalg.solve(inner, root[:, None] * H)
-        P = H - np.matmul((root[:, None] * H).transpose(0, 2, 1), half)
-        q = b - np.matmul(half.transpose(0, 2, 1), (root * b)[:, :, None])[:, :, 0]
-        mean = solve(P.sum(axis=0), q.sum(axis=0))
-        pulled = root * (b - H @ mean)
-        value = float((b @ mean).sum() - 0.5 * mean @ H.sum(axis=0) @ mean)
-        value += 0.5 * float((pulled * np.linalg.solve(inner, pulled[:, :, None])[:, :, 0]).sum())
-        value -= 0.5 * np.linalg.slogdet(inner)[1].sum()
-        away = q - P @ mean
-        slopes = 0.5 * (away**2 - np.einsum("kii->ki", P)).sum(axis=0) * root**2
+        """Minus the log-likelihood, and its slopes in the logarithms of the variances."""
+        D = scale.copy()
+        D[varying] *= np.exp(logs)
+        wide = [(R * np.sqrt(D)).transpose(0, 2, 1), np.broadcast_to(np.eye(p), R.shape)]
+        T = np.linalg.qr(np.concatenate(wide, axis=1), mode="r")  # T' T = I + R D R'
+        Y = np.linalg.solve(T.transpose(0, 2, 1), both)
+        Y, w = Y[:, :, :p], Y[:, :, p]
+        P, pull = np.matmul(Y.transpose(0, 2, 1), Y), np.einsum("kip,ki->kp", Y, w)
+        pull += np.einsum("kpq,kq->kp", P, theta - middle)
+        mean = middle + solve(P.sum(axis=0), pull.sum(axis=0))
+        r = w - np.einsum("kip,kp->ki", Y, mean - theta)
+        logs_of_det = np.log(np.abs(np.einsum("kii->ki", T))).sum()
+        value = constant - 0.5 * float((r**2).sum()) - float(logs_of_det)
+        away = np.einsum("kip,ki->kp", Y, r)
+        slopes = 0.5 * D * (away**2 - np.einsum("kii->ki", P)).sum(axis=0)
         return -value, -slopes[varying]
 
     start = np.log(np.maximum(theta.var(axis=0)[varying] / scale[varying], LEAST_DRAWN))
-    bounds = [(np.log(LEAST_DRAWN), None)] * len(start)
-    return constant - float(minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds).fun)
+    bounds = [(np.log(LEAST_DRAWN), most) for most in start + MOST_RISE]
+    return -float(minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds).fun)
 
 
 def n_parameters(population, pool, options):

@@ -98,3 +98,27 @@ def loss_dispersion(mean):
 
 def rows(Z, y, mask):
     return Z[mask], y[mask], None
+
+
+@pytest.mark.parametrize("n_features, n_relevant", [(4, 3), (4, 0), (25, 3)])
+def test_looks_only_save_time(monkeypatch, n_features, n_relevant):
+    """Candidates that are refused would not have been chosen."""
+    X, y, groups, _ = crisp(n_features=n_features, n_relevant=n_relevant, seed=5)
+    quick = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    monkeypatch.setattr("skcfl.pooling.components._may_reach", lambda *args: True)
+    slow = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert_array_equal(quick.labels_, slow.labels_)
+    assert quick.loglik_ == pytest.approx(slow.loglik_, rel=1e-6)
+    assert quick.bic_path_["n_iter"].sum() < slow.bic_path_["n_iter"].sum()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_targets_without_noise_are_one_cluster(seed):
+    """However precise the rows are, drawn means have a likelihood."""
+    rng = np.random.default_rng(seed)
+    X, groups = rng.normal(size=(160, 2)), np.repeat(np.arange(20), 8)
+    for y in np.full(160, 3.0), X.sum(axis=1):
+        model = PartialPoolingRegressor(covariance="full", prior=np.inf, random_state=0)
+        model.fit(X, y, groups=groups)
+        assert model.n_clusters_ == 1
+        assert np.abs(model.bic_path_["icl"][np.isfinite(model.bic_path_["icl"])]).max() < 1e6

@@ -1,0 +1,66 @@
+"""Posteriors of squared errors from moments are those from the rows."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+
+
+def federation(n=12, p=3, offset=0.0, scale=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, n, 9)
+    groups = np.repeat(np.arange(9), sizes)
+    X = rng.normal(size=(len(groups), p)) * scale + offset
+    y = X @ rng.normal(size=p) + offset + rng.normal(size=len(groups))
+    weights = rng.integers(1, 4, len(groups)).astype(float)
+    return InProcessFederation(X, y, groups, weights)
+
+
+def answers(federation, p, root, df):
+    rng = np.random.default_rng(1)
+    theta, shares = rng.normal(size=(3, p + 1)), np.array([0.5, 0.3, 0.2])
+    model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(p, None)
+    pool = federation.open(model, random_state=0)
+    prior = theta, root, shares, 0.7, df
+    return pool.posterior_sums(*prior, dense=True), pool.posteriors(*prior)
+
+
+ROOTS = {
+    "none": np.zeros(4),
+    "diag": np.array([0.5, 0.0, 2.0, 1.0]),
+    "full": np.tril(np.arange(1.0, 17.0).reshape(4, 4)) / 10,
+}
+
+
+@pytest.mark.parametrize("kind", ROOTS)
+@pytest.mark.parametrize("df", [np.inf, 4.0])
+def test_moments_say_what_rows_say(monkeypatch, kind, df):
+    found = answers(federation(), 3, ROOTS[kind], df)
+    monkeypatch.setattr(LinearModel, "moments", lambda self, block: None)
+    expected = answers(federation(), 3, ROOTS[kind], df)
+    for name, value in expected[0].items():
+        assert_allclose(found[0][name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_sums_without_variance_are_a_limit(kind):
+    """Sums of a prior without variance are the limit of those with little."""
+    root = ROOTS[kind]
+    exact = answers(federation(), 3, 0.0 * root, np.inf)[0]
+    close = answers(federation(), 3, 1e-6 * root, np.inf)[0]
+    for name in set(exact) - {"pull", "coupling"}:
+        assert_allclose(exact[name], close[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("offset, scale", [(1e4, 1.0), (0.0, 1e4)])
+def test_rows_far_from_zero_lose_no_more_digits_than_by_rows(monkeypatch, offset, scale):
+    root = np.full(4, 0.5)
+    found = answers(federation(offset=offset, scale=scale), 3, root, np.inf)[0]
+    monkeypatch.setattr(LinearModel, "moments", lambda self, block: None)
+    expected = answers(federation(offset=offset, scale=scale), 3, root, np.inf)[0]
+    # Both have lost that many digits of the exact value.
+    assert_allclose(found["evidence"], expected["evidence"], rtol=1e-8)
