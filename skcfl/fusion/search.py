@@ -28,7 +28,8 @@ folds', and none of them so small, next to others, that its rows do not determin
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 from scipy.stats import rankdata
@@ -66,6 +67,10 @@ TIE = 1e-9
 SIMPLER, ONE_MODEL, STABLE, HOPELESS = 1.0, 1.25, 2.0, 2.5
 # Signed-rank statistic beyond which nothing is nearly as good (five clients, all of one mind).
 RANKS = 2.0
+# Values of lam at which all rows are tried for as many clusters as the folds have.
+CONFIRMATIONS = 6
+# Ratio of the numbers of models of neighbours on a line between which others are always tried.
+LEAP = 4.0
 # Standard errors within which a mean loss may be the work of one unit, and what it then has to
 # outweigh: that share of all differences.
 WILD, OUTWEIGHS = 1.5, 0.5
@@ -314,7 +319,7 @@ class ModelSearch:
         self.ends = [{} for _ in judge.pools]
         self.states = [{} for _ in judge.pools]
         self.alike = [{} for _ in judge.pools]
-        self.partitions = {}
+        self.partitions, self.confirmed = {}, {}
         self.kept = [0] * len(judge.pools)
         self.warning = None
 
@@ -529,15 +534,20 @@ class ModelSearch:
         return change <= HOPELESS * error
 
     def _between_partitions(self, best):
-        """Where partitions as good as the best are next to much coarser or finer ones."""
+        """Where partitions as good as the best are next to much coarser or finer ones.
+
+        So they may be in the widest gap of a line, where the members on both sides are hopeless:
+        nearly all clients alone, and nearly all in one cluster.
+        """
         out = []
         for f, family in enumerate(self.families):
             line = [m for m in self._first() if (m.family, m.refit) == (f, True) and m.lam > 0.0]
             line.sort(key=_lam)
             if not (family.grows and family.refines):
                 continue
-            for a, b in zip(line[:-1], line[1:], strict=True):
-                near = self._near(a, best) or self._near(b, best)
+            gaps = [a.n_models / b.n_models for a, b in pairwise(line)]
+            for (a, b), gap in zip(pairwise(line), gaps, strict=True):
+                near = self._near(a, best) or self._near(b, best) or max(LEAP, *gaps) == gap
                 if near and a.n_models - b.n_models > 1.0:
                     out.append((f, float(np.sqrt(a.lam * b.lam))))
         return out
@@ -636,7 +646,11 @@ class ModelSearch:
         best = self._best_kept(members, self._simplest)
         if not np.isfinite(best.value):
             raise ValueError("No model has a finite score on the rows held out.")
-        return best
+        if self.judge.whole is None or not best.refit or self._is_end(best):
+            return best
+        confirmed = self._confirmed(best)
+        self.members[best.family, best.alpha, confirmed.lam, True] = confirmed
+        return confirmed
 
     def _best_kept(self, members, choose):
         """The member chosen that is what was judged, once it is refitted to all rows.
@@ -644,38 +658,70 @@ class ModelSearch:
         Its clusters have to be about as many as the folds', and none so small that its rows do not
         determine its model: which clients are alone is partly chance where rows are few, and such
         a model may be anything.  Then finer partitions are out of the question, too, and only the
-        clients' own models, which all folds have, are left of them.  What is left out is taken
-        out of the list.
+        clients' own models, which all folds have, are left of them; if these would win, with the
+        same rows for each of them, the partition is kept.  What is left out is taken out of the
+        list.
         """
+        rest, too_fine = list(members), None
         while True:
-            best = choose(members)
-            labels = self._refitted_partition(best)
-            if labels is None:
-                return best
-            n_models, counts = int(labels.max()) + 1, best.counts
+            best = choose(rest)
+            if self.judge.whole is None or not best.refit or self._is_end(best):
+                break
+            confirmed = self._confirmed(best)
+            if confirmed is None:
+                rest.remove(best)
+                continue
+            labels = self._partition_of(confirmed, confirmed.lam)
             rows = np.bincount(labels, self.judge.whole.client_sizes)
-            if rows.min() < min(self.judge.whole.model.n_free, SMALL * rows.max()):
-                members[:] = [
-                    m
-                    for m in members
-                    if m is not best
-                    and (not m.refit or m.lam == 0.0 or m.n_models < best.n_models)
-                ]
-            elif WITHIN * n_models <= max(counts) and WITHIN * min(counts) <= n_models:
-                return best
-            else:
-                members.remove(best)
+            if rows.min() >= min(self.judge.whole.model.n_free, SMALL * rows.max()):
+                break
+            too_fine = best if too_fine is None else too_fine
+            rest = [
+                m
+                for m in rest
+                if m is not best and (not m.refit or m.lam == 0.0 or m.n_models < best.n_models)
+            ]
+        if too_fine is not None and best.lam == 0.0:
+            return too_fine
+        members[:] = rest
+        return best
 
-    def _refitted_partition(self, member):
-        """Clusters of all rows of a member, None at the ends and where they are not refitted."""
-        f, alpha, lam = member.family, member.alpha, member.lam
-        if self.judge.whole is None or not member.refit or self._is_end(member):
-            return None
-        if (f, alpha, lam) not in self.partitions:
+    def _confirmed(self, member):
+        """A refitted member at the lam that gives all rows about as many clusters as its folds.
+
+        Models of more rows are nearer to each other, and fuse at other values than the folds' do.
+        None if no value is found.
+        """
+        key = member.family, member.alpha, member.lam
+        if key not in self.confirmed:
+            self.confirmed[key] = self._confirm(member)
+        return self.confirmed[key]
+
+    def _confirm(self, member):
+        least, most = WITHIN * min(member.counts), max(member.counts) / WITHIN
+        low, high, lam = 0.0, self.families[member.family].fused, member.lam
+        for _ in range(CONFIRMATIONS if self.families[member.family].grows else 1):
+            n_models = int(self._partition_of(member, lam).max()) + 1
+            if least <= n_models <= most:
+                found = replace(member, lam=lam)
+                found.value = member.value
+                return found
+            low, high = (lam, high) if n_models > most else (low, lam)
+            if low > 0.0 and np.isfinite(high):
+                lam = float(np.sqrt(low * high))
+            else:
+                lam *= 2.0 if low > 0.0 else 0.5
+        return None
+
+    def _partition_of(self, member, lam):
+        """Clusters of all rows under a member's family and local penalty."""
+        key = member.family, member.alpha, lam
+        if key not in self.partitions:
             with quiet():
-                result, _ = self.families[f].solve(self._problem(-1, f, alpha), lam, None)
-            self.partitions[f, alpha, lam] = numbered(result.labels)
-        return self.partitions[f, alpha, lam]
+                problem = self._problem(-1, member.family, member.alpha)
+                result, _ = self.families[member.family].solve(problem, lam, None)
+            self.partitions[key] = numbered(result.labels)
+        return self.partitions[key]
 
     def _is_end(self, member):
         return member.lam == 0.0 or self._is_fused(member)

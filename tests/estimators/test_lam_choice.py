@@ -221,7 +221,7 @@ def test_clusters_of_all_rows_are_looked_at(n_free, finer, lam):
     partitions = {1.0: finer, 5.0: [0, 0, 0, 0, 0, 1]}
 
     def solve(problem, lam, state):
-        labels = np.array(partitions[lam])
+        labels = np.array(partitions[1.0 if lam < 5.0 else 5.0])
         return Result(cluster_params=np.zeros((4, 1)), labels=labels, params=None), None
 
     sizes, model = np.full(6, 3), SimpleNamespace(n_free=n_free)
@@ -230,9 +230,36 @@ def test_clusters_of_all_rows_are_looked_at(n_free, finer, lam):
     whole = SimpleNamespace(client_sizes=sizes, model=model)
     assert _search(members, solve=solve, whole=whole)._choose().lam == lam
     if lam == 100.0:
-        # The clients' own models are left where they are better.
+        # Own models have as few rows, each of them: they do not take its place.
         members[0] = (None, 0.0, 6.0, np.full(6, 1.4))
-        assert _search(members, solve=solve, whole=whole)._choose().lam == 0.0
+        assert _search(members, solve=solve, whole=whole)._choose().lam == 1.0
+
+
+def test_all_rows_fuse_at_another_lam():
+    """As many clusters as in the folds are looked for, and published with their lam."""
+
+    def solve(problem, lam, state):
+        labels = (
+            np.arange(6) if lam < 3.0 else np.arange(6) % 2 if lam < 10.0 else np.zeros(6, int)
+        )
+        return Result(cluster_params=np.zeros((6, 1)), labels=labels, params=None), None
+
+    whole = SimpleNamespace(client_sizes=np.full(6, 9), model=SimpleNamespace(n_free=3))
+    members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 2.0, np.ones(6))]
+    members += [(None, 100.0, 1.0, np.full(6, 1.5))]
+    search = _search(members, solve=solve, whole=whole)
+    best = search._choose()
+    assert 3.0 <= best.lam < 10.0 and best.value == 1.0
+    assert search.members[0, None, best.lam, True] is best
+
+
+def test_the_widest_gap_of_a_line_is_looked_into():
+    """Between each client alone and one model for all, however far from the best both are."""
+    members = [(None, lam, n, np.full(8, 9.0)) for lam, n in [(1.0, 50.0), (4.0, 50.0)]]
+    members += [(None, 16.0, 2.0, np.full(8, 9.0)), (None, 0.0, 50.0, np.ones(8))]
+    search = _search(members)
+    best = search.members[0, None, 0.0, True]
+    assert search._between_partitions(best) == [(0, 8.0)]
 
 
 def test_each_end_has_a_prior_once_a_model():
