@@ -22,7 +22,8 @@ Models of few rows are worth more once they have all, which is corrected for qua
 which it can be told (``numerics/optimism.py``).
 
 Clusters of all rows are looked at before they are refitted: they have to be about as many as the
-folds', and none of them so small, next to others, that its rows do not determine its model.
+folds', which all rows may have under another lam, and none of them so small, next to others, that
+its rows do not determine its model, unless clients alone would take their place.
 """
 
 from __future__ import annotations
