@@ -27,8 +27,9 @@ What does not depend on K is done once: the clients' own models, which are the l
 also what clusters are added from.  K starts from the models of the next smaller number tried; each
 model to add is the client's whose model lowers the clients' losses most.  A client's model fits
 its own rows too well, and counts there as no better than the median client is served, which is
-enough for an outlier.  Where rows are few the method's own starts compete.  The silhouette of loss
-vectors, which knows no single cluster, is not used.
+enough for an outlier; with no more rows than parameters it does not count there.  Where rows are
+few the method's own starts compete.  The silhouette of loss vectors, which knows no single
+cluster, is not used.
 """
 
 from __future__ import annotations
@@ -355,6 +356,9 @@ class _Fold:
             if len(some) > MAX_CANDIDATES:
                 some = np.sort(self.search.rng.choice(some, MAX_CANDIDATES, replace=False))
             losses = np.nan_to_num(train.losses(models[some], whole=True), nan=np.inf)
+            # A model of no more rows than parameters fits them whatever they are.
+            few = np.flatnonzero(train.client_sizes[some] <= train.n_params)
+            losses[some[few], few] = np.inf
             self._table = some, models[some], losses
         some, models, losses = self._table
         theta = self.models[max(k for k in self.models if k < K)]

@@ -62,6 +62,17 @@ def test_outliers_beside_clusters_are_a_cluster_each(Method, seed):
     assert adjusted_rand_score(labels, model.labels_) == 1.0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_own_models_of_few_rows_are_no_outliers(seed):
+    """With more features than rows each client's model fits its own rows, whatever they are."""
+    rng = np.random.RandomState(seed)
+    codes = np.repeat(np.arange(24), 40)
+    X, slopes = rng.standard_normal((960, 50)), np.zeros((3, 50))
+    slopes[:, :5] = rng.standard_normal((3, 5))
+    y = (X * slopes[codes % 3]).sum(axis=1) + rng.standard_normal(960)
+    assert IFCARegressor(random_state=0).fit(X, y, groups=codes).n_clusters_ == 3
+
+
 @pytest.mark.parametrize("Method", METHODS)
 def test_one_model_wins_where_nobody_differs(Method):
     data = regression(1, n_clusters=1, noise=1.0)
