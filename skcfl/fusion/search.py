@@ -68,8 +68,9 @@ TIE = 1e-9
 SIMPLER, ONE_MODEL, STABLE, HOPELESS = 1.0, 1.25, 2.0, 2.5
 # Signed-rank statistic beyond which nothing is nearly as good (five clients, all of one mind).
 RANKS = 2.0
-# Values of lam at which all rows are tried for as many clusters as the folds have.
-CONFIRMATIONS = 6
+# Values of lam at which all rows are tried for as many clusters as the folds have, and the ratio
+# of the first of them.
+CONFIRMATIONS, CONFIRMING_STEP = 8, 1.1
 # Ratio of the numbers of models of neighbours on a line between which others are always tried.
 LEAP = 4.0
 # Standard errors within which a mean loss may be the work of one unit, and what it then has to
@@ -700,18 +701,17 @@ class ModelSearch:
 
     def _confirm(self, member):
         least, most = WITHIN * min(member.counts), max(member.counts) / WITHIN
-        low, high, lam = 0.0, self.families[member.family].fused, member.lam
+        step, before, lam = CONFIRMING_STEP, None, member.lam
         for _ in range(CONFIRMATIONS if self.families[member.family].grows else 1):
             n_models = int(self._partition_of(member, lam).max()) + 1
             if least <= n_models <= most:
                 found = replace(member, lam=lam)
                 found.value = member.value
                 return found
-            low, high = (lam, high) if n_models > most else (low, lam)
-            if low > 0.0 and np.isfinite(high):
-                lam = float(np.sqrt(low * high))
-            else:
-                lam *= 2.0 if low > 0.0 else 0.5
+            up = n_models > most
+            # Beyond what is looked for: back, by less.
+            step = step if before in (None, up) else np.sqrt(step)
+            before, lam = up, float(lam * step if up else lam / step)
         return None
 
     def _partition_of(self, member, lam):
