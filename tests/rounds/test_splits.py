@@ -143,19 +143,19 @@ def test_held_out_rows_say_how_often_to_split():
     """Updates of clients that agree stay long where rows are few: no threshold serves."""
     for seed in range(4):
         X, y, groups = few_rows(seed, 1)
-        assert CFLRegressor().fit(X, y, groups=groups).n_clusters_ == 1
+        assert CFLRegressor(random_state=seed).fit(X, y, groups=groups).n_clusters_ == 1
     found = {"auto": 0, 0.27: 0}
-    for seed in range(4):
+    for seed in range(12):
         X, y, groups = few_rows(seed, 3)
         for eps2 in found:
-            cfl = CFLRegressor(eps2=eps2).fit(X, y, groups=groups)
+            cfl = CFLRegressor(eps2=eps2, random_state=seed).fit(X, y, groups=groups)
             found[eps2] += cfl.n_clusters_ == 3
-    assert found["auto"] >= 3 and found[0.27] == 0
+    assert found["auto"] >= 8 and found[0.27] <= 2  # 33 of 40 draws, 1 of 12
     # Classifications, whose clients' updates stay longer.
     found = 0
     for seed in range(3):
         data = make_clustered_classification(24, 4, 10, n_samples=100, random_state=seed)
-        cfl = CFLClassifier().fit(data.X, data.y, groups=data.groups)
+        cfl = CFLClassifier(random_state=seed).fit(data.X, data.y, groups=data.groups)
         found += adjusted_rand_score(data.labels, cfl.labels_) == 1.0
     assert found == 3
     with pytest.raises(ValueError, match="eps2"):
