@@ -26,6 +26,7 @@ from functools import partial
 import numpy as np
 
 from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, IFCARegressor
+from skcfl.calls.first_order import Assign, LocalUpdate, Losses, ObjectivesGradients
 from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederation, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.rows import Rows
@@ -107,9 +108,9 @@ def measure_calls(repeats):
             for name, pool in pools.items():
                 w = np.zeros((pool.n_clients, d + 1))
                 functions = {
-                    "losses": lambda pool=pool, theta=theta: pool.losses(theta),
-                    "gradients": lambda pool=pool, w=w: pool.gradients(w),
-                    "update": lambda pool=pool, w=w: pool.local_update(w, 5, 1e-3),
+                    "losses": lambda pool=pool, theta=theta: pool.ask(Losses, theta),
+                    "gradients": lambda pool=pool, w=w: pool.ask(ObjectivesGradients, w)[1],
+                    "update": lambda pool=pool, w=w: pool.ask(LocalUpdate, w, 5, 1e-3),
                 }
                 median, least = median_time(functions[call], repeats)
                 alone = (median, least) if alone is None else alone
@@ -229,7 +230,7 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
     ):
         ratios = []
         for _ in range(repeats):
-            empty, _ = median_time(partial(pool.assign, nothing), 30)
+            empty, _ = median_time(partial(pool.ask, Assign, nothing), 30)
             full, _ = median_time(partial(pool.gradients, w), 10)
             alone, _ = median_time(partial(half.gradients, w[: half.n_clients]), 10)
             link = 64 * w.size / max(full - alone - empty, 1e-4)

@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.problem import FusionProblem
@@ -50,13 +52,13 @@ def make_problem(n_clients, d, n_rows, loss, graph, rows):
     n_classes = None if loss == "squared_error" else 2
     model = LinearModel(loss=loss, alpha=ALPHA, fit_intercept=False).bind(d, n_classes)
     pool = open_rows(model, X, y, codes, n_clients)
-    edges = complete_graph(n_clients) if graph == "complete" else knn_graph(pool.solve()[0], 10)
+    edges = complete_graph(n_clients) if graph == "complete" else knn_graph(pool.ask(Solve)[0], 10)
     problem = FusionProblem(pool, edges, L2())
     if graph != "complete":
         return problem, 0.02
     together = np.zeros(n_clients, dtype=int)
     theta, _, _ = solve_pooled(pool, together, np.zeros((1, d)), np.ones(n_clients))
-    q = pool.gradients(theta[together])
+    q = pool.ask(ObjectivesGradients, theta[together])[1]
     return problem, 0.5 * np.linalg.norm(q, axis=1).max() / (n_clients - 1)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from federation import N_CLUSTERS, SIZES, dealt
 
+from skcfl.calls.first_order import LocalUpdate, Losses, ObjectivesGradients
 from skcfl.federation import InProcessFederation, SiteRows
 from skcfl.models import LinearModel
 
@@ -42,9 +43,9 @@ class CallTimes:
         w = np.zeros((pool.n_clients, pool.n_params))
         self.seconds = {}
         for name, call in {
-            "losses": lambda: pool.losses(theta),
-            "gradients": lambda: pool.gradients(w),
-            "update": lambda: pool.local_update(w, 5, 1e-3),
+            "losses": lambda: pool.ask(Losses, theta),
+            "gradients": lambda: pool.ask(ObjectivesGradients, w)[1],
+            "update": lambda: pool.ask(LocalUpdate, w, 5, 1e-3),
         }.items():
             times = []
             for _ in range(self.repeats + 1):

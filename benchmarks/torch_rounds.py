@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from skcfl.calls.first_order import LocalUpdate
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import TorchModel
 
@@ -89,7 +90,7 @@ def bare(module, X, y, start):
 
 def ours(pool, start):
     """The round of this package."""
-    return pool.local_update(start, STEPS, STEP, "adam").mean(axis=0)
+    return pool.ask(LocalUpdate, start, STEPS, STEP, "adam").mean(axis=0)
 
 
 def rounds(kind):

@@ -14,7 +14,8 @@ from ._typing import Array, IntArray, Kind
 from .exceptions import RejectedClientWarning, UnitsWarning
 from .federation.fanout import joined
 from .federation.federation import Federation
-from .federation.pool import ClientPool, Presence
+from .federation.pool import ClientPool
+from .federation.presence import Presence
 from .federation.sites import ask_each
 
 if TYPE_CHECKING:

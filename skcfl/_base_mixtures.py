@@ -33,7 +33,7 @@ class MixturePredictions(BaseFederated):
 
     def _shares_of(self, pool: ClientPool) -> Array:
         """Shares of new clients in the models of the fit."""
-        theta = pool.from_user(self.mixture_params_)
+        theta = pool.units.from_user(self.mixture_params_)
         return fit_shares(pool, theta, self._dispersion, self._mean_shares())
 
     def _mean_shares(self) -> Array:
@@ -44,7 +44,7 @@ class MixturePredictions(BaseFederated):
 
     def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
         shares = self._shares_of(pool)
-        theta = pool.from_user(self.mixture_params_)
+        theta = pool.units.from_user(self.mixture_params_)
         return shares.argmax(axis=1), own_models(self.model_, theta, shares)
 
     def adapt(
@@ -94,7 +94,7 @@ class MixturePredictions(BaseFederated):
         shares /= np.maximum(old + new, 1e-300)
         self.mixture_weights_ = self.mixture_weights_.copy()
         self.mixture_weights_[places] = shares
-        theta = pool.from_user(self.mixture_params_)
+        theta = pool.units.from_user(self.mixture_params_)
         return shares.argmax(axis=1), own_models(self.model_, theta, shares)
 
     # -------------------------------------------------------------------------------- predict

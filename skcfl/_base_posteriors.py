@@ -59,7 +59,7 @@ class PosteriorPredictions(BaseFederated):
 
     def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
         r, means, *_ = self._stack.posteriors(pool)
-        return r.argmax(axis=1), pool.centre(means)
+        return r.argmax(axis=1), pool.model.centre(means)
 
     def adapt(
         self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
@@ -103,7 +103,7 @@ class PosteriorPredictions(BaseFederated):
             adapted._covariances = np.concatenate([self._covariances, covariances])[order]
         if self._known is not None:
             adapted._known = self._known.joined(KnownPosteriors.of(pool, self._stack), order)
-        fresh = posterior_std(covariances, pool.user_map())
+        fresh = posterior_std(covariances, pool.units.user_map())
         fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
         return adapted
@@ -157,11 +157,11 @@ class PosteriorPredictions(BaseFederated):
             ("responsibilities_", r),
             ("client_dispersion_", noise),
             ("_covariances", covariances),
-            ("params_std_", posterior_std(covariances, pool.user_map())),
+            ("params_std_", posterior_std(covariances, pool.units.user_map())),
         ):
             setattr(self, name, getattr(self, name).copy())
             getattr(self, name)[places] = new
-        return r.argmax(axis=1), pool.centre(means)
+        return r.argmax(axis=1), pool.model.centre(means)
 
     def assign(
         self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None

@@ -31,7 +31,10 @@ class Reports:
 
     def _gather(self, pool: ClientPool, n_clients: int) -> None:
         """Ask the clients, after a fit, what a report needs to know of them."""
-        theta, params = pool.from_user(self.cluster_params_), pool.from_user(self.params_)
+        theta, params = (
+            pool.units.from_user(self.cluster_params_),
+            pool.units.from_user(self.params_),
+        )
         evidence = gather(pool, self.labels_, theta, params, self._deviations())
         evidence.ids = self.groups_[evidence.clients]
         evidence.weights = pool.client_weights[evidence.clients]

@@ -10,6 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._groups import describe_unseen, locate
 from ._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, fit_context
+from .calls.curvatures import Prox
+from .calls.first_order import Losses
 
 if TYPE_CHECKING:
     from .federation.pool import ClientPool
@@ -87,7 +89,7 @@ class Updates:
         labels, params = updated._updated(pool, places)
         updated._seen_weights[places] += pool.client_weights
         updated.labels_[places] = labels
-        updated.params_[places] = pool.to_user(params)
+        updated.params_[places] = pool.units.to_user(params)
         updated.cluster_sizes_ = np.bincount(updated.labels_, minlength=self.n_clusters_)
         for name, value in self.model_.coefficients(updated.params_).items():
             setattr(updated, f"{name}_", value)
@@ -97,23 +99,25 @@ class Updates:
         """Clusters and models of the clients at some places, in the units of their pool."""
         if self._has_clusters:
             labels = self._updated_clusters(pool, places)
-            return labels, pool.from_user(self.cluster_params_)[labels]
+            return labels, pool.units.from_user(self.cluster_params_)[labels]
         if not pool.can_answer("prox") or not hasattr(pool.model, "kernel"):
             raise ValueError(
                 f"{type(self).__name__}.update needs a linear local model where each client has "
-                f"one of its own, got {pool.model_name}. Fit again with all rows."
+                f"one of its own, got {type(pool.model).__name__}. Fit again with all rows."
             )
         bound = pool.model.kernel.max_curvature
         curvature = bound if np.isfinite(bound) else CURVATURE
         weights = np.maximum(pool.client_weights, 1e-300)
         rho = curvature * self._seen_weights[places] / weights
-        models = pool.from_user(self.params_[places]).astype(float)
+        models = pool.units.from_user(self.params_[places]).astype(float)
         # The penalty is a part of the old model already.
-        return self.labels_[places], pool.penalised(0.0).prox(models, rho)
+        return self.labels_[places], pool.penalised(0.0).ask(Prox, models, rho)
 
     def _updated_clusters(self, pool: ClientPool, places: Array) -> Array:
         """Clusters of least loss of the clients' rows so far."""
-        losses = np.asarray(pool.losses(pool.from_user(self.cluster_params_)), dtype=float)
+        losses = np.asarray(
+            pool.ask(Losses, pool.units.from_user(self.cluster_params_)), dtype=float
+        )
         if self._seen_losses is None:
             return self.labels_[places]
         self._seen_losses = self._seen_losses.copy()

@@ -48,6 +48,8 @@ from ._typing import (
     available_if,
     fit_context,
 )
+from .calls.first_order import Losses
+from .calls.kept_models import Recall
 from .exceptions import SingleClientWarning
 from .federation.checking import (
     FLOATS,
@@ -59,12 +61,14 @@ from .federation.checking import (
 )
 from .federation.federation import InProcessFederation
 from .federation.inprocess import open_rows
-from .federation.pool import ClientsLost
+from .federation.presence import ClientsLost
 from .reports.evidence import memberships
+from .rounds.alpha import alpha_unit, is_automatic
 
 if TYPE_CHECKING:
     from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool, Presence
+    from .federation.pool import ClientPool
+    from .federation.presence import Presence
     from .federation.result import Result
     from .models import LocalModel
 
@@ -454,8 +458,8 @@ class BaseFederated(
         robust = not (isinstance(aggregation, str) and aggregation == "mean")
         robust |= getattr(self, "client_loss", None) is not None
         pool, folds = federation.open_with_folds(model, random_state, hello, robust, before)
-        if pool.automatic_alpha:
-            pool = pool.penalised(self._n_priors(pool, options) * pool.alpha_unit)
+        if is_automatic(pool):
+            pool = pool.penalised(self._n_priors(pool, options) * alpha_unit(pool))
             folds = folds.penalised(pool.model)
         return Task(header, pool, groups, classes, options, folds, federation, hello)
 
@@ -533,7 +537,7 @@ class BaseFederated(
             extra.update({name: unproved[name] for name in unproved.keys() & extra.keys()})
         for name in ("fusion_params", "round_params"):
             if name in extra:
-                extra[name] = pool.to_user(extra[name])
+                extra[name] = pool.units.to_user(extra[name])
         fitted = {
             "n_features_in_": header.n_features_in_,
             "model_": model,
@@ -569,7 +573,7 @@ class BaseFederated(
             # Proofs need models and forces as they were found, to the last digit.
             fitted["_solution"] = result.extra["fusion_params"], extra.get("dual_coef")
         if "dual_coef" in extra:
-            extra["dual_coef"] = pool.slopes_to_user(extra["dual_coef"])
+            extra["dual_coef"] = pool.units.slopes_to_user(extra["dual_coef"])
         if hasattr(header, "feature_names_in_"):
             fitted["feature_names_in_"] = header.feature_names_in_
         if classes is not None:
@@ -796,7 +800,7 @@ class BaseFederated(
 
     def _clusters_of(self, pool: ClientPool) -> Array:
         """Clusters of new clients, whose pool has the units of fit: those of least loss."""
-        return pool.losses(pool.from_user(self.cluster_params_)).argmin(axis=1)
+        return pool.ask(Losses, pool.units.from_user(self.cluster_params_)).argmin(axis=1)
 
     def cluster_losses(
         self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
@@ -827,7 +831,7 @@ class BaseFederated(
         """
         check_is_fitted(self)
         pool, _ = self._new_clients(X, y, groups)
-        return pool.losses(pool.from_user(self.cluster_params_))
+        return pool.ask(Losses, pool.units.from_user(self.cluster_params_))
 
     def _new_clients(
         self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
@@ -906,7 +910,7 @@ class BaseFederated(
         if labels is None:  # every client is a cluster
             labels = self.n_clusters_ + np.arange(len(clients))
         dtype = self.params_.dtype
-        params = np.asarray(pool.to_user(params), dtype=dtype)
+        params = np.asarray(pool.units.to_user(params), dtype=dtype)
         adapted = copy.copy(self)
         adapted._shared_params = False  # newcomers' models may be mixtures
         for name in self._of_the_problem & vars(adapted).keys():
@@ -933,11 +937,11 @@ class BaseFederated(
         The clusters are None where every client is one.  Few rows cannot say which cluster is a
         client's: its linear model is the mean of the clusters' by their probabilities.
         """
-        labels, theta = self._clusters_of(pool), pool.from_user(self.cluster_params_)
+        labels, theta = self._clusters_of(pool), pool.units.from_user(self.cluster_params_)
         linear = self.model_.coefficients(np.zeros((1, self.model_.n_params)))
         if not (self._mixes_newcomers and linear):
             return labels, theta[labels]
-        losses = np.nan_to_num(pool.losses(theta), nan=TOO_LARGE, posinf=TOO_LARGE)
+        losses = np.nan_to_num(pool.ask(Losses, theta), nan=TOO_LARGE, posinf=TOO_LARGE)
         noise = self._noise(pool)
         return labels, memberships(losses, pool.client_sizes, self.cluster_sizes_, noise) @ theta
 
@@ -946,7 +950,7 @@ class BaseFederated(
         model = pool.model
         if not model.unknown_scale:
             return 1.0
-        penalties = pool.penalties(pool.from_user(self.cluster_params_))[self.labels_]
+        penalties = pool.model.penalties(pool.units.from_user(self.cluster_params_))[self.labels_]
         loss = max(self.objective_ - np.average(penalties, weights=self._seen_weights), 1e-300)
         # Akaike's final prediction error: the models fit the rows of fit too well.
         share = min(self.n_clusters_ * model.n_params / self._n_rows, MOST_FITTED)
@@ -1195,7 +1199,7 @@ class BaseFederated(
 def _in_user_units(pool: ClientPool, params: Array, dtype: DTypeLike) -> Array:
     """Models as they are published; where numbers overflow they are infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(pool.to_user(params), dtype=dtype)
+        return np.asarray(pool.units.to_user(params), dtype=dtype)
 
 
 def _counted(pool: ClientPool, extra: dict[str, Any]) -> Array:
@@ -1216,7 +1220,7 @@ def _with_own(
     """Models with what the clients have kept for themselves, and clusters' with its means."""
     own: Any = pool.model.own
     params, cluster_params = np.array(params), np.array(cluster_params)
-    params[:, own] = pool.recall(params)[:, own]
+    params[:, own] = pool.ask(Recall, params)[:, own]
     weights = pool.client_weights
     for k in range(len(cluster_params)):
         mine = (labels == k) & (weights > 0)

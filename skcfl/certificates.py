@@ -144,7 +144,7 @@ def certify_partition(
     problem, models = _fitted_problem(est, X, y, groups, sample_weight)
     _require_clusters(problem)
     certificate = certify(problem, est.lam_, est.labels_, models)
-    certificate.models = problem.pool.to_user(certificate.models)
+    certificate.models = problem.pool.units.to_user(certificate.models)
     return certificate
 
 
@@ -391,7 +391,7 @@ def clustering_constants(
             f"{labels.shape}."
         )
     constants = constants_of(problem, encode(labels)[1])
-    constants.models = problem.pool.to_user(constants.models)
+    constants.models = problem.pool.units.to_user(constants.models)
     return constants
 
 

@@ -119,16 +119,17 @@ class RowsShownError(RuntimeError):
     Examples
     --------
     >>> import numpy as np
+    >>> from skcfl.calls.curvatures import Hessians
     >>> from skcfl.exceptions import RowsShownError
     >>> from skcfl.federation import InProcessFederation
     >>> from skcfl.models import LinearModel
     >>> federation = InProcessFederation(np.eye(4), np.arange(4.0), [0, 0, 1, 1])
     >>> pool = federation.open(LinearModel().bind(4))
     >>> theta = np.zeros((2, pool.n_params))
-    >>> pool.hessians(theta, labels=np.zeros(2, dtype=int)).shape
+    >>> pool.ask(Hessians, theta, labels=np.zeros(2, dtype=int)).shape
     (2, 5, 5)
     >>> try:
-    ...     pool.hessians(theta, labels=np.arange(2))
+    ...     pool.ask(Hessians, theta, labels=np.arange(2))
     ... except RowsShownError as error:
     ...     print(error)  # doctest: +ELLIPSIS
     The Hessian of one client ... would show its rows; asked for are those of 2 clients. ...

@@ -38,12 +38,14 @@ LAYERS = (
     {"reports"},
     {"models"},
     {"federation", "penalties", "graphs"},
+    {"calls"},
+    {"clients"},
     {"numerics"},
     {"exceptions", "_checks", "_docs", "_groups", "_memory", "_progress", "_typing"},
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {
-    "testing": {"federation", "models", "penalties", "_checks", "_typing"},
+    "testing": {"calls", "federation", "models", "penalties", "_checks", "_typing"},
     "datasets": {"exceptions", "_checks", "_groups", "_typing"},
     "metrics": {"exceptions"},
     "model_selection": {"exceptions", "_checks", "_docs", "_groups", "_typing", "metrics"},
@@ -70,6 +72,8 @@ BEFORE_FIT = {("graphs", "kl_graph"), ("graphs", "kl_divergences")}
 # Units whose methods users do not call themselves.
 DEVELOPERS = {
     "models",
+    "calls",
+    "clients",
     "federation",
     "rounds",
     "fusion",

@@ -17,6 +17,7 @@ from sklearn.utils import get_tags
 
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor
 from skcfl.base import BaseFederated, _canonical
+from skcfl.calls.curvatures import Solve
 from skcfl.estimators._flavours import GenericMixin
 from skcfl.exceptions import SingleClientWarning
 from skcfl.federation.result import Result
@@ -88,7 +89,7 @@ class Fixed(GenericMixin, BaseFederated):
         if labels is None:
             labels = np.zeros(pool.n_clients, dtype=int)
         n_clusters = max(self.n_clusters, labels.max() + 1)
-        own, _ = pool.solve()
+        own, _ = pool.ask(Solve)
         cluster_params = np.full((n_clusters, pool.n_params), 99.0)
         for k in np.unique(labels):
             cluster_params[k] = own[labels == k].mean(axis=0)

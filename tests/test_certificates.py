@@ -16,6 +16,8 @@ from skcfl import (
     GTVRegressor,
     IFCARegressor,
 )
+from skcfl.calls.curvatures import Hessians
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.certificates import (
     RecoveryInterval,
     certify_partition,
@@ -165,7 +167,7 @@ def test_bounds_are_those_of_the_paper(loss):
     sizes = np.array([3, 2, 2])
 
     def gradient(i, at):
-        return problem.pool.objectives_gradients(np.tile(at, (7, 1)))[1][i]
+        return problem.pool.ask(ObjectivesGradients, np.tile(at, (7, 1)))[1][i]
 
     def mean(k, at):
         return np.mean([gradient(i, at) for i in np.flatnonzero(labels == k)], axis=0)
@@ -410,7 +412,7 @@ def test_constants_are_those_of_the_assumptions(loss):
     else:
         problem = make_problem(loss, 6, seed=1)
     c = constants_of(problem, labels)
-    values, gradients = problem.pool.objectives_gradients(c.models[labels])
+    values, gradients = problem.pool.ask(ObjectivesGradients, c.models[labels])
     # A bound: the models are minimisers to rounding.
     size = np.linalg.norm(gradients, axis=1)
     assert (c.delta >= size).all()
@@ -419,7 +421,7 @@ def test_constants_are_those_of_the_assumptions(loss):
     np.testing.assert_allclose(sums, 0.0, atol=1e-6)
     for _ in range(30):
         v = rng.standard_normal((2, 1, 2)) * 3 + np.zeros((2, 6, 2))
-        (f, g), (f2, g2) = (problem.pool.objectives_gradients(at) for at in v)
+        (f, g), (f2, g2) = (problem.pool.ask(ObjectivesGradients, at) for at in v)
         step = np.linalg.norm(v[1, 0] - v[0, 0])
         assert (np.linalg.norm(g2 - g, axis=1) <= c.beta * step * (1 + 1e-9)).all()
         for k in range(3):
@@ -496,5 +498,5 @@ def test_theorem_3_asks_for_no_hessian(monkeypatch):
     problem = make_problem("squared_error", 7)
     labels = np.array([0, 0, 0, 1, 1, 2, 2])
     assert theorem_bounds(problem, 0.01, labels, np.zeros((7, 2))).uniform is None
-    monkeypatch.setattr(type(problem.pool), "hessians", None)
+    monkeypatch.setattr(Hessians, "asked", None)
     assert _theorem_3(problem, labels, np.zeros(2)) is None  # rows differ, and so do Hessians

@@ -22,8 +22,9 @@ from skcfl import (
     rounds,
 )
 from skcfl.base import BaseFederated
+from skcfl.calls import CALLS as CALLS_BY_NAME
+from skcfl.calls.first_order import MetaUpdate
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation import messages
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
 from skcfl.graphs import complete_graph, from_adjacency, knn_graph
@@ -213,15 +214,15 @@ def test_networks_have_no_second_order_calls():
         "hessian_products": (w[:1], w[:1], together),
         "hessian_solves": (w[:1], w[:1], together, 1.0),
         "rounding": (w,),
-        "enclosure": (w[:1], together, w[:1], False),
+        "enclosures": (w[:1], together, w[:1], False),
     }
     for name, arguments in calls.items():
-        with pytest.raises(ValueError, match=f"{name} needs .* got MLP.*local_update"):
-            getattr(pool, name)(*arguments)
+        with pytest.raises(ValueError, match=f"{name} needs .* got MLP.*LocalUpdate"):
+            pool.ask(CALLS_BY_NAME[name], *arguments)
     with pytest.raises(ValueError, match=r"meta_update\(exact=True\) needs .* got MLP"):
-        pool.meta_update(w, 1, 0.1, 0.1, exact=True)
+        pool.ask(MetaUpdate, w, 1, 0.1, 0.1, exact=True)
     assert (pool.ledger.up, pool.ledger.down) == (0, 0)
-    answered = {name for name in messages.CALLS if pool.can_answer(name)}
+    answered = {name for name in CALLS_BY_NAME if pool.can_answer(name)}
     assert not answered & {*calls, "mixture_sums", "posteriors", "posterior_sums"}
     assert answered >= {"losses", "objectives", "local_update", "meta_update", "recall"}
 

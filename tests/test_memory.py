@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 
 from skcfl import FPFC, ConvexClusteredFL, ConvexClustering, _memory
+from skcfl.clients.blocks import make_blocks
 from skcfl.exceptions import NotEnoughMemoryError
-from skcfl.federation.blocks import make_blocks
 from skcfl.graphs import complete_graph, distance_graph, from_adjacency
 from skcfl.models import LinearModel
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import skcfl
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import LocalUpdate
+from skcfl.clients.draws import order_of_rows
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import InProcessFederation
-from skcfl.federation.draws import order_of_rows
 from skcfl.models import MLP, LinearModel
 
 EVERYDAY = sorted(name for name in skcfl.__all__ if name.endswith(("Classifier", "Regressor")))
@@ -84,11 +86,11 @@ def test_batches_and_folds_are_the_same_in_any_order(batch_size):
         federation = InProcessFederation(data.X[order], data.y[order], data.groups[order])
         hello = federation.hello("classifier")
         pool, folds = federation.open_with_folds(LinearModel("log_loss").bind(3, 2), 0, hello)
-        w.append(pool.local_update(pool.start(), 3, 0.1, "sgd", batch_size))
+        w.append(pool.ask(LocalUpdate, pool.start(), 3, 0.1, "sgd", batch_size))
         for train, _ in pool.deal_folds(3, 0):
-            w[-1] = np.hstack([w[-1], train.solve()[0], train.client_weights[:, None]])
+            w[-1] = np.hstack([w[-1], train.ask(Solve)[0], train.client_weights[:, None]])
         for fold in folds.deal(3, 0):
-            w[-1] = np.hstack([w[-1], fold.pool().solve()[0]])
+            w[-1] = np.hstack([w[-1], fold.pool().ask(Solve)[0]])
     np.testing.assert_allclose(w[0], w[1], rtol=1e-6, atol=1e-8)
 
 

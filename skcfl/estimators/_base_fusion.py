@@ -160,8 +160,8 @@ class FusionMixin:
         """The lam of the best partition by the information criterion, and the search."""
         if not problem.exact:
             raise ValueError(
-                f"criterion='bic' needs a convex problem, which that of {problem.pool.model_name} "
-                "is not. Use criterion='held_out'."
+                "criterion='bic' needs a convex problem, which that of "
+                f"{type(problem.pool.model).__name__} is not. Use criterion='held_out'."
             )
         if not problem.penalty.norm:
             raise ValueError(

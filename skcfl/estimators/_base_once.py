@@ -57,7 +57,11 @@ class ClustersOnce(BaseFederated):
         return make_options(self, pool)
 
     def _n_priors(self, pool, options):
-        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_present)
+        return (
+            1
+            if self.n_clusters == "auto"
+            else min(self.n_clusters, int((pool.client_weights > 0).sum()))
+        )
 
     def _train(self, pool, found, options):
         """Rounds with the clusters fixed."""

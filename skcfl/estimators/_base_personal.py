@@ -144,7 +144,7 @@ def layer_mask(layers, pool):
     ValueError
         If the local model has no such layers.
     """
-    names = list(pool.layer_slices)
+    names = list(pool.model.layer_slices())
     if isinstance(layers, str) and layers == "auto":
         return pool.model.body_mask()
     every = [layers] if isinstance(layers, str) else layers
@@ -154,5 +154,5 @@ def layer_mask(layers, pool):
         every = sorted(every, key=names.index)
     if every == len(names) or (not isinstance(every, Integral) and len(every) == len(names)):
         return np.ones(pool.n_params, dtype=bool)
-    mask = shared_mask(every, pool.layer_slices, pool.n_params)
+    mask = shared_mask(every, pool.model.layer_slices(), pool.n_params)
     return np.zeros(pool.n_params, dtype=bool) if mask is None else mask

@@ -14,7 +14,7 @@ from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
 from .._groups import check_ids, encode
 from .._progress import series
 from ..base import BaseFederated
-from ..federation.optimizers import OPTIMIZERS
+from ..clients.optimizers import OPTIMIZERS
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
 from ..rounds.alternate import Options, alternate
@@ -120,10 +120,14 @@ class AlternatingClustering(BaseFederated):
         return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
 
     def _n_priors(self, pool, options):
-        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_present)
+        return (
+            1
+            if self.n_clusters == "auto"
+            else min(self.n_clusters, int((pool.client_weights > 0).sum()))
+        )
 
     def _solve(self, pool, truth):
-        shared = shared_mask(self.shared_layers, pool.layer_slices, pool.n_params)
+        shared = shared_mask(self.shared_layers, pool.model.layer_slices(), pool.n_params)
         options = replace(make_options(self, pool, shared), truth=truth)
         if self.n_clusters != "auto":
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
@@ -156,7 +160,7 @@ class AlternatingClustering(BaseFederated):
         """Fit a given number of clusters: from some models, from drawn ones, or the better."""
         if not isinstance(self.init, str):
             theta = _check_init(self.init, n_clusters, pool.n_params, self._starts)
-            return self._best(pool, [pool.from_user(theta)], options)
+            return self._best(pool, [pool.units.from_user(theta)], options)
         if n_clusters == 1:
             # One cluster is FedAvg, from the same start: there is nothing to choose.
             labels = np.zeros(pool.n_clients, dtype=np.intp)

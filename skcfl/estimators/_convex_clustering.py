@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._base_points import BasePoints
 from .._checks import POSITIVE
 from .._docs import document
+from ..calls.curvatures import Solve
 from ..fusion.admm import admm
 from ..fusion.ama import ama
 from ..fusion.problem import FusionProblem
@@ -220,7 +221,7 @@ class ConvexClustering(FusionMixin, BasePoints):
             if graph == "complete" or n == 1:
                 return complete_graph(n)
             # A point is its own location.
-            return knn_graph(pool.solve()[0], self.n_neighbors, connected=True)
+            return knn_graph(pool.ask(Solve)[0], self.n_neighbors, connected=True)
         graph = as_graph(graph)
         if graph.n_nodes != n:
             raise ValueError(

@@ -13,6 +13,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
+from ..calls.first_order import Losses, Objectives
+from ..calls.kept_models import PersonalStep, Recall
 from ..personal.proximal import proximal_models, pulled_models
 from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import PersonalBeside
@@ -133,14 +135,15 @@ class _Ditto(PersonalMethod):
             return self._with_own(pool, result, {"lam": lam})
 
         def train(part, centers, steps=options.local_steps):
-            part.personal_step(
+            part.ask(
+                PersonalStep,
                 centers,
                 steps,
                 options.step_size,
                 lam,
                 options.optimizer,
                 options.batch_size,
-                judged=True,
+                known=True,
             )
 
         wrap = None if inner is not None else partial(PersonalBeside, train=train)
@@ -148,14 +151,14 @@ class _Ditto(PersonalMethod):
         centers = result.cluster_params[result.labels]
         if inner is not None:
             train(pool, centers, options.local_steps * options.max_iter)
-        result.params = pool.recall(centers, judged=True)
+        result.params = pool.ask(Recall, centers, known=True)
         return self._with_own(pool, result, {"lam": lam})
 
     _ways: ClassVar[dict[Any, Any]] = {MINIMISED: _pull, TRAINED: _train}
 
     def _with_own(self, pool, result, extra):
         """Result with the objective of the models of the clients' own."""
-        values = np.asarray(pool.objectives(result.params, kept=True), dtype=float)
+        values = np.asarray(pool.ask(Objectives, result.params, last=True), dtype=float)
         here = slice(None) if pool.answered is None else pool.answered
         result.objective = float(np.average(values[here], weights=pool.client_weights[here]))
         result.extra.update(extra)
@@ -163,8 +166,8 @@ class _Ditto(PersonalMethod):
 
     def _models_of(self, pool):
         """Models of new clients: pulled to the shared one that fits them best."""
-        theta = pool.from_user(self.cluster_params_)
-        labels = pool.losses(theta).argmin(axis=1)
+        theta = pool.units.from_user(self.cluster_params_)
+        labels = pool.ask(Losses, theta).argmin(axis=1)
         return labels, pulled_models(pool, theta[labels], self.lam_, make_options(self, pool))
 
 

@@ -12,6 +12,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import POSITIVE
 from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
+from ..calls.first_order import LocalUpdate
+from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
@@ -94,7 +96,7 @@ class _FedALA(PersonalMethod):
             self._average(pool),
         )
         state, record, shortfall = run_shared(pool, update, options)
-        params = pool.recall(state.theta[np.zeros(pool.n_clients, dtype=np.intp)])
+        params = pool.ask(Recall, state.theta[np.zeros(pool.n_clients, dtype=np.intp)])
         return publish(
             pool, options, state.theta[0], params, record, shortfall, average=update.average
         )
@@ -110,7 +112,7 @@ class _FedALA(PersonalMethod):
 
     def _blended(self, pool):
         """Parameters of the last layers."""
-        slices = list(pool.layer_slices.values())
+        slices = list(pool.model.layer_slices().values())
         mask = np.zeros(pool.n_params, dtype=bool)
         for some in slices[max(len(slices) - self.blended_layers, 0) :]:
             mask[some] = True
@@ -118,10 +120,11 @@ class _FedALA(PersonalMethod):
 
     def _models_of(self, pool):
         """Models of new clients: trained from the shared one, as in their first round."""
-        theta = pool.from_user(self.cluster_params_)[0]
+        theta = pool.units.from_user(self.cluster_params_)[0]
         options = training_options(self, pool)
         labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return labels, pool.local_update(
+        return labels, pool.ask(
+            LocalUpdate,
             theta,
             options.local_steps,
             own_rates(pool, options),

@@ -13,6 +13,7 @@ from .._docs import document
 from .._progress import series
 from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
 from ..base import _canonical
+from ..calls.mixtures_asked import Mixture
 from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
 from ..rounds.number import find_n_clusters
@@ -112,7 +113,11 @@ class _FedEM(MixturePredictions):
     }
 
     def _n_priors(self, pool, options):
-        return 1 if self.n_clusters == "auto" else min(self.n_clusters, pool.n_present)
+        return (
+            1
+            if self.n_clusters == "auto"
+            else min(self.n_clusters, int((pool.client_weights > 0).sum()))
+        )
 
     def _solve_options(self, groups):
         given = self.true_labels is not None
@@ -139,7 +144,7 @@ class _FedEM(MixturePredictions):
 
         def judge(held, result):
             shares, phi = result.extra["mixture_weights"], result.extra["dispersion"]
-            values = held.mixture(result.extra["mixture_params"], shares, phi)[1]
+            values = held.ask(Mixture, result.extra["mixture_params"], shares, phi)[1]
             model = held.model
             scale = np.log(phi) / model.loss_degree if model.unknown_scale else 0.0
             return np.where(held.client_weights > 0, values + scale, 0.0)
@@ -152,7 +157,7 @@ class _FedEM(MixturePredictions):
         rng, n_init = pool.random_state, self.n_init
         if not isinstance(self.init, str):
             theta = _check_init(self.init, n_clusters, pool.n_params, STARTS)
-            results = [fit_mixture(pool, pool.from_user(theta), options, self.share_steps)]
+            results = [fit_mixture(pool, pool.units.from_user(theta), options, self.share_steps)]
         elif n_clusters == 1:
             results = [fit_mixture(pool, pool.start()[None], options, self.share_steps)]
         else:
@@ -184,7 +189,7 @@ class _FedEM(MixturePredictions):
     def _publish(self, header, pool, groups, classes, result):
         theta = result.extra["mixture_params"]
         dtype = (pool.model if result.model is None else result.model).dtype
-        result.extra["mixture_params"] = np.asarray(pool.to_user(theta), dtype=dtype)
+        result.extra["mixture_params"] = np.asarray(pool.units.to_user(theta), dtype=dtype)
         super()._publish(header, pool, groups, classes, result)
         self._dispersion, self._client_weights = self.dispersion_, pool.client_weights
 

@@ -186,7 +186,7 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     def _models_of(self, pool):
         """Models of new clients: their last layer is trained from the mean one."""
-        theta = pool.from_user(self.cluster_params_)[0]
+        theta = pool.units.from_user(self.cluster_params_)[0]
         options = training_options(self, pool)
         labels = np.zeros(pool.n_clients, dtype=np.intp)
         rates, steps = own_rates(pool, options), self.head_steps * self.n_iter_

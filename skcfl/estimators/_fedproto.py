@@ -9,6 +9,7 @@ import numpy as np
 from .._checks import NOT_NEGATIVE
 from .._docs import document
 from .._typing import Activation, Aggregation, LayerSizes, RandomState, Unseen
+from ..calls.kept_models import Keep, Recall
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
@@ -180,7 +181,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         options = training_options(self, pool)
         self._check_head(pool.model)
         start = pool.start()
-        pool.keep(start)
+        pool.ask(Keep, start)
         update = PrototypeAverage(
             float(self.lam),
             options.local_steps,
@@ -191,7 +192,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         )
         points = np.zeros(pool.model.n_classes * pool.model.n_representation, dtype=pool.dtype)
         _, record, shortfall = run_shared(pool, update, options, points)
-        params = pool.recall(np.tile(start, (pool.n_clients, 1)), judged=True)
+        params = pool.ask(Recall, np.tile(start, (pool.n_clients, 1)), known=True)
         params = self._with_prototypes(pool, params, update.prototypes)
         extra = {
             "average": update.average,

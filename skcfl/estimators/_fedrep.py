@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import MOST_STEPS, Count
 from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
+from ..calls.kept_models import Keep, Recall
 from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
@@ -98,9 +99,9 @@ class _FedRep(PersonalMethod):
             self._average(pool),
         )
         start = pool.start()
-        pool.keep(start)
+        pool.ask(Keep, start)
         state, record, shortfall = run_shared(pool, update, options, start)
-        params = np.array(pool.recall(state.theta[np.zeros(pool.n_clients, dtype=np.intp)]))
+        params = np.array(pool.ask(Recall, state.theta[np.zeros(pool.n_clients, dtype=np.intp)]))
         params[:, shared] = state.theta[0, shared]
         theta = pool.client_weights @ params / max(pool.client_weights.sum(), 1e-300)
         if options.aggregator is not None:
@@ -112,7 +113,7 @@ class _FedRep(PersonalMethod):
 
     def _models_of(self, pool):
         """Models of new clients: own layers are trained, the shared ones frozen."""
-        theta = pool.from_user(self.cluster_params_)[0]
+        theta = pool.units.from_user(self.cluster_params_)[0]
         options = training_options(self, pool)
         shared, _ = self._masks(pool)
         labels = np.zeros(pool.n_clients, dtype=np.intp)

@@ -12,6 +12,7 @@ from .._checks import POSITIVE, Count
 from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import _canonical
+from ..calls.first_order import LocalUpdate
 from ..rounds.alternate import alternate
 from ..rounds.kinds import kind_of
 from ..rounds.once import Partition, heard, spread_labels
@@ -134,7 +135,8 @@ class _FlexCFL(ClustersOnce):
         if options.step_size is None:
             trained = kind_of(pool).first_steps(pool, start, self.pretrain_steps)
         else:
-            trained = pool.local_update(
+            trained = pool.ask(
+                LocalUpdate,
                 start,
                 self.pretrain_steps,
                 options.step_size,

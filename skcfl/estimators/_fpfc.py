@@ -25,7 +25,7 @@ from .._checks import (
 from .._docs import document
 from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
-from ..federation.optimizers import OPTIMIZERS
+from ..clients.optimizers import OPTIMIZERS
 from ..fusion.bounded import ClientLimits
 from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
@@ -380,7 +380,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         if exact and not problem.exact:
             raise ValueError(
                 f"local_steps='exact' needs a local model with exact proximal points, got "
-                f"{problem.pool.model_name}. Give a number of steps."
+                f"{type(problem.pool.model).__name__}. Give a number of steps."
             )
         optimizer = problem.optimizer if self.optimizer == "auto" else self.optimizer
         step_size = self.step_size
@@ -431,7 +431,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
                 f"init must have shape ({n}, {p}), a finite model for each client, got shape "
                 f"{start.shape}."
             )
-        return pool.from_user(start)
+        return pool.units.from_user(start)
 
     def _finish(self, problem, result):
         """Refit the clusters if that is asked for, and keep what the fit publishes."""

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._base_rows import ClusteredRows
 from .._checks import Count
 from .._typing import RandomState
+from ..calls.descriptions import LocalCentres
 from ..rounds.merged_centres import merge_centres
 
 __all__ = ["KFED"]
@@ -139,7 +140,9 @@ class KFED(ClusteredRows):
 
     def _centres(self, pool):
         given = self.n_local != "auto"
-        return pool.local_centres(min(self.n_local, self.n_clusters) if given else self.n_clusters)
+        return pool.ask(
+            LocalCentres, min(self.n_local, self.n_clusters) if given else self.n_clusters
+        )
 
     def _merge(self, centres, counts):
         return merge_centres(centres, counts, self.n_clusters, self.n_local != "auto")

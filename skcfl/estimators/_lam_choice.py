@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST, POSITIVE, caller_level, real_array
 from ..fusion.search import Alphas, Judge
+from ..rounds.alpha import is_automatic
 from ..rounds.kinds import need_minima
 
 __all__ = ["LamChoiceMixin", "check_bounded", "warn_no_rows"]
@@ -98,7 +99,7 @@ class LamChoiceMixin:
     def _alphas_of(self, pool):
         model = pool.model
         if self.alphas is None:
-            if not pool.automatic_alpha:
+            if not is_automatic(pool):
                 return Alphas()
             return Alphas.automatic(model.alpha_, pool.n_clients)
         values = real_array(self.alphas, "alphas", finite=False)

@@ -65,7 +65,7 @@ class _LocalModels(BaseFederated):
     }
 
     def _n_priors(self, pool, options):
-        return pool.n_present
+        return int((pool.client_weights > 0).sum())
 
     def _models_of(self, pool):
         """Models of new clients: their own ones."""

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from .._checks import Count
 from .._docs import document
 from .._typing import Aggregation, Clusterer, RandomState, Unseen
+from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
 from ..rounds.kinds import NETWORK_STEP, kind_of
 from ..rounds.once import Partition, combine_models, local_models, publish_once, spread_labels
@@ -116,7 +117,7 @@ class _OneShot(ClustersOnce):
         if known.sum() < 2:
             return models
         together = np.zeros(pool.n_clients, dtype=np.intp)
-        values, vectors = np.linalg.eigh(pool.hessians(pool.start()[None], together)[0])
+        values, vectors = np.linalg.eigh(pool.ask(Hessians, pool.start()[None], together)[0])
         return models @ (vectors * np.sqrt(np.maximum(values, 0.0) / pool.client_weights.sum()))
 
     def _partition(self, pool, evidence, n_clusters, options):

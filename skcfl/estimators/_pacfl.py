@@ -12,6 +12,7 @@ from .._checks import POSITIVE, Count
 from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import _canonical
+from ..calls.descriptions import Subspaces
 from ..rounds.once import Partition, heard, spread_labels
 from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
 from ._base_once import ClustersOnce
@@ -93,7 +94,7 @@ class _PACFL(ClustersOnce):
         n_columns = n_vectors * n_classes
         if not by_class:
             n_vectors = n_columns
-        return orthonormal(pool.subspaces(n_vectors, n_columns, by_class))
+        return orthonormal(pool.ask(Subspaces, n_vectors, n_columns, by_class))
 
     def _evidence(self, pool, options):
         bases, dims = self._bases(pool)

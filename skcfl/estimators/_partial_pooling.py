@@ -281,7 +281,7 @@ class _PartialPooling(PosteriorPredictions):
             raise ValueError(
                 f"{type(self).__name__} needs a linear model with a loss that is a "
                 "log-likelihood: 'squared_error', 'log_loss', 'poisson' or 'gamma'; got "
-                f"{pool.model_name} with loss={getattr(model, 'loss', None)!r}."
+                f"{type(pool.model).__name__} with loss={getattr(model, 'loss', None)!r}."
             )
         if model.alpha_ != 0.0:
             raise ValueError(
@@ -347,7 +347,7 @@ class _PartialPooling(PosteriorPredictions):
         first = [np.argmax(labels == k) for k in range(r.shape[1])]
         order = np.lexsort((first, -sizes))
         stack = stack.ordered(order)
-        user_map = pool.user_map()
+        user_map = pool.units.user_map()
         covariance = user_map @ stack.covariance @ user_map.T
         trail = np.array(fit.trail)
         extra = {
@@ -379,9 +379,9 @@ class _PartialPooling(PosteriorPredictions):
                 "Increase max_iter, or tol."
             )
         return Result(
-            pool.centre(stack.means),
+            pool.model.centre(stack.means),
             np.argsort(order)[labels],
-            pool.centre(means),
+            pool.model.centre(means),
             objective=-fit.value,
             n_iter=fit.n_iter + n_iter,
             history={"loglik": trail[:, 0], "objective": -trail[:, 1]},

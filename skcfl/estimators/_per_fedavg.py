@@ -102,7 +102,7 @@ class _PerFedAvg(PersonalMethod):
         )
         state, record, shortfall = run_shared(pool, update, options)
         params = one_step(pool, state.theta[0], inner, self.personal_steps)
-        pool.collect()
+        pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)
         return publish(
             pool, options, state.theta[0], params, record, shortfall, average=update.average
         )
@@ -115,7 +115,7 @@ class _PerFedAvg(PersonalMethod):
 
     def _models_of(self, pool):
         """Models of new clients: a step from the shared one."""
-        theta = pool.from_user(self.cluster_params_)
+        theta = pool.units.from_user(self.cluster_params_)
         labels = np.zeros(pool.n_clients, dtype=np.intp)
         return labels, one_step(pool, theta[0], self._inner(pool), self.personal_steps)
 

@@ -139,7 +139,7 @@ class _PFedMe(PersonalMethod):
 
     def _models_of(self, pool):
         """Models of new clients: their proximal points."""
-        theta = pool.from_user(self.cluster_params_)
+        theta = pool.units.from_user(self.cluster_params_)
         options = training_options(self, pool)
         update = self._update(pool, options, self.lam_)
         labels = np.zeros(pool.n_clients, dtype=np.intp)

@@ -8,119 +8,24 @@ aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from .._checks import LARGEST
+from ..calls.answer_bounds import FLOATS, SLACK, OutOfBounds, sum_to
 
-#: Relative rounding of sums of weights and of shares that different places may compute otherwise.
-SLACK = 1e-6
 #: Most rows of all clients of a place: integers up to it are exact in double precision.
 MOST_ROWS = 2**53
 #: Longest name of a part in messages.
 LONGEST_NAME = 200
-#: Digests are integers below it.
-MOST_DIGEST = 2**53
-#: Kinds of dtypes of answers that are no floats, and the types of floats.
-KINDS = {"i": "iu", "b": "b"}
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-class OutOfBounds(RuntimeError):
-    """Raised where an answer is not one that an honest place could give."""
 
 
 def require(holds, reason):
     """Raise OutOfBounds with a reason unless something holds."""
     if not holds:
         raise OutOfBounds(reason)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a bound of an answer may depend on.
-
-    Attributes
-    ----------
-    arguments : dict
-        Those of the call.
-    n_models : int
-        Number of models.
-    weights : ndarray of shape (n_clients,)
-        Total weight of each client that was asked.
-    """
-
-    arguments: dict[str, Any]
-    n_models: int
-    weights: np.ndarray
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What an answer must be.
-
-    Attributes
-    ----------
-    text : str
-        What is allowed, for messages.
-    holds : callable
-        ``holds(values, asked)``: whether an array is allowed. NaN is not out of bounds: clients
-        with values that are not finite are rejected, where the call needs finite ones.
-    kind : {"f", "i", "b"}, default="f"
-        Floats, integers or booleans.
-    """
-
-    text: str
-    holds: Callable[[np.ndarray, Asked], bool] = lambda values, asked: True
-    kind: str = "f"
-
-    def has_type(self, dtype):
-        """Whether an array of a dtype may be such an answer."""
-        return dtype in FLOATS if self.kind == "f" else dtype.kind in KINDS[self.kind]
-
-
-def _not_negative(values, asked):
-    return not (values < 0).any()
-
-
-def _sum_to(values, most):
-    """Whether entries are not negative, and sum to no more than something along the last axis."""
-    return _not_negative(values, None) and not (values.sum(axis=-1) > most * (1 + SLACK)).any()
-
-
-def _are_labels(values, asked):
-    """Whether clients have chosen one of the models, and those that are held to one that."""
-    fixed = asked.arguments.get("fixed")
-    within = bool(((values >= 0) & (values < asked.n_models)).all())
-    return within and (fixed is None or bool(((fixed < 0) | (values == fixed)).all()))
-
-
-ANY = Bound("floats")
-NOT_NEGATIVE = Bound("not negative", _not_negative)
-LABELS = Bound("the number of a model for each client", _are_labels, "i")
-FLAGS = Bound("booleans", kind="b")
-UNIT = Bound("between -1 and 1", lambda v, asked: not (np.abs(v) > 1 + SLACK).any())
-SHARES = Bound("shares that sum to no more than 1", lambda v, asked: _sum_to(v, 1.0))
-COUNTS = Bound(
-    "weights that sum to no more than those of each client's rows",
-    lambda v, asked: _sum_to(v, asked.weights),
-)
-CLIENTS = Bound(
-    "numbers of clients that sum to no more than there are",
-    lambda v, asked: _sum_to(v, len(asked.weights)),
-)
-TOTAL = Bound(
-    "no more than the total weight of the rows",
-    lambda v, asked: _sum_to(np.atleast_1d(v), asked.weights.sum()),
-)
-DIGESTS = Bound(
-    "integers of 53 bits",
-    lambda v, asked: not ((v < 0) | (v > MOST_DIGEST) | (v != np.floor(v))).any(),
-)
 
 
 # --------------------------------------------------------------------------- before a model
@@ -334,7 +239,7 @@ def _moments(value, arguments, limits, told):
         within = _is_number(total) and 0 <= total <= limits.total
         require(within, "its total weight exceeds those of its hello")
         if stored is not None:
-            within = _is_array(stored, (d,), "f") and _sum_to(stored[:, None], limits.total)
+            within = _is_array(stored, (d,), "f") and sum_to(stored[:, None], limits.total)
             require(within, "the weights of its values exceed those of its hello")
         _check_finite(sums, (d,), total * LARGEST[FLOATS[1]])
         told[of] = total, sums

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .messages import CALLS
+from ..calls import CALLS
 from .sites import Site
 
 
@@ -18,7 +18,7 @@ class FanOut(Site):
     -----
     Answers are those of one site with all clients but for the rounding of sums, because each
     client's answer depends on what it is sent and on who it is, see
-    :mod:`skcfl.federation.draws`.
+    :mod:`skcfl.clients.draws`.
     """
 
     def __init__(self, parts):

@@ -13,16 +13,17 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import about
 from .._groups import check_ids, locate
 from .._typing import Array, ClientIds, RandomState, validate_params
-from .answers import questions
-from .draws import mixed
-from .messages import CALLS, check_calls
+from ..calls import CALLS
+from ..calls.answers import questions
+from ..clients.draws import mixed
+from .row_calls import check_calls
 from .sites import WrappedSite, answer_without
 
 #: Attacks on messages, and how strong they are unless said: ALIE's and the inner product's as the
 #: papers have tried them.
 ATTACKS = {"sign_flip": 1.0, "scale": 1e6, "alie": 1.5, "inner_product": 2.0, "nan": np.nan}
 # Answers that are models or slopes, and the argument that a model starts from.
-STARTS = {"gradients": None, "products": None, "w": "w", "x": "v"}
+STARTS = {"gradients": None, "w": "w", "x": "v"}
 
 
 class Faults:
@@ -47,7 +48,7 @@ class Faults:
         * "nan": nothing but NaN, in losses and sums, too.
     calls : collection of str or None, default=None
         Kinds of calls that `dropout` and `dead` apply to, by their names in
-        :mod:`skcfl.federation.messages`; None is all of them.
+        :mod:`skcfl.calls`; None is all of them.
     false : float or array-like of ids, default=()
         Which clients are false, or which share of them, drawn at random.
     strength : float or None, default=None

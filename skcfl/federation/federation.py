@@ -21,7 +21,8 @@ from .fanout import joined
 from .faults import Faults
 from .folds import Folds
 from .policy import FitGuard, Guard, SitePolicy, check_policy
-from .pool import ClientPool, Presence
+from .pool import ClientPool
+from .presence import Presence
 from .rows import Rows
 from .scaling import Scaling, outlying
 from .sites import ask_each

@@ -15,11 +15,12 @@ import numpy as np
 from sklearn.utils.validation import _num_samples
 
 from .._groups import check_ids, encode
+from ..calls import CALLS
+from ..clients.last_answers import Forgotten
 from ..exceptions import MessageError
-from .last_answers import Forgotten
-from .messages import CALLS, ROW_CALLS
 from .policy import check_policy
 from .remote import Host
+from .row_calls import ROW_CALLS
 from .serialization import MAX_BYTES, dumps, loads
 from .sites import Refused
 

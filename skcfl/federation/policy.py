@@ -8,8 +8,9 @@ from collections.abc import Collection
 import numpy as np
 
 from .._checks import Count
-from .answers import check_arguments
-from .messages import CALLS, ROW_CALLS, check_calls, sizes_of
+from ..calls.answers import check_arguments
+from ..calls.call import CALLS, sizes_of
+from .row_calls import ROW_CALLS, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
 #: Parts of the rows, such as folds, that a site answers about: each takes a byte a row.
@@ -36,9 +37,9 @@ class SitePolicy:
     min_clients : int, default=1
         Sums over clients are over at least so many clients of the site.
     calls : collection of str or None, default=None
-        The calls that are answered, by their names in the tables `CALLS` and `ROW_CALLS` of
-        :mod:`skcfl.federation.messages`; None is all of them.  Those that send nothing up always
-        are.
+        The calls that are answered, by their names in ``skcfl.calls.CALLS`` and
+        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them.  Those that send nothing
+        up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits together; None is any number.
 
@@ -54,7 +55,8 @@ class SitePolicy:
     >>> from skcfl import FedAvgRegressor, LocalModelsRegressor
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.federation import InProcessFederation, SitePolicy
-    >>> from skcfl.federation.messages import CALLS, ROW_CALLS
+    >>> from skcfl.calls import CALLS
+    >>> from skcfl.federation.row_calls import ROW_CALLS
     >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
     >>> policy = SitePolicy(calls={*CALLS, *ROW_CALLS} - {"hessians"})
     >>> federation = InProcessFederation(data.X, data.y, data.groups, policy=policy)

@@ -24,9 +24,12 @@ import numpy as np
 
 from .._groups import locate
 from .._typing import Array, Kind
+from ..calls.answer_bounds import OutOfBounds
+from ..calls.answers import received
+from ..calls.call import CALLS, sizes_of
+from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
-from .answers import received, silent_answers
-from .bounds import EXITS, Limits, OutOfBounds, check_hello
+from .bounds import EXITS, Limits, check_hello
 from .federation import (
     Federation,
     Hello,
@@ -35,8 +38,6 @@ from .federation import (
     check_share,
     joined_hellos,
 )
-from .last_answers import Forgotten
-from .messages import CALLS, sizes_of
 from .rows import merged
 from .sites import Place, PlaceLost, Refused, Site
 
@@ -540,7 +541,8 @@ class RemoteSite(Kept, Site):
                 self.line.lose(str(error))
             except PlaceLost:
                 pass
-            return silent_answers(call, sent, sizes, self.model.dtype)
+            nobody = np.zeros(sizes["n"], dtype=bool)
+            return {**CALLS[call].silence(sent, sizes, self.model), "answered": nobody}
 
         return answer
 

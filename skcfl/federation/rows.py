@@ -7,8 +7,8 @@ import numpy as np
 from scipy import sparse
 
 from .._checks import LEAST, Count
+from ..clients.draws import mixed, order_of_rows
 from .checking import check_numbers
-from .draws import mixed, order_of_rows
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
 from .policy import PolicySite, few_of_class
@@ -79,7 +79,7 @@ class Rows(Place):
         Parameters
         ----------
         call : str
-            A name in ``skcfl.federation.messages.ROW_CALLS``.
+            A name in ``skcfl.federation.row_calls.ROW_CALLS``.
         index : slice or ndarray, default=None
             Positions of rows; None is all that are there.
 

@@ -8,14 +8,21 @@ Where clients may be false, or in other units, medians over the clients take the
 their own means, and of the spreads of their rows about these medians.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from .._checks import LEAST
+from .._typing import Array
 from ..numerics.by_cluster import sum_by_cluster
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 # Part of a variance that is no rounding, however many rows are summed up.
 LEAST_SHARE = 1e-3
@@ -359,3 +366,39 @@ class Moments:
         for rows in _chunks(self.X):
             out += self.weights[rows] @ np.ascontiguousarray(self.X[rows] - mean) ** 2
         return out
+
+
+@dataclass(frozen=True)
+class UserUnits:
+    """Parameters in the user's units: those of the rows before they were scaled.
+
+    Parameters
+    ----------
+    model : LocalModel
+        What the parameters are of.
+    scaling : Scaling or None
+        How the rows are scaled; None is not at all.
+    """
+
+    model: LocalModel
+    scaling: Scaling | None
+
+    def to_user(self, params: Array) -> Array:
+        """Parameters (..., n_params) in the user's units."""
+        return params if self.scaling is None else self.model.to_user(params, self.scaling)
+
+    def from_user(self, params: Array) -> Array:
+        """Parameters (..., n_params) in the units of the scaled rows, of those in the user's."""
+        return params if self.scaling is None else self.model.from_user(params, self.scaling)
+
+    def user_map(self) -> Any:
+        """The sparse matrix M (n_params, n_params) of :meth:`to_user`, ``M x``."""
+        if self.scaling is None:
+            return sparse.eye_array(self.model.n_params, format="csr")
+        return self.model.user_map(self.scaling)
+
+    def slopes_to_user(self, slopes: Array) -> Array:
+        """Gradients (..., n_params) in the user's units."""
+        if self.scaling is None:
+            return slopes
+        return self.model.slopes_to_user(slopes, self.scaling)

@@ -17,8 +17,8 @@ from math import prod
 
 import numpy as np
 
+from ..calls import CALLS
 from ..exceptions import MessageError
-from .messages import CALLS
 
 #: First bytes of a message: the format and its version.
 MAGIC = b"skcfl\x02\r\n"

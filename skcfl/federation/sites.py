@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
+from ..calls import CALLS
 from ..exceptions import FederationError
-from .messages import CALLS
 
 
 class PlaceLost(Exception):
@@ -142,7 +142,7 @@ class Site(Place, ABC):
         Parameters
         ----------
         call : str
-            A name in ``skcfl.federation.messages.CALLS``.
+            A name in ``skcfl.calls.CALLS``.
         arguments : dict
             Its arguments.
 
@@ -236,7 +236,7 @@ def answer_without(site, call, arguments, answered, compute=True):
     site : Site
         The clients.
     call : str
-        A name in ``skcfl.federation.messages.CALLS``.
+        A name in ``skcfl.calls.CALLS``.
     arguments : dict
         Its arguments.
     answered : ndarray of shape (n_clients,) of bool

@@ -7,8 +7,8 @@ import threading
 import warnings
 from abc import abstractmethod
 
+from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError, MessageError
-from .last_answers import Forgotten
 from .serialization import dumps, loads
 from .sites import PlaceLost, Refused
 from .transport import Transport

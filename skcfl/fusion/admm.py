@@ -40,6 +40,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._progress import loop
+from ..calls.curvatures import Prox
 from ..graphs.edges import coordinate_parts, require_edges, shrinkage
 from ..numerics.conjugate_gradients import conjugate_gradients
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
@@ -191,7 +192,7 @@ class _ADMM(CertifiedLoop):
             check = k >= check_at or k == self.max_iter
             V_old = state.V
             centre, rho = V_old - state.A, state.rho * state.r
-            W = self.problem.pool.prox(centre, rho, x0=state.W, max_iter=PROX_STEPS)
+            W = self.problem.pool.ask(Prox, centre, rho, x0=state.W, max_iter=PROX_STEPS)
             edges = self._edge_pass(check)
             W_hat = RELAXATION * W + (1.0 - RELAXATION) * V_old
             V = self.average(state.r * (W_hat + state.A) + edges.outflow, V_old)

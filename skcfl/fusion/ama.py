@@ -42,6 +42,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .._progress import loop
+from ..calls.proofs_asked import Conjugate
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import factor
@@ -525,7 +526,7 @@ class _AMA:
             if outcome is not None and outcome.carried:
                 theta = outcome.theta[outcome.labels]
                 exact = problem.primal(theta, self.lam)
-                bounds = problem.pool.conjugate(-outcome.divergence, x0=theta)
+                bounds = problem.pool.ask(Conjugate, -outcome.divergence, x0=theta)
                 rest = exact + float(bounds.sum())
                 rest = max(rest + problem.rounding(theta, self.lam, outcome.crossing), 0.0)
                 if rest <= max(gap, problem.tolerance(exact, self.tol)):

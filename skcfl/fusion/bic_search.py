@@ -87,7 +87,7 @@ class Refits:
         if self.least is not None:
             away = W - self.problem.local_models()
             return self.least + 0.5 * np.einsum("nd,nd->n", away, away)
-        return self.problem.objectives(W) - self.pool.penalties(W)
+        return self.problem.objectives(W) - self.pool.model.penalties(W)
 
     def models(self, labels):
         """Each cluster's minimiser on its clients' pooled rows, (K, d)."""

@@ -28,6 +28,8 @@ from functools import lru_cache, wraps
 
 import numpy as np
 
+from ..calls.curvatures import Hessians, Prox, Solve, shows_rows
+from ..calls.first_order import ObjectivesGradients
 from ..federation.result import Result
 from ..graphs import Graph
 from ..numerics.by_cluster import mean_by_cluster
@@ -77,15 +79,15 @@ class ClientLimits:
     def __init__(self, pool, factor, penalty=None):
         penalty = L2() if penalty is None else penalty
         heard = (pool.client_sizes > 0) & ~pool.rejected
-        self.models = pool.solve()[0]
+        self.models = pool.ask(Solve)[0]
         some = self.models[heard].astype(float)
         self.centre = GeometricMedian().aggregate(some, np.ones(len(some)))
-        self.centre = pool.centre(self.centre[None])[0]
+        self.centre = pool.model.centre(self.centre[None])[0]
         flat = np.where(_is_intercept(pool), self.centre, 0.0)
         sizes = np.zeros((2, pool.n_clients))
         for size, model in zip(sizes, (self.centre, flat), strict=True):
             w = np.tile(model, (pool.n_clients, 1))
-            gradients = pool.objectives_gradients(w, dtype=np.float64)[1]
+            gradients = pool.ask(ObjectivesGradients, w, dtype=np.float64)[1]
             with np.errstate(over="ignore"):
                 size[:] = np.nan_to_num(penalty.dual_norm(gradients.T), posinf=1e300)
         # Clients may have been rejected since.
@@ -107,8 +109,8 @@ class ClientLimits:
 
 def _is_intercept(pool):
     mask = np.zeros(pool.n_params, dtype=bool)
-    if "intercept" in pool.layer_slices:
-        mask[pool.layer_slices["intercept"]] = True
+    if "intercept" in pool.model.layer_slices():
+        mask[pool.model.layer_slices()["intercept"]] = True
     return mask
 
 
@@ -279,14 +281,14 @@ class BoundedProblem(FusionProblem):
         curvature = np.maximum(pool.spectrum()[2], 1e-12)
         rows = np.maximum(pool.client_weights, 1e-12)
         pull = SHRINKAGE * np.median(curvature) * p / rows
-        W = pool.centre(pool.prox(np.tile(limits.centre, (n, 1)), pull))
+        W = pool.model.centre(pool.ask(Prox, np.tile(limits.centre, (n, 1)), pull))
         # They are among the others, whose models they get.
         W[limits.left_out] = limits.centre
         some = pool.subset(limits.trusted & ~pool.without_rows)
         together = np.zeros(some.n_clients, dtype=np.intp)
-        if p > MAX_DENSE or some.shows_rows(together, 1)[0]:
+        if p > MAX_DENSE or shows_rows(some, together, 1)[0]:
             return W
-        values, vectors = np.linalg.eigh(some.hessians(limits.centre[None], together)[0])
+        values, vectors = np.linalg.eigh(some.ask(Hessians, limits.centre[None], together)[0])
         return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
 
 

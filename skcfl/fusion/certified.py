@@ -16,6 +16,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .._progress import Stage
+from ..calls.proofs_asked import Conjugate
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..rounds.record import History
@@ -98,7 +99,7 @@ class CertifiedLoop:
             divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
         # With one client so far off the gap is too large, whatever the others say.
         allowed = HOPELESS * problem.tolerance(primal, self.tol)
-        bounds = problem.pool.conjugate(-divergence, self._last_answers(), allowed)
+        bounds = problem.pool.ask(Conjugate, -divergence, self._last_answers(), allowed)
         dual = -float(bounds.sum()) - conjugate
         X = candidates[which]
         # Edges seldom carry what they can: what they do is counted if it matters.
@@ -259,7 +260,7 @@ class CertifiedLoop:
     def _keep_contraction(self, outcome):
         """Remember an exact partition's models and its dual."""
         problem, lam, W = self.problem, self.lam, outcome.theta[outcome.labels]
-        bounds = problem.pool.conjugate(-outcome.divergence, x0=W)
+        bounds = problem.pool.ask(Conjugate, -outcome.divergence, x0=W)
         rounding = problem.rounding(W, lam, outcome.crossing)
         known = outcome.labels, outcome.certified
         dual = -float(bounds.sum())

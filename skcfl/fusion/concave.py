@@ -52,6 +52,8 @@ from scipy.spatial.distance import squareform
 
 from .._checks import LARGEST
 from .._progress import loop
+from ..calls.curvatures import Prox
+from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..federation.result import Result
 from ..graphs.edges import coordinate_parts, shrinkage
 from ..numerics.by_cluster import mean_by_cluster, numbered
@@ -238,10 +240,11 @@ class _Rounds:
         options, state = self.options, self.state
         W, zeta = state.W[who.index], state.zeta[who.index]
         if options.local_steps is None:
-            models = who.pool.prox(zeta, self.rho, x0=W)
+            models = who.pool.ask(Prox, zeta, self.rho, x0=W)
         else:
             steps = options.local_steps
-            models = who.pool.local_update(
+            models = who.pool.ask(
+                LocalUpdate,
                 W,
                 steps if np.ndim(steps) == 0 else np.asarray(steps)[who.index],
                 self.rates[who.index],
@@ -252,7 +255,7 @@ class _Rounds:
                 monotone=options.step_size is None
                 and options.optimizer == "sgd"
                 and options.batch_size is None,
-                kept=True,
+                last=True,
             )
         state.W[who.index] = models
         self.participants += len(who.members)
@@ -373,7 +376,7 @@ class _Rounds:
     def _look(self):
         """Objective, residuals and clusters of the present models."""
         problem, state, n = self.problem, self.state, self.problem.n
-        value, g = self.pool.objectives_gradients(state.W, dtype=np.float64)
+        value, g = self.pool.ask(ObjectivesGradients, state.W, dtype=np.float64)
         penalty, split, gap2 = self.pairs / n
         slope = g + self.rho / n * self.dual.T
         theta_residual = np.sqrt(gap2 / (0.5 * (n - 1))) / problem.typical_distance()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.base import clone
 
+from ..calls.curvatures import Prox
+from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..federation.result import Result
 from ..graphs import complete_graph
 from ..graphs.edges import require_edges, square_tiles
@@ -117,7 +119,9 @@ class FPFCProblem(FusionProblem):
         """Gradients at the common model over the distances of models `W` from it."""
         common = np.tile(self.common_model(), (self.n, 1))
         way, size = rms(W - common), rms(W)
-        return rms(self.pool.gradients(common)) / way if way > 1e-6 * size else 0.0
+        return (
+            rms(self.pool.ask(ObjectivesGradients, common)[1]) / way if way > 1e-6 * size else 0.0
+        )
 
     def common_model(self):
         """The model of all clients' pooled rows, (d,), computed once."""
@@ -154,7 +158,7 @@ class FPFCProblem(FusionProblem):
         pool, n, p = self.pool, self.n, self.d
         rows = np.maximum(pool.client_weights, 1e-12)
         pull = SHRINKAGE * self.curvature() * p / rows
-        return pool.centre(pool.prox(np.tile(self.common_model(), (n, 1)), pull))
+        return pool.model.centre(pool.ask(Prox, np.tile(self.common_model(), (n, 1)), pull))
 
     def distances(self):
         """Distances of the local models, (n, n), drawn together as the start may be."""
@@ -178,7 +182,7 @@ class FPFCProblem(FusionProblem):
         """Root mean square of the clients' gradients before any training, their unit."""
         if self._slope is None:
             start = np.tile(self.pool.start(), (self.n, 1))
-            g = self.pool.objectives_gradients(start, dtype=np.float64)[1]
+            g = self.pool.ask(ObjectivesGradients, start, dtype=np.float64)[1]
             self._slope = max(rms(g), 1e-300)
         return self._slope
 
@@ -234,7 +238,7 @@ class FPFCProblem(FusionProblem):
     def own_models(self, solve=None):
         """Each client's own model, the solution at lam = 0 and of a single client, as a Result."""
         W = self.local_models()
-        value, g = self.pool.objectives_gradients(W, dtype=np.float64)
+        value, g = self.pool.ask(ObjectivesGradients, W, dtype=np.float64)
         _, first, labels = np.unique(W, axis=0, return_index=True, return_inverse=True)
         objective, residual = float(value.sum()), rms(g) / self.typical_slope()
         history = History(self.pool.ledger, *COLUMNS)
@@ -290,7 +294,7 @@ class TrainedFPFCProblem(FPFCProblem):
         """What training finds, from one start."""
         if self._local is None:
             start = np.tile(self.pool.start(), (self.n, 1))
-            self._local = self.pool.local_update(start, **TRAINING).astype(float)
+            self._local = self.pool.ask(LocalUpdate, start, **TRAINING).astype(float)
         return self._local
 
     def shrunken_models(self):

@@ -21,6 +21,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .._progress import loop
+from ..calls.curvatures import Prox
+from ..calls.proofs_asked import Conjugate
 from ..federation.result import Result
 from ..penalties import SquaredL2
 from ..rounds.record import History
@@ -135,7 +137,7 @@ class _MeanRegularised:
             return self.last[1:]
         self.n_evaluations += 1
         centre = np.tile(mean, (self.problem.n, 1))
-        self.x = self.pool.prox(centre, self.c, x0=self.x)
+        self.x = self.pool.ask(Prox, centre, self.c, x0=self.x)
         move = centre - self.x
         value = self.problem.objectives(self.x).sum() + 0.5 * self.c * (move**2).sum()
         self.last = mean.copy(), float(value), self.c * move.sum(axis=0)
@@ -144,7 +146,7 @@ class _MeanRegularised:
     def _check(self, allowed):
         """The gap at the present mean."""
         problem, n = self.problem, self.problem.n
-        self.x = self.pool.prox(np.tile(self.mean, (n, 1)), self.c, x0=self.x)
+        self.x = self.pool.ask(Prox, np.tile(self.mean, (n, 1)), self.c, x0=self.x)
         # What clients without rows are best at, whatever the mean asked for.
         self.x[~self.rows] = self.x[self.rows].mean(axis=0)
         x = self.x
@@ -152,7 +154,7 @@ class _MeanRegularised:
         primal += 0.5 * self.c * float(((x - x.mean(axis=0)) ** 2).sum())
         outflow = np.zeros_like(x)
         outflow[self.rows] = self.c * (x[self.rows] - x[self.rows].mean(axis=0))
-        bounds = self.pool.conjugate(-outflow, x, allowed)
+        bounds = self.pool.ask(Conjugate, -outflow, x, allowed)
         dual = -float(bounds.sum()) - float((outflow**2).sum()) / (2.0 * self.c)
         best = self.best
         if primal < best["primal"]:

@@ -68,6 +68,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST, POSITIVE, Count
 from .._progress import loop
+from ..calls.curvatures import Prox
 from ..graphs.edges import EdgeList, Tile, require_edges
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
 from .options import solver
@@ -330,11 +331,11 @@ class _PDMM(CertifiedLoop):
         centre = state.W - pull / stiffness[:, None]
         # (16): all but f_i is a quadratic of curvature `stiffness` about `centre`.
         if sampled is None:
-            W = pool.prox(centre, stiffness, x0=state.W, kept=True)
+            W = pool.ask(Prox, centre, stiffness, x0=state.W, known=True)
         else:
             S = np.flatnonzero(sampled)
             W = state.W.copy()
-            W[S] = pool.subset(S).prox(centre[S], stiffness[S], x0=state.W[S], kept=True)
+            W[S] = pool.subset(S).ask(Prox, centre[S], stiffness[S], x0=state.W[S], known=True)
         # Clients know `centre` themselves; S5 is booked by prox.
         sent = self._edge_pass(W, sampled)
         pool.relay(up=d * sent.up, down=d * sent.down)

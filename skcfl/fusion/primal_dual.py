@@ -70,6 +70,8 @@ from sklearn.utils._param_validation import Interval
 
 from .._checks import POSITIVE
 from .._progress import loop
+from ..calls.curvatures import Prox
+from ..calls.first_order import ObjectivesGradients
 from ..graphs.edges import require_edges
 from .certified import CHECK_EVERY, SETTLED, CertifiedLoop
 from .options import solver
@@ -253,7 +255,7 @@ class _PrimalDual(CertifiedLoop):
     def _node_pass(self, k, centres):
         """Proposals of all models (32) in iteration k."""
         W = self.state.W
-        V = self.problem.pool.prox(centres, self.degree / self.state.ratio, x0=self.answers)
+        V = self.problem.pool.ask(Prox, centres, self.degree / self.state.ratio, x0=self.answers)
         self.answers = V
         if len(self.alone):
             V = V.copy()
@@ -338,7 +340,7 @@ class _PrimalDual(CertifiedLoop):
         self.residual = np.nan
         if done or np.isfinite(self.best["gap"]):
             return done
-        values, gradients = problem.pool.objectives_gradients(V, dtype=np.float64)
+        values, gradients = problem.pool.ask(ObjectivesGradients, V, dtype=np.float64)
         primal = float(values.sum()) + self.lam * problem.fusion(V)
         radius = BALL * np.linalg.norm(V, axis=1).max(initial=0.0)
         bounds = -np.einsum("nd,nd->n", divergence, V) - values

@@ -42,6 +42,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from .._checks import MOST, POSITIVE, Count
+from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..federation.result import Result
 from ..graphs import Graph
 from ..numerics.by_cluster import mean_by_cluster
@@ -88,7 +89,7 @@ class NetworkProblem(FusionProblem):
     def __init__(self, pool, graph, penalty, start=None):
         super().__init__(pool, graph, penalty)
         self.common = pool.start().astype(float) if start is None else start
-        gradients = pool.objectives_gradients(np.tile(self.common, (self.n, 1)))[1]
+        gradients = pool.ask(ObjectivesGradients, np.tile(self.common, (self.n, 1)))[1]
         #: Lengths of the clients' gradients at the start.
         self.slopes = np.linalg.norm(gradients.astype(float), axis=1)
 
@@ -119,7 +120,7 @@ class NetworkProblem(FusionProblem):
         """Not known."""
         raise ValueError(
             "lam_max is known of convex problems, and that of "
-            f"{self.pool.model_name} is not. lam_path has a grid of values for it."
+            f"{type(self.pool.model).__name__} is not. lam_path has a grid of values for it."
         )
 
     def fused_from(self, lams):
@@ -134,8 +135,8 @@ class NetworkProblem(FusionProblem):
         """Networks have one solver."""
         if name not in ("auto", "primal_dual"):
             raise ValueError(
-                f"solver={name!r} needs exact proximal points, which {self.pool.model_name} does "
-                "not have. Use solver='primal_dual'."
+                f"solver={name!r} needs exact proximal points, which "
+                f"{type(self.pool.model).__name__} does not have. Use solver='primal_dual'."
             )
         return primal_dual_inexact
 
@@ -143,7 +144,7 @@ class NetworkProblem(FusionProblem):
     def neighbourhood(pool):
         """Where clients lie, for the graph of nearest neighbours: their models after training."""
         start = np.tile(pool.start(), (pool.n_clients, 1))
-        return pool.local_update(start, **TRAINING).astype(float)
+        return pool.ask(LocalUpdate, start, **TRAINING).astype(float)
 
     def refit(self, labels, theta):
         """Each cluster's network, trained further in rounds of model averaging.
@@ -254,8 +255,15 @@ class _InexactPrimalDual(_PrimalDual):
         rate = self.step_size / (1.0 + k / DELAY)
         pull = self.degree / self.state.ratio
         pull[self.alone] = 0.0  # no neighbour, no step: they train freely
-        V = self.problem.pool.local_update(
-            self.state.W, self.local_steps, rate, "adam", center=centres, rho=pull, kept=True
+        V = self.problem.pool.ask(
+            LocalUpdate,
+            self.state.W,
+            self.local_steps,
+            rate,
+            "adam",
+            center=centres,
+            rho=pull,
+            last=True,
         )
         return V.astype(float)
 
@@ -263,7 +271,7 @@ class _InexactPrimalDual(_PrimalDual):
         """Whether the conditions hold, or clusters have settled."""
         problem, n = self.problem, self.problem.n
         divergence = flows["outflow"] * (0.5 / self.state.ratio)
-        values, gradients = problem.pool.objectives_gradients(V)
+        values, gradients = problem.pool.ask(ObjectivesGradients, V)
         objective = float(values.sum(dtype=float)) + self.lam * problem.fusion(V)
         # What flows into clients without rows is what they stand for.
         node = _rms(np.linalg.norm(gradients + divergence, axis=1)) / self.scale

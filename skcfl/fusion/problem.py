@@ -12,6 +12,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
+from ..calls.curvatures import Hessians, Prox, Solve, shows_rows
+from ..calls.first_order import ObjectivesGradients
+from ..calls.proofs_asked import Rounding
 from ..federation.result import Result
 from ..graphs.edges import EdgeList, edge_blocks
 from ..numerics.by_cluster import mean_by_cluster
@@ -86,12 +89,12 @@ class FusionProblem:
 
     def objectives(self, X):
         """Clients' objectives at their models, in double precision."""
-        return self.pool.objectives_gradients(X, dtype=np.float64)[0]
+        return self.pool.ask(ObjectivesGradients, X, dtype=np.float64)[0]
 
     def local_models(self):
         """Each client's own minimiser, computed once."""
         if self._local is None:
-            self._local = self.extend(self.pool.solve()[0])
+            self._local = self.extend(self.pool.ask(Solve)[0])
         return self._local
 
     def start_from(self, models):
@@ -272,7 +275,7 @@ class FusionProblem:
         rounding : float
         """
         graph = self.graph
-        total = float(self.pool.rounding(X).sum())
+        total = float(self.pool.ask(Rounding, X).sum())
         if not lam or not graph.n_edges:
             return total
         # Of the sum, and of flows that are too large by as much.
@@ -383,9 +386,9 @@ class FusionProblem:
         curvature = np.maximum(pool.spectrum()[2], 1e-12)
         typical = np.exp(np.log(curvature).mean())
         rows = np.maximum(pool.client_weights, 1e-12)
-        W = pool.prox(np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
-        W = pool.centre(W)
-        if p > MAX_DENSE or pool.shows_rows(together, 1)[0]:
+        W = pool.ask(Prox, np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
+        W = pool.model.centre(W)
+        if p > MAX_DENSE or shows_rows(pool, together, 1)[0]:
             return W
-        values, vectors = np.linalg.eigh(pool.hessians(common, together)[0])
+        values, vectors = np.linalg.eigh(pool.ask(Hessians, common, together)[0])
         return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))

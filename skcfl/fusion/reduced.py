@@ -25,6 +25,10 @@ from scipy.linalg.lapack import dposv
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
+from ..calls.curvatures import Hessians, HessianSolves, shows_rows
+from ..calls.descriptions import Fingerprints
+from ..calls.first_order import ObjectivesGradients
+from ..calls.proofs_asked import Enclosures
 from ..graphs import Graph
 from ..numerics.by_cluster import mean_by_cluster, share_in_cluster, sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
@@ -329,7 +333,7 @@ class _Forces:
 def forces_at(problem, lam, labels, theta):
     """What acts on the clients at models `theta` (K, d) of a partition, as `_Forces`."""
     K, graph = len(theta), problem.graph
-    _, gradient = problem.pool.objectives_gradients(theta[labels], dtype=np.float64)
+    _, gradient = problem.pool.ask(ObjectivesGradients, theta[labels], dtype=np.float64)
     if lam:
         between = lam * _pull_between(graph, labels, theta)
         strength = lam * outer_degrees(graph, labels)
@@ -419,7 +423,7 @@ def enclose(problem, lam, labels, theta, forces=None):
     error = sum_by_cluster(around.rounding + pull[:, None], labels, K) + np.abs(forces.left)
     error += EPS * (sizes + 4.0)[:, None] * sum_by_cluster(np.abs(forces.q), labels, K)
     box = around.reach(error, parts)
-    if not pool.quadratic and (box[np.isfinite(box)] > 0.0).any():
+    if not pool.model.quadratic and (box[np.isfinite(box)] > 0.0).any():
         # Curvature may fall on the way: look at twice the box.
         wide = 2.0 * np.nan_to_num(box, posinf=0.0)
         around.look(wide)
@@ -462,7 +466,7 @@ class _Surroundings:
         pool, theta, dense = self.pool, self.theta, self.dense
         K, d = theta.shape
         if not dense or K * d**2 <= MAX_AT_ONCE:
-            self.rounding, self.drift, floor = pool.enclosure(theta, self.labels, box, dense)
+            self.rounding, self.drift, floor = pool.ask(Enclosures, theta, self.labels, box, dense)
             self.least, self.diagonal = self._curvatures(floor)
             return
         # Some clusters at a time: all their matrices would take too much room.
@@ -472,8 +476,8 @@ class _Surroundings:
         for first in range(0, K, size):
             here = slice(first, min(first + size, K))
             some = np.flatnonzero((self.labels >= here.start) & (self.labels < here.stop))
-            answers = pool.subset(some).enclosure(
-                theta[here], self.labels[some] - first, box[here], dense
+            answers = pool.subset(some).ask(
+                Enclosure, theta[here], self.labels[some] - first, box[here], dense
             )
             self.rounding[some], self.drift[some] = answers[:2]
             self.least[here], self.diagonal[here] = self._curvatures(answers[2])
@@ -483,7 +487,7 @@ class _Surroundings:
         K, d = len(floor), self.theta.shape[1]
         if not self.dense:
             return np.ones(K), np.tile(floor[:, None], d)
-        floor = self.pool.pin(floor)
+        floor = self.pool.model.pin(floor)
         diagonal = np.maximum(np.einsum("kii->ki", floor), 0.0)
         scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values = np.linalg.eigvalsh(floor / scale[:, :, None] / scale[:, None, :])
@@ -720,7 +724,7 @@ class _ReducedOracle:
         self.touch = abs(self.outflow)
         self.memory = self.first = None
         # Clusters of one client whose Hessian would show its rows: it multiplies by it.
-        alone = problem.pool.shows_rows(labels, K)[labels] & (problem.pool.client_sizes > 0)
+        alone = shows_rows(problem.pool, labels, K)[labels] & (problem.pool.client_sizes > 0)
         self.summed = 1.0 - alone
         self.clients = np.flatnonzero(alone)
         self.alone = labels[self.clients]
@@ -738,8 +742,8 @@ class _ReducedOracle:
         return self._value(theta)[0]
 
     def _value(self, theta):
-        values, gradients = self.problem.pool.objectives_gradients(
-            theta[self.labels], dtype=np.float64
+        values, gradients = self.problem.pool.ask(
+            ObjectivesGradients, theta[self.labels], dtype=np.float64
         )
         delta = theta[self.heads] - theta[self.tails]
         distance = np.sqrt(np.einsum("pd,pd->p", delta, delta))
@@ -764,7 +768,7 @@ class _ReducedOracle:
         damping = np.repeat(np.maximum(damping, 1e-4), K)
         alone = self.alone
         if len(alone) < K:
-            own = pool.pin(pool.hessians(self.theta, self.labels, self.summed, damping))
+            own = pool.model.pin(pool.ask(Hessians, self.theta, self.labels, self.summed, damping))
         else:
             own = np.zeros((K, d, d))
         if K * d <= self.max_exact and not len(alone):
@@ -806,7 +810,7 @@ class _ReducedOracle:
         def precondition(r):
             r = r.reshape(K, d)
             z = np.matmul(inverse, r[:, :, None])[:, :, 0]
-            z[alone] = who.hessian_solves(theta, r[alone], order, shift, damping)
+            z[alone] = who.ask(HessianSolves, theta, r[alone], order, shift, damping)
             return z.reshape(1, -1)
 
         def product(u):
@@ -970,7 +974,7 @@ def compare_own_models(problem, W):
     if not len(some):
         return OwnModels(same, none)
     radius, some = radius[some], known[some]
-    digests = problem.pool.subset(some).fingerprints(secrets.randbits(62))
+    digests = problem.pool.subset(some).ask(Fingerprints, secrets.randbits(62))
     _, first, alike = np.unique(digests, axis=0, return_index=True, return_inverse=True)
     alike = alike.ravel()
     ends = np.concatenate([np.arange(n), some]), np.concatenate([n + same, 2 * n + alike])

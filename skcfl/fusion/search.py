@@ -37,6 +37,7 @@ from scipy.stats import rankdata
 from sklearn.utils.parallel import Parallel, delayed
 
 from .._progress import loop, quiet, series
+from ..calls.first_order import OwnLosses
 from ..federation.ledger import Ledger
 from ..numerics.by_cluster import numbered
 from ..numerics.optimism import with_all_rows
@@ -222,7 +223,7 @@ class Judge:
         self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
         self.weights = sum(self._counted(held) for held in self.held)
         # Of quadratic losses only can be told what more rows are worth.
-        self.corrects = pool.quadratic and used == n_folds
+        self.corrects = pool.model.quadratic and used == n_folds
         self.whole = pool.with_ledger(Ledger()) if exact else None
 
     @staticmethod
@@ -239,10 +240,10 @@ class Judge:
         train, held = self.pools[k], self.held[k]
         weights = self._counted(held)
         with np.errstate(over="ignore", invalid="ignore"):
-            losses = held.own_losses(W)
+            losses = held.ask(OwnLosses, W)
             if self.corrects:
                 counts = held.client_weights, train.client_weights
-                losses = with_all_rows(losses, train.own_losses(W), *counts)
+                losses = with_all_rows(losses, train.ask(OwnLosses, W), *counts)
             return np.where(weights > 0, weights * losses, 0.0)
 
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..calls.descriptions import Fingerprints
+from ..calls.first_order import ObjectivesGradients
+from ..calls.proofs_asked import Conjugate, Enclosures
 from ..numerics.by_cluster import mean_by_cluster
 from .connections import boundaries
 from .flows import EPS, Inside
@@ -400,11 +403,11 @@ def _theorem_2(problem, labels, theta, radius):
 def _mean_gradients(problem, labels, w, radius):
     """Clusters' mean gradients at a model, and how far they are off within a radius of it."""
     models = np.broadcast_to(w, (problem.n, problem.d))
-    gradients = problem.pool.objectives_gradients(models, dtype=np.float64)[1]
+    gradients = problem.pool.ask(ObjectivesGradients, models, dtype=np.float64)[1]
     off = np.full(problem.n, np.inf)
     if np.isfinite(radius):
         box, one = np.full((1, problem.d), radius), np.zeros(problem.n, dtype=np.intp)
-        rounding, drift, _ = problem.pool.enclosure(w[None], one, box, dense=False)
+        rounding, drift, _ = problem.pool.ask(Enclosures, w[None], one, box, dense=False)
         off = np.linalg.norm(rounding, axis=1) + drift
     steps = EPS * (problem.n + problem.d + 8.0)
     off = np.where(problem.pool.without_rows, 0.0, off * (1.0 + steps))
@@ -436,11 +439,11 @@ def _theorem_3(problem, labels, w):
 
 def _have_equal_hessians(pool):
     """Whether the objectives of all clients provably differ by linear functions only."""
-    if not pool.quadratic or (pool.client_weights <= 0).any():
+    if not pool.model.quadratic or (pool.client_weights <= 0).any():
         return False
     if pool.model.isotropic:
         return True
-    digests = pool.fingerprints(secrets.randbits(62), targets=False)
+    digests = pool.ask(Fingerprints, secrets.randbits(62), targets=False)
     return bool((digests == digests[0]).all())
 
 
@@ -468,7 +471,7 @@ def constants_of(problem, labels):
             "Newton's method did not find the minimisers of the clusters; scale the features or "
             "raise the local penalty alpha."
         )
-    _, gradients = pool.objectives_gradients(models[labels], dtype=np.float64)
+    _, gradients = pool.ask(ObjectivesGradients, models[labels], dtype=np.float64)
     # How far rounding and Newton's method may have left them from those at the exact minimisers.
     delta = penalty.dual_norm(gradients.T) * (1.0 + EPS * (problem.d + 8.0))
     delta += enclose(problem, 0.0, labels, models).spread
@@ -476,12 +479,12 @@ def constants_of(problem, labels):
     strong = problem.curvatures()[1]
     # Beyond its bound the pool's curvature is one for automatic steps.
     beta = problem.ceilings() if pool.model.bounded_curvature else np.full(problem.n, np.inf)
-    if pool.quadratic:
+    if pool.model.quadratic:
         # A computed eigenvalue; that of other losses is their local penalty.
         strong = np.maximum(strong - rounding * problem.d * beta, 0.0)
     alpha = np.bincount(labels, strong, K) * (1.0 - EPS * problem.n)
-    if pool.quadratic:
-        floor = pool.enclosure(models, labels, np.zeros_like(models), dense=True)[2]
+    if pool.model.quadratic:
+        floor = pool.ask(Enclosures, models, labels, np.zeros_like(models), dense=True)[2]
         size = np.einsum("kii->k", floor)
         alpha = np.maximum(alpha, np.linalg.eigvalsh(floor)[:, 0] - rounding * size)
     if not penalty.fuses:
@@ -518,7 +521,7 @@ def gap_of(problem, lam, X, divergence, crossing=None):
     if not problem.penalty.norm:
         divergence, conjugate = _smooth_dual(problem, lam, X)
     divergence = np.asarray(divergence, dtype=float)
-    bounds = problem.pool.conjugate(-divergence, x0=X)
+    bounds = problem.pool.ask(Conjugate, -divergence, x0=X)
     if crossing is None:
         total = np.linalg.norm(divergence, axis=1).sum()
         crossing = np.minimum(lam * problem.graph.degrees(), total)

@@ -251,14 +251,14 @@ def lam_path(
     clients = np.zeros(1, dtype=int) if task.groups is None else task.groups
     return LamPath(
         lams=path.lams,
-        params=task.pool.to_user(path.params).astype(task.pool.dtype, copy=False),
+        params=task.pool.units.to_user(path.params).astype(task.pool.dtype, copy=False),
         labels=labels,
         n_clusters=labels.max(axis=1) + 1,
         gaps=path.gaps,
         objectives=path.objectives,
         optimal=path.optimal,
         groups=clients,
-        fusion_params=task.pool.to_user(path.fusion_params),
+        fusion_params=task.pool.units.to_user(path.fusion_params),
         n_iter=path.n_iter,
         converged=path.converged,
     )

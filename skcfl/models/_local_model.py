@@ -12,7 +12,7 @@ class LocalModel(ModelSpec):
     """Base of the local models: what clients compute.
 
     To what the server knows of it a model adds methods that take a `block` and compute for all
-    of its clients at once (shapes in ``skcfl.federation.blocks``).
+    of its clients at once (shapes in ``skcfl.clients.blocks``).
 
     ``f_i`` is the weighted mean loss over client i's rows plus the local penalty.
     """

@@ -25,8 +25,8 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..federation.blocks import Block, one_client
-from ..federation.optimizers import cache_slices
+from ..clients.blocks import Block, one_client
+from ..clients.optimizers import cache_slices
 from ._local_model import LocalModel, choose
 from ._plain import plain_network
 

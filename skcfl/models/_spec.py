@@ -188,6 +188,11 @@ class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         """Start of local training, an array (n_params,), the same for all clients."""
         return self.init_params(1, random_state)[0]
 
+    def penalties(self, w: Array) -> Array:
+        """Local penalty of models (m, n_params) of a bound model, (m,)."""
+        w = np.asarray(w)
+        return 0.5 * (w * w) @ self.decay
+
     def head_mask(self) -> Array:
         """Parameters of the last layer of a bound model, (n_params,) of bool."""
         names = list(self.layer_slices())

@@ -7,7 +7,7 @@ and rows.  On a processor that brings nothing, and takes the memory of all of th
 
 import numpy as np
 
-from ..federation.draws import mixed
+from ..clients.draws import mixed
 from ._torch_runner import need_torch
 
 # Copies of a client's states and parameters that a stacked step has room for.

@@ -15,6 +15,7 @@ then it trains, and the server averages the models.
 
 import numpy as np
 
+from ..calls.kept_models import BlendedUpdate, PartialUpdate, Recall
 from ..numerics.matrices import columns_of
 from .shared_rounds import SharedUpdate
 
@@ -33,7 +34,7 @@ class PartialAverage(SharedUpdate):
     rate : float
         Length of the steps.
     optimizer, batch_size
-        As for ``ClientPool.local_update``.
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
     average : Average, default=None
         How shared parameters are averaged.
     """
@@ -47,7 +48,8 @@ class PartialAverage(SharedUpdate):
         """Shared parameters after the participants have trained, and objectives before."""
         pool, w = answers.who.pool, state.theta[answers.choice]
         models, columns = np.array(w), columns_of(self.shared)
-        models[:, columns], values = pool.partial_update(
+        models[:, columns], values = pool.ask(
+            PartialUpdate,
             w[:, columns],
             self.shared,
             self.stages,
@@ -70,9 +72,9 @@ class BlendedAverage(SharedUpdate):
     rates : callable
         ``rates(answers)`` is the length of the participants' steps.
     blend : dict
-        ``blend_rate``, ``share`` and ``tol`` of ``ClientPool.blended_update``.
+        ``blend_rate``, ``share`` and ``tol`` of :class:`~skcfl.calls.kept_models.BlendedUpdate`.
     optimizer, batch_size
-        As for ``ClientPool.local_update``.
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
     average : Average, default=None
         How models are averaged.
     """
@@ -87,7 +89,8 @@ class BlendedAverage(SharedUpdate):
     def ask(self, answers, state):
         """Models of the participants, blended and trained, and objectives between."""
         pool = answers.who.pool
-        models, values = pool.blended_update(
+        models, values = pool.ask(
+            BlendedUpdate,
             state.theta[answers.choice],
             self.blended,
             self.steps,
@@ -125,9 +128,9 @@ def train_part(
     rate : float
         Their length.
     optimizer, batch_size
-        As for ``ClientPool.local_update``.
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
     prototypes, strength
-        As for ``ClientPool.partial_update``.
+        As for :class:`~skcfl.calls.kept_models.PartialUpdate`.
 
     Returns
     -------
@@ -136,7 +139,15 @@ def train_part(
     models = np.tile(theta, (pool.n_clients, 1))
     everything = np.ones(pool.n_params, dtype=bool)
     stages = [(steps, trained)]
-    pool.partial_update(
-        models, everything, stages, rate, optimizer, batch_size, prototypes, strength
+    pool.ask(
+        PartialUpdate,
+        models,
+        everything,
+        stages,
+        rate,
+        optimizer,
+        batch_size,
+        prototypes,
+        strength,
     )
-    return pool.recall(models, judged=True)
+    return pool.ask(Recall, models, known=True)

@@ -10,6 +10,7 @@ r"""Per-FedAvg: a shared model that is good after one more gradient step of each
 of which the first-order variant leaves out ``a H``.
 """
 
+from ..calls.first_order import LocalUpdate, MetaUpdate, Objectives
 from .shared_rounds import SharedUpdate
 
 __all__ = ["MetaAverage", "one_step"]
@@ -29,7 +30,7 @@ class MetaAverage(SharedUpdate):
     exact : bool
         Whether gradients pass through that step.
     optimizer, batch_size
-        As for ``ClientPool.local_update``.
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
     average, accelerate
         As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`.
     """
@@ -52,9 +53,10 @@ class MetaAverage(SharedUpdate):
     def ask(self, answers, state):
         """Objectives at the shared model, and models trained from there."""
         pool = answers.who.pool
-        answers.heard(pool, values=pool.objectives(state.theta[answers.choice]))
+        answers.heard(pool, values=pool.ask(Objectives, state.theta[answers.choice]))
         pool = answers.who.pool
-        models = pool.meta_update(
+        models = pool.ask(
+            MetaUpdate,
             state.theta[answers.choice],
             self.steps,
             self.rates(answers),
@@ -62,7 +64,7 @@ class MetaAverage(SharedUpdate):
             self.optimizer,
             self.batch_size,
             exact=self.exact,
-            judged=True,
+            known=True,
         )
         return answers.heard(pool, models=models)
 
@@ -85,4 +87,4 @@ def one_step(pool, w, inner, steps=1):
     -------
     params : ndarray of shape (n_clients, n_params)
     """
-    return pool.local_update(w, steps, inner, later=True, whole=True)
+    return pool.ask(LocalUpdate, w, steps, inner, later=True, whole=True)

@@ -21,6 +21,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import nnls
 
+from ..calls.descriptions import ClassStatistics
+from ..calls.kept_models import PartialUpdate, PrototypeUpdate
 from ..rounds.aggregation import aggregate_by_cluster
 from ..rounds.aggregation.aggregator import lengths
 from ..rounds.suspicion import ONE_LEAST, SIGMAS, limit, relative
@@ -106,7 +108,7 @@ class PrototypeAverage(SharedUpdate):
     rate : float
         Their length.
     optimizer, batch_size
-        As for ``ClientPool.local_update``.
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
     average : Average, default=None
         A robust operator of it takes the place of the weighted means of the clients, and it has
         their suspicions then: the largest of all rounds, as networks learn to send their rows to
@@ -127,7 +129,8 @@ class PrototypeAverage(SharedUpdate):
     def ask(self, answers, state):
         """Class means and their weights, after the participants have trained."""
         pool = answers.who.pool
-        means, counts, values = pool.prototype_update(
+        means, counts, values = pool.ask(
+            PrototypeUpdate,
             self.prototypes,
             self.strength,
             self.steps,
@@ -231,13 +234,13 @@ class HeadMixing(SharedUpdate):
     models : ndarray of shape (n_clients, n_params)
         Models that the clients begin with, which the rounds change.
     stages : list of tuple
-        Steps, and what they train, as for ``ClientPool.partial_update``.
+        Steps, and what they train, as for :class:`~skcfl.calls.kept_models.PartialUpdate`.
     rate : ndarray of shape (n_clients,) or float
         Length of the steps.
     strength : float
         Factor of the mean squared distance to the prototypes.
     optimizer, batch_size
-        As for ``ClientPool.local_update``.
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
     average : Average, default=None
         How bodies are averaged; a robust operator of it also takes the place of the means of the
         prototypes, and mixes heads.
@@ -262,12 +265,13 @@ class HeadMixing(SharedUpdate):
     def ask(self, answers, state):
         """Statistics under the models sent, then models and class means after training."""
         pool = answers.who.pool
-        said = pool.class_statistics(self.models[answers.who.index])
+        said = pool.ask(ClassStatistics, self.models[answers.who.index])
         answers.heard(pool)
         said = [values if pool.answered is None else values[pool.answered] for values in said]
         pool, index = answers.who.pool, answers.who.index
         w, everything = self.models[index], np.ones(len(self.head), dtype=bool)
-        models, values = pool.partial_update(
+        models, values = pool.ask(
+            PartialUpdate,
             w,
             everything,
             self.stages,
@@ -276,13 +280,13 @@ class HeadMixing(SharedUpdate):
             self.batch_size,
             self.prototypes,
             self.strength,
-            judged=True,
+            known=True,
         )
         there = slice(None) if pool.answered is None else pool.answered
         self._said = [values[there] for values in said]
         answers.heard(pool, models=models, values=values)
         if not self.head.all():
-            means, counts, _ = answers.who.pool.class_statistics(answers.models, judged=True)
+            means, counts, _ = answers.who.pool.ask(ClassStatistics, answers.models, known=True)
             self._means = means, counts  # zeros of who was silent
         return answers
 

@@ -25,6 +25,8 @@ R             ``n_moves``                 ``local_rounds``
 
 import numpy as np
 
+from ..calls.curvatures import Prox, Solve
+from ..calls.first_order import LocalUpdate, MoreauUpdate, Objectives
 from ..rounds.exchange import weighted_mean
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.update import client_curvatures
@@ -57,15 +59,16 @@ def proximal_models(pool, centers, lam, kept=True):
     if np.isinf(lam):
         return np.array(centers, dtype=float)
     if lam == 0.0:
-        return pool.solve()[0]
-    return pool.prox(np.asarray(centers, dtype=float), lam, kept=kept)
+        return pool.ask(Solve)[0]
+    return pool.ask(Prox, np.asarray(centers, dtype=float), lam, known=kept)
 
 
 def _train_towards(pool, centers, lam, options):
     """Models trained from centres for as long as a fit, pulled back to them."""
     if np.isinf(lam):
         return centers
-    return pool.local_update(
+    return pool.ask(
+        LocalUpdate,
         centers,
         options.local_steps * options.max_iter,
         pulled_rates(pool, options, lam),
@@ -73,7 +76,7 @@ def _train_towards(pool, centers, lam, options):
         options.batch_size,
         center=centers,
         rho=lam,
-        judged=True,
+        known=True,
         whole=True,
     )
 
@@ -138,7 +141,7 @@ class MoreauAverage(SharedUpdate):
         center = np.array(w, dtype=float)
         nearest = None if self.nearest is None else self.nearest[answers.who.index]
         for k in range(self.n_moves):
-            nearest = pool.prox(center, self.lam, x0=nearest, kept=k > 0)
+            nearest = pool.ask(Prox, center, self.lam, x0=nearest, known=k > 0)
             center -= self.move * self.lam * (center - nearest)
         if self.nearest is None:
             self.nearest = np.tile(w[:1].astype(float), (len(state.labels), 1))
@@ -146,7 +149,7 @@ class MoreauAverage(SharedUpdate):
         answers.heard(pool, models=center.astype(w.dtype))
         pool = answers.who.pool
         nearest = self.nearest[answers.who.index]
-        return answers.heard(pool, values=pool.objectives(nearest, kept=True))
+        return answers.heard(pool, values=pool.ask(Objectives, nearest, last=True))
 
     def own_models(self, pool, centers):
         """The clients' models, pulled to centres that they do not have yet."""
@@ -177,7 +180,7 @@ class TrainedMoreauAverage(MoreauAverage):
     def ask(self, answers, state):
         """Models of the participants after their moves, and objectives before."""
         pool = answers.who.pool
-        answers.heard(pool, values=pool.objectives(state.theta[answers.choice]))
+        answers.heard(pool, values=pool.ask(Objectives, state.theta[answers.choice]))
         pool = answers.who.pool
         models = self._train(pool, state.theta[answers.choice], judged=True)
         return answers.heard(pool, models=models)
@@ -188,7 +191,8 @@ class TrainedMoreauAverage(MoreauAverage):
 
     def _train(self, pool, w, personal=False, judged=False):
         """Clients' centres, or with `personal` their proximal points."""
-        return pool.moreau_update(
+        return pool.ask(
+            MoreauUpdate,
             w,
             self.steps,
             pulled_rates(pool, self.options, self.lam),
@@ -198,7 +202,7 @@ class TrainedMoreauAverage(MoreauAverage):
             self.options.optimizer,
             self.options.batch_size,
             personal=personal,
-            judged=judged,
+            known=judged,
             whole=personal,
         )
 

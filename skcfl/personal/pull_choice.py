@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._progress import loop, quiet
+from ..calls.first_order import OwnLosses
 from ..rounds.aggregation.aggregator import weighted_quantile
 from ..rounds.suspicion import MOST_LOSS
 
@@ -69,7 +70,7 @@ def choose_pull(pool, lams, fit, robust=False):
             rows += weights
             with quiet():
                 for k, models in enumerate(fit(train, lams)):
-                    total[k] += np.where(weights > 0, weights * held.own_losses(models), 0.0)
+                    total[k] += np.where(weights > 0, weights * held.ask(OwnLosses, models), 0.0)
             folds.tell()
     if robust and rows.any():
         with np.errstate(invalid="ignore"):

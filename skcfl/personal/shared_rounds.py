@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..calls.first_order import Objectives
 from ..federation.result import Result
 from ..rounds.choice import Known
 from ..rounds.exchange import Draw, State, weighted_mean
@@ -301,7 +302,7 @@ def publish(
     -------
     result : Result
     """
-    values = np.asarray(pool.objectives(params, kept=True, judged=known), dtype=float)
+    values = np.asarray(pool.ask(Objectives, params, last=True, known=known), dtype=float)
     here = slice(None) if pool.answered is None else pool.answered
     if average is not None and average.aggregator is not None:
         extra["suspicion"] = np.full(pool.n_clients, np.inf)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from .._progress import series
+from ..calls.posteriors_asked import Posteriors
 from ..numerics.kmeans import kmeans
 from ..numerics.matrices import count_different
 from ..numerics.newton import MAX_DENSE
@@ -234,7 +235,7 @@ def _seem_clusters(pool, fit, options):
 
     Outliers make one population wide, which then looks worse than several.
     """
-    labels = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows].argmax(axis=1)
+    labels = pool.ask(Posteriors, *fit.population.arguments)[0][~pool.without_rows].argmax(axis=1)
     alone = np.bincount(labels) == 1
     if not alone.any():
         return False
@@ -261,7 +262,7 @@ def _may_pay(fit, pool, options):
 def _coordinates(pool, fit):
     """Posterior means of the clients with rows, in units of the prior: (n, p), and as they are."""
     population = fit.population
-    means = pool.posteriors(*population.arguments)[1]
+    means = pool.ask(Posteriors, *population.arguments)[1]
     means = means[~pool.without_rows]
     away = (means - population.weights @ population.means)[:, population.varying]
     if population.kind != "full":
@@ -282,7 +283,7 @@ def _grown(pool, fit, first, coordinates, K, n_init, options, target):
         for _ in range(n_init):
             labels = _k_means(u, K, pool.random_state)
             partitions.setdefault(_canonical(labels), labels)
-    responsibilities = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
+    responsibilities = pool.ask(Posteriors, *fit.population.arguments)[0][~pool.without_rows]
     labels = responsibilities.argmax(axis=1)
     if len(np.unique(labels)) == K - 1:
         scatter = [
@@ -359,7 +360,7 @@ def _of_partition(population, means, labels, K, options):
 def _pruned(pool, fit, options):
     """The fit without clusters that are no client's most probable one."""
     while fit.population.n_clusters > 1:
-        labels = pool.posteriors(*fit.population.arguments)[0].argmax(axis=1)
+        labels = pool.ask(Posteriors, *fit.population.arguments)[0].argmax(axis=1)
         kept = np.unique(labels)
         if len(kept) == fit.population.n_clusters:
             break

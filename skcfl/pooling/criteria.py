@@ -4,6 +4,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import xlogy
 
+from ..calls.posteriors_asked import Posteriors
 from .em import is_df_free
 from .normal_equations import SINGULAR, is_lean, solve
 
@@ -45,7 +46,7 @@ def icl(fit, pool, options):
     criterion = -2.0 * fit.loglik + means * np.log(max(rows, n)) + others * np.log(n)
     if fit.population.n_clusters == 1:
         return criterion
-    greedy = pool.model.unknown_scale and not pool.quadratic and means > MOST_MEANS * rows
+    greedy = pool.model.unknown_scale and not pool.model.quadratic and means > MOST_MEANS * rows
     if greedy and options.dispersion_of is not None:
         return np.inf
     if fit.population.kind == "none" and not is_lean(fit.sums):
@@ -54,7 +55,7 @@ def icl(fit, pool, options):
         free = pool.model.n_free / pool.n_params
         drawn = -2.0 * _drawn_means(fit) + free * len(fit.population.unit) * np.log(max(rows, n))
         criterion = min(criterion, drawn + (others + free * n_varying) * np.log(n))
-    r = pool.posteriors(*fit.population.arguments)[0][~pool.without_rows]
+    r = pool.ask(Posteriors, *fit.population.arguments)[0][~pool.without_rows]
     return criterion - 2.0 * xlogy(r, r).sum() if _are_clusters(fit, pool, r) else np.inf
 
 

@@ -11,6 +11,8 @@ freedom at most; it begins at zero where zero is among them.
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
+from ..calls.posteriors_asked import PosteriorSums
+
 # Fall of the log-likelihood at the ends of a 95 % interval: half a quantile of chi squared.
 FALL = 1.920729
 # Deviations that are tried, as parts of the fitted one or of the least that can be seen.
@@ -112,7 +114,8 @@ def _restricted(pool, population, S, back):
     """Restricted log-likelihood of a covariance of effects."""
     values, vectors = np.linalg.eigh(S)
     root = back @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    sums = pool.posterior_sums(
+    sums = pool.ask(
+        PosteriorSums,
         population.means,
         root,
         population.weights,

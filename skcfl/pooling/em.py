@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .._progress import loop
+from ..calls.posteriors_asked import PosteriorSums
 from ..numerics.newton import MAX_DENSE
 from .heavy_tails import expected_df
 from .normal_equations import (
@@ -139,7 +140,7 @@ class Fit:
 def evaluate(pool, population):
     """A population, and the sums of the clients' posteriors there."""
     dense = population.kind == "full" or pool.n_params <= MAX_DENSE
-    return Fit(population, pool.posterior_sums(*population.arguments, dense=dense))
+    return Fit(population, pool.ask(PosteriorSums, *population.arguments, dense=dense))
 
 
 def _em_means(population, sums):
@@ -278,7 +279,7 @@ def _noise(sums, options, spent=0.0):
 
 def _spent(pool, population, sums, options, variances=None):
     """Degrees of freedom that the means take from the dispersion, see :func:`_with_prior`."""
-    if not pool.quadratic or options.dispersion_of is None:
+    if not pool.model.quadratic or options.dispersion_of is None:
         return 0.0
     if options.prior != "auto" and not _is_held(pool, population, sums):
         return 0.0
@@ -291,7 +292,7 @@ def _spent(pool, population, sums, options, variances=None):
 def _newton(pool, population, options):
     """The mean of a population without variance, by Newton's method with halving."""
     current, n_iter = evaluate(pool, population), 1
-    for _ in range(1 if pool.quadratic else POOLED_STEPS):
+    for _ in range(1 if pool.model.quadratic else POOLED_STEPS):
         ahead = newton_means(pool, current.population, current.sums) - current.population.means
         slopes = current.sums["slopes"] - current.population.precision * current.population.means
         gain, length = float((slopes * ahead).sum()), 1.0
@@ -358,7 +359,7 @@ def _is_held(pool, population, sums):
     Wide means can interpolate: given what they take of the degrees of freedom the likelihood
     would have no maximum.
     """
-    return is_lean(sums) and pool.quadratic and np.isfinite(population.prior).all()
+    return is_lean(sums) and pool.model.quadratic and np.isfinite(population.prior).all()
 
 
 def _with_prior(pool, fit, options):
@@ -399,7 +400,7 @@ def _with_prior(pool, fit, options):
 
 def _is_climbed(pool, sums):
     """Whether quasi-Newton steps follow: wide models' means are too many for them."""
-    return pool.quadratic and not is_lean(sums)
+    return pool.model.quadratic and not is_lean(sums)
 
 
 def _by_em(pool, current, options, max_iter):

@@ -7,6 +7,8 @@ diagonals, and their products with vectors when they are asked (conjugate gradie
 import numpy as np
 from scipy import sparse
 
+from ..calls.posteriors_asked import PosteriorProducts
+
 # Singular values of a system of normal equations that count as zero.
 SINGULAR = 1e-12
 # Relative accuracy of conjugate gradients, in the norm of their preconditioner, and most steps.
@@ -162,7 +164,7 @@ def _solve_lean(pool, population, sums, b, gathered=False):
         going = size > least
         if not going.any():
             break
-        product = pool.posterior_products(*population.arguments, np.where(going, move, 0.0))
+        product = pool.ask(PosteriorProducts, *population.arguments, np.where(going, move, 0.0))
         product = gather(product + prior * np.where(going, move, 0.0))
         curved = dot(move, product)
         going &= curved > 0

@@ -53,7 +53,7 @@ def heavy_tailed(pool, fit, options, origin=None):
     if options.df != "auto":
         found = with_scales(pool, fit, options.df, options, origin)
         return found, [found]
-    if n < MIN_SCALED or not pool.quadratic or is_lean(fit.sums) or not pool.steady:
+    if n < MIN_SCALED or not pool.model.quadratic or is_lean(fit.sums) or not pool.steady:
         # Wide models, and clients of whom others answer each time.
         return fit, []
     starts = [evaluate(pool, replace(fit.population, df=df)) for df in TRIAL_DF]

@@ -18,7 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ..federation.pool import prior_covariance, prior_variance
+from ..calls.posteriors_asked import LeftOutSums, Posteriors, prior_covariance, prior_variance
 from .normal_equations import is_lean, mean_covariances
 from .population import Population
 
@@ -110,7 +110,7 @@ class Stack:
         known but for the shares.
         """
         parts = (
-            pool.posteriors(*population.arguments, errors, dense=dense)
+            pool.ask(Posteriors, *population.arguments, errors, dense=dense)
             for population, errors in zip(self.populations, self.errors, strict=True)
         )
         r, mean, spread, noise = next(parts)
@@ -118,7 +118,7 @@ class Stack:
         for share, (_, own, V, dispersion) in zip(self.shares[1:], parts, strict=True):
             weight = weight + share
             # Populations that differ along free directions only predict the same.
-            own = mean + pool.centre(own - mean)
+            own = mean + pool.model.centre(own - mean)
             mean, spread = _mixed(mean, spread, own, V, share / weight)
             noise = noise + share / weight * (dispersion - noise)
         return r, mean, spread, noise
@@ -160,7 +160,7 @@ def stacked(pool, fits):
     populations = [fit.population for fit in fits.values()]
     if len(fits) > 1:
         # Along free directions populations must not differ: shifts of all means change nothing.
-        populations = [replace(each, means=pool.centre(each.means)) for each in populations]
+        populations = [replace(each, means=pool.model.centre(each.means)) for each in populations]
     for fit in fits.values():
         known = not is_lean(fit.sums)
         errors.append(mean_covariances(fit.population, fit.sums) if known else None)
@@ -189,7 +189,7 @@ def _shares(pool, populations, errors):
     costs = dispersions.min() * np.array([_cost(population) for population in populations])
 
     def priced(shares):
-        value, slopes, curvature = pool.left_out_sums(shares=shares, **known)
+        value, slopes, curvature = pool.ask(LeftOutSums, shares=shares, **known)
         return value + costs @ shares, slopes + costs, curvature
 
     shares = np.full(len(populations), 1.0 / len(populations))
@@ -197,7 +197,7 @@ def _shares(pool, populations, errors):
     n_iter = 1
     for _ in range(MAX_STEPS):
         move, gain = _step(shares, slopes, curvature)
-        if pool.quadratic:
+        if pool.model.quadratic:
             return shares + move, n_iter, ""
         if gain <= GAIN * (1.0 + abs(value)):
             return shares, n_iter, ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..federation.pool import prior_variance
+from ..calls.posteriors_asked import Posteriors, PosteriorSums, prior_variance
 
 # Bytes of posteriors that are kept for updates.
 MOST_BYTES = 2**26
@@ -52,7 +52,9 @@ class KnownPosteriors:
     @staticmethod
     def _one(pool, mean, population):
         _, root, _, phi, df = population.arguments
-        _, m, V, noise = pool.posteriors(mean[None], root, np.ones(1), phi, df, None, dense=True)
+        _, m, V, noise = pool.ask(
+            Posteriors, mean[None], root, np.ones(1), phi, df, None, dense=True
+        )
         df = df + pool.client_weights
         # From expectations to the values at which the scale is 1.
         share = 1.0 / np.array([prior_variance(own) for own in df])
@@ -96,8 +98,8 @@ class KnownPosteriors:
             evidence = np.zeros(len(self.means))
             for c in range(len(self.means)):
                 prior = self._prior(c, place)
-                evidence[c] = client.posterior_sums(*prior)["evidence"]
-                _, m, V, phi = client.posteriors(*prior, None, dense=True)
+                evidence[c] = client.ask(PosteriorSums, *prior)["evidence"]
+                _, m, V, phi = client.ask(Posteriors, *prior, None, dense=True)
                 df = prior[-1] + client.client_weights[0]
                 share = 1.0 / prior_variance(df)
                 out.means[c, place], out.covariances[c, place] = m[0], share * V[0]
@@ -143,5 +145,5 @@ def narrowed_covariances(pool, means, covariances, noise):
         values, vectors = np.linalg.eigh(covariances[i])
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         prior = means[i][None], root, np.ones(1), noise[i]
-        out[i] = pool.subset([i]).posteriors(*prior, np.inf, None, dense=True)[2][0]
+        out[i] = pool.subset([i]).ask(Posteriors, *prior, np.inf, None, dense=True)[2][0]
     return out

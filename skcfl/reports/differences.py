@@ -21,6 +21,8 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.utils import check_random_state
 
+from ..calls.differences_asked import ScoreDraws, ScoreSums
+
 # Draws of signs, and the product of rows and parameters above which there are fewer.
 MANY_DRAWS, FEW_DRAWS, LARGE = 511, 255, 5e5
 # Newton steps to the common models, the relative gain at which they end, and halvings.
@@ -111,10 +113,10 @@ def common_models(pool, start, labels, counted, within=False):
     large = pool.n_samples * pool.n_params > LARGE
     n_draws = FEW_DRAWS if large else MANY_DRAWS
     about = {"counted": counted, "within": within, "n_draws": n_draws if test is None else 1}
-    about["normal"] = pool.quadratic and pool.typical_size < FEW_ROWS * pool.n_params
-    sums, _, _, rows, scatter = pool.score_draws(theta, labels, inverse, **about)
+    about["normal"] = pool.model.quadratic and pool.typical_size < FEW_ROWS * pool.n_params
+    sums, _, _, rows, scatter = pool.ask(ScoreDraws, theta, labels, inverse, **about)
     moves = np.matmul(inverse, sums)
-    _, squares, meat, *_ = pool.score_draws(theta, labels, inverse, moves, **about)
+    _, squares, meat, *_ = pool.ask(ScoreDraws, theta, labels, inverse, moves, **about)
     if about["normal"]:
         scatter = scatter - np.einsum("kpm,kpm->m", sums, moves)
         # Without a degree of freedom nothing is left to compare with.
@@ -157,8 +159,8 @@ def _rarity(values):
 
 def _fitted(pool, theta, labels, counted, within):
     """Models of least loss, by Newton's method with halving, and their curvatures."""
-    values, gradients, curvature = pool.score_sums(theta, labels, counted, within)
-    for _ in range(1 if pool.quadratic else MAX_STEPS):
+    values, gradients, curvature = pool.ask(ScoreSums, theta, labels, counted, within)
+    for _ in range(1 if pool.model.quadratic else MAX_STEPS):
         steps = -np.matmul(
             np.linalg.pinv(curvature, SINGULAR, hermitian=True), gradients[:, :, None]
         )[:, :, 0]
@@ -167,7 +169,7 @@ def _fitted(pool, theta, labels, counted, within):
             break
         length = 1.0
         for _ in range(HALVINGS):
-            trial = pool.score_sums(theta + length * steps, labels, counted, within)
+            trial = pool.ask(ScoreSums, theta + length * steps, labels, counted, within)
             if np.isfinite(trial[0]).all() and trial[0].sum() <= values.sum():
                 break
             length *= 0.5

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.utils import check_random_state
 
+from ..calls.first_order import Losses, OwnLosses
 from ..exceptions import FederationError
 from ..federation.ledger import Ledger
 from ..numerics.newton import MAX_DENSE
@@ -136,9 +137,9 @@ def _ask(pool, evidence, labels, cluster_params, params, deviations):
         for name in ("by_rows", "by_clients"):
             getattr(evidence.common, name)[sizes < 2] = np.nan
         evidence.common.theta[sizes < 2] = cluster_params[sizes < 2]
-    evidence.losses = pool.own_losses(params)
+    evidence.losses = pool.ask(OwnLosses, params)
     if 1 < K <= MOST_CLUSTERS and K < pool.n_clients:
-        evidence.cluster_losses = np.asarray(pool.losses(cluster_params), dtype=float)
+        evidence.cluster_losses = np.asarray(pool.ask(Losses, cluster_params), dtype=float)
     if deviations is not None:
         evidence.deviations = deviations(pool, pooled, evidence.centre, evidence.spread)
 

@@ -7,6 +7,8 @@ from functools import partial
 import numpy as np
 
 from .._progress import loop
+from ..calls.curvatures import Solve
+from ..calls.first_order import LocalUpdate, Objectives
 from ..federation.result import Result
 from .alternate import Options
 from .kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
@@ -40,7 +42,7 @@ def solve_local(pool, options=None):
 
 def _minimise(pool, options):
     """Minimisers, by Newton's method."""
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     missing = int((~converged).sum())
     return _result(
         pool,
@@ -59,13 +61,14 @@ def _train(pool, options):
     rounds = []
     with loop("round", options.max_iter) as told:
         for t in told:
-            new = pool.local_update(
+            new = pool.ask(
+                LocalUpdate,
                 w,
                 options.local_steps,
                 options.step_size,
                 options.optimizer,
                 options.batch_size,
-                kept=t > 1,
+                last=t > 1,
                 later=True,
             )
             moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
@@ -75,7 +78,7 @@ def _train(pool, options):
             stopped = told.tell(so_far, objective=objective, change=change)
             done = stopped or change < options.tol or t == options.max_iter
             if done:
-                pool.collect()
+                pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)
             rounds.append({"objective": objective, "change": change, **pool.ledger.close_round()})
             if done:
                 break
@@ -97,7 +100,7 @@ _ALONE = {MINIMISED: _minimise, TRAINED: _train}
 
 def _objective(pool, w):
     """Mean of the clients' objectives, weighted by their rows."""
-    return float(np.average(pool.objectives(w, kept=True), weights=pool.client_weights))
+    return float(np.average(pool.ask(Objectives, w, last=True), weights=pool.client_weights))
 
 
 def _result(pool, w, rounds, shortfall):

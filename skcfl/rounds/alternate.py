@@ -31,6 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..calls.first_order import Objectives
 from ..federation.result import Result
 from .choice import DealtFirst, Known, LeastLoss
 from .exchange import Draw, State, weighted_mean
@@ -214,8 +215,8 @@ def _shortfall(state, options):
 def _result(pool, state, weights, record, shortfall, suspects=None):
     """Clusters, their models, and what the rounds came to."""
     theta, labels = state.theta, state.labels
-    values = pool.objectives(theta[labels])
-    losses = values - pool.penalties(theta)[labels]
+    values = pool.ask(Objectives, theta[labels])
+    losses = values - pool.model.penalties(theta)[labels]
     here = slice(None) if pool.answered is None else pool.answered
     history, extra = record.history.arrays(), {}
     loss = weighted_mean(losses[here], weights[here])

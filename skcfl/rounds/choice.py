@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..calls.first_order import BestResponse, Losses
 from .exchange import Answers
 
 __all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss"]
@@ -32,7 +33,9 @@ class ChoiceRule:
         answers : Answers
         """
         pool = who.judge or who.pool
-        return Answers(who).heard(pool, losses=pool.losses(state.theta, shared=state.n_shared))
+        return Answers(who).heard(
+            pool, losses=pool.ask(Losses, state.theta, n_shared=state.n_shared)
+        )
 
     def choose(self, answers, state, final=False):
         """Models of the participants.
@@ -191,5 +194,7 @@ def _ask_told(who, state, told, gradients):
 
 def _best_response(who, state, held):
     """Losses, choices and gradients at the choices in one call."""
-    losses, choice, gradients = who.pool.best_response(state.theta, held, shared=state.n_shared)
+    losses, choice, gradients = who.pool.ask(
+        BestResponse, state.theta, held, n_shared=state.n_shared
+    )
     return Answers(who).heard(who.pool, losses=losses, choice=choice, gradients=gradients)

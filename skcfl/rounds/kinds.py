@@ -7,6 +7,8 @@ it is a value or a method of its kind, what rooms above make of it a table by ki
 
 from abc import ABC, abstractmethod
 
+from ..calls.curvatures import Solve
+from ..calls.first_order import LocalUpdate
 from .update import client_curvatures
 
 __all__ = ["Kind", "kind_of", "need_minima"]
@@ -76,11 +78,11 @@ class _Minimised(Kind):
     def first_steps(self, pool, start, steps):
         """Safeguarded steps of gradient descent at ``1 / L_i``."""
         rates = 1.0 / client_curvatures(pool)
-        return pool.local_update(start, steps, rates, monotone=True, whole=True)
+        return pool.ask(LocalUpdate, start, steps, rates, monotone=True, whole=True)
 
     def apart(self, pool, steps, *how):
         """Their minimisers."""
-        return pool.solve()[0]
+        return pool.ask(Solve)[0]
 
 
 class _Trained(Kind):
@@ -97,11 +99,11 @@ class _Trained(Kind):
 
     def first_steps(self, pool, start, steps):
         """Steps of Adam: the curvature has no bound."""
-        return pool.local_update(start, steps, NETWORK_STEP, "adam", whole=True)
+        return pool.ask(LocalUpdate, start, steps, NETWORK_STEP, "adam", whole=True)
 
     def apart(self, pool, steps, *how):
         """Steps from a common start."""
-        return pool.local_update(pool.start(), steps, *how, whole=True)
+        return pool.ask(LocalUpdate, pool.start(), steps, *how, whole=True)
 
 
 MINIMISED, TRAINED = _Minimised(), _Trained()
@@ -115,4 +117,4 @@ def kind_of(pool):
 def need_minima(pool, words):
     """Raise a ValueError of these words if models are trained, with the model's name for {}."""
     if not kind_of(pool).exact:
-        raise ValueError(words.format(pool.model_name))
+        raise ValueError(words.format(type(pool.model).__name__))

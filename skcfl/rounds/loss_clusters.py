@@ -21,6 +21,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 
+from ..calls.first_order import Assign
 from ..numerics.kmeans import kmeans, lloyd
 from ..numerics.matrices import count_different
 from .choice import ChoiceRule
@@ -183,7 +184,7 @@ class LossClusters(ChoiceRule):
         if final:
             return choice
         answers.choice = state.hold(choice, who)
-        who.pool.assign(answers.choice)
+        who.pool.ask(Assign, answers.choice)
         return answers.heard(who.pool).choice
 
     def cluster(self, losses, members, old, final=False):

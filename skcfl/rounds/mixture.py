@@ -28,6 +28,8 @@ where the loss has none; others train local steps on rows weighted by q, which m
 
 import numpy as np
 
+from ..calls.first_order import Losses
+from ..calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from ..federation.result import Result
 from ..numerics.newton import MAX_DENSE, solve_scaled
 from .choice import ChoiceRule
@@ -59,7 +61,8 @@ class Responsibilities(ChoiceRule):
     dispersion : float
         Of the losses at the start.
     train : dict or None
-        Parameters of ``ClientPool.mixture_update``; None is a Newton step on sums.
+        Parameters of :class:`~skcfl.calls.mixtures_asked.MixtureUpdate`; None is a Newton step on
+        sums.
     share_steps : int, default=1
         Steps of the clients' shares in a round.
 
@@ -80,10 +83,10 @@ class Responsibilities(ChoiceRule):
         """Responsibilities, and what the update needs of them."""
         pool, mine = who.pool, self.shares[who.index]
         if self.train is None:
-            answer = pool.mixture_sums(state.theta, mine, self.dispersion, self.share_steps)
+            answer = pool.ask(MixtureSums, state.theta, mine, self.dispersion, self.share_steps)
         else:
             more = {**self.train, "share_steps": self.share_steps}
-            answer = pool.mixture_update(state.theta, mine, self.dispersion, **more)
+            answer = pool.ask(MixtureUpdate, state.theta, mine, self.dispersion, **more)
         shares, values, scatter, *self.sums = answer
         answers = Answers(who).heard(pool, values=values)
         here = slice(None) if pool.answered is None else pool.answered
@@ -162,7 +165,7 @@ def start_dispersion(pool, theta):
     """Dispersion under which each client's best model explains its rows, 1 where it is known."""
     if not pool.model.unknown_scale:
         return 1.0
-    best = pool.losses(theta, whole=True).min(axis=1)
+    best = pool.ask(Losses, theta, whole=True).min(axis=1)
     best = np.nan_to_num(best, nan=0.0, posinf=0.0)
     found = pool.model.loss_degree * weighted_mean(best, pool.client_weights)
     return found if found > 0 else 1.0
@@ -207,7 +210,7 @@ def fit_mixture(pool, theta, options, share_steps=1):
     state = run_rounds(
         state, draw, rule, MixtureStep(rule), record, stop, options.max_iter, guards
     )
-    shares, values, _ = pool.mixture(state.theta, rule.shares, rule.dispersion)
+    shares, values, _ = pool.ask(Mixture, state.theta, rule.shares, rule.dispersion)
     rule.penalty = 0.5 * float(((state.theta**2) @ pool.model.decay).sum()) / len(theta)
     here = slice(None) if pool.answered is None else pool.answered
     objective = weighted_mean(values[here] + rule.constant(), weights[here])
@@ -233,7 +236,7 @@ def fit_shares(pool, theta, dispersion, start):
     """Shares of clients in models that stay, (n_clients, K): maximum likelihood, by EM."""
     shares = np.tile(start, (pool.n_clients, 1))
     for _ in range(SHARE_CALLS):
-        new = pool.mixture(theta, shares, dispersion, SHARE_STEPS)[0]
+        new = pool.ask(Mixture, theta, shares, dispersion, SHARE_STEPS)[0]
         moved, shares = np.abs(new - shares).max(), new
         if moved < SHARE_TOL:
             break

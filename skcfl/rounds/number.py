@@ -37,7 +37,10 @@ from __future__ import annotations
 import numpy as np
 
 from .._progress import loop, quiet, series
+from ..calls.first_order import Losses, OwnLosses
 from ..numerics.optimism import with_all_rows
+from ..rounds.alpha import is_automatic
+from .alpha import alpha_unit
 from .kinds import kind_of
 from .starts import Candidates, sample
 from .suspicion import MOST_LOSS
@@ -112,7 +115,7 @@ class _Search:
         self.pool, self.fit, self.local = pool, fit, local
         self.robust, self.judge = robust, judge
         self.grow, self.rng = grow, rng
-        self.unit = pool.alpha_unit if pool.automatic_alpha else None
+        self.unit = alpha_unit(pool) if is_automatic(pool) else None
         part = sample(pool, rng)
         self.n, self.part = part.n_clients, part
         #: Whether rows are so few that nothing should be left to chance.
@@ -237,11 +240,11 @@ class _Search:
         if self.judge is not None:
             return self.judge(fold.held, result)
         W = result.cluster_params[result.labels]
-        losses = fold.held.own_losses(W)
+        losses = fold.held.ask(OwnLosses, W)
         if not self.corrects:
             return losses
         held, fitted = fold.held.client_weights, fold.train.client_weights
-        return with_all_rows(losses, fold.train.own_losses(W), held, fitted)
+        return with_all_rows(losses, fold.train.ask(OwnLosses, W), held, fitted)
 
     def _better(self, K, before):
         """Whether K clusters gain enough over others; the mean gain and its standard error."""
@@ -313,7 +316,7 @@ class _Search:
         some = [fold.models[K] for fold in self.folds if K in fold.models]
         if not some:
             return None
-        losses = [pool.losses(theta, whole=True).min(axis=1) for theta in some]
+        losses = [pool.ask(Losses, theta, whole=True).min(axis=1) for theta in some]
         if self.robust:
             losses = [np.minimum(own, MOST_LOSS * np.median(own)) for own in losses]
         losses = [pool.client_weights @ own for own in losses]
@@ -355,14 +358,14 @@ class _Fold:
             some = np.arange(len(models))
             if len(some) > MAX_CANDIDATES:
                 some = np.sort(self.search.rng.choice(some, MAX_CANDIDATES, replace=False))
-            losses = np.nan_to_num(train.losses(models[some], whole=True), nan=np.inf)
+            losses = np.nan_to_num(train.ask(Losses, models[some], whole=True), nan=np.inf)
             # A model of no more rows than parameters fits them whatever they are.
             few = np.flatnonzero(train.client_sizes[some] <= train.n_params)
             losses[some[few], few] = np.inf
             self._table = some, models[some], losses
         some, models, losses = self._table
         theta = self.models[max(k for k in self.models if k < K)]
-        best = train.losses(theta, whole=True).min(axis=1)
+        best = train.ask(Losses, theta, whole=True).min(axis=1)
         best = np.nan_to_num(best, nan=np.inf, posinf=1e300)
         if self.search.robust:
             best = np.minimum(best, MOST_LOSS * np.median(best))

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..calls.curvatures import Hessians
+from ..calls.first_order import Objectives
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
 from ..numerics.newton import solve_scaled
@@ -93,17 +95,17 @@ def combine_models(pool, models, labels, how, weights, kept, aggregator=None):
     if how == "mean":
         return mean
     each = np.arange(pool.n_clients)
-    H = pool.hessians(models, each, weights)
+    H = pool.ask(Hessians, models, each, weights)
     pull = np.matmul(H, models[:, :, None])[:, :, 0]
     total = sum_by_cluster(H.reshape(len(H), -1), labels, K).reshape(K, *H.shape[1:])
     # Directions that no client's rows speak of stay at the mean.
     rest = sum_by_cluster(pull, labels, K) - np.matmul(total, mean[:, :, None])[:, :, 0]
-    return mean + solve_scaled(pool.pin(total), rest)
+    return mean + solve_scaled(pool.model.pin(total), rest)
 
 
 def publish_once(pool, found, weights):
     """Send the clusters' models out and be done: one exchange, and the clients' objectives."""
-    values = pool.objectives(found.theta[found.labels])
+    values = pool.ask(Objectives, found.theta[found.labels])
     here = slice(None) if pool.answered is None else pool.answered
     history = History(pool.ledger, "objective", "change", "n_clusters", "participants")
     objective = weighted_mean(values[here], weights[here])

@@ -12,6 +12,8 @@ from functools import partial
 import numpy as np
 
 from .._progress import loop
+from ..calls.curvatures import HessianProducts, Hessians, Solve, shows_rows
+from ..calls.first_order import Objectives, ObjectivesGradients
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MAX_DENSE, newton, solve_scaled
@@ -66,7 +68,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     place = np.full(len(theta), -1)
     place[used] = np.arange(len(used))
     oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
-    start = pool.centre(np.asarray(theta, dtype=float)[used])
+    start = pool.model.centre(np.asarray(theta, dtype=float)[used])
     common = np.zeros_like(start) + pool.model.origin
     at_common = oracle.at(common)[0]
     scale = np.maximum(np.abs(at_common), 1e-30)
@@ -76,7 +78,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     tol = EXACT if pool.n_params <= MAX_DENSE else tol
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)
     out = np.array(theta, dtype=float)
-    out[used] = pool.centre(x)
+    out[used] = pool.model.centre(x)
     return out, bool(solved and converged.all()), float((decrement / scale).max())
 
 
@@ -125,7 +127,7 @@ def polish(pool, state, everyone, rule, record, seen, judge=None):
                 record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
             )
             seen.add(partition_key(labels))
-            objective = weighted_mean(train.objectives(state.theta[labels]), counted)
+            objective = weighted_mean(train.ask(Objectives, state.theta[labels]), counted)
             mine[labels.tobytes()] = objective, labels, state.theta
             state.labels = choose_all(rule, everyone, state)
             record.add(state, objective, 0.0, n_clusters, n)
@@ -169,7 +171,7 @@ class _PooledOracle:
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         # A cluster of clients that weigh nothing has its penalty only.
         weights = np.where(total[labels] > 0, weights, 1.0)
-        self.alone = pool.shows_rows(labels, n_clusters, weights > 0)
+        self.alone = shows_rows(pool, labels, n_clusters, weights > 0)
         # The model of the only client with rows is its own.
         weights = np.where(self.alone[labels] & (pool.client_sizes == 0), 0.0, weights)
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
@@ -183,7 +185,7 @@ class _PooledOracle:
         who = np.flatnonzero(self.alone[self.labels] & (self.share > 0))
         if not len(who):
             return True
-        theta[self.labels[who]], converged = self.pool.subset(who).solve()
+        theta[self.labels[who]], converged = self.pool.subset(who).ask(Solve)
         return converged.all()
 
     def at(self, x):
@@ -194,7 +196,7 @@ class _PooledOracle:
         return self.value, gradient
 
     def _evaluate(self, x):
-        value, gradient = self.pool.objectives_gradients(x[self.labels], dtype=np.float64)
+        value, gradient = self.pool.ask(ObjectivesGradients, x[self.labels], dtype=np.float64)
         with np.errstate(invalid="ignore"):
             value = np.bincount(self.labels, weights=self.share * value, minlength=self.K)
             # Those that are alone are where they want to be.
@@ -204,11 +206,11 @@ class _PooledOracle:
         """Newton directions."""
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
-            H = pool.hessians(self.x, self.labels, self.summed, damping)
-            step = -solve_scaled(pool.pin(H), g)
+            H = pool.ask(Hessians, self.x, self.labels, self.summed, damping)
+            step = -solve_scaled(pool.model.pin(H), g)
         else:
             step = -conjugate_gradients(
-                lambda u: pool.hessian_products(self.x, u, self.labels, self.summed, damping),
+                lambda u: pool.ask(HessianProducts, self.x, u, self.labels, self.summed, damping),
                 np.ones_like(g),
                 g,
                 200,

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..calls.first_order import Objectives
 from .kinds import kind_of
 from .loop import choose_all
 
@@ -96,10 +97,10 @@ class HalvedSteps(Safeguard):
         if who.judge is None and losses is not None:
             penalties = answers.penalties
             if penalties is None:
-                penalties = who.pool.penalties(theta)
+                penalties = who.pool.model.penalties(theta)
             now = losses[here][np.arange(len(choice)), choice] + penalties[choice]
         elif both:
-            now = who.pool.objectives(theta[choice])
+            now = who.pool.ask(Objectives, theta[choice])
         else:
             return None
         with np.errstate(invalid="ignore"):

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
+from ..calls.first_order import BestResponse, Losses
 from .aggregation import Mean, aggregate_by_cluster
 from .aggregation.aggregator import lengths
 from .choice import ChoiceRule, Known, least_loss
@@ -177,12 +178,12 @@ class Bipartition(ChoiceRule):
         if len(new) and len(state.theta) == 1:
             labels[new] = 0
         elif len(new):
-            losses = who.pool.subset(new).losses(state.theta, whole=True)
+            losses = who.pool.subset(new).ask(Losses, state.theta, whole=True)
             labels[new] = least_loss(losses)
         answers = Answers(who, choice=labels)
         if not gradients:
             return self.update.ask(answers, state)
-        losses, choice, slopes = who.pool.best_response(state.theta, labels)
+        losses, choice, slopes = who.pool.ask(BestResponse, state.theta, labels)
         return answers.heard(who.pool, losses=losses, choice=choice, gradients=slopes)
 
     def choose(self, answers, state, final=False):

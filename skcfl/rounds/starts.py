@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..calls.first_order import Losses, OwnLosses
 from .kinds import TRAINED, kind_of
 
 __all__ = ["loss_plus_plus", "random_starts"]
@@ -22,12 +23,12 @@ def sample(pool, rng):
 
 def random_starts(pool, n_clusters, rng, restart=0, candidates=None):
     """Random models of the local model's own initialisation, as in the papers."""
-    return pool.init_params(n_clusters, rng)
+    return pool.model.init_params(n_clusters, rng)
 
 
 def same_starts(pool, n_clusters, rng, restart=0, candidates=None):
     """One random model for all clusters, the CLoVE paper's "same"."""
-    return np.repeat(pool.init_params(1, rng), n_clusters, axis=0)
+    return np.repeat(pool.model.init_params(1, rng), n_clusters, axis=0)
 
 
 class Candidates:
@@ -57,7 +58,7 @@ class Candidates:
         if steps not in self.trained:
             pool = self.pool
             w = kind_of(pool).first_steps(pool, pool.start(), steps)
-            own = pool.own_losses(w)
+            own = pool.ask(OwnLosses, w)
             self.trained[steps] = w, own, {}
         return self.trained[steps]
 
@@ -66,7 +67,7 @@ class Candidates:
         w, _, known = self.at(steps)
         new = [j for j in dict.fromkeys(np.asarray(which).tolist()) if j not in known]
         if new:
-            columns = np.nan_to_num(self.pool.losses(w[new], whole=True), nan=np.inf)
+            columns = np.nan_to_num(self.pool.ask(Losses, w[new], whole=True), nan=np.inf)
             known.update(zip(new, columns.T, strict=True))
         return np.stack([known[j] for j in which], axis=1)
 

@@ -20,6 +20,7 @@ from math import isfinite
 
 import numpy as np
 
+from ..calls.first_order import ObjectivesGradients
 from .aggregation import aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import lengths, weighted_quantile
 from .exchange import weighted_mean
@@ -68,7 +69,7 @@ class Suspects:
 
     def _look(self, pool, state):
         theta, labels = state.theta, state.labels
-        values, gradients = pool.objectives_gradients(theta[labels], searching=False)
+        values, gradients = pool.ask(ObjectivesGradients, theta[labels], searching=False)
         here = np.arange(pool.n_clients)
         if pool.answered is not None:
             here = here[pool.answered]

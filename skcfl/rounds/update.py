@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..calls.curvatures import HessianProducts
+from ..calls.first_order import LocalUpdate, Objectives, ObjectivesGradients
 from ..numerics.by_cluster import sum_by_cluster
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import same_labels, weighted_quantile
@@ -97,8 +99,8 @@ class GradientStep(UpdateRule):
         if answers.gradients is not None:
             return ask_values(answers, state)
         pool, judged = answers.who.pool, answers.losses is not None
-        values, gradients = pool.objectives_gradients(
-            state.theta[answers.choice], judged=judged, searching=False
+        values, gradients = pool.ask(
+            ObjectivesGradients, state.theta[answers.choice], known=judged, searching=False
         )
         return answers.heard(pool, values=values, gradients=gradients)
 
@@ -155,7 +157,7 @@ class ModelAverage(UpdateRule):
     average : Average, default=None
         How models are averaged; by cluster if not given.
     optimizer, batch_size, monotone
-        As for ``ClientPool.local_update``.
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
     """
 
     def __init__(
@@ -172,14 +174,15 @@ class ModelAverage(UpdateRule):
         if answers.models is not None:
             return answers
         pool = answers.who.pool
-        models = pool.local_update(
+        models = pool.ask(
+            LocalUpdate,
             state.theta[answers.choice],
             self.steps,
             self.rates(answers),
             self.optimizer,
             self.batch_size,
             monotone=self.monotone,
-            judged=True,  # the values are of these models
+            known=True,  # the values are of these models
         )
         return answers.heard(pool, models=models)
 
@@ -349,12 +352,12 @@ class StepSizes:
 def ask_values(answers, state):
     """Objectives at the choices: from the losses on the clients' own rows, or asked for."""
     if answers.losses is not None and answers.who.judge is None:
-        answers.penalties = answers.who.pool.penalties(state.theta)
+        answers.penalties = answers.who.pool.model.penalties(state.theta)
         own = answers.losses[np.arange(len(answers.choice)), answers.choice]
         answers.values = own + answers.penalties[answers.choice]
         return answers
     pool, judged = answers.who.pool, answers.losses is not None
-    values = pool.objectives(state.theta[answers.choice], judged=judged, searching=False)
+    values = pool.ask(Objectives, state.theta[answers.choice], known=judged, searching=False)
     return answers.heard(pool, values=values)
 
 
@@ -372,7 +375,7 @@ def _pooled_curvature(pool, lipschitz, weights, n_iter=12):
     value = 0.0
     for _ in range(n_iter):
         u /= max(np.linalg.norm(u), 1e-300)
-        u = pool.hessian_products(zero, u, labels, share)
+        u = pool.ask(HessianProducts, zero, u, labels, share)
         value = float(np.linalg.norm(u))
     bound = weighted_mean(lipschitz, weights)
     # An estimate from below, with room for clusters unlike the whole.

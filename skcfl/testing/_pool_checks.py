@@ -9,6 +9,32 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._typing import RandomState
+from ..calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
+from ..calls.descriptions import ClassStatistics, Fingerprints, LocalCentres, Subspaces
+from ..calls.differences_asked import ScoreDraws, ScoreSums
+from ..calls.first_order import (
+    Assign,
+    BestResponse,
+    LocalUpdate,
+    Losses,
+    MetaUpdate,
+    MoreauUpdate,
+    Objectives,
+    ObjectivesGradients,
+    OwnLosses,
+    Present,
+)
+from ..calls.kept_models import (
+    BlendedUpdate,
+    Keep,
+    PartialUpdate,
+    PersonalStep,
+    PrototypeUpdate,
+    Recall,
+)
+from ..calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
+from ..calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
+from ..calls.proofs_asked import Conjugate, Enclosures, Rounding
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
 from ..models import LinearModel
@@ -144,133 +170,134 @@ def _calls(pool, rng):
     fixed = np.where(rng.uniform(size=n) < 0.5, labels, -1)
     rho = rng.uniform(0.1, 1.0, n)
     steps = rng.randint(1, 5, n)
-    yield "assign", lambda pool: pool.assign(labels)
-    yield "present", lambda pool: pool._ask("present", {})
-    yield "losses", lambda pool: pool.losses(theta)
-    yield "losses", lambda pool: pool.losses(theta, shared=1)
-    yield "best_response", lambda pool: pool.best_response(theta)
-    yield "best_response", lambda pool: pool.best_response(theta, fixed)
-    yield "objectives", lambda pool: pool.objectives(w)
-    yield "objectives_gradients", lambda pool: pool.objectives_gradients(w)
-    yield "local_update", lambda pool: pool.local_update(w, steps, 0.1)
-    yield "local_update", lambda pool: pool.local_update(w, 3, 0.1, center=v, rho=rho)
-    yield "local_update", lambda pool: pool.local_update(w, 3, 5.0, monotone=True)
+    yield "assign", lambda pool: pool.ask(Assign, labels)
+    yield "present", lambda pool: pool.ask(Present)
+    yield "losses", lambda pool: pool.ask(Losses, theta)
+    yield "losses", lambda pool: pool.ask(Losses, theta, n_shared=1)
+    yield "best_response", lambda pool: pool.ask(BestResponse, theta)
+    yield "best_response", lambda pool: pool.ask(BestResponse, theta, fixed)
+    yield "objectives", lambda pool: pool.ask(Objectives, w)
+    yield "own_losses", lambda pool: pool.ask(OwnLosses, w)
+    yield "objectives_gradients", lambda pool: pool.ask(ObjectivesGradients, w)
+    yield "local_update", lambda pool: pool.ask(LocalUpdate, w, steps, 0.1)
+    yield "local_update", lambda pool: pool.ask(LocalUpdate, w, 3, 0.1, center=v, rho=rho)
+    yield "local_update", lambda pool: pool.ask(LocalUpdate, w, 3, 5.0, monotone=True)
     for optimizer in ("sgd", "momentum", "adam"):
         yield (
             f"local_update by batches, {optimizer}",
-            lambda pool, optimizer=optimizer: pool.local_update(w, 4, 0.05, optimizer, 4),
+            lambda pool, optimizer=optimizer: pool.ask(LocalUpdate, w, 4, 0.05, optimizer, 4),
         )
-    yield "local_centres", lambda pool: pool.local_centres(2)
+    yield "local_centres", lambda pool: pool.ask(LocalCentres, 2)
     for n_vectors, n_columns, by_class in ((2, 4, True), (3, 3, False)):
         yield (
             "subspaces",  # whose vectors have no sign
-            lambda pool, ask=(n_vectors, n_columns, by_class): np.abs(pool.subspaces(*ask)),
+            lambda pool, ask=(n_vectors, n_columns, by_class): np.abs(pool.ask(Subspaces, *ask)),
         )
-    yield "fingerprints", lambda pool: pool.fingerprints(11)
+    yield "fingerprints", lambda pool: pool.ask(Fingerprints, 11)
     yield "local_update from the clients' last answers", _go_on
     yield from _personal_calls(pool, w, v, rho)
     if pool.model.mixes:
         shares = rng.dirichlet(np.ones(3), n)
-        yield "mixture", lambda pool: pool.mixture(theta, shares, 0.7)
+        yield "mixture", lambda pool: pool.ask(Mixture, theta, shares, 0.7)
         how = shares, 0.7, 3, 0.1, "adam"
-        yield "mixture_update", lambda pool: pool.mixture_update(theta, *how)
-        yield "mixture_update", lambda pool: pool.mixture_update(theta, *how, 4)
+        yield "mixture_update", lambda pool: pool.ask(MixtureUpdate, theta, *how)
+        yield "mixture_update", lambda pool: pool.ask(MixtureUpdate, theta, *how, 4)
     if not pool.can_answer("solve"):
         return
     if pool.model.mixes:
-        yield "mixture_sums", lambda pool: pool.mixture_sums(theta, shares, 0.7)
+        yield "mixture_sums", lambda pool: pool.ask(MixtureSums, theta, shares, 0.7)
     together = np.zeros(n, dtype=np.intp)
-    yield "hessians", lambda pool: pool.hessians(theta[:1], together)
-    yield "hessians", lambda pool: pool.hessians(theta[:1], together, damping=0.5)
-    yield "hessian_products", lambda pool: pool.hessian_products(theta, theta[::-1], labels)
+    yield "hessians", lambda pool: pool.ask(Hessians, theta[:1], together)
+    yield "hessians", lambda pool: pool.ask(Hessians, theta[:1], together, damping=0.5)
+    yield "hessian_products", lambda pool: pool.ask(HessianProducts, theta, theta[::-1], labels)
     ends = theta, theta[::-1], labels, rho[:3]
-    yield "hessian_solves", lambda pool: pool.hessian_solves(*ends)
-    yield "solve", lambda pool: pool.solve()
-    yield "prox", lambda pool: pool.prox(v, rho)
-    yield "conjugate", lambda pool: pool.conjugate(0.1 * s)
+    yield "hessian_solves", lambda pool: pool.ask(HessianSolves, *ends)
+    yield "solve", lambda pool: pool.ask(Solve)
+    yield "prox", lambda pool: pool.ask(Prox, v, rho)
+    yield "conjugate", lambda pool: pool.ask(Conjugate, 0.1 * s)
     few = np.arange(n)[::-2]
     yield "what clients have answered last", lambda pool: _stay(pool, v, rho, s, few)
-    yield "rounding", lambda pool: pool.rounding(w)
+    yield "rounding", lambda pool: pool.ask(Rounding, w)
     box = np.full((1, p), 1e-3)
-    yield "rounding", lambda pool: pool.enclosure(theta[:1], together, box, False)[0]
-    yield "enclosure", lambda pool: pool.enclosure(theta[:1], together, box, False)[1:]
+    yield "rounding", lambda pool: pool.ask(Enclosures, theta[:1], together, box, False)[0]
+    yield "enclosures", lambda pool: pool.ask(Enclosures, theta[:1], together, box, False)[1:]
     yield "spectrum", lambda pool: pool.spectrum()
     if not getattr(pool.model, "is_likelihood", False):
         return
     shares = np.array([0.5, 0.3, 0.2])
     for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
-        prior = theta, root, shares, 0.7, 3.0 if pool.quadratic else np.inf
+        prior = theta, root, shares, 0.7, 3.0 if pool.model.quadratic else np.inf
         for dense in (True, False)[: 1 + (root.ndim == 1)]:
             yield "posterior_sums", lambda pool, p=prior, d=dense: _sums(pool, p, d)
         for dense in (False, True):
-            yield "posteriors", lambda pool, p=prior, d=dense: pool.posteriors(*p, dense=d)
+            yield "posteriors", lambda pool, p=prior, d=dense: pool.ask(Posteriors, *p, dense=d)
     errors = np.tile(np.eye(p) + 0.5, (3, 1, 1))
     for dense in (True, False):
-        yield "posteriors", lambda pool, d=dense: pool.posteriors(*prior, errors, dense=d)
+        yield "posteriors", lambda pool, d=dense: pool.ask(Posteriors, *prior, errors, dense=d)
     roots, sizes = np.full((3, p), rho.mean()), np.array([0.7, 1.0, 1.3])
     known = theta, roots, sizes, shares
-    yield "left_out_sums", lambda pool, k=known: pool.left_out_sums(*k)
+    yield "left_out_sums", lambda pool, k=known: pool.ask(LeftOutSums, *k)
     roots = np.tril(np.full((p, p), 0.3)) * np.ones((3, 1, 1))
     known = theta, roots, sizes, shares, errors
-    yield "left_out_sums", lambda pool, k=known: pool.left_out_sums(*k)
+    yield "left_out_sums", lambda pool, k=known: pool.ask(LeftOutSums, *k)
     vectors = np.stack([theta, theta[::-1]], axis=1)
     diagonal = theta, rho.mean() * np.ones(p), shares, 0.7, np.inf
-    yield "posterior_products", lambda pool: pool.posterior_products(*diagonal, vectors)
+    yield "posterior_products", lambda pool: pool.ask(PosteriorProducts, *diagonal, vectors)
     for within in (False, True)[: 1 + bool(pool.model.fit_intercept)]:
-        yield "score_sums", lambda pool, w=within: pool.score_sums(theta, labels, None, w)
+        yield "score_sums", lambda pool, w=within: pool.ask(ScoreSums, theta, labels, within=w)
         inverse, moves = np.tile(np.eye(p), (3, 1, 1)), np.tile(v[0, :, None], (3, 1, 8))
-        about = {"within": within, "n_draws": 7, "normal": within and pool.quadratic}
+        about = {"within": within, "n_draws": 7, "normal": within and pool.model.quadratic}
         for m in (None, moves):
             known = theta, labels, inverse, m
             yield (
                 "score_draws",
-                lambda pool, known=known, about=about: pool.score_draws(*known, **about),
+                lambda pool, known=known, about=about: pool.ask(ScoreDraws, *known, **about),
             )
 
 
 def _sums(pool, prior, dense):
-    return tuple(pool.posterior_sums(*prior, dense=dense).values())
+    return tuple(pool.ask(PosteriorSums, *prior, dense=dense).values())
 
 
 def _go_on(pool):
     """Training in two calls, the models kept by the clients, some of them apart."""
     w = np.tile(pool.start(), (pool.n_clients, 1))
-    w = pool.local_update(w, 2, 0.1, later=True)
+    w = pool.ask(LocalUpdate, w, 2, 0.1, later=True)
     some = np.arange(pool.n_clients)[1:]
-    w[some] = pool.subset(some).local_update(w[some], 2, 0.1, kept=True)
-    return w, pool.objectives(w, kept=True)
+    w[some] = pool.subset(some).ask(LocalUpdate, w[some], 2, 0.1, last=True)
+    return w, pool.ask(Objectives, w, last=True)
 
 
 def _stay(pool, v, rho, s, few):
     """Single steps from the clients' last answers, all or some of them."""
-    x = pool.prox(v, rho, max_iter=1)
-    x[few] = pool.subset(few).prox(v[few], rho[few], x0=x[few], max_iter=1)
-    x = pool.prox(v, rho, x0=x, max_iter=1)
-    return x, pool.conjugate(0.1 * s, x0=x), pool.prox(v, rho, x0=x + 1.0, max_iter=1)
+    x = pool.ask(Prox, v, rho, max_iter=1)
+    x[few] = pool.subset(few).ask(Prox, v[few], rho[few], x0=x[few], max_iter=1)
+    x = pool.ask(Prox, v, rho, x0=x, max_iter=1)
+    return x, pool.ask(Conjugate, 0.1 * s, x0=x), pool.ask(Prox, v, rho, x0=x + 1.0, max_iter=1)
 
 
 def _personal_calls(pool, w, v, rho):
     """Calls about models of the clients' own, and what they keep between them."""
-    yield "moreau_update", lambda pool: pool.moreau_update(w, 3, 0.1, 0.5, 1.5, 2)
-    yield "meta_update", lambda pool: pool.meta_update(w, 2, 0.1, 0.2, "sgd", 4)
-    yield "recall before anything is kept", lambda pool: pool.recall(w)
-    yield "personal_step", lambda pool: pool.personal_step(v, 2, 0.1, 0.3)
-    yield "recall", lambda pool: pool.objectives(pool.recall(w), kept=True)
-    yield "keep", lambda pool: pool.keep(w)
+    yield "moreau_update", lambda pool: pool.ask(MoreauUpdate, w, 3, 0.1, 0.5, 1.5, 2)
+    yield "meta_update", lambda pool: pool.ask(MetaUpdate, w, 2, 0.1, 0.2, "sgd", 4)
+    yield "recall before anything is kept", lambda pool: pool.ask(Recall, w)
+    yield "personal_step", lambda pool: pool.ask(PersonalStep, v, 2, 0.1, 0.3)
+    yield "recall", lambda pool: pool.ask(Objectives, pool.ask(Recall, w), last=True)
+    yield "keep", lambda pool: pool.ask(Keep, w)
     some = np.arange(pool.n_params) % 2 == 0
     if some.all():
         return
     stages = [(2, some), (3, ~some)]
     yield (
         "partial_update",
-        lambda pool: pool.partial_update(v[:, some], some, stages, 0.1, "adam", 4),
+        lambda pool: pool.ask(PartialUpdate, v[:, some], some, stages, 0.1, "adam", 4),
     )
-    yield "blended_update", lambda pool: pool.blended_update(v, some, 2, 0.1, tol=1e-3)
-    yield "recall after blending", lambda pool: pool.recall(w)
+    yield "blended_update", lambda pool: pool.ask(BlendedUpdate, v, some, 2, 0.1, tol=1e-3)
+    yield "recall after blending", lambda pool: pool.ask(Recall, w)
     if pool.model.estimator_type == "classifier" and pool.model.n_representation:
         points = v[:1, : pool.model.n_representation].repeat(pool.model.n_classes, axis=0)
-        yield "class_statistics", lambda pool: pool.class_statistics(w)
-        yield "prototype_update", lambda pool: pool.prototype_update(points, 1.0, 2, 0.1)
+        yield "class_statistics", lambda pool: pool.ask(ClassStatistics, w)
+        yield "prototype_update", lambda pool: pool.ask(PrototypeUpdate, points, 1.0, 2, 0.1)
 
 
 def _arrays(answer):

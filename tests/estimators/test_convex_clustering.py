@@ -16,6 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skcfl import ConvexClusteredFL, ConvexClustering
+from skcfl.calls.curvatures import Prox
+from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.graphs import Graph, complete_graph, knn_graph
 from skcfl.inspection import ClusterPathDisplay
@@ -124,13 +127,13 @@ def test_huber_of_a_row_has_closed_forms():
     # Two equal rows per client are one, but for the code that runs.
     twice = open_rows(model, np.repeat(rows, 2, axis=0), None, np.repeat(np.arange(7), 2), 7)
     v, rho = 2.0 * rng.standard_normal((7, 3)), rng.uniform(0.1, 5.0, 7)
-    np.testing.assert_allclose(pool.prox(v, rho), twice.prox(v, rho), atol=1e-7)
+    np.testing.assert_allclose(pool.ask(Prox, v, rho), twice.ask(Prox, v, rho), atol=1e-7)
     s = rng.standard_normal((7, 3))
     s *= 0.8 * np.linspace(0.1, 1.0, 7)[:, None] / np.linalg.norm(s, axis=1, keepdims=True)
-    bounds, x = pool.conjugate(s), maximisers(pool, s)
+    bounds, x = pool.ask(Conjugate, s), maximisers(pool, s)
     np.testing.assert_allclose(bounds, (s * rows).sum(axis=1) + 0.5 * (s**2).sum(axis=1))
-    np.testing.assert_allclose(pool.gradients(x), s, atol=1e-9)
-    np.testing.assert_array_equal(pool.conjugate(1.01 * s)[-1:], np.inf)
+    np.testing.assert_allclose(pool.ask(ObjectivesGradients, x)[1], s, atol=1e-9)
+    np.testing.assert_array_equal(pool.ask(Conjugate, 1.01 * s)[-1:], np.inf)
 
 
 # -------------------------------------------------------------------------- invariances

@@ -17,6 +17,7 @@ from skcfl import (
     GTVRegressor,
     LocalModelsClassifier,
 )
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.certificates import certify_partition, duality_gap
 from skcfl.datasets import make_rotated_digits
 from skcfl.fusion.primal_dual_inexact import NetworkProblem, primal_dual_inexact
@@ -160,7 +161,7 @@ def test_fits_end_near_a_stationary_point(lam):
     problem = NetworkProblem(pool, net.graph_, L2())
     W = net.fusion_params_.astype(float)
     assert_allclose(net.objective_, problem.primal(W, lam), rtol=1e-4)
-    slopes = pool.gradients(net.fusion_params_) + net.dual_coef_
+    slopes = pool.ask(ObjectivesGradients, net.fusion_params_)[1] + net.dual_coef_
     assert np.linalg.norm(slopes) < 0.02 * np.linalg.norm(problem.slopes)
     assert_allclose(net.dual_coef_.sum(axis=0), 0.0, atol=1e-5)
     # What a node passes on is no more than its edges carry.

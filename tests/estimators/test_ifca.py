@@ -159,7 +159,7 @@ def test_weights_are_repetition():
 )
 def test_same_random_state_same_result_for_any_n_jobs(options, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
-    monkeypatch.setattr("skcfl.federation.blocks.BLOCK_BYTES", 5000)
+    monkeypatch.setattr("skcfl.clients.blocks.BLOCK_BYTES", 5000)
     data = classification(1)
     one, two = (
         fit(IFCAClassifier(n_clusters=3, random_state=7, n_jobs=n, **options), data)

@@ -21,6 +21,8 @@ from skcfl import (
     LocalModelsClassifier,
     LocalModelsRegressor,
 )
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
@@ -346,10 +348,10 @@ def test_held_out_losses_are_those_of_fits():
     total = 0.0
 
     def losses(some, W):
-        return some.objectives(W) - some.penalties(W)
+        return some.ask(Objectives, W) - some.model.penalties(W)
 
     for train, held in pool.deal_folds(5, _after_seeds(0)):
-        W = train.solve()[0]
+        W = train.ask(Solve)[0]
         optimism = losses(held, W) - losses(train, W)
         share = held.client_weights / pool.client_weights
         total += held.client_weights @ (losses(held, W) - 0.5 * share * optimism)
@@ -359,7 +361,7 @@ def test_held_out_losses_are_those_of_fits():
 
 
 def _local(pool):
-    W = pool.solve()[0]
+    W = pool.ask(Solve)[0]
     return Result(cluster_params=W, labels=np.arange(len(W)), params=W)
 
 
@@ -386,7 +388,7 @@ def test_rows_are_dealt(sizes):
         assert_allclose(train.client_weights + h.client_weights, pool.client_weights)
         assert not train.without_rows.any()
         assert (h.client_sizes <= np.ceil(np.array(sizes) / 3)).all()
-    first, again = (pool.deal_folds(3, 5)[0][1].losses(np.ones((1, 3))) for _ in range(2))
+    first, again = (pool.deal_folds(3, 5)[0][1].ask(Losses, np.ones((1, 3))) for _ in range(2))
     assert_array_equal(first, again)
 
 
@@ -401,7 +403,7 @@ def test_classes_are_dealt_evenly(n_classes):
     W = np.zeros((4, model.n_params))
     count = np.stack([np.bincount(y[codes == c], minlength=n_classes) for c in range(4)])
     for _, held in pool.deal_folds(4, 0):
-        slopes = held.gradients(W) * held.client_weights[:, None]
+        slopes = held.ask(ObjectivesGradients, W)[1] * held.client_weights[:, None]
         found = np.abs(slopes).reshape(4, n_classes, -1).max(axis=2) / (1 - 1 / n_classes)
         assert (found > count // 4 - 0.5).all() and (found < -(-count // 4) + 0.5).all()
 

@@ -21,6 +21,7 @@ from skcfl import (
     LocalModelsRegressor,
     OracleClustersClassifier,
 )
+from skcfl.calls.first_order import LocalUpdate, Objectives
 from skcfl.datasets import make_rotated_digits
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
@@ -129,7 +130,7 @@ def test_local_training_stops_where_models_rest():
         assert len(change) == result.n_iter
         assert change[-1] < tol <= change[:-1].min()
     assert tight.objective == tight.history["objective"][-1] < loose.objective
-    values = make_pool().objectives(tight.params)
+    values = make_pool().ask(Objectives, tight.params)
     assert_allclose(tight.objective, values.mean(), rtol=1e-12)
 
 
@@ -142,7 +143,7 @@ def test_local_training_is_a_loop_over_clients():
     for i in range(3):
         w = np.tile(start, (3, 1))
         for _ in range(3):
-            w[i] = pool.subset([i]).local_update(w[i], 4, 0.01, "adam")[0]
+            w[i] = pool.subset([i]).ask(LocalUpdate, w[i], 4, 0.01, "adam")[0]
         assert_allclose(found.params[i], w[i], rtol=1e-12)
     p = pool.n_params
     # objectives by round, and the models once they are trained; down goes the common start
@@ -173,7 +174,7 @@ def test_networks_train_for_their_rounds(digits):
             net.fit(digits.X, digits.y, groups=digits.groups)
     restless = Options(max_iter=1, budget=True, averaging="model", step_size=0.01, polish=False)
     pool = make_pool()
-    result = alternate(pool, pool.init_params(2, 0), restless, np.random.RandomState(0))
+    result = alternate(pool, pool.model.init_params(2, 0), restless, np.random.RandomState(0))
     assert "stable for 0 rounds" in result.shortfall
 
 

@@ -28,6 +28,7 @@ from skcfl import (
     PartialPoolingClassifier,
     PartialPoolingRegressor,
 )
+from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorSums
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import NotEnoughMemoryError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
@@ -627,7 +628,7 @@ def test_all_but_exact_fits_have_a_likelihood():
     federation = InProcessFederation(X, X[:, 0], np.zeros(20))
     pool = federation.open(LinearModel(alpha=0.0).bind(3), random_state=0)
     root, weights = np.array([50.0, 700.0, 700.0, 4.0]), np.ones(1)
-    sums = pool.posterior_sums(np.ones((1, 4)), root, weights, 1e-14)
+    sums = pool.ask(PosteriorSums, np.ones((1, 4)), root, weights, 1e-14)
     assert all(np.isfinite(each).all() for each in sums.values())
 
 
@@ -1005,13 +1006,14 @@ def test_a_stack_is_the_mean_of_its_populations(kind):
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_stacking_shares_predict_left_out_rows_best_for_their_price(kind, monkeypatch):
     """Of all shares on a grid, where each variance of a slope costs a unit of the noise."""
-    asked, answer = [], ClientPool.left_out_sums
+    asked, ask = [], ClientPool.ask
 
-    def watched(pool, **arguments):
-        asked.append((pool, arguments))
-        return answer(pool, **arguments)
+    def watched(pool, call, *args, **arguments):
+        if call is LeftOutSums:
+            asked.append((pool, arguments))
+        return ask(pool, call, *args, **arguments)
 
-    monkeypatch.setattr(ClientPool, "left_out_sums", watched)
+    monkeypatch.setattr(ClientPool, "ask", watched)
     X, y, groups = stackable(kind=kind)
     model = clone(STACKS[kind]).fit(X, y, groups=groups)
     found = np.array(list(model.stacking_shares_.values()))
@@ -1020,7 +1022,8 @@ def test_stacking_shares_predict_left_out_rows_best_for_their_price(kind, monkey
     price = arguments["dispersion"].min() * np.array([2.1, 2.4, 0.1, 0.0])
 
     def loss(shares):
-        return answer(pool, **{**arguments, "shares": np.array(shares)})[0] + price @ shares
+        own = {**arguments, "shares": np.array(shares)}
+        return ask(pool, LeftOutSums, **own)[0] + price @ shares
 
     steps = range(11)
     grid = [np.array(c) / 10 for c in product(steps, repeat=4) if sum(c) == 10]

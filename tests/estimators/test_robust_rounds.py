@@ -19,6 +19,7 @@ from skcfl import (
     IFCARegressor,
     PerFedAvgRegressor,
 )
+from skcfl.calls.curvatures import Solve
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
@@ -164,7 +165,7 @@ def test_the_pull_is_chosen_by_most_clients():
 
     def fit(part, lams):
         """Under the weak pull the honest are well off, under the strong one the first."""
-        own, zero = part.solve()[0], np.zeros((part.n_clients, 6))
+        own, zero = part.ask(Solve)[0], np.zeros((part.n_clients, 6))
         yield np.where((np.arange(24) == 0)[:, None], own, zero)
         yield np.where((np.arange(24) == 0)[:, None], 1e3, own)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skcfl.federation.blocks import (
+from skcfl.clients.blocks import (
     FEW,
     FREE_PADDING,
     MIN_FILL,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from skcfl.calls import CALLS
 from skcfl.federation.fanout import FanOut
 from skcfl.federation.inprocess import InProcessSite, open_rows
-from skcfl.federation.messages import CALLS
 from skcfl.federation.pool import ClientPool
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.testing import check_pool

@@ -18,10 +18,10 @@ from skcfl import (
     IFCARegressor,
     LocalModelsRegressor,
 )
+from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Ledger, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
-from skcfl.federation.messages import CALLS
 from skcfl.federation.remote import RemoteFederation
 from skcfl.models import LinearModel
 

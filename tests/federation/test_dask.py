@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import CLASSES, DATA, EVERYDAY, compare, make, parts_of
 
 from skcfl import FedAvgRegressor, GTVRegressor
+from skcfl.calls.first_order import Losses, ObjectivesGradients
 from skcfl.exceptions import FederationError
 from skcfl.federation import DaskFederation, InProcessFederation, SitePolicy
 from skcfl.models import LinearModel
@@ -107,14 +108,14 @@ def test_large_messages(whole):
     pool = DaskFederation(whole, parts).open(LinearModel(alpha=0.1).bind(2), 0)
     theta = np.random.RandomState(1).normal(size=(8, 3))
     rows = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(n)])
-    assert_allclose(pool.losses(theta), 0.5 * (rows @ theta.T - X[:, :1]) ** 2)
+    assert_allclose(pool.ask(Losses, theta), 0.5 * (rows @ theta.T - X[:, :1]) ** 2)
     # They do not wait for the collector of garbage: it would not come for a few arrays.
     w, held = np.zeros((n, 3)), []
     gc.disable()
     tracemalloc.start()
     try:
         for _ in range(20):
-            pool.objectives_gradients(w)
+            pool.ask(ObjectivesGradients, w)
             held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
@@ -138,7 +139,7 @@ def test_workers_that_the_client_does_not_reach(whole, monkeypatch):
         monkeypatch.setattr("skcfl.federation.dask.REACH", reach)
         federation = DaskFederation(whole, parts_of(DATA, 2))
         pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
-        losses.append(pool.losses(np.ones((2, 5))))
+        losses.append(pool.ask(Losses, np.ones((2, 5))))
         assert bool(called) == (reach == 0.0)
     assert_allclose(losses[1], losses[0])
 

@@ -12,12 +12,28 @@ from skcfl import (
     GTVRegressor,
     LocalModelsRegressor,
 )
+from skcfl.calls import CALLS
+from skcfl.calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
+from skcfl.calls.descriptions import ClassStatistics, LocalCentres, Subspaces
+from skcfl.calls.first_order import (
+    BestResponse,
+    LocalUpdate,
+    Losses,
+    MetaUpdate,
+    MoreauUpdate,
+    Objectives,
+    ObjectivesGradients,
+    OwnLosses,
+)
+from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate, Recall
+from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
+from skcfl.calls.posteriors_asked import PosteriorSums
+from skcfl.calls.proofs_asked import Conjugate, Rounding
 from skcfl.certificates import certify_partition
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation, Ledger
-from skcfl.federation.messages import CALLS
-from skcfl.federation.pool import Presence
+from skcfl.federation.presence import Presence
 from skcfl.models import LinearModel
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
@@ -131,30 +147,31 @@ def test_every_call_under_loss():
     labels = np.arange(12) % 3
     first, shares = np.arange(lost.n_params) < 1, np.full((12, 3), 1 / 3)
     calls = {
-        "losses": lambda p: p.losses(theta),
-        "best_response": lambda p: p.best_response(theta)[2],
-        "objectives": lambda p: p.objectives(w),
-        "objectives_gradients": lambda p: p.objectives_gradients(w)[1],
-        "local_update": lambda p: p.local_update(w, 2, 0.1),
-        "hessian_products": lambda p: p.hessian_products(w, w, np.arange(12)),
-        "hessian_solves": lambda p: p.hessian_solves(w, w, np.arange(12), 0.5),
-        "solve": lambda p: p.solve()[0],
-        "prox": lambda p: p.prox(w, 1.0, x0=w),
-        "conjugate": lambda p: p.conjugate(0.01 * w, x0=w),
-        "rounding": lambda p: p.rounding(w),
+        "losses": lambda p: p.ask(Losses, theta),
+        "best_response": lambda p: p.ask(BestResponse, theta)[2],
+        "objectives": lambda p: p.ask(Objectives, w),
+        "own_losses": lambda p: p.ask(OwnLosses, w),
+        "objectives_gradients": lambda p: p.ask(ObjectivesGradients, w)[1],
+        "local_update": lambda p: p.ask(LocalUpdate, w, 2, 0.1),
+        "hessian_products": lambda p: p.ask(HessianProducts, w, w, np.arange(12)),
+        "hessian_solves": lambda p: p.ask(HessianSolves, w, w, np.arange(12), 0.5),
+        "solve": lambda p: p.ask(Solve)[0],
+        "prox": lambda p: p.ask(Prox, w, 1.0, x0=w),
+        "conjugate": lambda p: p.ask(Conjugate, 0.01 * w, x0=w),
+        "rounding": lambda p: p.ask(Rounding, w),
         "spectrum": lambda p: np.transpose(p.spectrum()),
-        "class_statistics": lambda p: p.class_statistics(w)[0],
-        "moreau_update": lambda p: p.moreau_update(w, 2, 0.1, 0.5, 1.0),
-        "meta_update": lambda p: p.meta_update(w, 2, 0.1, 0.1),
-        "keep": lambda p: p.keep(w) or w * ~gone[:, None],
-        "recall": lambda p: p.recall(w),
-        "partial_update": lambda p: p.partial_update(w[:, :1], first, [(2, ~first)], 0.1)[0],
-        "blended_update": lambda p: p.blended_update(w, ~first, 2, 0.1)[0],
-        "mixture": lambda p: p.mixture(theta, shares, 1.0)[0],
-        "mixture_sums": lambda p: p.mixture_sums(theta, shares, 1.0)[0],
-        "mixture_update": lambda p: p.mixture_update(theta, shares, 1.0, 2, 0.1)[0],
-        "local_centres": lambda p: p.local_centres(2)[0],
-        "subspaces": lambda p: p.subspaces(1, 2, False),
+        "class_statistics": lambda p: p.ask(ClassStatistics, w)[0],
+        "moreau_update": lambda p: p.ask(MoreauUpdate, w, 2, 0.1, 0.5, 1.0),
+        "meta_update": lambda p: p.ask(MetaUpdate, w, 2, 0.1, 0.1),
+        "keep": lambda p: p.ask(Keep, w) or w * ~gone[:, None],
+        "recall": lambda p: p.ask(Recall, w),
+        "partial_update": lambda p: p.ask(PartialUpdate, w[:, :1], first, [(2, ~first)], 0.1)[0],
+        "blended_update": lambda p: p.ask(BlendedUpdate, w, ~first, 2, 0.1)[0],
+        "mixture": lambda p: p.ask(Mixture, theta, shares, 1.0)[0],
+        "mixture_sums": lambda p: p.ask(MixtureSums, theta, shares, 1.0)[0],
+        "mixture_update": lambda p: p.ask(MixtureUpdate, theta, shares, 1.0, 2, 0.1)[0],
+        "local_centres": lambda p: p.ask(LocalCentres, 2)[0],
+        "subspaces": lambda p: p.ask(Subspaces, 1, 2, False),
     }
     for name, call in calls.items():
         found, wanted = call(lost), call(whole)
@@ -172,9 +189,9 @@ def test_every_call_under_loss():
         elif name != "prox":
             assert not found[gone].any()
     here = np.flatnonzero(~gone)
-    H = lost.hessians(theta, labels)
-    assert_allclose(H, whole.subset(here).hessians(theta, labels[here]), rtol=1e-12)
-    others = {"hessians", "assign", "present", "enclosure", "fingerprints"}
+    H = lost.ask(Hessians, theta, labels)
+    assert_allclose(H, whole.subset(here).ask(Hessians, theta, labels[here]), rtol=1e-12)
+    others = {"hessians", "assign", "present", "enclosures", "fingerprints"}
     others |= {"personal_step", "prototype_update"}  # tested with the personal methods
     # Tested with partial pooling.
     others |= {"posteriors", "posterior_sums", "posterior_products", "left_out_sums"}
@@ -185,14 +202,14 @@ def test_every_call_under_loss():
 def test_a_client_keeps_its_last_model_and_a_new_one_has_none():
     pool = pool_of(dropout=0.5)
     w = np.random.RandomState(0).normal(size=(12, pool.n_params))
-    pool.objectives(w)  # asked again until all answer, as for the first prox of each
+    pool.ask(Objectives, w)  # asked again until all answer, as for the first prox of each
     for _ in range(2):
-        x = pool.prox(w, 1.0, x0=w + 1.0)
+        x = pool.ask(Prox, w, 1.0, x0=w + 1.0)
     silent = ~pool.answered
     assert 0 < silent.sum() < 12
     assert_array_equal(x[silent], w[silent] + 1.0)
     never = pool_of(dead=[IDS[0]])
-    assert_array_equal(never.prox(w, 1.0, x0=w + 1.0)[0], w[0])  # no wish, as without rows
+    assert_array_equal(never.ask(Prox, w, 1.0, x0=w + 1.0)[0], w[0])  # no wish, as without rows
 
 
 def test_a_lost_client_goes_on_from_what_the_server_knows_it_by():
@@ -200,20 +217,20 @@ def test_a_lost_client_goes_on_from_what_the_server_knows_it_by():
     pool, whole = pool_of(dropout=0.5), pool_of()
     rng = np.random.RandomState(0)
     v = 10.0 * rng.normal(size=(12, pool.n_params))
-    wanted = whole.solve()[0]
-    x = pool.solve()[0]
+    wanted = whole.ask(Solve)[0]
+    x = pool.ask(Solve)[0]
     while pool.answered is not None:
-        x = pool.solve()[0]
+        x = pool.ask(Solve)[0]
     for k in range(5):
         # One Newton step: the answer depends on the start.
-        x = pool.prox(v, 0.1, x0=x, max_iter=1)
+        x = pool.ask(Prox, v, 0.1, x0=x, max_iter=1)
         answered = np.ones(12, dtype=bool) if pool.answered is None else pool.answered
         down = pool.ledger.down
-        some = whole.subset(answered).prox(v[answered], 0.1, x0=wanted[answered], max_iter=1)
+        some = whole.subset(answered).ask(Prox, v[answered], 0.1, x0=wanted[answered], max_iter=1)
         wanted[answered] = some
         assert_allclose(x, wanted, rtol=1e-9)
         assert answered.all() == (k == 0)  # a first answer to a kind of call is waited for
-    pool.prox(v, 0.1, x0=x, max_iter=1)
+    pool.ask(Prox, v, 0.1, x0=x, max_iter=1)
     assert pool.ledger.down - down == v.size
 
 
@@ -221,10 +238,10 @@ def test_retries_are_booked():
     pool = pool_of(dead=[IDS[0]])
     pool.ledger = Ledger()
     w = np.zeros((12, pool.n_params))
-    pool.objectives(w)
+    pool.ask(Objectives, w)
     n = 12 + 2  # one client, asked again twice, and whether it is there
     assert (pool.ledger.down, pool.ledger.up, pool.ledger.calls) == (n * pool.n_params, n, 4)
-    pool.losses(w[:1])
+    pool.ask(Losses, w[:1])
     assert pool.ledger.calls == 5  # it is known to be away
 
 
@@ -283,5 +300,5 @@ def test_who_comes_back_makes_sums_of_calls_differ(faults, steady):
     pool = federation.open(LinearModel().bind(2), random_state=0)
     prior = np.zeros((1, 3)), np.ones(3), np.ones(1), 1.0
     for _ in range(6):
-        pool.posterior_sums(*prior)
+        pool.ask(PosteriorSums, *prior)
     assert pool.steady is steady

@@ -25,7 +25,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.exceptions import FederationError, RejectedClientWarning
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.faults import FaultySite
-from skcfl.federation.pool import LOST, Presence
+from skcfl.federation.presence import LOST, Presence
 from skcfl.federation.remote import RemoteFederation
 from skcfl.graphs import chain_graph
 

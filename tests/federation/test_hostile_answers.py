@@ -19,12 +19,16 @@ from skcfl import (
     IFCAClassifier,
     PartialPoolingClassifier,
 )
+from skcfl.calls import CALLS
+from skcfl.calls import answer_bounds as bounds
+from skcfl.calls.answer_bounds import OutOfBounds
+from skcfl.calls.mixtures_asked import MixtureSums
 from skcfl.datasets import make_clustered_classification
 from skcfl.exceptions import FederationError
-from skcfl.federation import Faults, InProcessFederation, SiteRows, bounds
-from skcfl.federation.bounds import EXITS, Limits, OutOfBounds
-from skcfl.federation.messages import CALLS
-from skcfl.federation.pool import ClientPool, Presence
+from skcfl.federation import Faults, InProcessFederation, SiteRows
+from skcfl.federation.bounds import EXITS, Limits
+from skcfl.federation.pool import ClientPool
+from skcfl.federation.presence import Presence
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.scaling import Moments
 from skcfl.federation.serialization import dumps, loads
@@ -247,7 +251,7 @@ def test_a_site_of_many_clients_whose_sums_are_not_finite(call, monkeypatch):
             if name == call
         )
         if call != "mixture_sums"
-        else lambda pool: pool.mixture_sums(np.zeros((2, 4)), np.full((9, 2), 0.5), 1.0)
+        else lambda pool: pool.ask(MixtureSums, np.zeros((2, 4)), np.full((9, 2), 0.5), 1.0)
     )
     case.liar.at, name = ("answer", call), {"hessians": "H"}.get(call, "slopes")
     name = "gradients" if call == "mixture_sums" else name

@@ -9,9 +9,29 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import skcfl.federation.inprocess
+from skcfl.calls.curvatures import (
+    HessianProducts,
+    Hessians,
+    HessianSolves,
+    Prox,
+    Solve,
+    shows_rows,
+)
+from skcfl.calls.descriptions import Fingerprints
+from skcfl.calls.first_order import (
+    Assign,
+    BestResponse,
+    LocalUpdate,
+    Losses,
+    Objectives,
+    ObjectivesGradients,
+    OwnLosses,
+)
+from skcfl.calls.proofs_asked import Conjugate, Enclosures
 from skcfl.exceptions import RowsShownError
 from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.models import LinearModel, Location
+from skcfl.rounds.alpha import alpha_unit
 
 seeds = st.integers(0, 2**32 - 1)
 SIZES = [1, 0, 7, 2, 12, 3, 5, 1, 30]
@@ -103,7 +123,7 @@ class Federation:
 
 def rows_of(pool):
     """Rows (X, y, weights) of every client, which only a test may look at."""
-    X, y, weights, codes = pool._site._rows()
+    X, y, weights, codes = pool._site.rows()
     X = X.toarray() if sparse.issparse(X) else X
     rows = np.column_stack([X, y, weights])
     return [rows[codes == i] for i in range(pool.n_clients)]
@@ -147,20 +167,20 @@ def test_first_order_is_that_of_every_client_alone(
     pool = fed.pool(form, block_bytes=size)
     theta, w = models(pool, 3, seed), models(pool, fed.m, seed + 1)
     wanted = np.array([[fed.mean_loss(i, t) for t in theta] for i in range(fed.m)])
-    assert_allclose(pool.losses(theta), wanted, rtol=1e-11, atol=1e-12)
+    assert_allclose(pool.ask(Losses, theta), wanted, rtol=1e-11, atol=1e-12)
     values = np.array([fed.objective(i, w[i]) for i in range(fed.m)])
-    assert_allclose(pool.objectives(w), values, rtol=1e-11, atol=1e-12)
-    assert_allclose(pool.penalties(w), [fed.penalty(x) for x in w], rtol=1e-12)
-    both, gradients = pool.objectives_gradients(w)
-    assert_array_equal(both, pool.objectives(w))
-    assert_array_equal(gradients, pool.gradients(w))
+    assert_allclose(pool.ask(Objectives, w), values, rtol=1e-11, atol=1e-12)
+    assert_allclose(pool.model.penalties(w), [fed.penalty(x) for x in w], rtol=1e-12)
+    both, gradients = pool.ask(ObjectivesGradients, w)
+    assert_array_equal(both, pool.ask(Objectives, w))
+    assert_array_equal(gradients, pool.ask(ObjectivesGradients, w)[1])
     slopes = np.array([fed.slope(i, w[i]) for i in range(fed.m)])
     # Central differences cross the kink of a second derivative with an error of order h.
     assert_allclose(gradients, slopes, rtol=1e-5, atol=2e-5)
-    losses, choice, best = pool.best_response(theta)
+    losses, choice, best = pool.ask(BestResponse, theta)
     assert_allclose(losses, wanted, rtol=1e-11, atol=1e-12)
     assert_array_equal(choice, wanted.argmin(axis=1))
-    assert_allclose(best, pool.gradients(theta[choice]), rtol=1e-11, atol=1e-13)
+    assert_allclose(best, pool.ask(ObjectivesGradients, theta[choice])[1], rtol=1e-11, atol=1e-13)
     assert_allclose(
         [pool.client_weights, pool.client_sizes],
         [np.bincount(fed.codes, v, fed.m) for v in (fed.weights, np.ones(len(fed.codes)))],
@@ -175,8 +195,10 @@ def test_one_model_serves_all_clients(loss):
     pool = fed.pool()
     w = models(pool, 1)
     everyone = np.repeat(w, fed.m, axis=0)
-    assert_array_equal(pool.objectives(w[0]), pool.objectives(everyone))
-    assert_array_equal(pool.gradients(w[0]), pool.gradients(everyone))
+    assert_array_equal(pool.ask(Objectives, w[0]), pool.ask(Objectives, everyone))
+    assert_array_equal(
+        pool.ask(ObjectivesGradients, w[0])[1], pool.ask(ObjectivesGradients, everyone)[1]
+    )
 
 
 @every_loss
@@ -184,12 +206,14 @@ def test_fixed_clients_keep_their_model(loss):
     fed = Federation(loss)
     pool = fed.pool()
     theta = models(pool, 4)
-    free = pool.best_response(theta)
+    free = pool.ask(BestResponse, theta)
     fixed = np.array([-1, 2, 0, -1, 3, 1, -1, 2, 0])
-    losses, choice, gradients = pool.best_response(theta, fixed)
+    losses, choice, gradients = pool.ask(BestResponse, theta, fixed)
     held = fixed >= 0
     assert_array_equal(choice, np.where(held, fixed, free[1]))
-    assert_allclose(gradients, pool.gradients(theta[choice]), rtol=1e-11, atol=1e-13)
+    assert_allclose(
+        gradients, pool.ask(ObjectivesGradients, theta[choice])[1], rtol=1e-11, atol=1e-13
+    )
     known = ~held[:, None] | (np.arange(4) == fixed[:, None])
     assert_array_equal(losses[known], free[0][known])
     assert np.isinf(losses[~known]).all()
@@ -200,7 +224,7 @@ def test_a_model_that_is_no_number_is_not_chosen():
     pool = fed.pool()
     theta = models(pool, 3)
     theta[0], theta[1] = np.nan, 1e4
-    losses, choice, gradients = pool.best_response(theta)
+    losses, choice, gradients = pool.ask(BestResponse, theta)
     assert not np.isfinite(losses[pool.client_sizes > 0, 0]).any()
     full = pool.client_sizes > 0
     assert (choice[full] == 2).mean() > 0.5
@@ -217,22 +241,22 @@ def everything(pool, seed=0, skip=()):
     n, p = pool.n_clients, pool.n_params
     theta, w = rng.normal(scale=0.3, size=(3, p)), rng.normal(scale=0.3, size=(n, p))
     rho, labels = rng.uniform(0.1, 3, size=n), rng.integers(3, size=n)
-    slopes = pool.gradients(w)
+    slopes = pool.ask(ObjectivesGradients, w)[1]
     answers = {
-        "losses": pool.losses(theta),
-        "objectives": pool.objectives(w),
+        "losses": pool.ask(Losses, theta),
+        "objectives": pool.ask(Objectives, w),
         "gradients": slopes,
-        "best": pool.best_response(theta)[2],
+        "best": pool.ask(BestResponse, theta)[2],
         "hessians": hessians(pool, theta, labels),
-        "products": pool.hessian_products(theta, theta[::-1], labels),
-        "prox": pool.prox(w, rho),
+        "products": pool.ask(HessianProducts, theta, theta[::-1], labels),
+        "prox": pool.ask(Prox, w, rho),
         # Not the points: a client that lacks a class has no minimiser.
-        "solve": pool.objectives(pool.solve()[0]),
-        "conjugate": pool.conjugate(slopes),
+        "solve": pool.ask(Objectives, pool.ask(Solve)[0]),
+        "conjugate": pool.ask(Conjugate, slopes),
         "spectrum": np.stack(pool.spectrum()),
-        "descent": pool.local_update(w, 4, 0.05),
-        "adam": pool.local_update(w, 4, 0.05, "adam"),
-        "monotone": pool.local_update(w, 4, 10.0, monotone=True),
+        "descent": pool.ask(LocalUpdate, w, 4, 0.05),
+        "adam": pool.ask(LocalUpdate, w, 4, 0.05, "adam"),
+        "monotone": pool.ask(LocalUpdate, w, 4, 10.0, monotone=True),
         "weights": pool.client_weights,
     }
     return {name: np.asarray(a) for name, a in answers.items() if name not in skip}
@@ -285,7 +309,7 @@ def test_threads_change_nothing(loss, form, monkeypatch):
     w = models(pools[0], fed.m)
     for pool in pools:
         pool.random_state.seed(1)
-    batched = [pool.local_update(w, 7, 0.1, "adam", batch_size=2) for pool in pools]
+    batched = [pool.ask(LocalUpdate, w, 7, 0.1, "adam", batch_size=2) for pool in pools]
     assert_array_equal(*batched)
 
 
@@ -301,7 +325,7 @@ def test_the_unit_of_penalties_asks_nothing_twice(loss, n_asked, monkeypatch):
         return answer(site, call, arguments)
 
     monkeypatch.setattr(InProcessSite, "answer", spy)
-    assert pool.alpha_unit > 0
+    assert alpha_unit(pool) > 0
     assert len(set(asked)) == len(asked) >= n_asked
     assert asked[0] == (0.0,) * pool.n_params
 
@@ -357,8 +381,15 @@ def test_the_order_of_rows_and_the_names_of_clients_do_not_matter(loss):
     renamed = fed.pool()
     moved = np.empty_like(w)
     moved[new] = w
-    assert_allclose(renamed.gradients(moved)[new], pool.gradients(w), rtol=1e-10, atol=1e-13)
-    assert_allclose(renamed.prox(moved, 1.0)[new], pool.prox(w, 1.0), rtol=1e-8, atol=1e-9)
+    assert_allclose(
+        renamed.ask(ObjectivesGradients, moved)[1][new],
+        pool.ask(ObjectivesGradients, w)[1],
+        rtol=1e-10,
+        atol=1e-13,
+    )
+    assert_allclose(
+        renamed.ask(Prox, moved, 1.0)[new], pool.ask(Prox, w, 1.0), rtol=1e-8, atol=1e-9
+    )
     assert_allclose(np.stack(renamed.spectrum())[:, new], np.stack(pool.spectrum()), rtol=1e-10)
 
 
@@ -373,7 +404,7 @@ def test_float32_is_kept(loss):
     for name in ("prox", "hessians"):
         assert a[name].dtype == np.float64
         assert_allclose(a[name], b[name], rtol=1e-3, atol=1e-4, err_msg=name)
-    value, gradient = single.objectives_gradients(models(single, fed.m), dtype=np.float64)
+    value, gradient = single.ask(ObjectivesGradients, models(single, fed.m), dtype=np.float64)
     assert value.dtype == gradient.dtype == np.float64
 
 
@@ -384,17 +415,19 @@ def test_clients_of_weight_zero_have_their_penalty_only(loss):
     empty = np.flatnonzero(pool.client_sizes == 0)
     assert empty.tolist() == [1] and not pool.without_rows.any()
     w = models(pool, fed.m)
-    assert_array_equal(pool.losses(w[:2])[empty], 0.0)
-    assert_allclose(pool.objectives(w)[empty], pool.penalties(w)[empty])
-    assert_allclose(pool.prox(w, 2.0)[empty], 2 * w[empty] / (2 + pool.model.decay), rtol=1e-9)
-    assert np.isfinite(pool.solve()[0][empty]).all()
-    bound = pool.conjugate(np.zeros_like(w))
+    assert_array_equal(pool.ask(Losses, w[:2])[empty], 0.0)
+    assert_allclose(pool.ask(Objectives, w)[empty], pool.model.penalties(w)[empty])
+    assert_allclose(
+        pool.ask(Prox, w, 2.0)[empty], 2 * w[empty] / (2 + pool.model.decay), rtol=1e-9
+    )
+    assert np.isfinite(pool.ask(Solve)[0][empty]).all()
+    bound = pool.ask(Conjugate, np.zeros_like(w))
     assert_allclose(bound[empty], 0.0, atol=1e-12)
     lipschitz, strong, mean = pool.spectrum()
     top = pool.model.decay.max(initial=0.0)
     assert_allclose([lipschitz[empty], mean[empty]], top, atol=1e-12)
     assert_allclose(
-        pool.local_update(w, 5, 0.1)[empty], w[empty] * (1 - 0.1 * pool.model.decay) ** 5
+        pool.ask(LocalUpdate, w, 5, 0.1)[empty], w[empty] * (1 - 0.1 * pool.model.decay) ** 5
     )
 
 
@@ -406,25 +439,25 @@ def test_clients_without_rows_have_no_objective(loss):
     empty = np.flatnonzero(pool.without_rows)
     assert empty.tolist() == [0, 2]
     w, center = models(pool, fed.m), models(pool, fed.m, 1)
-    assert not pool.losses(w[:2])[empty].any()
-    values, gradients = pool.objectives_gradients(w)
-    assert not values[empty].any() and not pool.objectives(w)[empty].any()
+    assert not pool.ask(Losses, w[:2])[empty].any()
+    values, gradients = pool.ask(ObjectivesGradients, w)
+    assert not values[empty].any() and not pool.ask(Objectives, w)[empty].any()
     assert not gradients[empty].any()
     assert not hessians(pool, w[:2], np.array([0, 1, 0, 1]))[0].any()
-    assert not pool.hessian_products(w[:2], w[2:], np.array([0, 1, 0, 1]))[0].any()
-    assert_array_equal(pool.prox(w, 2.0)[empty], w[empty])
-    solved, converged = pool.solve()
+    assert not pool.ask(HessianProducts, w[:2], w[2:], np.array([0, 1, 0, 1]))[0].any()
+    assert_array_equal(pool.ask(Prox, w, 2.0)[empty], w[empty])
+    solved, converged = pool.ask(Solve)
     assert converged.all() and not solved[empty].any()
-    slopes = pool.gradients(w)
-    assert np.isfinite(pool.conjugate(slopes)[[1, 3]]).all()
-    assert_array_equal(pool.conjugate(slopes)[empty], 0.0)
+    slopes = pool.ask(ObjectivesGradients, w)[1]
+    assert np.isfinite(pool.ask(Conjugate, slopes)[[1, 3]]).all()
+    assert_array_equal(pool.ask(Conjugate, slopes)[empty], 0.0)
     slopes[0, -1] = 1e-9
-    assert_array_equal(pool.conjugate(slopes)[empty], [np.inf, 0.0])
+    assert_array_equal(pool.ask(Conjugate, slopes)[empty], [np.inf, 0.0])
     assert not np.stack(pool.spectrum())[:, empty].any()
-    assert_array_equal(pool.local_update(w, 5, 0.1)[empty], w[empty])
-    pulled = pool.local_update(w, 5, 0.1, center=center, rho=np.array([1.0, 1.0, 0.0, 1.0]))
+    assert_array_equal(pool.ask(LocalUpdate, w, 5, 0.1)[empty], w[empty])
+    pulled = pool.ask(LocalUpdate, w, 5, 0.1, center=center, rho=np.array([1.0, 1.0, 0.0, 1.0]))
     assert_array_equal(pulled[empty], [center[0], w[2]])
-    choice, gradients = pool.best_response(w[:2], np.array([1, -1, -1, -1]))[1:]
+    choice, gradients = pool.ask(BestResponse, w[:2], np.array([1, -1, -1, -1]))[1:]
     assert choice[empty].tolist() == [1, 0] and not gradients[empty].any()
 
 
@@ -434,8 +467,8 @@ def test_pools_of_clients_without_rows_only(loss, form):
     fed = Federation(loss, sizes=[0, 4, 0])
     sub = fed.pool(form).subset([2, 0])
     w = models(sub, 2)
-    assert_array_equal(sub.prox(w, 1.0), w)
-    assert not sub.objectives(w).any() and sub.n_samples == 0
+    assert_array_equal(sub.ask(Prox, w, 1.0), w)
+    assert not sub.ask(Objectives, w).any() and sub.n_samples == 0
     assert [len(rows) for rows in rows_of(sub)] == [0, 0]
     assert all(part.n_samples == 0 for part in sub.hold_out(0.5, random_state=0))
 
@@ -460,7 +493,7 @@ def test_hessians_are_the_derivatives_of_the_gradients(loss, form, seed, C, weig
         own = pool.client_weights if weights is None else weights
 
         def slope(t, own=own):
-            g = pool.gradients(t[labels])
+            g = pool.ask(ObjectivesGradients, t[labels])[1]
             return np.stack([own[labels == k] @ g[labels == k] for k in range(K)])
 
         H = hessians(pool, theta, labels, weights)
@@ -468,7 +501,7 @@ def test_hessians_are_the_derivatives_of_the_gradients(loss, form, seed, C, weig
         direction = np.random.default_rng(seed + 2).normal(size=theta.shape)
         products = np.einsum("kij,kj->ki", H, direction)
         assert_allclose(
-            pool.hessian_products(theta, direction, labels, weights),
+            pool.ask(HessianProducts, theta, direction, labels, weights),
             products,
             rtol=1e-10,
             atol=1e-10,
@@ -492,7 +525,7 @@ def test_damping_only_adds_curvature(loss):
     assert (np.linalg.eigvalsh(full - none) >= -1e-10).all()
     u = models(pool, 2, 1)
     assert_allclose(
-        pool.hessian_products(theta, u, labels, damping=0.5),
+        pool.ask(HessianProducts, theta, u, labels, damping=0.5),
         np.einsum("kij,kj->ki", half, u),
         rtol=1e-10,
         atol=1e-10,
@@ -507,10 +540,10 @@ def test_clusters_do_not_see_each_other_s_overflow():
     pool = fed.pool()
     labels = np.arange(fed.m) % 2
     theta = models(pool, 2)
-    clean = hessians(pool, theta, labels), pool.hessian_products(theta, theta, labels)
+    clean = hessians(pool, theta, labels), pool.ask(HessianProducts, theta, theta, labels)
     theta[1] *= 1e5
     assert_allclose(hessians(pool, theta, labels)[0], clean[0][0], rtol=1e-12)
-    assert_allclose(pool.hessian_products(theta, theta, labels)[0], clean[1][0], rtol=1e-12)
+    assert_allclose(pool.ask(HessianProducts, theta, theta, labels)[0], clean[1][0], rtol=1e-12)
 
 
 # ------------------------------------------------------------------------- local training
@@ -521,7 +554,7 @@ def hand_loop(pool, w, steps, rates, center=None, rho=0.0):
     out = w.copy()
     for i in range(pool.n_clients):
         for _ in range(steps[i]):
-            g = pool.gradients(out)[i]
+            g = pool.ask(ObjectivesGradients, out)[1][i]
             if center is not None:
                 g = g + rho[i] * (out[i] - center[i])
             out[i] = out[i] - rates[i] * g
@@ -537,19 +570,19 @@ def test_full_batches_are_gradient_descent(loss):
     steps, rates = np.array([0, 1, 2, 5, 3]), np.linspace(0.01, 0.1, 5)
     rho = np.array([0.0, 1.0, 2.0, 0.5, 3.0])
     assert_allclose(
-        pool.local_update(w, steps, rates),
+        pool.ask(LocalUpdate, w, steps, rates),
         hand_loop(pool, w, steps, rates),
         rtol=1e-12,
         atol=1e-13,
     )
     assert_allclose(
-        pool.local_update(w, steps, rates, center=center, rho=rho),
+        pool.ask(LocalUpdate, w, steps, rates, center=center, rho=rho),
         hand_loop(pool, w, steps, rates, center, rho),
         rtol=1e-12,
         atol=1e-13,
     )
     assert_allclose(
-        pool.local_update(w, 3, 0.05),
+        pool.ask(LocalUpdate, w, 3, 0.05),
         hand_loop(pool, w, [3] * 5, [0.05] * 5),
         rtol=1e-12,
         atol=1e-13,
@@ -562,15 +595,15 @@ def test_starts_are_left_alone_and_state_is_fresh(optimizer):
     pool = fed.pool()
     w = models(pool, fed.m)
     kept = w.copy()
-    first = pool.local_update(w, 5, 0.1, optimizer)
+    first = pool.ask(LocalUpdate, w, 5, 0.1, optimizer)
     assert_array_equal(w, kept)
-    assert_array_equal(pool.local_update(w, 5, 0.1, optimizer), first)
-    assert_array_equal(pool.local_update(w, 0, 0.1, optimizer), w)
+    assert_array_equal(pool.ask(LocalUpdate, w, 5, 0.1, optimizer), first)
+    assert_array_equal(pool.ask(LocalUpdate, w, 0, 0.1, optimizer), w)
     # Clients that stop early are not moved by what the optimiser remembers.
     steps = np.arange(fed.m)
-    some = pool.local_update(w, steps, 0.1, optimizer)
+    some = pool.ask(LocalUpdate, w, steps, 0.1, optimizer)
     for k in (0, 3, 8):
-        assert_allclose(some[k], pool.local_update(w, k, 0.1, optimizer)[k], rtol=1e-12)
+        assert_allclose(some[k], pool.ask(LocalUpdate, w, k, 0.1, optimizer)[k], rtol=1e-12)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
@@ -581,7 +614,7 @@ def test_batches_depend_on_the_random_state_only(optimizer, size):
 
     def train(seed, **options):
         pool = fed.pool(random_state=seed, **options)
-        return pool.local_update(w, 9, 0.1, optimizer, batch_size=size)
+        return pool.ask(LocalUpdate, w, 9, 0.1, optimizer, batch_size=size)
 
     wanted = train(0)
     for block_bytes in (1, 500):
@@ -592,7 +625,7 @@ def test_batches_depend_on_the_random_state_only(optimizer, size):
     else:
         # One batch has all rows: the epoch's order is nothing but rounding.
         assert_allclose(train(1), wanted, rtol=1e-8, atol=1e-10)
-        full = fed.pool().local_update(w, 9, 0.1, optimizer)
+        full = fed.pool().ask(LocalUpdate, w, 9, 0.1, optimizer)
         assert_allclose(wanted, full, rtol=1e-8, atol=1e-10)
 
 
@@ -600,7 +633,7 @@ def test_calls_draw_new_batches():
     fed = Federation("log_loss")
     pool = fed.pool(random_state=0)
     w = models(pool, fed.m)
-    one, two = (pool.local_update(w, 3, 0.1, batch_size=2) for _ in range(2))
+    one, two = (pool.ask(LocalUpdate, w, 3, 0.1, batch_size=2) for _ in range(2))
     assert np.abs(one - two).max() > 1e-6
 
 
@@ -611,8 +644,8 @@ def test_batch_gradients_average_to_the_full_gradient():
     w = models(pool, 3)
     tiny = 1e-7
     steps = np.array([3, 2, 1])
-    moved = (w - pool.local_update(w, steps, tiny, batch_size=2)) / tiny / steps[:, None]
-    assert_allclose(moved, pool.gradients(w), atol=1e-5)
+    moved = (w - pool.ask(LocalUpdate, w, steps, tiny, batch_size=2)) / tiny / steps[:, None]
+    assert_allclose(moved, pool.ask(ObjectivesGradients, w)[1], atol=1e-5)
 
 
 def test_the_pull_ends_at_the_proximal_point():
@@ -620,10 +653,15 @@ def test_the_pull_ends_at_the_proximal_point():
         fed = Federation(loss)
         pool = fed.pool()
         center, rho = models(pool, fed.m), np.linspace(0.5, 2, fed.m)
-        trained = pool.local_update(
-            np.zeros_like(center), 2000, 1 / (pool.spectrum()[0] + rho), center=center, rho=rho
+        trained = pool.ask(
+            LocalUpdate,
+            np.zeros_like(center),
+            2000,
+            1 / (pool.spectrum()[0] + rho),
+            center=center,
+            rho=rho,
         )
-        assert_allclose(trained, pool.prox(center, rho), rtol=1e-7, atol=1e-8)
+        assert_allclose(trained, pool.ask(Prox, center, rho), rtol=1e-7, atol=1e-8)
 
 
 @every_loss
@@ -639,11 +677,11 @@ def test_monotone_training_never_raises_an_objective(loss, seed, log_rate, log_u
 
     def value(x):
         extra = 0.0 if center is None else 0.5 * rho * ((x - center) ** 2).sum(axis=1)
-        return pool.objectives(x) + extra
+        return pool.ask(Objectives, x) + extra
 
     before, reached = value(w), [value(w)]
     for steps in (1, 2, 5, 12):
-        x = pool.local_update(w, steps, 10.0**log_rate, center=center, rho=rho, monotone=True)
+        x = pool.ask(LocalUpdate, w, steps, 10.0**log_rate, center=center, rho=rho, monotone=True)
         reached.append(value(x))
     finite = np.isfinite(before)
     for earlier, later in zip(reached[:-1], reached[1:], strict=True):
@@ -657,8 +695,8 @@ def test_monotone_training_is_gradient_descent_where_that_descends():
     w = models(pool, fed.m)
     rates, steps = 0.5 / np.maximum(pool.spectrum()[0], 1e-3), np.arange(fed.m)
     assert_allclose(
-        pool.local_update(w, steps, rates, monotone=True),
-        pool.local_update(w, steps, rates),
+        pool.ask(LocalUpdate, w, steps, rates, monotone=True),
+        pool.ask(LocalUpdate, w, steps, rates),
         rtol=1e-12,
     )
 
@@ -686,9 +724,15 @@ def test_subsets(loss, seed, data):
         assert sub.n_samples == pool.client_sizes[places].sum()
         theta, w = models(pool, 3), models(pool, fed.m, 1)
         close = {"rtol": 1e-11, "atol": 1e-12}
-        assert_allclose(sub.losses(theta), pool.losses(theta)[places], **close)
-        assert_allclose(sub.gradients(w[places]), pool.gradients(w)[places], **close)
-        assert_allclose(sub.prox(w[places], 0.7), pool.prox(w, 0.7)[places], rtol=1e-7, atol=1e-8)
+        assert_allclose(sub.ask(Losses, theta), pool.ask(Losses, theta)[places], **close)
+        assert_allclose(
+            sub.ask(ObjectivesGradients, w[places])[1],
+            pool.ask(ObjectivesGradients, w)[1][places],
+            **close,
+        )
+        assert_allclose(
+            sub.ask(Prox, w[places], 0.7), pool.ask(Prox, w, 0.7)[places], rtol=1e-7, atol=1e-8
+        )
         assert_allclose(np.stack(sub.spectrum()), np.stack(pool.spectrum())[:, places], **close)
         rows, whole = rows_of(sub), rows_of(pool)
         for k, i in enumerate(places):
@@ -709,7 +753,7 @@ def test_subsets_by_mask_and_bad_subsets():
     pool = fed.pool()
     mask = pool.client_sizes > 3
     w = models(pool, fed.m)
-    assert_array_equal(pool.subset(mask).objectives(w[mask]), pool.objectives(w)[mask])
+    assert_array_equal(pool.subset(mask).ask(Objectives, w[mask]), pool.ask(Objectives, w)[mask])
     with pytest.raises(ValueError, match="once"):
         pool.subset([1, 1])
     with pytest.raises(IndexError):
@@ -746,11 +790,13 @@ def test_hold_out_splits_every_client(loss, form, seed, fraction):
 def test_hold_out_does_not_depend_on_blocks_and_works_on_subsets():
     fed = Federation("log_loss", weighted=True)
     theta = models(fed.pool(), 2)
-    wanted = [p.losses(theta) for p in fed.pool().hold_out(0.3, random_state=0)]
+    wanted = [p.ask(Losses, theta) for p in fed.pool().hold_out(0.3, random_state=0)]
     for size in (1, 700):
-        found = [p.losses(theta) for p in fed.pool(block_bytes=size).hold_out(0.3, random_state=0)]
+        found = [
+            p.ask(Losses, theta) for p in fed.pool(block_bytes=size).hold_out(0.3, random_state=0)
+        ]
         assert_allclose(found, wanted, rtol=1e-12)
-    other = [p.losses(theta) for p in fed.pool().hold_out(0.3, random_state=1)]
+    other = [p.ask(Losses, theta) for p in fed.pool().hold_out(0.3, random_state=1)]
     assert np.abs(other[1] - wanted[1]).max() > 1e-3
     sub = fed.pool().subset([8, 0, 4])
     train, held = sub.hold_out(0.5, random_state=0)
@@ -774,29 +820,29 @@ def test_last_answers_are_not_sent_again():
         x = call()
         return x, pool.ledger.since_mark()[1] - n * p
 
-    x, more = sent(lambda: pool.prox(v, 1.0))
+    x, more = sent(lambda: pool.ask(Prox, v, 1.0))
     assert more == 0
-    y, more = sent(lambda: pool.prox(v, 1.0, x0=x, max_iter=1))
+    y, more = sent(lambda: pool.ask(Prox, v, 1.0, x0=x, max_iter=1))
     assert more == 0
     one = x.copy()
     one[np.flatnonzero(~pool.without_rows)[:2]] += 1.0
-    assert sent(lambda: pool.conjugate(v, x0=y + 1.0))[1] == (n - idle) * p
-    assert sent(lambda: pool.conjugate(v, x0=y))[1] == 0
-    far, more = sent(lambda: pool.prox(v, 1.0, x0=one, max_iter=1))
+    assert sent(lambda: pool.ask(Conjugate, v, x0=y + 1.0))[1] == (n - idle) * p
+    assert sent(lambda: pool.ask(Conjugate, v, x0=y))[1] == 0
+    far, more = sent(lambda: pool.ask(Prox, v, 1.0, x0=one, max_iter=1))
     assert more == (2 if np.array_equal(x, y) else n - idle) * p
     alone = fed.pool()
-    assert_array_equal(far, alone.prox(v, 1.0, x0=one, max_iter=1))
+    assert_array_equal(far, alone.ask(Prox, v, 1.0, x0=one, max_iter=1))
     # Pools of some clients share what these remember; other rows and penalties are other pools.
     some = np.flatnonzero(~pool.without_rows)[:3]
     part = pool.subset(some)
-    again = part.prox(v[some], 2.0, x0=far[some], max_iter=1)
+    again = part.ask(Prox, v[some], 2.0, x0=far[some], max_iter=1)
     far[some] = again
-    assert sent(lambda: pool.prox(v, 1.0, x0=far, max_iter=1))[1] == 0
-    assert sent(lambda: pool.hold_out(0.5)[0].prox(v, 1.0, x0=far))[1] == (n - idle) * p
-    assert sent(lambda: pool.penalised(3.0).prox(v, 1.0, x0=far))[1] == (n - idle) * p + n
+    assert sent(lambda: pool.ask(Prox, v, 1.0, x0=far, max_iter=1))[1] == 0
+    assert sent(lambda: pool.hold_out(0.5)[0].ask(Prox, v, 1.0, x0=far))[1] == (n - idle) * p
+    assert sent(lambda: pool.penalised(3.0).ask(Prox, v, 1.0, x0=far))[1] == (n - idle) * p + n
     # In training clients without rows have their starts, too.
-    w = pool.local_update(v, 2, 0.1, later=True)
-    assert sent(lambda: pool.local_update(w, 2, 0.1, kept=True))[1] == -n * p
+    w = pool.ask(LocalUpdate, v, 2, 0.1, later=True)
+    assert sent(lambda: pool.ask(LocalUpdate, w, 2, 0.1, last=True))[1] == -n * p
     with pytest.raises(RuntimeError, match="told to go on from their last answers"):
         fed.pool()._site.answer("objectives", {"w": None, "own": np.ones(n, dtype=bool)})
 
@@ -808,23 +854,23 @@ def test_no_matrix_shows_the_rows_of_a_client():
     n, p = fed.m, pool.n_params
     assert p == 4
     theta, own = models(pool, n), np.arange(n)
-    assert_array_equal(pool.shows_rows(own, n), [True, False, True, False, False, True])
+    assert_array_equal(shows_rows(pool, own, n), [True, False, True, False, False, True])
     with pytest.raises(RowsShownError, match="are those of 3 clients"):
-        pool.hessians(theta, own)
+        pool.ask(Hessians, theta, own)
     with pytest.raises(RowsShownError, match="are those of 1 clients"):
-        pool.hessians(theta, np.array([0, 1, 1, 1, 1, 1]))
+        pool.ask(Hessians, theta, np.array([0, 1, 1, 1, 1, 1]))
     # One that has no part, or whose partner has none, is alone all the same.
     weights = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
-    H = pool.hessians(theta, own, weights)
+    H = pool.ask(Hessians, theta, own, weights)
     assert not H[[0, 1, 2, 5]].any() and H[3].any()
     pairs = np.array([0, 0, 1, 1, 2, 2])
     with pytest.raises(RowsShownError, match="are those of 1 clients"):
-        pool.hessians(theta, pairs)  # the partner has no rows
+        pool.ask(Hessians, theta, pairs)  # the partner has no rows
     with pytest.raises(RowsShownError, match="are those of 1 clients"):
-        pool.hessians(theta, np.array([0, 0, 1, 1, 0, 1]), np.array([1.0, 1, 1, 0, 1, 0]))
-    assert np.isfinite(pool.hessians(theta, np.array([0, 0, 1, 1, 0, 1]))).all()
+        pool.ask(Hessians, theta, np.array([0, 0, 1, 1, 0, 1]), np.array([1.0, 1, 1, 0, 1, 0]))
+    assert np.isfinite(pool.ask(Hessians, theta, np.array([0, 0, 1, 1, 0, 1]))).all()
     # Bounds of the curvature are numbers there, and no larger than it is.
-    _, _, floor = pool.enclosure(theta, own, np.full((n, p), 1e-3), True)
+    _, _, floor = pool.ask(Enclosures, theta, own, np.full((n, p), 1e-3), True)
     all_own = hessians(pool, theta, own, np.ones(n))
     for i in (0, 2, 5):
         assert_array_equal(floor[i], floor[i][0, 0] * np.eye(p))
@@ -832,11 +878,12 @@ def test_no_matrix_shows_the_rows_of_a_client():
     assert np.count_nonzero(floor[3]) > p
     # What such a client does instead.
     shift, u = np.linspace(0.1, 1.0, n), models(pool, n, 1)
-    x = pool.hessian_solves(theta, u, own, shift)
-    back = pool.hessian_products(theta, x, own, np.ones(n)) + shift[:, None] * x
+    x = pool.ask(HessianSolves, theta, u, own, shift)
+    back = pool.ask(HessianProducts, theta, x, own, np.ones(n)) + shift[:, None] * x
     assert_allclose(back, u, rtol=1e-9, atol=1e-10)
     # The points of convex clustering are their rows.
-    assert not open_rows(Location().bind(2), theta[:, :2], None, own, n).shows_rows(own, n).any()
+    points = open_rows(Location().bind(2), theta[:, :2], None, own, n)
+    assert not shows_rows(points, own, n).any()
 
 
 def test_what_every_call_sends():
@@ -855,46 +902,49 @@ def test_what_every_call_sends():
 
     triangle = p * (p + 1) // 2
     calls = {
-        "losses": (lambda: pool.losses(theta), (n * K, n * K * p)),
+        "losses": (lambda: pool.ask(Losses, theta), (n * K, n * K * p)),
         "best response": (
-            lambda: pool.best_response(theta),
+            lambda: pool.ask(BestResponse, theta),
             (n * K + n + n * p, n * K * p),
         ),
         "fixed clients get one model and send one loss": (
-            lambda: pool.best_response(theta, fixed),
+            lambda: pool.ask(BestResponse, theta, fixed),
             ((n - 3) * (K + 1) + 3 + n * p, (n - 3) * K * p + 3 * p),
         ),
         "shared parameters are sent once": (
-            lambda: pool.best_response(theta, shared=2),
+            lambda: pool.ask(BestResponse, theta, n_shared=2),
             (n * K + n + n * p, n * (K * (p - 2) + 2)),
         ),
-        "objectives": (lambda: pool.objectives(w), (n, n * p)),
-        "gradients": (lambda: pool.gradients(w), (n + n * p, n * p)),
-        "both": (lambda: pool.objectives_gradients(w), (n + n * p, n * p)),
-        "penalties": (lambda: pool.penalties(w), (0, 0)),
-        "hessians": (lambda: pool.hessians(theta, 0 * labels), (n * triangle, n * p)),
-        "products": (lambda: pool.hessian_products(theta, theta, labels), (n * p, 2 * n * p)),
+        "objectives": (lambda: pool.ask(Objectives, w), (n, n * p)),
+        "gradients": (lambda: pool.ask(ObjectivesGradients, w)[1], (n + n * p, n * p)),
+        "both": (lambda: pool.ask(ObjectivesGradients, w), (n + n * p, n * p)),
+        "penalties": (lambda: pool.model.penalties(w), (0, 0)),
+        "hessians": (lambda: pool.ask(Hessians, theta, 0 * labels), (n * triangle, n * p)),
+        "products": (lambda: pool.ask(HessianProducts, theta, theta, labels), (n * p, 2 * n * p)),
         "solutions": (
-            lambda: pool.hessian_solves(theta, theta, labels, 1.0),
+            lambda: pool.ask(HessianSolves, theta, theta, labels, 1.0),
             (n * p, 2 * n * p),
         ),
-        "training": (lambda: pool.local_update(w, 5, 0.1), (n * p, n * p)),
-        "pulled": (lambda: pool.local_update(w, 5, 0.1, center=w, rho=1.0), (n * p, 2 * n * p)),
-        "prox": (lambda: pool.prox(w, 1.0), (n * p, n * p)),
+        "training": (lambda: pool.ask(LocalUpdate, w, 5, 0.1), (n * p, n * p)),
+        "pulled": (
+            lambda: pool.ask(LocalUpdate, w, 5, 0.1, center=w, rho=1.0),
+            (n * p, 2 * n * p),
+        ),
+        "prox": (lambda: pool.ask(Prox, w, 1.0), (n * p, n * p)),
         "prox, another start": (
-            lambda: pool.prox(w, 1.0, x0=w),
+            lambda: pool.ask(Prox, w, 1.0, x0=w),
             (n * p, (2 * n - pool.without_rows.sum()) * p),
         ),
-        "solve": (lambda: pool.solve(), (n * p, 0)),
-        "conjugate": (lambda: pool.conjugate(w), (n, n * p)),
+        "solve": (lambda: pool.ask(Solve), (n * p, 0)),
+        "conjugate": (lambda: pool.ask(Conjugate, w), (n, n * p)),
         "spectrum": (lambda: pool.spectrum(), (3 * n, 0)),
-        "fingerprints": (lambda: pool.fingerprints(1), (2 * n, 0)),
-        "told their clusters": (lambda: pool.assign(labels), (0, n)),
+        "fingerprints": (lambda: pool.ask(Fingerprints, 1), (2 * n, 0)),
+        "told their clusters": (lambda: pool.ask(Assign, labels), (0, n)),
         "between neighbours": (lambda: pool.relay(up=3, down=4), (3, 4)),
         "start": (lambda: pool.start(), (0, 0)),
         "subset": (lambda: pool.subset([0, 1]), (0, 0)),
         "hold out": (lambda: pool.hold_out(0.5), (0, 0)),
-        "losses of a subset": (lambda: pool.subset([0, 1]).losses(theta), (2 * K, 2 * K * p)),
+        "losses of a subset": (lambda: pool.subset([0, 1]).ask(Losses, theta), (2 * K, 2 * K * p)),
     }
     for name, (call, wanted) in calls.items():
         assert sent(call) == wanted, name
@@ -908,12 +958,12 @@ def test_the_size_of_the_noise_takes_few_exchanges(loss, most):
     y = np.exp(0.4 * X[:, 0]) * rng.gamma(3.0, size=240)
     pool = open_rows(LinearModel(loss=loss).bind(4), X, y, codes, 6)
     before = pool.ledger.calls
-    unit = pool.alpha_unit
+    unit = alpha_unit(pool)
     assert pool.ledger.calls - before <= most
     losses = []
     for alpha in (0.0, 1e9):  # the best model of all rows, and the best constant
         together = open_rows(LinearModel(loss=loss, alpha=alpha).bind(4), X, y, codes * 0, 1)
-        losses.append(240 * together.own_losses(together.solve()[0])[0])
+        losses.append(240 * together.ask(OwnLosses, together.ask(Solve)[0])[0])
     around = losses[1] / 239
     wanted = pool.model.prior_unit(losses[0] / 235 / around, around) / 240
     assert_allclose(unit, wanted, rtol=1e-4)

@@ -9,11 +9,13 @@ from numpy.testing import assert_allclose
 
 import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor
+from skcfl.calls import CALLS
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import Losses, Objectives
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError, MissingClientWarning
 from skcfl.federation import Faults, InProcessFederation, SitePolicy
 from skcfl.federation.inprocess import InProcessSite
-from skcfl.federation.messages import CALLS
 from skcfl.federation.pool import REFUSALS
 from skcfl.models import LinearModel
 
@@ -103,11 +105,11 @@ def test_a_client_is_left_out_once_it_has_failed_often_enough():
     pool = federation(dead=[GONE], calls=["losses"]).open(LinearModel(alpha=0.1).bind(3), 0)
     theta = np.zeros((2, pool.n_params))
     with pytest.warns(MissingClientWarning, match=f"all of {REFUSALS} calls of 'losses'"):
-        losses = pool.losses(theta)
+        losses = pool.ask(Losses, theta)
     assert np.isnan(losses[3]).all() and np.isfinite(np.delete(losses, 3, 0)).all()
     # From then on it is in no sum, although it would answer, and nobody asks it.
     calls = pool.ledger.calls
-    values = pool.objectives(np.zeros((8, pool.n_params)))
+    values = pool.ask(Objectives, np.zeros((8, pool.n_params)))
     assert values[3] == 0.0 and pool.ledger.calls == calls + 1
     missing, complete = pool.roll_call()
     assert missing.nonzero()[0].tolist() == [3] and not complete
@@ -119,7 +121,7 @@ def test_a_refusal_is_found_whoever_else_comes_and_goes():
     pool = pool.open(LinearModel(alpha=0.1).bind(3), 0)
     with pytest.warns(MissingClientWarning, match="1 of 8 clients"):
         for _ in range(5):
-            pool.losses(np.zeros((1, pool.n_params)))
+            pool.ask(Losses, np.zeros((1, pool.n_params)))
     assert pool.roll_call()[0].nonzero()[0].tolist() == [3]
 
 
@@ -159,13 +161,13 @@ def test_one_that_was_away_when_it_was_asked_is_missing():
     site.answer = sometimes
     subset = site.subset
     site.subset = lambda clients: Silent(len(clients)) if away[0] else subset(clients)
-    pool.solve()
+    pool.ask(Solve)
     away[0] = False
-    values = pool.objectives(np.zeros((8, pool.n_params)))
+    values = pool.ask(Objectives, np.zeros((8, pool.n_params)))
     assert values[3] > 0.0
     missing, _ = pool.roll_call()
     assert missing.nonzero()[0].tolist() == [3]
-    pool.solve()
+    pool.ask(Solve)
     assert not pool.roll_call()[0].any()
 
 
@@ -191,8 +193,8 @@ def test_parts_of_rows_that_are_too_few_are_no_reason():
     train, held = pool.hold_out(0.3)
     theta = np.zeros((1, pool.n_params))
     for part in (train, held):
-        assert np.isnan(part.losses(theta)).ravel().nonzero()[0].tolist() == [3]
-    assert np.isfinite(pool.losses(theta)).all()
+        assert np.isnan(part.ask(Losses, theta)).ravel().nonzero()[0].tolist() == [3]
+    assert np.isfinite(pool.ask(Losses, theta)).all()
     assert not pool.roll_call()[0].any()
 
 

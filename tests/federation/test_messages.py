@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from skcfl.federation.answers import check_answers
-from skcfl.federation.inprocess import InProcessSite, open_rows
-from skcfl.federation.messages import CALLS, Message, count_bytes, count_floats
+from skcfl.calls import CALLS, Call
+from skcfl.calls.answers import check_answers
+from skcfl.calls.first_order import Objectives
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 
 SIZES = {
@@ -19,8 +20,11 @@ SIZES = {
     "v": 3,
     "h": 2,
     "m": 2,
-    "shared": 0,
 }
+
+
+def call_of(down, up):
+    return type("Probe", (Call,), {"down": down, "up": up}, abstract=True)
 
 
 def answers_of(call):
@@ -52,53 +56,54 @@ def test_answers_of_the_right_shape_only(call):
 def test_a_site_that_answers_something_else_is_found_out(monkeypatch):
     X = np.arange(8.0)[:, None]
     pool = open_rows(LinearModel().bind(1), X, X[:, 0], np.repeat([0, 1], 4), 2)
-    monkeypatch.setattr(InProcessSite, "_objectives", lambda self, w, own: {"values": np.zeros(8)})
+    wrong = classmethod(lambda cls, clients, w, own: {"values": np.zeros(8)})
+    monkeypatch.setattr(Objectives, "answer", wrong)
     with pytest.raises(RuntimeError, match=r"values of shape \(2,\), got \(8,\)"):
-        pool.objectives(np.zeros((2, 2)))
+        pool.ask(Objectives, np.zeros((2, 2)))
 
 
 def test_what_is_counted():
     theta, w = np.zeros((3, 4)), np.zeros((5, 4))
-    assert count_floats("losses", {"theta": theta}, SIZES) == (5 * 12, 15)
-    shared = {**SIZES, "shared": 2}
-    assert count_floats("losses", {"theta": theta}, shared) == (5 * (12 - 2 * 2), 15)
+    assert CALLS["losses"].floats({"theta": theta}, SIZES) == (5 * 12, 15)
+    assert CALLS["losses"].floats({"theta": theta}, SIZES, n_shared=2) == (5 * (12 - 2 * 2), 15)
     objectives = {"w": w, "own": None}
-    assert count_floats("objectives", objectives, SIZES) == (20, 5)
-    assert count_floats("objectives", objectives, SIZES, kept=("w",)) == (0, 5)
+    assert CALLS["objectives"].floats(objectives, SIZES) == (20, 5)
+    assert CALLS["objectives"].floats(objectives, SIZES, known=True) == (0, 5)
     own = np.array([True, False, True, True, False])
-    assert count_floats("objectives", {"w": w, "own": own}, SIZES) == (8, 5)
-    assert count_floats("objectives", {"w": None, "own": ~own | own}, SIZES) == (0, 5)
+    assert CALLS["objectives"].floats({"w": w, "own": own}, SIZES) == (8, 5)
+    assert CALLS["objectives"].floats({"w": None, "own": ~own | own}, SIZES) == (0, 5)
     update = {**objectives, "center": None, "steps": np.ones(5)}
-    assert count_floats("local_update", update, SIZES) == (20, 20)
-    assert count_floats("local_update", {**update, "center": w}, SIZES) == (40, 20)
-    assert count_floats("local_update", update, SIZES, later=True) == (20, 0)
-    assert count_floats("spectrum", {}, SIZES) == (0, 15)
+    assert CALLS["local_update"].floats(update, SIZES) == (20, 20)
+    assert CALLS["local_update"].floats({**update, "center": w}, SIZES) == (40, 20)
+    assert CALLS["local_update"].floats(update, SIZES, later=True) == (20, 0)
+    assert CALLS["spectrum"].floats({}, SIZES) == (0, 15)
     prototypes = np.zeros((3, 2))
     partial = {"w": w[:, :2], "shared": np.arange(4) < 2, "prototypes": prototypes}
-    assert count_floats("partial_update", partial, SIZES) == (5 * 2 + 5 * 6, 5 * 2 + 5)
-    assert count_floats("prototype_update", {"prototypes": None}, SIZES) == (0, 5 * (6 + 3 + 1))
-    assert count_floats("personal_step", {"center": w}, SIZES, kept=("center",)) == (0, 0)
+    assert CALLS["partial_update"].floats(partial, SIZES) == (5 * 2 + 5 * 6, 5 * 2 + 5)
+    assert CALLS["prototype_update"].floats({"prototypes": None}, SIZES) == (0, 5 * (6 + 3 + 1))
+    assert CALLS["personal_step"].floats({"center": w}, SIZES, known=True) == (0, 0)
     fixed = np.array([-1, -1, 0, 2, -1])
     arguments = {"theta": theta, "fixed": fixed}
-    assert count_floats("best_response", arguments, SIZES) == (3 * 12 + 2 * 4, 3 * 4 + 2 + 20)
+    assert CALLS["best_response"].floats(arguments, SIZES) == (3 * 12 + 2 * 4, 3 * 4 + 2 + 20)
 
 
 def test_bytes_of_a_place():
     """Up and down: what travels once, and what is each client's own."""
     theta, w, labels = np.zeros((3, 4), np.float32), np.zeros((5, 4)), np.arange(5) % 3
     answers = {"losses": np.zeros((5, 3))}
-    assert count_bytes("losses", {"theta": theta}, answers) == ((0, 48), (120, 0))
+    assert CALLS["losses"].bytes({"theta": theta}, answers) == ((0, 48), (120, 0))
     objectives = {"w": w, "own": np.ones(5, dtype=bool)}
-    assert count_bytes("objectives", objectives, {"values": w[:, 0]}) == ((0, 0), (40, 165))
+    assert CALLS["objectives"].bytes(objectives, {"values": w[:, 0]}) == ((0, 0), (40, 165))
     own = {"theta": w[:2], "labels": labels, "weights": None, "damping": np.zeros(2)}
     H = {"H": np.zeros((2, 4, 4))}
-    assert count_bytes("hessians", own, H) == ((256, 64 + 16), (0, 40))
+    assert CALLS["hessians"].bytes(own, H) == ((256, 64 + 16), (0, 40))
     own["theta"] = w[:3]  # most clusters are of one client
-    assert count_bytes("hessians", own, H) == ((0, 0), (256, 96 + 16 + 40))
+    assert CALLS["hessians"].bytes(own, H) == ((0, 0), (256, 96 + 16 + 40))
 
 
 def test_what_is_the_same_for_all_clients_travels_once():
-    message = Message({"w": "n p", "rates": "n", "own": "n", "theta": "K p", "steps": ""}, {})
+    down = {"w": "n p", "rates": "n", "own": "n", "theta": "K p", "steps": ""}
+    message = call_of(down, {})
     w, rates = np.arange(4.0), np.arange(5.0)
     sent = {
         **{"w": np.broadcast_to(w, (5, 4)), "rates": rates, "own": None, "steps": 3},
@@ -113,17 +118,17 @@ def test_what_is_the_same_for_all_clients_travels_once():
         for name, value in message.unpacked(packed, n).items():
             assert np.array_equal(value, arguments[name])
     told = {"w": sent["w"], "own": None}
-    assert count_bytes("objectives", told, {"values": rates}) == ((0, 32), (40, 0))
+    assert CALLS["objectives"].bytes(told, {"values": rates}) == ((0, 32), (40, 0))
 
 
 def test_arguments_and_answers_of_clients():
-    message = Message({"w": "n p", "theta": "K p"}, {"sum": "K p", "own": "n"})
+    message = call_of({"w": "n p", "theta": "K p"}, {"sum": "K p", "own": "n"})
     w = np.arange(20).reshape(5, 4)
     assert message.own("w", w, [1, 3]).tolist() == w[[1, 3]].tolist()
     assert message.own("theta", w, [1, 3]) is w
     assert message.own("w", None, [1]) is None
     labels, told = np.array([2, 0, 2]), {"u": "K p", "labels": "n", "members": "K", "dense": ""}
-    message = Message({**message.down, **told}, message.up)
+    message = call_of({**message.down, **told}, message.up)
     own = {"theta": w[:4], "u": None, "labels": labels, "members": np.arange(4), "dense": True}
     own, used = message.narrowed({**own, "w": w[:3]})
     assert used.tolist() == [0, 2] and own["labels"].tolist() == [1, 0, 1]

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl.federation.blocks import Block
-from skcfl.federation.optimizers import OPTIMIZERS, Batches, make_optimizer
+from skcfl.clients.blocks import Block
+from skcfl.clients.optimizers import OPTIMIZERS, Batches, make_optimizer
 
 seeds = st.integers(0, 2**32 - 1)
 SHAPE = (3, 4)

@@ -6,11 +6,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import get_scorer_names
 
 from skcfl import FedAvgRegressor, LocalModelsRegressor
+from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
-from skcfl.federation.messages import CALLS, ROW_CALLS
 from skcfl.federation.policy import FitGuard, Guard, PolicySite
 from skcfl.federation.pool import ClientPool
+from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows, merged
 from skcfl.federation.scaling import Scaling
 from skcfl.federation.sites import Refused
@@ -323,7 +324,7 @@ def test_batches_of_few_rows():
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
     arguments = {
         **{"w": np.ones((2, 3)), "own": None, "center": None, "rho": None, "keep": False},
-        **{"steps": np.ones(2, int), "rates": np.full(2, 0.1), "optimizer": "sgd"},
+        **{"steps": np.ones(2, int), "step_size": np.full(2, 0.1), "optimizer": "sgd"},
         **{"draw": (0, 0), "monotone": False},
     }
     arguments["rho"] = np.zeros(2)

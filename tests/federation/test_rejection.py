@@ -15,11 +15,28 @@ from skcfl import (
     IFCARegressor,
     LocalModelsRegressor,
 )
+from skcfl.calls import CALLS
+from skcfl.calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
+from skcfl.calls.descriptions import LocalCentres, Subspaces
+from skcfl.calls.differences_asked import ScoreDraws, ScoreSums
+from skcfl.calls.first_order import (
+    BestResponse,
+    LocalUpdate,
+    Losses,
+    MetaUpdate,
+    MoreauUpdate,
+    Objectives,
+    ObjectivesGradients,
+    OwnLosses,
+)
+from skcfl.calls.kept_models import BlendedUpdate, PartialUpdate, Recall
+from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
+from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import RejectedClientWarning
 from skcfl.federation import Faults, InProcessFederation
-from skcfl.federation.messages import CALLS
-from skcfl.federation.pool import PATIENCE
+from skcfl.federation.presence import PATIENCE
 from skcfl.models import LinearModel
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
@@ -112,35 +129,40 @@ def test_every_call():
     first, shares = np.arange(p) < 1, np.full((12, 3), 1 / 3)
     stages = [(2, ~first)]
     ask = {
-        "losses": lambda pool: pool.losses(theta),
-        "best_response": lambda pool: pool.best_response(theta),
-        "objectives": lambda pool: pool.objectives(w),
-        "objectives_gradients": lambda pool: pool.objectives_gradients(w),
-        "local_update": lambda pool: pool.local_update(w, 2, 0.1),
-        "hessians": lambda pool: pool.hessians(theta, labels),
-        "hessian_products": lambda pool: pool.hessian_products(theta, theta, labels),
-        "hessian_solves": lambda pool: pool.hessian_solves(theta, theta, labels, 1.0),
-        "solve": lambda pool: pool.solve(),
-        "prox": lambda pool: pool.prox(w, 1.0, x0=w),
+        "losses": lambda pool: pool.ask(Losses, theta),
+        "best_response": lambda pool: pool.ask(BestResponse, theta),
+        "objectives": lambda pool: pool.ask(Objectives, w),
+        "own_losses": lambda pool: pool.ask(OwnLosses, w),
+        "objectives_gradients": lambda pool: pool.ask(ObjectivesGradients, w),
+        "local_update": lambda pool: pool.ask(LocalUpdate, w, 2, 0.1),
+        "hessians": lambda pool: pool.ask(Hessians, theta, labels),
+        "hessian_products": lambda pool: pool.ask(HessianProducts, theta, theta, labels),
+        "hessian_solves": lambda pool: pool.ask(HessianSolves, theta, theta, labels, 1.0),
+        "solve": lambda pool: pool.ask(Solve),
+        "prox": lambda pool: pool.ask(Prox, w, 1.0, x0=w),
         "spectrum": lambda pool: pool.spectrum(),
-        "posterior_sums": lambda pool: pool.posterior_sums(*prior),
-        "posterior_products": lambda pool: pool.posterior_products(*prior, theta[:, None]),
-        "posteriors": lambda pool: pool.posteriors(*prior),
-        "left_out_sums": lambda pool: pool.left_out_sums(theta, np.ones((3, p)), *np.ones((2, 3))),
-        "score_sums": lambda pool: pool.score_sums(theta, labels),
-        "score_draws": lambda pool: pool.score_draws(theta, labels, np.tile(np.eye(p), (3, 1, 1))),
-        "moreau_update": lambda pool: pool.moreau_update(w, 2, 0.1, 0.5, 1.0),
-        "meta_update": lambda pool: pool.meta_update(w, 2, 0.1, 0.1),
-        "partial_update": lambda pool: pool.partial_update(w[:, :1], first, stages, 0.1),
-        "blended_update": lambda pool: pool.blended_update(w, ~first, 2, 0.1),
-        "recall": lambda pool: pool.recall(w),
-        "mixture": lambda pool: pool.mixture(theta, shares, 1.0),
-        "mixture_sums": lambda pool: pool.mixture_sums(theta, shares, 1.0),
-        "mixture_update": lambda pool: pool.mixture_update(theta, shares, 1.0, 2, 0.1),
-        "local_centres": lambda pool: pool.local_centres(2),
-        "subspaces": lambda pool: pool.subspaces(1, 2, False),
+        "posterior_sums": lambda pool: pool.ask(PosteriorSums, *prior),
+        "posterior_products": lambda pool: pool.ask(PosteriorProducts, *prior, theta[:, None]),
+        "posteriors": lambda pool: pool.ask(Posteriors, *prior),
+        "left_out_sums": lambda pool: pool.ask(
+            LeftOutSums, theta, np.ones((3, p)), *np.ones((2, 3))
+        ),
+        "score_sums": lambda pool: pool.ask(ScoreSums, theta, labels),
+        "score_draws": lambda pool: pool.ask(
+            ScoreDraws, theta, labels, np.tile(np.eye(p), (3, 1, 1))
+        ),
+        "moreau_update": lambda pool: pool.ask(MoreauUpdate, w, 2, 0.1, 0.5, 1.0),
+        "meta_update": lambda pool: pool.ask(MetaUpdate, w, 2, 0.1, 0.1),
+        "partial_update": lambda pool: pool.ask(PartialUpdate, w[:, :1], first, stages, 0.1),
+        "blended_update": lambda pool: pool.ask(BlendedUpdate, w, ~first, 2, 0.1),
+        "recall": lambda pool: pool.ask(Recall, w),
+        "mixture": lambda pool: pool.ask(Mixture, theta, shares, 1.0),
+        "mixture_sums": lambda pool: pool.ask(MixtureSums, theta, shares, 1.0),
+        "mixture_update": lambda pool: pool.ask(MixtureUpdate, theta, shares, 1.0, 2, 0.1),
+        "local_centres": lambda pool: pool.ask(LocalCentres, 2),
+        "subspaces": lambda pool: pool.ask(Subspaces, 1, 2, False),
     }
-    bounds = {"rounding", "enclosure", "conjugate"}  # need not be finite
+    bounds = {"rounding", "enclosures", "conjugate"}  # need not be finite
     silent = {"assign", "present", "fingerprints", "keep", "personal_step"}  # no numbers
     classes = {"class_statistics", "prototype_update"}  # of networks
     assert ask.keys() | bounds | silent | classes == set(CALLS)
@@ -157,7 +179,7 @@ def test_every_call():
 
 def test_a_bound_that_is_no_number_bounds_nothing():
     pool = pool_of(attack="nan", false=[FALSE])
-    bounds = pool.conjugate(np.zeros((12, pool.n_params)))
+    bounds = pool.ask(Conjugate, np.zeros((12, pool.n_params)))
     assert bounds[4] == np.inf and np.isfinite(np.delete(bounds, 4)).all()
 
 
@@ -166,11 +188,11 @@ def test_a_model_that_diverged_is_not_the_clients_fault():
     with np.errstate(all="ignore"):
         far = np.full((2, pool.n_params), 1e200)
         far[1] = 0.0
-        losses, _, _ = pool.best_response(far)
+        losses, _, _ = pool.ask(BestResponse, far)
         assert np.isinf(losses[:, 0]).all() and np.isfinite(losses[:, 1]).all()
         w = far[np.arange(12) % 2]
-        pool.objectives_gradients(w, searching=False)
-        pool.local_update(far[0], 2, 1e200)
+        pool.ask(ObjectivesGradients, w, searching=False)
+        pool.ask(LocalUpdate, far[0], 2, 1e200)
     assert not pool.rejected.any()
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="diverged"):
         FedAvgRegressor(step_size=1e9, polish=False, max_iter=100, tol=0).fit(
@@ -184,11 +206,11 @@ def test_searches_along_lines_are_patient():
     X[4] = 1e40
     line = InProcessFederation(X, np.ones(12), np.arange(12))
     pool = line.open(LinearModel(alpha=0.1, fit_intercept=False, standardize=False).bind(1), 0)
-    pool.objectives(np.zeros((12, 1)))
+    pool.ask(Objectives, np.zeros((12, 1)))
     with np.errstate(all="ignore"):
         for k in range(PATIENCE):
             assert not pool.rejected.any(), k
-            values = pool.objectives(np.full((12, 1), 1e120))
+            values = pool.ask(Objectives, np.full((12, 1), 1e120))
             assert np.isfinite(np.delete(values, 4)).all()
         assert values[4] == 0.0 and pool.rejected.nonzero()[0].tolist() == [4]
 

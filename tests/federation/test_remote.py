@@ -1,6 +1,7 @@
 """Clients of hosts in other processes, through pickle: results, losses, what is restored."""
 
 import gc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import CLASSES, DATA, PickledHost, compare, make, named, parts_of
 
 from skcfl import FedAvgRegressor, GTVRegressor, GTVRegressorCV, IFCAClassifier, IFCARegressor
+from skcfl.calls import CALLS
+from skcfl.calls.answers import check_answers
+from skcfl.calls.first_order import Losses, Objectives
 from skcfl.exceptions import FederationError
 from skcfl.federation import FanOutFederation, InProcessFederation
-from skcfl.federation.answers import check_answers, silent_answers
 from skcfl.federation.fanout import FanOut
 from skcfl.federation.inprocess import InProcessSite
-from skcfl.federation.messages import CALLS
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import Kept, Line, RemoteFederation, RemoteSite
 from skcfl.models import LinearModel
@@ -61,7 +63,7 @@ def test_folds_are_dealt_by_the_hosts():
         for scoring in (None, "accuracy"):
             wanted = here.scores(models, scoring)
             assert_allclose(there.scores(models, scoring), wanted, rtol=1e-12)
-        losses = [fold.pool(0).objectives(models[0]) for fold in (here, there)]
+        losses = [fold.pool(0).ask(Objectives, models[0]) for fold in (here, there)]
         assert_allclose(losses[1], losses[0], rtol=1e-12)
 
 
@@ -119,11 +121,11 @@ def test_what_is_dropped_here_is_dropped_there():
     pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
     before = len(host.host._kept)
     parts = pool.deal_folds(3, 0)
-    pool.losses(np.zeros((1, 5)))
+    pool.ask(Losses, np.zeros((1, 5)))
     assert len(host.host._kept) > before
     del parts
     gc.collect()
-    pool.losses(np.zeros((1, 5)))
+    pool.ask(Losses, np.zeros((1, 5)))
     assert len(host.host._kept) == before
 
 
@@ -184,12 +186,12 @@ def test_errors_of_a_host_are_raised_here():
         raise KeyError("a bug of the worker")
 
     pool = federation.open(LinearModel(alpha=0.1).bind(4), 0)
-    pool.losses(np.zeros((1, 5)))
+    pool.ask(Losses, np.zeros((1, 5)))
     for kept in hosts[0].host._kept.values():
         if hasattr(kept, "answer"):
             kept.answer = broken
     with pytest.raises(KeyError, match="a bug of the worker") as raised:
-        pool.losses(np.zeros((1, 5)))
+        pool.ask(Losses, np.zeros((1, 5)))
     assert "in broken" in raised.value.__notes__[0]
 
 
@@ -255,11 +257,10 @@ def test_parts_without_rows_may_be_left_out():
 def test_silent_answers_have_the_shapes_of_the_table(call):
     theta = np.zeros((3, 4), dtype=np.float32)
     for root, dense in ((np.ones(4), False), (np.eye(4), True)):
-        arguments = {"theta": theta, "root": root, "dense": dense, "dtype": None}
+        arguments = {"theta": theta, "root": root, "dense": dense, "dtype": np.float32}
         arguments = {key: arguments[key] for key in CALLS[call].down if key in arguments}
         sizes = {"n": 5, "K": 3, "p": 4, "s": 2, "C": 3, "q": 2, "f": 6, "v": 3, "h": 2, "m": 2}
-        answers = silent_answers(call, arguments, sizes, np.float32)
-        assert not answers.pop("answered").any()
+        answers = CALLS[call].silence(arguments, sizes, SimpleNamespace(dtype=np.float32))
         check_answers(call, answers, arguments, sizes)
         if call == "losses":
             assert answers["losses"].dtype == np.float32

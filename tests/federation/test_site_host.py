@@ -14,13 +14,15 @@ from site_tables import CLASSES, IDS, REGRESSION, SITES, Table, Wire, named, wir
 
 import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegressor
+from skcfl.calls import CALLS
+from skcfl.calls.first_order import LocalUpdate, Losses
 from skcfl.exceptions import FederationError, MessageError
 from skcfl.federation import InProcessFederation, SitePolicy, SiteRows
 from skcfl.federation.bounds import Limits
 from skcfl.federation.host import SiteHost
-from skcfl.federation.messages import CALLS, ROW_CALLS
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation, RemoteRows
+from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows
 from skcfl.federation.serialization import dumps, loads
 from skcfl.federation.sites import PlaceLost
@@ -268,9 +270,9 @@ def test_what_a_late_site_has_made_is_made_anew(late_starts):
     """A site that did what it was asked, but too late, goes on from what the server knows."""
     both = wires()
     pool = RemoteFederation(both).open(LinearModel(alpha=0.1).bind(3), 0)
-    first = pool.local_update(np.zeros((6, 4)), 2, 0.05)
-    wanted = pool.local_update(first, 2, 0.05)
-    pool.local_update(first, 0, 0.05)
+    first = pool.ask(LocalUpdate, np.zeros((6, 4)), 2, 0.05)
+    wanted = pool.ask(LocalUpdate, first, 2, 0.05)
+    pool.ask(LocalUpdate, first, 0, 0.05)
     if len(late_starts) == 1:  # the site has not made this before
         pool, first, wanted = pool.subset([1, 2, 3]), first[1:4], wanted[1:4]
 
@@ -281,22 +283,22 @@ def test_what_a_late_site_has_made_is_made_anew(late_starts):
     both[1].fails = late
     with pytest.warns(UserWarning, match="60 s"):
         for more in late_starts:
-            pool.local_update(first + more, 2, 0.05)
+            pool.ask(LocalUpdate, first + more, 2, 0.05)
     both[1].fails = lambda number: None
-    np.testing.assert_allclose(pool.local_update(first, 2, 0.05), wanted)
+    np.testing.assert_allclose(pool.ask(LocalUpdate, first, 2, 0.05), wanted)
 
 
 def test_what_is_dropped_in_a_lost_message_is_dropped_later():
     wire = Wire(Table("south"))
     pool = RemoteFederation([wire]).open(LinearModel(alpha=0.1).bind(3), 0)
-    pool.losses(np.zeros((1, 4)))
+    pool.ask(Losses, np.zeros((1, 4)))
     kept = len(wire.host._host._kept)
-    pool.subset([0]).losses(np.zeros((1, 4)))  # dropped with the next message
+    pool.subset([0]).ask(Losses, np.zeros((1, 4)))  # dropped with the next message
     wire.fails = lambda number: OSError("no line")
     with pytest.warns(UserWarning, match="no line"):
-        pool.losses(np.zeros((1, 4)))
+        pool.ask(Losses, np.zeros((1, 4)))
     wire.fails = lambda number: None
-    pool.losses(np.zeros((1, 4)))
+    pool.ask(Losses, np.zeros((1, 4)))
     assert len(wire.host._host._kept) == kept
 
 

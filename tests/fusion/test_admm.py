@@ -17,6 +17,8 @@ from fusion_problems import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.fusion.admm import admm
 from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.reduced import lam_max_bounds
@@ -148,7 +150,7 @@ def test_duals_pull_against_the_gradients(loss):
     """At the solution ``(D'u)_i = -grad f_i(x_i)``."""
     problem = make_problem(loss, 8, "weighted", seed=4)
     result, _ = admm(problem, 0.3 * lam_max_bounds(problem)[1], tol=1e-9)
-    gradients = problem.pool.objectives_gradients(result.params)[1]
+    gradients = problem.pool.ask(ObjectivesGradients, result.params)[1]
     size = np.abs(gradients).max()
     np.testing.assert_allclose(result.extra["dual_coef"], -gradients, atol=1e-3 * size)
 
@@ -355,7 +357,7 @@ def test_clients_whose_classes_are_nearly_separated(loss, graph, share):
     Z = rng.standard_normal((len(codes), d))
     z = np.einsum("rd,rd->r", Z, truth[cluster[codes]])
     t = (z + 0.7 * rng.logistic(size=len(z)) > 0).astype(float)
-    local = pool_of(loss, Z, t, codes, n, alpha=0.05, fit_intercept=True).solve()[0]
+    local = pool_of(loss, Z, t, codes, n, alpha=0.05, fit_intercept=True).ask(Solve)[0]
     network = complete_graph(n) if graph == "complete" else knn_graph(local, 5)
     pool = pool_of(loss, Z, t, codes, n, alpha=1e-4, fit_intercept=True)
     problem = FusionProblem(pool, network, L2())

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion import ama as _ama
 from skcfl.fusion.admm import admm
@@ -96,7 +97,7 @@ def test_path_of_any_points_is_certified(seed):
         value = problem.primal(result.params, factor * lam)
         assert value == pytest.approx(result.objective, rel=1e-9, abs=1e-12 * problem.at_start)
         # The dual solution belongs to this lam: its value is the objective less the gap.
-        dual = -problem.pool.conjugate(-result.extra["dual_coef"], x0=result.params).sum()
+        dual = -problem.pool.ask(Conjugate, -result.extra["dual_coef"], x0=result.params).sum()
         slack = 1e-9 * (abs(value) + problem.at_start * 1e-3)
         assert value - dual <= result.extra["dual_gap"] + slack
 

@@ -4,6 +4,16 @@ import numpy as np
 import pytest
 from fusion_problems import make_graph, make_rows, pool_of
 
+from skcfl.calls.curvatures import (
+    HessianProducts,
+    Hessians,
+    HessianSolves,
+    Prox,
+    Solve,
+    shows_rows,
+)
+from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate, Enclosures, Rounding
 from skcfl.fusion.admm import admm
 from skcfl.fusion.bounded import GROSS, BoundedProblem, ClientLimits
 from skcfl.fusion.nodes import NodePool
@@ -142,18 +152,20 @@ def test_nodes_beside_clients_are_clients_without_rows():
     theta = rng.normal(size=(3, 3))
     order = np.array([5, 1, 0])
     calls = [
-        lambda pool: pool.objectives_gradients(w, dtype=np.float64),
-        lambda pool: pool.prox(w, np.arange(1.0, 7.0)),
-        lambda pool: pool.solve(),
+        lambda pool: pool.ask(ObjectivesGradients, w, dtype=np.float64),
+        lambda pool: pool.ask(Prox, w, np.arange(1.0, 7.0)),
+        lambda pool: pool.ask(Solve),
         lambda pool: pool.spectrum(),
-        lambda pool: pool.rounding(w),
-        lambda pool: pool.hessians(theta, labels, np.arange(6.0)),
-        lambda pool: pool.hessian_products(theta, theta, labels, np.ones(6)),
-        lambda pool: pool.hessian_solves(theta, u[:3], labels, 2.0),
-        lambda pool: pool.enclosure(theta, labels, np.ones_like(theta), True),
-        lambda pool: pool.shows_rows(labels, 3),
-        lambda pool: pool.conjugate(np.where(pool.without_rows[:, None], 0.0, 0.01 * u), x0=w),
-        lambda pool: pool.subset(order).prox(w[order], 1.0),
+        lambda pool: pool.ask(Rounding, w),
+        lambda pool: pool.ask(Hessians, theta, labels, np.arange(6.0)),
+        lambda pool: pool.ask(HessianProducts, theta, theta, labels, np.ones(6)),
+        lambda pool: pool.ask(HessianSolves, theta, u[:3], labels, 2.0),
+        lambda pool: pool.ask(Enclosures, theta, labels, np.ones_like(theta), True),
+        lambda pool: shows_rows(pool, labels, 3),
+        lambda pool: pool.ask(
+            Conjugate, np.where(pool.without_rows[:, None], 0.0, 0.01 * u), x0=w
+        ),
+        lambda pool: pool.subset(order).ask(Prox, w[order], 1.0),
         lambda pool: (pool.client_weights, pool.client_sizes, pool.without_rows),
     ]
     for k, call in enumerate(calls):
@@ -162,9 +174,9 @@ def test_nodes_beside_clients_are_clients_without_rows():
         found = found if isinstance(found, tuple) else (found,)
         for one, other in zip(wanted, found, strict=True):
             np.testing.assert_allclose(other, one, rtol=1e-12, err_msg=f"call {k}")
-    assert np.isinf(nodes.conjugate(u)[1]) and np.isinf(whole.conjugate(u)[1])
+    assert np.isinf(nodes.ask(Conjugate, u)[1]) and np.isinf(whole.ask(Conjugate, u)[1])
     before = few.ledger.up, few.ledger.down
-    nodes.prox(w, 1.0)
+    nodes.ask(Prox, w, 1.0)
     assert few.ledger.up - before[0] == 4 * 3
 
 

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.concave import FPFCOptions, fpfc, gap_threshold
@@ -52,12 +54,12 @@ def pair_sum(W, function):
 
 
 def objective(pool, W, penalty, strength=1.0):
-    return float(pool.objectives(W).sum()) + strength / len(W) * pair_sum(W, penalty.value)
+    return float(pool.ask(Objectives, W).sum()) + strength / len(W) * pair_sum(W, penalty.value)
 
 
 def stationarity(pool, W, penalty, strength=1.0):
     """Largest gradient of the objective of a smooth penalty, pair by pair."""
-    n, g = len(W), pool.gradients(W)
+    n, g = len(W), pool.ask(ObjectivesGradients, W)[1]
     for i in range(n):
         for j in range(n):
             g[i] += strength / n * penalty.gradient((W[i] - W[j])[:, None])[:, 0]
@@ -90,7 +92,7 @@ def algorithm_1(pool, penalty, s, rho, rate, steps, rounds, start, chosen, pairs
         members = chosen(k)
         for i in members:
             for _ in range(steps[i]):
-                g = pool.subset([i]).gradients(w[[i]])[0]
+                g = pool.subset([i]).ask(ObjectivesGradients, w[[i]])[1][0]
                 w[i] = w[i] - rate * (g + rho * (w[i] - zeta[i]))
         for j in range(n):
             for i in range(j):
@@ -236,7 +238,7 @@ def test_separated_clusters_are_not_biased():
 
 def test_small_lam_leaves_local_models_and_stops_at_once():
     pool = make_pool(6)
-    local, _ = pool.solve()
+    local, _ = pool.ask(Solve)
     result, _ = run(pool, 1e-3, tol=1e-6, max_iter=100)
     assert result.n_iter == 1 and result.converged
     np.testing.assert_array_equal(result.labels, np.arange(6))
@@ -245,7 +247,7 @@ def test_small_lam_leaves_local_models_and_stops_at_once():
         apart, state = run(some, lam)
         assert state is None and apart.n_iter == 1
         assert apart.extra["residual"] <= 1e-8
-        np.testing.assert_array_equal(apart.params, some.solve()[0])
+        np.testing.assert_array_equal(apart.params, some.ask(Solve)[0])
 
 
 def test_consensus_is_stationary_from_the_bound_on():
@@ -377,4 +379,4 @@ def test_at_least_one_client_takes_part():
     result, _ = run(make_pool(), 0.1, participation=0.01, max_iter=4, n_iter_no_change=None)
     some, _ = run(make_pool(), 0.1, participation=1 / 6, max_iter=4, n_iter_no_change=None)
     np.testing.assert_array_equal(result.params, some.params)
-    assert (result.params != make_pool().solve()[0]).any()
+    assert (result.params != make_pool().ask(Solve)[0]).any()

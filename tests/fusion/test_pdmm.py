@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skcfl.calls.curvatures import Prox, Solve
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.pdmm import pdmm
@@ -106,7 +108,7 @@ def test_exact_clusters():
     ).tolist()
     np.testing.assert_allclose(result.params, expected.params, atol=1e-7)
     # D'u is minus the clients' gradients.
-    gradient = problem.pool.gradients(result.params)
+    gradient = problem.pool.ask(ObjectivesGradients, result.params)[1]
     np.testing.assert_allclose(result.extra["dual_coef"], -gradient, atol=1e-6)
 
 
@@ -241,9 +243,9 @@ def test_only_sampled_clients_compute():
     asked = []
 
     class Spy(type(problem.pool)):
-        def prox(self, *args, **options):
-            asked.append(self.n_clients)
-            return super().prox(*args, **options)
+        def ask(self, call, *args, **options):
+            asked.extend([self.n_clients] * (call is Prox))
+            return super().ask(call, *args, **options)
 
     problem.pool.__class__ = Spy
     pdmm(problem, 0.05, participation=0.3, rng=0, max_iter=7)
@@ -309,7 +311,9 @@ def floats_of_a_round(problem, k, **options):
     ledger, totals = problem.pool.ledger, []
     problem.local_models(), problem.curvature()
     for max_iter in (k, k + 1):
-        problem.pool.solve()  # so that the starts are what clients have answered last, as in a fit
+        problem.pool.ask(
+            Solve
+        )  # so that the starts are what clients have answered last, as in a fit
         up, down = ledger.up, ledger.down
         pdmm(problem, 0.05, tol=0.0, max_iter=max_iter, rng=0, contraction=False, **options)
         totals.append((ledger.up - up, ledger.down - down))

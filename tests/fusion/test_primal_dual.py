@@ -4,6 +4,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from skcfl.calls.curvatures import Prox
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import PrimalDualState, primal_dual
@@ -93,7 +95,7 @@ def test_optimality_conditions(penalty):
     graph = random_graph(10, np.random.RandomState(1))
     problem, _ = make("squared_error", graph, penalty)
     result, _ = primal_dual(problem, 0.05, tol=1e-11)
-    gradients = problem.pool.objectives_gradients(result.params)[1]
+    gradients = problem.pool.ask(ObjectivesGradients, result.params)[1]
     np.testing.assert_allclose(result.extra["dual_coef"], -gradients, atol=1e-4)
 
 
@@ -258,14 +260,16 @@ def test_inexact_updates_are_tolerated(monkeypatch):
     problem, clients = make("squared_error", graph, L2(), seed=12)
     best, _ = reference(clients, "squared_error", graph, L2(), 0.05)
     rng, calls = np.random.RandomState(0), []
-    exact = problem.pool.prox
+    exact = problem.pool.ask
 
-    def inexact(*args, **kwargs):
+    def inexact(call, *args, **kwargs):
+        W = exact(call, *args, **kwargs)
+        if call is not Prox:
+            return W
         calls.append(1)
-        W = exact(*args, **kwargs)
         return W + 0.3 * 0.8 ** len(calls) * rng.standard_normal(W.shape)
 
-    monkeypatch.setattr(problem.pool, "prox", inexact)
+    monkeypatch.setattr(problem.pool, "ask", inexact)
     result, _ = primal_dual(problem, 0.05, tol=1e-8, contraction=False)
     assert result.converged and result.objective - best <= 3e-6 * best
     assert result.objective - best <= result.extra["dual_gap"] + 1e-8 * best

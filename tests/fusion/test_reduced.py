@@ -18,6 +18,9 @@ from scipy.spatial.distance import pdist
 
 import skcfl.fusion.flows
 import skcfl.graphs.edges
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.flows import Inside, flow_values
@@ -320,7 +323,7 @@ def test_rounding_is_left_to_clients_with_rows():
     outcome = contract(problem, 1e-3, labels, np.zeros((12, 6)))
     assert outcome.certified
     assert not outcome.divergence[problem.pool.without_rows].any()
-    bounds = problem.pool.conjugate(-outcome.divergence)
+    bounds = problem.pool.ask(Conjugate, -outcome.divergence)
     assert np.isfinite(bounds).all()
 
 
@@ -347,7 +350,7 @@ def test_divergence_is_a_feasible_dual(seed):
     outcome = contract(problem, lam, problem.graph.components(), np.zeros((8, 2)), max_splits=20)
     assert outcome.certified
     W = outcome.theta[outcome.labels]
-    dual = -problem.pool.conjugate(-outcome.divergence, x0=W).sum()
+    dual = -problem.pool.ask(Conjugate, -outcome.divergence, x0=W).sum()
     assert abs(problem.primal(W, lam) - dual) <= 1e-9 * problem.at_start
     for k in range(len(outcome.theta)):
         np.testing.assert_allclose(outcome.residual[outcome.labels == k].sum(axis=0), 0, atol=1e-9)
@@ -369,7 +372,7 @@ def test_lam_max_agrees_with_the_flow_of_the_pooled_gradients(graph, penalty):
             if len(mine) == 1:
                 continue
             _, X = optimum(problem, 0.0, component)
-            gradient = problem.pool.objectives_gradients(X)[1][mine]
+            gradient = problem.pool.ask(ObjectivesGradients, X)[1][mine]
             part = from_adjacency(problem.graph.adjacency()[mine][:, mine])
             norm = 2 if penalty.fuses else np.inf
             exact = max(exact, flow_value(part, gradient - gradient.mean(axis=0), norm))
@@ -385,7 +388,7 @@ def test_lam_max_of_the_complete_graph_lies_between_the_simple_bounds():
         problem = make_problem("log_loss", 9, seed=seed)
         one = np.zeros(9, dtype=int)
         _, theta = solve_reduced(problem, 0.0, one, np.zeros((9, 2)))
-        q = problem.pool.objectives_gradients(theta[one])[1]
+        q = problem.pool.ask(ObjectivesGradients, theta[one])[1]
         lower, upper = lam_max_bounds(problem)
         assert lower >= np.linalg.norm(q, axis=1).max() / 8 * (1 - 1e-9)
         assert upper <= np.linalg.norm(q[:, None] - q[None], axis=2).max() / 9 * (1 + 1e-9)
@@ -430,7 +433,7 @@ def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
     anchored = np.bincount(parts, ~empty)[parts] > 0
     assert not divergence[empty & anchored].any()
     np.testing.assert_allclose(divergence.sum(axis=0), 0.0, atol=1e-12)
-    bounds = problem.pool.conjugate(-divergence)
+    bounds = problem.pool.ask(Conjugate, -divergence)
     if anchored.all():
         # Weak duality at any models.
         X = rng.standard_normal((8, 2))
@@ -451,7 +454,7 @@ def test_clients_without_rows_start_between_their_neighbours(kind, seed):
     A = graph.adjacency().toarray()
     means = A @ W / A.sum(axis=1)[:, None]
     np.testing.assert_allclose(W[empty], means[empty], atol=1e-9)
-    np.testing.assert_array_equal(W[~empty], problem.pool.solve()[0][~empty])
+    np.testing.assert_array_equal(W[~empty], problem.pool.ask(Solve)[0][~empty])
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "log_loss"])

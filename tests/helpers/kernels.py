@@ -10,7 +10,7 @@ def maximisers(pool, s):
     def work(block, slots):
         x[slots] = pool.model.conjugate(block, s[slots])[1]
 
-    pool._site._each(work)
+    pool._site.each(work)
     return x
 
 
@@ -21,7 +21,7 @@ def minimisers_from(pool, start):
     def work(block, slots):
         w[slots] = pool.model.solve(block, start[slots])[0]
 
-    pool._site._each(work)
+    pool._site.each(work)
     return w
 
 

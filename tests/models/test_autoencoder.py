@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import skcfl.models._network
 from skcfl import IFCA, FedAvg
+from skcfl.calls.first_order import LocalUpdate, Losses, Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, Autoencoder
 from skcfl.models._network import ACTIVATIONS
@@ -67,12 +68,15 @@ def test_gradients_are_those_of_finite_differences(
 ):
     model = Autoencoder(hidden, activation, output_activation, alpha, precision="double")
     pool = make_pool(model, seed, form)[0]
-    w, h = pool.init_params(len(SIZES), seed), 1e-6
-    values, gradients = pool.objectives_gradients(w)
-    assert_array_equal(values, pool.objectives(w))
+    w, h = pool.model.init_params(len(SIZES), seed), 1e-6
+    values, gradients = pool.ask(ObjectivesGradients, w)
+    assert_array_equal(values, pool.ask(Objectives, w))
     for j, e in enumerate(h * np.eye(pool.n_params)):
         # The sides agree but for the curvature and for a kink of relu in between.
-        sides = (pool.objectives(w + e) - values) / h, (values - pool.objectives(w - e)) / h
+        sides = (
+            (pool.ask(Objectives, w + e) - values) / h,
+            (values - pool.ask(Objectives, w - e)) / h,
+        )
         assert (gradients[:, j] >= np.minimum(*sides) - 1e-8).all()
         assert (gradients[:, j] <= np.maximum(*sides) + 1e-8).all()
 
@@ -84,7 +88,7 @@ def test_gradients_are_those_of_finite_differences(
 def test_losses_are_half_the_mean_squared_errors_of_reconstructions(form, output_activation, seed):
     model = Autoencoder((3,), output_activation=output_activation, precision="double")
     pool, X, codes, weights = make_pool(model, seed, form)
-    theta, bound = pool.init_params(2, seed), pool.model
+    theta, bound = pool.model.init_params(2, seed), pool.model
     for k in range(2):
         index = np.full(len(X), k)
         reconstructed = bound.output(bound.decision(form(X), theta, index))
@@ -97,7 +101,7 @@ def test_losses_are_half_the_mean_squared_errors_of_reconstructions(form, output
             np.average(rows[codes == i], weights=weights[codes == i]) if n else 0.0
             for i, n in enumerate(SIZES)
         ]
-        assert_allclose(pool.losses(theta)[:, k], wanted, rtol=1e-12)
+        assert_allclose(pool.ask(Losses, theta)[:, k], wanted, rtol=1e-12)
 
 
 def test_it_is_a_regression_on_its_own_features():
@@ -107,19 +111,29 @@ def test_it_is_a_regression_on_its_own_features():
     auto = Autoencoder((3,), "tanh", alpha=0.1, precision="double").bind(1)
     mlp = MLP((3,), "tanh", "squared_error", 0.1, precision="double").bind(1)
     one, two = open_rows(auto, X, None, codes, 2), open_rows(mlp, X, X[:, 0], codes, 2)
-    w = one.init_params(2, 0)
-    assert_allclose(one.losses(w), two.losses(w), rtol=1e-12)
-    assert_allclose(one.gradients(w), two.gradients(w), rtol=1e-12)
+    w = one.model.init_params(2, 0)
+    assert_allclose(one.ask(Losses, w), two.ask(Losses, w), rtol=1e-12)
+    assert_allclose(
+        one.ask(ObjectivesGradients, w)[1], two.ask(ObjectivesGradients, w)[1], rtol=1e-12
+    )
 
 
 def test_blocks_and_chunks_change_nothing(monkeypatch):
     model = Autoencoder((3, 2), "tanh", precision="double")
     pool = make_pool(model)[0]
-    w = pool.init_params(len(SIZES), 0)
-    wanted = pool.losses(w), pool.gradients(w), pool.local_update(w, 5, 0.01, "adam")
+    w = pool.model.init_params(len(SIZES), 0)
+    wanted = (
+        pool.ask(Losses, w),
+        pool.ask(ObjectivesGradients, w)[1],
+        pool.ask(LocalUpdate, w, 5, 0.01, "adam"),
+    )
     monkeypatch.setattr(skcfl.models._network, "CACHE_BYTES", 100)
     for other in (make_pool(model)[0], make_pool(model, form=sparse.csr_array)[0]):
-        found = other.losses(w), other.gradients(w), other.local_update(w, 5, 0.01, "adam")
+        found = (
+            other.ask(Losses, w),
+            other.ask(ObjectivesGradients, w)[1],
+            other.ask(LocalUpdate, w, 5, 0.01, "adam"),
+        )
         for a, b in zip(found, wanted, strict=True):
             assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
@@ -130,10 +144,10 @@ def test_without_activations_it_reaches_the_principal_components():
     X = rng.normal(size=(300, 5)) @ np.diag([2.0, 1.5, 0.3, 0.2, 0.1])
     model = Autoencoder((2,), activation="identity", alpha=0.0, precision="double")
     pool = open_rows(model.bind(5), X, None, np.zeros(300, int), 1, random_state=0)
-    w = pool.local_update(pool.start(), 3000, 0.02, "adam")
+    w = pool.ask(LocalUpdate, pool.start(), 3000, 0.02, "adam")
     pca = PCA(2).fit(X)
     best = 0.5 * ((pca.inverse_transform(pca.transform(X)) - X) ** 2).mean()
-    assert_allclose(pool.objectives(w)[0], best, rtol=1e-6)
+    assert_allclose(pool.ask(Objectives, w)[0], best, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -23,6 +23,9 @@ from sklearn.metrics import mean_pinball_loss, mean_tweedie_deviance
 
 import skcfl.models._convex
 import skcfl.models._linear
+from skcfl.calls.curvatures import Prox, Solve
+from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 
@@ -187,7 +190,9 @@ def test_predictions_row_by_row(loss, form, fit_intercept, monkeypatch):
     assert losses.shape == (30,)
     everyone = np.stack([bound.row_losses(X, problem.y, params, np.full(30, k)) for k in range(4)])
     assert_allclose(losses, everyone[index, np.arange(30)], rtol=1e-13)
-    assert_allclose(pool.losses(params)[0], np.average(everyone, axis=1, weights=problem.weights))
+    assert_allclose(
+        pool.ask(Losses, params)[0], np.average(everyone, axis=1, weights=problem.weights)
+    )
 
 
 def test_float32_predictions_stay_float32():
@@ -216,7 +221,7 @@ def test_prox_is_optimal(loss, seed, alpha, fit_intercept, scaled, form):
     pool = problem.pool(form)
     v = problem.centres(pool)
     rho = 10.0 ** problem.rng.uniform(-3, 3, size=problem.m)
-    x = pool.prox(v, rho)
+    x = pool.ask(Prox, v, rho)
     for i in range(problem.m):
         assert problem.residual(pool, i, x[i], v[i], rho[i]) <= 1e-10
 
@@ -228,10 +233,10 @@ def test_prox_forgets_where_it_starts(loss, far):
     problem = Problem(loss)
     pool = problem.pool()
     v = problem.centres(pool)
-    x = pool.prox(v, 0.5)
-    wild = pool.prox(v, 0.5, x0=problem.centres(pool, far))
+    x = pool.ask(Prox, v, 0.5)
+    wild = pool.ask(Prox, v, 0.5, x0=problem.centres(pool, far))
     assert_allclose(wild, x, rtol=1e-7, atol=1e-8)
-    x = pool.prox(far * v, 0.5)
+    x = pool.ask(Prox, far * v, 0.5)
     for i in range(problem.m):
         assert problem.residual(pool, i, x[i], far * v[i], 0.5) <= 1e-10
 
@@ -245,7 +250,7 @@ def test_prox_is_firmly_non_expansive(loss, seed, alpha):
     pool = problem.pool()
     u, v = problem.centres(pool, 2.0), problem.centres(pool, 2.0)
     rho = 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
-    moved = pool.prox(u, rho) - pool.prox(v, rho)
+    moved = pool.ask(Prox, u, rho) - pool.ask(Prox, v, rho)
     inner = (moved * (u - v)).sum(axis=1)
     assert ((moved**2).sum(axis=1) <= inner + 1e-8).all()
 
@@ -258,12 +263,12 @@ def test_moreau(loss, seed):
     problem = Problem(loss, seed)
     pool = problem.pool()
     v, rho = problem.centres(pool), 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
-    x = pool.prox(v, rho)
+    x = pool.ask(Prox, v, rho)
     s = rho[:, None] * (v - x)
-    bound, maximiser = pool.conjugate(s), maximisers(pool, s)
+    bound, maximiser = pool.ask(Conjugate, s), maximisers(pool, s)
     inner = (s * x).sum(axis=1)
-    assert_allclose(pool.objectives(x) + bound, inner, rtol=1e-9, atol=1e-9)
-    reached = (s * maximiser).sum(axis=1) - pool.objectives(maximiser)
+    assert_allclose(pool.ask(Objectives, x) + bound, inner, rtol=1e-9, atol=1e-9)
+    reached = (s * maximiser).sum(axis=1) - pool.ask(Objectives, maximiser)
     assert_allclose(reached, bound, rtol=1e-7, atol=1e-8)
 
 
@@ -274,7 +279,7 @@ def test_moreau_with_the_closed_form_of_least_squares(seed):
     problem = Problem("squared_error", seed, fit_intercept=False)
     pool = problem.pool()
     v, rho = problem.centres(pool), 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
-    x = pool.prox(v, rho)
+    x = pool.ask(Prox, v, rho)
     for i in range(problem.m):
         X, y, w = problem.of(i)
         w = w / max(w.sum(), 1)
@@ -293,11 +298,11 @@ def test_prox_between_the_centre_and_the_minimiser(loss):
     problem = Problem(loss, alpha=0.5)
     pool = problem.pool()
     v = problem.centres(pool)
-    assert_allclose(pool.prox(v, 1e10), v, atol=1e-8)
+    assert_allclose(pool.ask(Prox, v, 1e10), v, atol=1e-8)
     # Where the minimiser is unique: more rows than parameters, all classes.
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
-    assert_allclose(pool.centre(pool.prox(v, 1e-10))[5], w[5], rtol=1e-6, atol=1e-6)
+    assert_allclose(pool.model.centre(pool.ask(Prox, v, 1e-10))[5], w[5], rtol=1e-6, atol=1e-6)
 
 
 def cvxpy_objective(problem, i, W):
@@ -348,11 +353,11 @@ def test_prox_against_cvxpy(loss, i):
     problem = Problem(loss, seed=i)
     pool = problem.pool()
     v = problem.centres(pool)
-    x = pool.prox(v, 0.3)[i]
+    x = pool.ask(Prox, v, 0.3)[i]
     W = cp.Variable((pool.model.n_outputs, 6))
     target = v[i].reshape(W.shape)
     best = cvxpy_minimum(cvxpy_objective(problem, i, W) + 0.15 * cp.sum_squares(W - target))
-    value = pool.objectives(np.tile(x, (problem.m, 1)))[i] + 0.15 * ((x - v[i]) ** 2).sum()
+    value = pool.ask(Objectives, np.tile(x, (problem.m, 1)))[i] + 0.15 * ((x - v[i]) ** 2).sum()
     assert_allclose(value, best, rtol=1e-8, atol=1e-8)
     assert_allclose(x, W.value.ravel(), rtol=1e-3, atol=2e-4)
 
@@ -368,19 +373,19 @@ def test_minimisers_are_optimal(loss, seed, scaled, fit_intercept):
         loss, seed, alpha=1e-3, units=UNITS if scaled else None, fit_intercept=fit_intercept
     )
     pool = problem.pool()
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
     for i in range(problem.m):
         assert problem.residual(pool, i, w[i]) <= 1e-8
     again = minimisers_from(pool, w)
-    assert_allclose(pool.objectives(again), pool.objectives(w), rtol=1e-10, atol=1e-12)
+    assert_allclose(pool.ask(Objectives, again), pool.ask(Objectives, w), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_least_squares_is_ridge(fit_intercept):
     problem = Problem("squared_error", alpha=0.03, fit_intercept=fit_intercept)
     pool = problem.pool()
-    found = pool.model.coefficients(pool.solve()[0])
+    found = pool.model.coefficients(pool.ask(Solve)[0])
     for i in np.flatnonzero(pool.client_sizes):
         X, y, w = problem.of(i)
         ridge = Ridge(alpha=0.03 * w.sum(), fit_intercept=fit_intercept).fit(X, y, w)
@@ -392,7 +397,7 @@ def test_least_squares_is_ridge(fit_intercept):
 def test_log_loss_is_logistic_regression(classes):
     problem = Problem(f"log_loss-{classes}", sizes=[40, 60, 25], alpha=0.02)
     pool = problem.pool()
-    found = pool.model.coefficients(pool.solve()[0])
+    found = pool.model.coefficients(pool.ask(Solve)[0])
     for i in range(3):
         X, y, w = problem.of(i)
         reference = LogisticRegression(
@@ -406,7 +411,7 @@ def test_log_loss_is_logistic_regression(classes):
 def test_poisson_is_poisson_regression():
     problem = Problem("poisson", sizes=[40, 8, 25], alpha=0.02)
     pool = problem.pool()
-    found = pool.model.coefficients(pool.solve()[0])
+    found = pool.model.coefficients(pool.ask(Solve)[0])
     for i in range(3):
         X, y, w = problem.of(i)
         reference = PoissonRegressor(
@@ -421,7 +426,7 @@ def test_poisson_is_poisson_regression():
 def test_deviances_are_those_of_scikit_learn(loss):
     problem = Problem(loss, sizes=[40, 9, 25], alpha=0.02)
     pool = problem.pool()
-    found = pool.model.coefficients(pool.solve()[0])
+    found = pool.model.coefficients(pool.ask(Solve)[0])
     power = {"gamma": 2.0, "tweedie": 1.4}[loss]
     for i in range(3):
         X, y, w = problem.of(i)
@@ -432,20 +437,20 @@ def test_deviances_are_those_of_scikit_learn(loss):
         value = mean_tweedie_deviance(y, reference.predict(X), sample_weight=w, power=power) / 2
         value += 0.01 * reference.coef_ @ reference.coef_
         own = np.tile(np.append(reference.coef_, reference.intercept_), (3, 1))
-        assert_allclose(pool.objectives(own)[i], value, rtol=1e-10)
+        assert_allclose(pool.ask(Objectives, own)[i], value, rtol=1e-10)
 
 
 @pytest.mark.parametrize("power", [1, 2])
 def test_tweedie_ends_at_poisson_and_gamma(power):
     name = {1: "poisson", 2: "gamma"}[power]
     problem = Problem(name, sizes=[30, 20])
-    end = problem.pool().solve()[0]
+    end = problem.pool().ask(Solve)[0]
     problem.model = clone(problem.model).set_params(loss="tweedie", power=power)
-    assert_array_equal(problem.pool().solve()[0], end)
+    assert_array_equal(problem.pool().ask(Solve)[0], end)
     for near in (1.001, 1.999):
         if abs(near - power) < 0.1:
             problem.model = clone(problem.model).set_params(loss="tweedie", power=near)
-            assert_allclose(problem.pool().solve()[0], end, atol=5e-3)
+            assert_allclose(problem.pool().ask(Solve)[0], end, atol=5e-3)
 
 
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.8])
@@ -455,7 +460,7 @@ def test_quantiles_in_the_limit(quantile):
     errors = []
     for h in (0.1, 1e-3):
         problem.model = clone(problem.model).set_params(quantile=quantile, smoothing=h)
-        w, converged = problem.pool().solve()
+        w, converged = problem.pool().ask(Solve)
         assert converged.all()
         for i in range(2):
             X, y, weights = problem.of(i)
@@ -474,13 +479,13 @@ def test_quantiles_in_the_limit(quantile):
 def test_piecewise_quadratic_losses_against_scipy(loss):
     problem = Problem(loss, alpha=0.05)
     pool = problem.pool()
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
     for i in np.flatnonzero(pool.client_sizes):
         one = pool.subset([i])
 
         def f(x, one=one):
-            value, gradient = one.objectives_gradients(x[None])
+            value, gradient = one.ask(ObjectivesGradients, x[None])
             return value[0], gradient[0]
 
         best = minimize(
@@ -496,7 +501,7 @@ def test_piecewise_quadratic_losses_against_scipy(loss):
 def test_least_norm_where_least_squares_has_many_minimisers(fit_intercept, units):
     problem = Problem("squared_error", alpha=0.0, fit_intercept=fit_intercept, units=units)
     pool = problem.pool()
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
     for i in range(problem.m):
         X, y, weights = problem.of(i)
@@ -511,15 +516,15 @@ def test_multinomial_models_are_centred(seed, alpha):
     """Their free direction is at zero: intercepts sum to zero, as coefficients do anyway."""
     problem = Problem("log_loss-3", seed, alpha=alpha, units=UNITS)
     pool = problem.pool()
-    w, _ = pool.solve()
+    w, _ = pool.ask(Solve)
     full = pool.client_sizes > 0
     W = w.reshape(problem.m, 3, 6)[full]
     size = np.abs(W).max(axis=(1, 2))[:, None]
     assert_allclose(W.sum(axis=1) / size, 0.0, atol=1e-8)
     theta = problem.centres(pool)
-    centred = pool.centre(theta)
+    centred = pool.model.centre(theta)
     assert_allclose(centred.reshape(-1, 3, 6).sum(axis=1), 0.0, atol=1e-12)
-    assert_allclose(pool.losses(centred), pool.losses(theta), rtol=1e-10, atol=1e-9)
+    assert_allclose(pool.ask(Losses, centred), pool.ask(Losses, theta), rtol=1e-10, atol=1e-9)
     # A start off centre ends where a centred one does.
     again = minimisers_from(pool, w + np.tile(np.eye(6)[-1], 3) * 7.0)
     again = again.reshape(problem.m, 3, 6)[full]
@@ -533,7 +538,7 @@ def test_pinning_leaves_newton_directions_alone():
     theta = problem.centres(pool, 1e-4)[:1]
     labels = np.zeros(problem.m, dtype=int)
     H = hessians(pool, theta, labels)
-    pinned = pool.pin(H.copy())
+    pinned = pool.model.pin(H.copy())
     free = np.zeros((3, 6))
     free[:, -1] = 1.0
     assert free.ravel() @ pinned[0] @ free.ravel() > 0
@@ -550,10 +555,10 @@ def test_clients_of_one_class(loss):
     problem = Problem(loss, sizes=[1, 5, 20])
     problem.y = np.repeat([0, 1, 1], [1, 5, 20])
     pool = problem.pool()
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
     assert np.isfinite(w).all()
-    assert (pool.objectives(w) <= 1e-10).all()
+    assert (pool.ask(Objectives, w) <= 1e-10).all()
     assert (np.abs(w.reshape(3, -1, 6)[:, :, :-1]) <= 1e-6).all()
 
 
@@ -561,10 +566,10 @@ def test_clients_without_events():
     problem = Problem("poisson", sizes=[6, 9])
     problem.y[:6] = 0.0
     pool = problem.pool()
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
     assert np.isfinite(w).all()
-    assert pool.objectives(w)[0] <= 1e-10
+    assert pool.ask(Objectives, w)[0] <= 1e-10
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -579,7 +584,7 @@ def test_huber_of_targets_in_any_unit(offset, noise, outlier, alpha):
     problem.y = offset + problem.X @ rng.normal(size=5) + noise * rng.standard_t(2, size=n)
     problem.y += outlier * (rng.uniform(size=n) < 0.1)
     pool = problem.pool()
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
     for i in range(4):
         # Predictions are of the size of the targets, slopes at most delta.
@@ -591,7 +596,7 @@ def test_heavy_tails_in_the_features(loss):
     problem = Problem(loss, sizes=[200, 30])
     problem.X = np.exp(2.0 * problem.X)
     pool = problem.pool()
-    w, converged = pool.solve()
+    w, converged = pool.ask(Solve)
     assert converged.all()
     for i in range(2):
         assert problem.residual(pool, i, w[i]) <= 1e-8
@@ -619,13 +624,13 @@ def test_many_parameters_are_few_parameters(loss, alpha, fit_intercept, form, re
     pool = problem.pool(form)
     v = problem.centres(pool)
     rho = np.linspace(0.1, 2, problem.m)
-    slopes = pool.gradients(v)
+    slopes = pool.ask(ObjectivesGradients, v)[1]
 
     def answers():
         pool = problem.pool(form)
         # Without a penalty classes may have no minimiser.
-        solved = pool.objectives(pool.solve()[0]) if alpha else np.zeros(problem.m)
-        return pool.prox(v, rho), solved, pool.conjugate(slopes)
+        solved = pool.ask(Objectives, pool.ask(Solve)[0]) if alpha else np.zeros(problem.m)
+        return pool.ask(Prox, v, rho), solved, pool.ask(Conjugate, slopes)
 
     few = answers()
     request.getfixturevalue("large")
@@ -642,15 +647,15 @@ def test_three_hundred_features(loss, sizes):
     pool = problem.pool()
     assert pool.n_params > skcfl.models._convex.MAX_DENSE
     v = problem.centres(pool, 0.1)
-    x = pool.prox(v, 0.5)
-    w, converged = pool.solve()
+    x = pool.ask(Prox, v, 0.5)
+    w, converged = pool.ask(Solve)
     assert converged.all()
     for i in range(problem.m):
         assert problem.residual(pool, i, x[i], v[i], 0.5) <= 1e-9
         assert problem.residual(pool, i, w[i]) <= 1e-8
-    s = pool.gradients(v)
+    s = pool.ask(ObjectivesGradients, v)[1]
     assert_allclose(
-        pool.conjugate(s), (s * v).sum(axis=1) - pool.objectives(v), rtol=1e-8, atol=1e-8
+        pool.ask(Conjugate, s), (s * v).sum(axis=1) - pool.ask(Objectives, v), rtol=1e-8, atol=1e-8
     )
 
 
@@ -672,11 +677,11 @@ def test_softmax_of_many_parameters_needs_few_products(fit_intercept, monkeypatc
         return plain(*args)
 
     monkeypatch.setattr(LinearModel, "_loss_product", counted)
-    w, converged = pool.solve()
-    assert converged.all() and np.abs(pool.gradients(w)).max() <= 1e-9
-    s = pool.gradients(0.3 * w)
-    bound, x = pool.conjugate(s), maximisers(pool, s)
-    assert_allclose(bound, (s * 0.3 * w).sum(axis=1) - pool.objectives(0.3 * w), atol=1e-9)
+    w, converged = pool.ask(Solve)
+    assert converged.all() and np.abs(pool.ask(ObjectivesGradients, w)[1]).max() <= 1e-9
+    s = pool.ask(ObjectivesGradients, 0.3 * w)[1]
+    bound, x = pool.ask(Conjugate, s), maximisers(pool, s)
+    assert_allclose(bound, (s * 0.3 * w).sum(axis=1) - pool.ask(Objectives, 0.3 * w), atol=1e-9)
     assert_allclose(x, 0.3 * w, atol=1e-6)
     assert len(products) < 300
 
@@ -691,18 +696,20 @@ def test_least_squares_is_factored_once(form, dtype, narrow, monkeypatch):
     problem = Problem("squared_error", sizes=[1, 2, 2, 4, 4, 3])
     pool = problem.pool(form, dtype)
     centres, chosen = problem.centres(pool), [4, 0, 3]
-    whole = pool.prox(centres, 0.3)
-    fresh = problem.pool(form, dtype).subset(chosen).prox(centres[chosen], 0.3)
+    whole = pool.ask(Prox, centres, 0.3)
+    fresh = problem.pool(form, dtype).subset(chosen).ask(Prox, centres[chosen], 0.3)
 
     def refuse(*args):
         raise AssertionError("factored again")
 
     for name in ("Narrow", "Wide", "Sparse"):
         monkeypatch.setattr(skcfl.models._linear, name, refuse)
-    part = pool.subset(chosen).prox(centres[chosen], 0.3)
+    part = pool.subset(chosen).ask(Prox, centres[chosen], 0.3)
     assert_allclose(part, whole[chosen], rtol=1e-10)
     assert_allclose(part, fresh, rtol=1e-6)
-    pool.conjugate(pool.gradients(centres))  # in double precision, whatever the pool's type
+    pool.ask(
+        Conjugate, pool.ask(ObjectivesGradients, centres)[1]
+    )  # in double precision, whatever the pool's type
 
 
 @pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0, 1e6])
@@ -713,9 +720,9 @@ def test_wide_least_squares_with_a_free_intercept(alpha, scaled):
     problem = Problem("squared_error", sizes=[12, 1, 30], d=300, alpha=alpha, units=units)
     problem.y = problem.y + 100.0
     pool = problem.pool()
-    w, _ = pool.solve()
+    w, _ = pool.ask(Solve)
     v = problem.centres(pool)
-    x = pool.prox(v, 0.01)
+    x = pool.ask(Prox, v, 0.01)
     for i in range(3):
         assert problem.residual(pool, i, w[i]) <= 1e-10
         assert problem.residual(pool, i, x[i], v[i], 0.01) <= 1e-10
@@ -740,10 +747,10 @@ def test_conjugate_is_tight_at_gradients(loss, seed, alpha, fit_intercept, size)
     problem = Problem(loss, seed, alpha=alpha, fit_intercept=fit_intercept)
     pool = problem.pool()
     x = problem.centres(pool, min(size, 2.0) if loss in UNBOUNDED else size)
-    value, s = pool.objectives_gradients(x)
+    value, s = pool.ask(ObjectivesGradients, x)
     # Slopes far below those of other clients are rounding (of exponentials, here).
     assume(np.abs(s).max() <= 1e9)
-    bound = pool.conjugate(s, x0=x if saturated else None)
+    bound = pool.ask(Conjugate, s, x0=x if saturated else None)
     inner = (s * x).sum(axis=1)
     unit = 1.0 + np.abs(value) + np.abs(inner)
     assert (bound - inner + value >= -1e-9 * unit).all()
@@ -757,13 +764,13 @@ def test_small_slopes_next_to_large_ones_are_not_lost():
     pool = problem.pool()
     s = np.zeros((2, 6))
     s[0, 0], s[1, -1] = 1e-2, 1e12
-    bound = pool.conjugate(s)
+    bound = pool.ask(Conjugate, s)
     assert_allclose(bound[0], 0.5 * 1e-4 / 1e-4)
     # Its intercept is free: what rounding of the large slopes leaves there is nothing.
     s[0, -1] = 1e-5
-    assert_allclose(pool.conjugate(s)[0], 0.5)
+    assert_allclose(pool.ask(Conjugate, s)[0], 0.5)
     s[1, -1] = 1.0
-    assert np.isinf(pool.conjugate(s)[0])
+    assert np.isinf(pool.ask(Conjugate, s)[0])
 
 
 @every_loss
@@ -774,13 +781,13 @@ def test_conjugate_is_never_too_small(loss, seed, alpha, log_size):
     problem = Problem(loss, seed, alpha=alpha)
     pool = problem.pool()
     s = problem.centres(pool, 10.0**log_size)
-    bound, maximiser = pool.conjugate(s), maximisers(pool, s)
+    bound, maximiser = pool.ask(Conjugate, s), maximisers(pool, s)
     assert not np.isnan(bound).any()
     points = [maximiser * t for t in (0.5, 1.0, 1.5)]
     points += [problem.centres(pool, scale) for scale in (0.1, 1.0, 10.0)]
     for x in points:
         with np.errstate(over="ignore", invalid="ignore"):
-            gap = bound - ((s * x).sum(axis=1) - pool.objectives(x))
+            gap = bound - ((s * x).sum(axis=1) - pool.ask(Objectives, x))
             unit = 1.0 + np.abs((s * x).sum(axis=1))
         known = np.isfinite(bound) & np.isfinite(gap)
         assert (gap[known] >= -1e-8 * unit[known]).all()
@@ -792,15 +799,15 @@ def test_conjugate_holds_however_short_the_search(loss, monkeypatch):
     problem = Problem(loss)
     pool = problem.pool()
     x = problem.centres(pool)
-    value, s = pool.objectives_gradients(x)
-    full = pool.conjugate(s)
+    value, s = pool.ask(ObjectivesGradients, x)
+    full = pool.ask(Conjugate, s)
     converged = skcfl.models._convex.newton
 
     def short(*args, **kwargs):
         return converged(*args, **{**kwargs, "max_iter": 1})
 
     monkeypatch.setattr(skcfl.models._convex, "newton", short)
-    quick = pool.conjugate(s)
+    quick = pool.ask(Conjugate, s)
     assert (quick >= (s * x).sum(axis=1) - value - 1e-10).all()
     assert loss == "squared_error" or (quick > full + 1e-6).any()
 
@@ -811,7 +818,7 @@ def test_conjugate_of_least_squares_in_closed_form(seed):
     problem = Problem("squared_error", seed)
     pool = problem.pool()
     s = problem.centres(pool, 2.0)
-    bound = pool.conjugate(s)
+    bound = pool.ask(Conjugate, s)
     for i in np.flatnonzero(pool.client_sizes):
         X, y, w = problem.of(i)
         A, w = pool.model.design(X), w / w.sum()
@@ -827,8 +834,11 @@ def test_conjugate_against_cvxpy(loss, i):
     """Slopes between gradients: inside of the domain, which is convex."""
     problem = Problem(loss, seed=i)
     pool = problem.pool()
-    s = 0.5 * (pool.gradients(problem.centres(pool)) + pool.gradients(problem.centres(pool)))
-    bound = pool.conjugate(s)
+    s = 0.5 * (
+        pool.ask(ObjectivesGradients, problem.centres(pool))[1]
+        + pool.ask(ObjectivesGradients, problem.centres(pool))[1]
+    )
+    bound = pool.ask(Conjugate, s)
     W = cp.Variable((pool.model.n_outputs, 6))
     slope = s[i].reshape(W.shape)
     least = cvxpy_minimum(cvxpy_objective(problem, i, W) - cp.sum(cp.multiply(slope, W)))
@@ -846,7 +856,7 @@ def test_conjugate_outside_of_the_domain_of_one_class(loss):
     if loss == "log_loss-3":
         # Class 1 is there: its intercept may fall, the others' may rise.
         s[:, 1, -1] = -s[:, -1, -1]
-    bound = pool.conjugate(s.reshape(2, -1))
+    bound = pool.ask(Conjugate, s.reshape(2, -1))
     outside = 0 if loss == "log_loss" else 1
     assert np.isinf(bound[outside])
     assert np.isfinite(bound[1 - outside])
@@ -854,7 +864,7 @@ def test_conjugate_outside_of_the_domain_of_one_class(loss):
     far[:, 1 if loss == "log_loss-3" else 0, -1] = -1.0 - 1e-3
     if loss == "log_loss-3":
         far[:, 0, -1] = 1.0 + 1e-3
-    assert np.isinf(pool.conjugate(far.reshape(2, -1))).all()
+    assert np.isinf(pool.ask(Conjugate, far.reshape(2, -1))).all()
 
 
 def test_conjugate_where_the_search_overflows():
@@ -862,7 +872,7 @@ def test_conjugate_where_the_search_overflows():
     for seed in range(10):
         problem = Problem("poisson", seed, alpha=0.0)
         pool = problem.pool()
-        bound = pool.conjugate(problem.centres(pool), x0=problem.centres(pool, 1e4))
+        bound = pool.ask(Conjugate, problem.centres(pool), x0=problem.centres(pool, 1e4))
         assert not np.isnan(bound).any()
         assert np.isinf(bound[[0, 1, 3]]).all()
 
@@ -875,31 +885,31 @@ def test_conjugate_outside_of_other_domains():
     mean = np.average(problem.y, weights=problem.weights)
     for slope, inside in ((-mean - 1e-3, False), (-mean + 1e-3, True), (5.0, True)):
         s[0, -1] = slope
-        assert np.isfinite(pool.conjugate(s)[0]) == inside
+        assert np.isfinite(pool.ask(Conjugate, s)[0]) == inside
     # Huber: slopes of rows are at most delta.
     pool = Problem("huber", sizes=[6]).pool()
     for slope, inside in ((DELTA + 1e-3, False), (DELTA - 1e-3, True), (-DELTA - 1e-3, False)):
         s[0, -1] = slope
-        assert np.isfinite(pool.conjugate(s)[0]) == inside
+        assert np.isfinite(pool.ask(Conjugate, s)[0]) == inside
     # Multinomial: slopes of the free intercepts sum to zero.
     pool = Problem("log_loss-3", sizes=[9]).pool()
     s = np.zeros((1, 3, 6))
     s[0, 0, -1] = 1e-3
-    assert np.isinf(pool.conjugate(s.reshape(1, -1))[0])
+    assert np.isinf(pool.ask(Conjugate, s.reshape(1, -1))[0])
     # No penalty and fewer rows than features: slopes in the span of the rows only.
     problem = Problem("squared_error", sizes=[3], alpha=0.0)
     pool = problem.pool()
     span = np.random.default_rng(0).normal(size=3) @ pool.model.design(problem.X)
-    assert np.isfinite(pool.conjugate(span[None])[0])
-    assert np.isinf(pool.conjugate(span[None] + 1e-3 * problem.centres(pool))[0])
+    assert np.isfinite(pool.ask(Conjugate, span[None])[0])
+    assert np.isinf(pool.ask(Conjugate, span[None] + 1e-3 * problem.centres(pool))[0])
     # No weight: the penalty's own conjugate, and nothing for the free intercept.
     problem = Problem("huber", sizes=[2, 1], alpha=0.5)
     problem.weights = np.array([0.0, 0.0, 1.0])
     pool = problem.pool()
     s = np.array([[1.0, 2.0, 0.0, 0.0, 2.0, 0.0]] * 2)
-    assert_allclose(pool.conjugate(s)[0], 9.0)
+    assert_allclose(pool.ask(Conjugate, s)[0], 9.0)
     s[0, -1] = 1e-6
-    assert np.isinf(pool.conjugate(s)[0])
+    assert np.isinf(pool.ask(Conjugate, s)[0])
 
 
 # -------------------------------------------------------------------------------- spectrum

@@ -12,6 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import skcfl.models._convex
+from skcfl.calls.curvatures import Hessians, Prox, Solve
+from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import Location
 
@@ -98,7 +101,7 @@ def test_row_losses_are_the_pool_s(loss, form):
         for k in range(4):
             index = np.full(len(A), k)
             rows = pool.model.row_losses(form(A), None, params, index)
-            assert_allclose(w @ rows, pool.losses(params)[i, k], rtol=1e-12)
+            assert_allclose(w @ rows, pool.ask(Losses, params)[i, k], rtol=1e-12)
 
 
 @both
@@ -107,7 +110,7 @@ def test_row_losses_are_the_pool_s(loss, form):
 def test_minimisers(loss, seed):
     problem = Problem(loss, seed)
     pool = problem.pool()
-    x, converged = pool.solve()
+    x, converged = pool.ask(Solve)
     assert converged.all()
     for i in np.flatnonzero(pool.client_sizes):
         A, w = problem.of(i)
@@ -125,7 +128,7 @@ def test_prox_is_optimal(loss, seed, log_spread, start):
     pool = problem.pool()
     rng = problem.rng
     v, rho = spread * rng.normal(size=(problem.m, 3)), 10.0 ** rng.uniform(-3, 3, size=problem.m)
-    x = pool.prox(v, rho, None if start is None else start * rng.normal(size=v.shape))
+    x = pool.ask(Prox, v, rho, None if start is None else start * rng.normal(size=v.shape))
     for i in range(problem.m):
         gradient = rho[i] * (x[i] - v[i]) + (
             problem.gradient(i, x[i]) if len(problem.of(i)[0]) else 0
@@ -141,12 +144,12 @@ def test_prox_is_firmly_non_expansive_and_meets_moreau(loss, seed):
     pool = problem.pool()
     u, v = problem.rng.normal(scale=3, size=(2, problem.m, 3))
     rho = problem.rng.uniform(0.1, 3, size=problem.m)
-    x = pool.prox(u, rho)
-    moved = x - pool.prox(v, rho)
+    x = pool.ask(Prox, u, rho)
+    moved = x - pool.ask(Prox, v, rho)
     assert ((moved**2).sum(axis=1) <= (moved * (u - v)).sum(axis=1) + 1e-12).all()
     s = rho[:, None] * (u - x)
-    bound = pool.conjugate(s)
-    assert_allclose(pool.objectives(x) + bound, (s * x).sum(axis=1), rtol=1e-9, atol=1e-9)
+    bound = pool.ask(Conjugate, s)
+    assert_allclose(pool.ask(Objectives, x) + bound, (s * x).sum(axis=1), rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=10)
@@ -162,7 +165,7 @@ def test_prox_of_one_row_in_closed_form(seed):
     wanted = problem.X + np.where(
         r * rho / (1 + rho) <= DELTA, near, away * (1 - DELTA / (rho * r))
     )
-    assert_allclose(pool.prox(v, rho[:, 0]), wanted, rtol=1e-9, atol=1e-10)
+    assert_allclose(pool.ask(Prox, v, rho[:, 0]), wanted, rtol=1e-9, atol=1e-10)
 
 
 @both
@@ -170,13 +173,13 @@ def test_prox_and_minimum_against_cvxpy(loss):
     problem = Problem(loss, sizes=[5, 8], spread=2.0)
     pool = problem.pool()
     v = problem.rng.normal(size=(2, 3))
-    prox, (solved, _) = pool.prox(v, 0.4), pool.solve()
+    prox, (solved, _) = pool.ask(Prox, v, 0.4), pool.ask(Solve)
     for i in range(2):
         x = cp.Variable(3)
         cvxpy_minimum(problem.cvxpy_loss(i, x) + 0.2 * cp.sum_squares(x - v[i]))
         assert_allclose(prox[i], x.value, atol=1e-4)
         best = cvxpy_minimum(problem.cvxpy_loss(i, x))
-        assert_allclose(pool.objectives(solved)[i], best, rtol=1e-7)
+        assert_allclose(pool.ask(Objectives, solved)[i], best, rtol=1e-7)
 
 
 # ------------------------------------------------------------------------------- numerics
@@ -194,16 +197,23 @@ def test_far_away_data_cost_no_digits(loss, form):
     w = np.round(near.rng.normal(size=(near.m, 3)) * 2**16) / 2**16
     full = one.client_sizes > 0
     close = {"rtol": 1e-7, "atol": 1e-7}
-    assert_allclose(two.losses(w + offset), one.losses(w), rtol=1e-10, atol=1e-12)
-    assert_allclose(two.gradients(w + offset), one.gradients(w), rtol=1e-10, atol=1e-12)
-    assert_allclose((two.prox(w + offset, 0.3) - offset)[full], one.prox(w, 0.3)[full], **close)
-    assert_allclose((two.solve()[0] - offset)[full], one.solve()[0][full], **close)
+    assert_allclose(two.ask(Losses, w + offset), one.ask(Losses, w), rtol=1e-10, atol=1e-12)
+    assert_allclose(
+        two.ask(ObjectivesGradients, w + offset)[1],
+        one.ask(ObjectivesGradients, w)[1],
+        rtol=1e-10,
+        atol=1e-12,
+    )
+    assert_allclose(
+        (two.ask(Prox, w + offset, 0.3) - offset)[full], one.ask(Prox, w, 0.3)[full], **close
+    )
+    assert_allclose((two.ask(Solve)[0] - offset)[full], one.ask(Solve)[0][full], **close)
     # f*(s) moves by <s, offset>: nothing at the minimiser, s = 0.
     zero = np.zeros_like(w)
-    assert_allclose(two.conjugate(zero), one.conjugate(zero), **close)
+    assert_allclose(two.ask(Conjugate, zero), one.ask(Conjugate, zero), **close)
     labels = np.arange(near.m)
     assert_allclose(
-        two.hessians(w + offset, labels), one.hessians(w, labels), rtol=1e-9, atol=1e-12
+        two.ask(Hessians, w + offset, labels), one.ask(Hessians, w, labels), rtol=1e-9, atol=1e-12
     )
 
 
@@ -214,12 +224,12 @@ def test_outliers_cost_no_digits(outlier):
     problem.weights[:] = 1.0
     problem.X[3] = outlier
     pool = problem.pool()
-    x, converged = pool.solve()
+    x, converged = pool.ask(Solve)
     assert converged.all()
     assert_allclose(problem.gradient(0, x[0]), 0.0, atol=1e-10)
     assert np.linalg.norm(x[0]) < 1.0
     w = np.array([[0.1, 0.2, 0.3]])
-    assert_allclose(pool.gradients(w)[0], problem.gradient(0, w[0]), rtol=1e-12)
+    assert_allclose(pool.ask(ObjectivesGradients, w)[1][0], problem.gradient(0, w[0]), rtol=1e-12)
 
 
 @settings(max_examples=15)
@@ -229,7 +239,7 @@ def test_spatial_medians(seed, log_delta, d):
     problem = Problem("huber", seed, sizes=[3, 4, 9, 40], d=d, delta=10.0**log_delta)
     problem.weights[:] = 1.0
     pool = problem.pool()
-    x, converged = pool.solve()
+    x, converged = pool.ask(Solve)
     assert converged.all()
     for i in range(problem.m):
         assert_allclose(problem.gradient(i, x[i]) / problem.delta, 0.0, atol=1e-7)
@@ -246,7 +256,7 @@ def test_nothing_warns_where_there_is_no_maximiser(loss):
     s = np.full((problem.m, 3), 10.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        bound = pool.conjugate(s)
+        bound = pool.ask(Conjugate, s)
     if loss == "huber":
         assert np.isinf(bound).all()
     else:
@@ -264,24 +274,24 @@ def test_conjugate_is_tight_and_never_too_small(loss, seed, spread):
     problem = Problem(loss, seed, spread=spread)
     pool = problem.pool()
     x = problem.rng.normal(scale=2, size=(problem.m, 3))
-    value, s = pool.objectives_gradients(x)
-    bound = pool.conjugate(s)
+    value, s = pool.ask(ObjectivesGradients, x)
+    bound = pool.ask(Conjugate, s)
     assert_allclose(bound, (s * x).sum(axis=1) - value, rtol=1e-8, atol=1e-8)
     for scale in (0.1, 1.0, 10.0):
         w = problem.rng.normal(scale=scale, size=x.shape)
-        assert (bound >= (s * w).sum(axis=1) - pool.objectives(w) - 1e-9).all()
+        assert (bound >= (s * w).sum(axis=1) - pool.ask(Objectives, w) - 1e-9).all()
 
 
 def test_conjugate_holds_however_short_the_search(monkeypatch):
     problem = Problem("huber", spread=3.0)
     pool = problem.pool()
     x = problem.rng.normal(size=(problem.m, 3))
-    value, s = pool.objectives_gradients(x)
+    value, s = pool.ask(ObjectivesGradients, x)
     converged = skcfl.models._convex.newton
     monkeypatch.setattr(
         skcfl.models._convex, "newton", lambda *a, **k: converged(*a, **{**k, "max_iter": 1})
     )
-    bound = pool.conjugate(s)
+    bound = pool.ask(Conjugate, s)
     assert (bound >= (s * x).sum(axis=1) - value - 1e-12).all()
 
 
@@ -291,7 +301,7 @@ def test_conjugate_against_cvxpy(loss):
     pool = problem.pool()
     s = problem.rng.normal(size=(3, 3))
     s *= 0.6 * DELTA / np.linalg.norm(s, axis=1, keepdims=True)
-    bound = pool.conjugate(s)
+    bound = pool.ask(Conjugate, s)
     for i in range(3):
         x = cp.Variable(3)
         least = cvxpy_minimum(problem.cvxpy_loss(i, x) - s[i] @ x)
@@ -305,7 +315,7 @@ def test_conjugates_in_closed_form(seed):
     squares = Problem("squared_error", seed)
     pool = squares.pool()
     s = squares.rng.normal(size=(squares.m, 3))
-    bound, x = pool.conjugate(s), maximisers(pool, s)
+    bound, x = pool.ask(Conjugate, s), maximisers(pool, s)
     for i in np.flatnonzero(pool.client_sizes):
         A, w = squares.of(i)
         mean = w @ A
@@ -319,7 +329,7 @@ def test_conjugates_in_closed_form(seed):
         / np.linalg.norm(s, axis=1, keepdims=True)
         * np.array([[0.0], [0.5], [0.999], [1.001]])
     )
-    bound = huber.pool().conjugate(s)
+    bound = huber.pool().ask(Conjugate, s)
     wanted = (s * huber.X).sum(axis=1) + 0.5 * (s**2).sum(axis=1)
     assert_allclose(bound[:3], wanted[:3], rtol=1e-9, atol=1e-10)
     assert np.isinf(bound[3])
@@ -334,7 +344,9 @@ def test_spectrum_bounds_the_curvature(loss, seed):
     lipschitz, strong, mean = pool.spectrum()
     for scale in (0.01, 1.0, 10.0):
         w = problem.rng.normal(scale=scale, size=(problem.m, 3))
-        values = np.linalg.eigvalsh(pool.hessians(w, np.arange(problem.m), np.ones(problem.m)))
+        values = np.linalg.eigvalsh(
+            pool.ask(Hessians, w, np.arange(problem.m), np.ones(problem.m))
+        )
         assert (values[:, -1] <= lipschitz + 1e-12).all()
         assert (values[:, 0] >= strong - 1e-12).all()
     assert (strong <= mean).all()
@@ -347,10 +359,14 @@ def test_many_dimensions_take_the_path_of_products(monkeypatch):
     problem = Problem("huber", spread=3.0)
     few = problem.pool()
     v = problem.rng.normal(size=(problem.m, 3))
-    s = few.gradients(v)
-    wanted = few.prox(v, 0.3), few.objectives(few.solve()[0]), few.conjugate(s)
+    s = few.ask(ObjectivesGradients, v)[1]
+    wanted = few.ask(Prox, v, 0.3), few.ask(Objectives, few.ask(Solve)[0]), few.ask(Conjugate, s)
     monkeypatch.setattr(skcfl.models._convex, "MAX_DENSE", 2)
     many = problem.pool()
-    found = many.prox(v, 0.3), many.objectives(many.solve()[0]), many.conjugate(s)
+    found = (
+        many.ask(Prox, v, 0.3),
+        many.ask(Objectives, many.ask(Solve)[0]),
+        many.ask(Conjugate, s),
+    )
     for a, b in zip(found, wanted, strict=True):
         assert_allclose(a, b, rtol=1e-8, atol=1e-9)

@@ -1,5 +1,7 @@
 """Networks: gradients, invariances, scikit-learn's forward pass, training; through the pool."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,15 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 import skcfl.federation.inprocess
 import skcfl.models._network
+from skcfl.calls.first_order import (
+    BestResponse,
+    LocalUpdate,
+    Losses,
+    Objectives,
+    ObjectivesGradients,
+)
+from skcfl.clients.training import Guide, train
 from skcfl.federation.inprocess import open_rows
-from skcfl.federation.training import Guide, train
 from skcfl.models import MLP, LinearModel
 from skcfl.models._network import ACTIVATIONS
 
@@ -151,12 +160,18 @@ def test_precision_is_the_models(precision, dtype):
     bound = MLP((3,), precision=precision).bind(2, 3, dtype=float)
     X, y = np.ones((4, 2)), np.array([0, 1, 2, 0])
     pool = open_rows(bound, X, y, np.array([0, 0, 1, 1]), 2)
-    w = pool.init_params(2, 0)
-    answers = [w, pool.start(), pool.losses(w), pool.objectives(w), pool.gradients(w)]
-    answers += [pool.local_update(w, 2, 0.1, name) for name in ("sgd", "momentum", "adam")]
+    w = pool.model.init_params(2, 0)
+    answers = [
+        w,
+        pool.start(),
+        pool.ask(Losses, w),
+        pool.ask(Objectives, w),
+        pool.ask(ObjectivesGradients, w)[1],
+    ]
+    answers += [pool.ask(LocalUpdate, w, 2, 0.1, name) for name in ("sgd", "momentum", "adam")]
     answers += [bound.decision(X, w, np.zeros(4, int))]
     assert {a.dtype for a in answers} == {np.dtype(dtype)}
-    double = pool.objectives_gradients(w, dtype=np.float64)
+    double = pool.ask(ObjectivesGradients, w, dtype=np.float64)
     assert {a.dtype for a in double} == {np.dtype(np.float64)}
 
 
@@ -194,9 +209,9 @@ def test_gradients_are_those_of_finite_differences(
         patch.setattr(skcfl.models._network, "CACHE_BYTES", together)
         pool = problem.pool(form)
         w = problem.models(problem.m)
-        values, gradients = pool.objectives_gradients(w)
-        assert_array_equal(pool.objectives(w), values)
-        assert_slopes(pool.objectives, w, gradients)
+        values, gradients = pool.ask(ObjectivesGradients, w)
+        assert_array_equal(pool.ask(Objectives, w), values)
+        assert_slopes(partial(pool.ask, Objectives), w, gradients)
 
 
 @every_loss
@@ -217,14 +232,14 @@ def test_losses_are_means_of_row_losses(loss, seed, activation, form):
         mine = problem.codes == i
         if mine.any():
             wanted = np.average(losses[mine], axis=0, weights=problem.weights[mine])
-            assert_allclose(pool.losses(theta)[i], wanted, rtol=1e-12)
-    chosen, choice, gradients = pool.best_response(theta)
-    assert_array_equal(chosen, pool.losses(theta))
+            assert_allclose(pool.ask(Losses, theta)[i], wanted, rtol=1e-12)
+    chosen, choice, gradients = pool.ask(BestResponse, theta)
+    assert_array_equal(chosen, pool.ask(Losses, theta))
     full = pool.client_sizes > 0
     assert_array_equal(choice[full], chosen.argmin(axis=1)[full])
-    assert_allclose(gradients, pool.gradients(theta[choice]), rtol=1e-12)
-    own = chosen[np.arange(problem.m), choice] + pool.penalties(theta)[choice]
-    assert_allclose(pool.objectives(theta[choice])[full], own[full], rtol=1e-12)
+    assert_allclose(gradients, pool.ask(ObjectivesGradients, theta[choice])[1], rtol=1e-12)
+    own = chosen[np.arange(problem.m), choice] + pool.model.penalties(theta)[choice]
+    assert_allclose(pool.ask(Objectives, theta[choice])[full], own[full], rtol=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "log_loss-3", "squared_hinge-3", "squared_error"])
@@ -243,9 +258,13 @@ def test_without_hidden_layers_it_is_the_linear_model(loss):
         parts = W, b[:, :, None]
         return np.concatenate(parts, axis=2).reshape(w.shape)
 
-    assert_allclose(pool.losses(w), same.losses(as_linear(w)), rtol=1e-12)
-    assert_allclose(pool.objectives(w), same.objectives(as_linear(w)), rtol=1e-12)
-    assert_allclose(as_linear(pool.gradients(w)), same.gradients(as_linear(w)), atol=1e-14)
+    assert_allclose(pool.ask(Losses, w), same.ask(Losses, as_linear(w)), rtol=1e-12)
+    assert_allclose(pool.ask(Objectives, w), same.ask(Objectives, as_linear(w)), rtol=1e-12)
+    assert_allclose(
+        as_linear(pool.ask(ObjectivesGradients, w)[1]),
+        same.ask(ObjectivesGradients, as_linear(w))[1],
+        atol=1e-14,
+    )
 
 
 @every_activation
@@ -290,16 +309,16 @@ def everything(pool, w, seed=0):
     rng = np.random.default_rng(seed)
     steps, rho = rng.integers(0, 6, size=len(w)), rng.uniform(0.1, 1, size=len(w))
     return {
-        "losses": pool.losses(w[:3]),
-        "objectives": pool.objectives(w),
-        "gradients": pool.gradients(w),
-        "best": pool.best_response(w[:3])[2],
-        "sgd": pool.local_update(w, 5, 0.1),
-        "momentum": pool.local_update(w, steps, 0.05, "momentum"),
-        "adam": pool.local_update(w, steps, 0.01, "adam"),
-        "batches": pool.local_update(w, 7, 0.01, "adam", batch_size=4),
-        "pulled": pool.local_update(w, 4, 0.1, center=0.5 * w, rho=rho),
-        "monotone": pool.local_update(w, 4, 5.0, monotone=True),
+        "losses": pool.ask(Losses, w[:3]),
+        "objectives": pool.ask(Objectives, w),
+        "gradients": pool.ask(ObjectivesGradients, w)[1],
+        "best": pool.ask(BestResponse, w[:3])[2],
+        "sgd": pool.ask(LocalUpdate, w, 5, 0.1),
+        "momentum": pool.ask(LocalUpdate, w, steps, 0.05, "momentum"),
+        "adam": pool.ask(LocalUpdate, w, steps, 0.01, "adam"),
+        "batches": pool.ask(LocalUpdate, w, 7, 0.01, "adam", batch_size=4),
+        "pulled": pool.ask(LocalUpdate, w, 4, 0.1, center=0.5 * w, rho=rho),
+        "monotone": pool.ask(LocalUpdate, w, 4, 5.0, monotone=True),
     }
 
 
@@ -339,8 +358,12 @@ def test_the_order_of_rows_and_the_names_of_clients_do_not_matter(seed, loss):
     moved = np.empty_like(w)
     moved[new] = w
     pool = problem.pool()
-    assert_allclose(pool.gradients(moved)[new], wanted["gradients"], rtol=1e-9, atol=1e-12)
-    assert_allclose(pool.local_update(moved, 5, 0.1)[new], wanted["sgd"], rtol=1e-9, atol=1e-12)
+    assert_allclose(
+        pool.ask(ObjectivesGradients, moved)[1][new], wanted["gradients"], rtol=1e-9, atol=1e-12
+    )
+    assert_allclose(
+        pool.ask(LocalUpdate, moved, 5, 0.1)[new], wanted["sgd"], rtol=1e-9, atol=1e-12
+    )
 
 
 @every_loss
@@ -379,8 +402,8 @@ def test_participants_are_trained_as_among_all():
     pool, w = problem.pool(), problem.models(6)
     some = np.array([4, 1, 2])
     for name in ("sgd", "adam"):
-        alone = pool.subset(some).local_update(w[some], 5, 0.01, name)
-        assert_array_equal(alone, pool.local_update(w, 5, 0.01, name)[some])
+        alone = pool.subset(some).ask(LocalUpdate, w[some], 5, 0.01, name)
+        assert_array_equal(alone, pool.ask(LocalUpdate, w, 5, 0.01, name)[some])
 
 
 # ------------------------------------------------------------------------------- training
@@ -395,7 +418,7 @@ def test_training_is_that_of_a_loop(optimizer, batch_size):
     rates, rho, center = np.array([0.05, 0.1, 0.02])[:, None], 0.3, 0.5 * w
     x, m, v = w.copy(), np.zeros_like(w), np.zeros_like(w)
     for t in range(1, 9):
-        g = pool.gradients(x) + rho * (x - center)
+        g = pool.ask(ObjectivesGradients, x)[1] + rho * (x - center)
         if optimizer == "sgd":
             x = x - rates * g
         elif optimizer == "momentum":
@@ -405,7 +428,7 @@ def test_training_is_that_of_a_loop(optimizer, batch_size):
             m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
             x = x - rates * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
     # Batches of four are all rows of these clients.
-    found = pool.local_update(w, 8, rates[:, 0], optimizer, batch_size, center, rho)
+    found = pool.ask(LocalUpdate, w, 8, rates[:, 0], optimizer, batch_size, center, rho)
     assert_allclose(found, x, rtol=1e-9, atol=1e-12)
 
 
@@ -433,9 +456,9 @@ def test_frozen_layers_stay_and_the_others_train_as_if_nothing_was(layers, batch
 def test_monotone_training_never_raises_an_objective():
     problem = Problem(activation="tanh")
     pool, w = problem.pool(), problem.models(problem.m)
-    values = [pool.objectives(w)]
+    values = [pool.ask(Objectives, w)]
     for steps in (1, 3, 10, 30):
-        values.append(pool.objectives(pool.local_update(w, steps, 20.0, monotone=True)))
+        values.append(pool.ask(Objectives, pool.ask(LocalUpdate, w, steps, 20.0, monotone=True)))
     assert (np.diff(values, axis=0) <= 1e-12).all()
     full = pool.client_sizes > 0
     assert (values[-1] < values[0])[full].all()
@@ -445,7 +468,7 @@ def test_monotone_training_never_raises_an_objective():
 def test_monotone_is_for_gradient_descent_on_all_rows(bad):
     pool = Problem().pool()
     with pytest.raises(ValueError, match="monotone=True"):
-        pool.local_update(pool.start(), 1, 0.1, monotone=True, **bad)
+        pool.ask(LocalUpdate, pool.start(), 1, 0.1, monotone=True, **bad)
 
 
 @pytest.mark.parametrize("rho", [0.1, 1.0, 10.0])
@@ -455,16 +478,16 @@ def test_inexact_proximal_points_approach_the_stationary_point(rho):
     pool, v = problem.pool(), problem.models(3)
 
     def towards(x):
-        return pool.local_update(x, 30, 0.002, "adam", center=v, rho=rho, kept=True)
+        return pool.ask(LocalUpdate, x, 30, 0.002, "adam", center=v, rho=rho, last=True)
 
     def value(x):
-        return pool.objectives(x) + 0.5 * rho * ((x - v) ** 2).sum(axis=1)
+        return pool.ask(Objectives, x) + 0.5 * rho * ((x - v) ** 2).sum(axis=1)
 
     x = towards(v)
     assert (value(x) < value(v)).all()
     for _ in range(60):
         x = towards(x)
-    residual = pool.gradients(x) + rho * (x - v)
+    residual = pool.ask(ObjectivesGradients, x)[1] + rho * (x - v)
     assert np.abs(residual).max() < 0.02 * max(rho, 1.0)
 
 
@@ -474,6 +497,6 @@ def test_a_network_learns_what_no_line_can():
     X = rng.uniform(-1, 1, size=(400, 2))
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
     pool = open_rows(MLP((16,)).bind(2, 2), X, y, np.repeat([0, 1], 200), 2, random_state=0)
-    w = pool.local_update(pool.start(), 400, 0.02, "adam")
+    w = pool.ask(LocalUpdate, pool.start(), 400, 0.02, "adam")
     raw = pool.model.decision(X, w, np.repeat([0, 1], 200))
     assert (pool.model.output(raw) == y).mean() > 0.95

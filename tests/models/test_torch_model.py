@@ -28,6 +28,14 @@ from skcfl import (
     FedRep,
 )
 from skcfl.base import BaseFederated
+from skcfl.calls.first_order import (
+    BestResponse,
+    LocalUpdate,
+    Losses,
+    Objectives,
+    ObjectivesGradients,
+)
+from skcfl.calls.kept_models import Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import MessageError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
@@ -83,21 +91,21 @@ def test_a_module_that_is_an_mlp_answers_like_it(loss):
     ours, torchs = problem.pools()
     w = problem.start
     v = problem.as_module(w)
-    assert_allclose(torchs.losses(v[:2]), ours.losses(w[:2]), rtol=1e-12)
-    both = torchs.objectives_gradients(v), ours.objectives_gradients(w)
+    assert_allclose(torchs.ask(Losses, v[:2]), ours.ask(Losses, w[:2]), rtol=1e-12)
+    both = torchs.ask(ObjectivesGradients, v), ours.ask(ObjectivesGradients, w)
     for own, other in zip(*both, strict=True):
         other = problem.as_module(other) if other.ndim == 2 else other
         assert_allclose(own, other, rtol=1e-10, atol=1e-13)
-    assert_allclose(torchs.objectives(v), ours.objectives(w), rtol=1e-12)
+    assert_allclose(torchs.ask(Objectives, v), ours.ask(Objectives, w), rtol=1e-12)
     labels = np.array([0, 1, -1, 0, -1, 1])
-    both = torchs.best_response(v[:2], labels), ours.best_response(w[:2], labels)
+    both = torchs.ask(BestResponse, v[:2], labels), ours.ask(BestResponse, w[:2], labels)
     for own, other in zip(*both, strict=True):
         other = problem.as_module(other) if other.shape == w.shape else other
         assert_allclose(own, other, rtol=1e-10, atol=1e-13)
     for optimizer, batch_size in [("sgd", None), ("momentum", 4), ("adam", 4)]:
         job = 5, 0.05, optimizer, batch_size
-        other = problem.as_module(ours.local_update(w, *job))
-        assert_allclose(torchs.local_update(v, *job), other, rtol=1e-8, atol=1e-10)
+        other = problem.as_module(ours.ask(LocalUpdate, w, *job))
+        assert_allclose(torchs.ask(LocalUpdate, v, *job), other, rtol=1e-8, atol=1e-10)
 
 
 @every_loss
@@ -106,7 +114,7 @@ def test_gradients_are_those_of_autograd(loss):
     problem = Federation(loss, n_classes=3)
     _, pool = problem.pools()
     w = problem.as_module(problem.start)
-    gradients = pool.gradients(w)
+    gradients = pool.ask(ObjectivesGradients, w)[1]
     kernel, client = problem.torch.kernel, 5
     module = problem.torch.plain(w[client], None)
     rows = np.flatnonzero(problem.codes == client)
@@ -441,7 +449,7 @@ def test_dropout_is_drawn_by_client_and_round(batch_size):
     assert np.abs(dry.params_ - method.params_).max() > 1e-3
     pool = open_rows(model.bind(10, 2), *pooled(DATA), random_state=0)
     w = pool.start()
-    first, second = (pool.local_update(w, 1, 0.1) for _ in range(2))
+    first, second = (pool.ask(LocalUpdate, w, 1, 0.1) for _ in range(2))
     assert (first != second).any()
 
 
@@ -453,7 +461,7 @@ def test_every_step_draws_anew():
         for steps in (1, 2):
             pool = open_rows(bound, *pooled(DATA), random_state=0)
             w = pool.start()
-            moves[dropout, steps] = pool.local_update(w, steps, 1e-6) - w
+            moves[dropout, steps] = pool.ask(LocalUpdate, w, steps, 1e-6) - w
     assert_allclose(moves[0.0, 2], 2 * moves[0.0, 1], rtol=1e-3, atol=1e-10)
     assert np.abs(moves[0.5, 2] - 2 * moves[0.5, 1]).max() > 1e-8
 
@@ -494,11 +502,11 @@ def test_buffers_do_not_move_by_steps_or_pulls():
     buffers = ~pool.model.moved
     # Without training the running statistics stay; a pull to elsewhere moves the others only.
     centre = np.tile(w + 1, (pool.n_clients, 1))
-    free = pool.local_update(w, 3, 0.01)
-    pulled = pool.local_update(w, 3, 0.01, center=centre, rho=5.0)
+    free = pool.ask(LocalUpdate, w, 3, 0.01)
+    pulled = pool.ask(LocalUpdate, w, 3, 0.01, center=centre, rho=5.0)
     assert (free[:, ~buffers] != pulled[:, ~buffers]).all()
     # The first batch sees the same layer below, so that after a step its mean is the same.
-    one, two = (pool.local_update(w, 1, 0.01, center=c, rho=5.0) for c in (None, centre))
+    one, two = (pool.ask(LocalUpdate, w, 1, 0.01, center=c, rho=5.0) for c in (None, centre))
     assert_array_equal(one[:, buffers], two[:, buffers])
     assert (one[:, buffers] != still[buffers]).any()
 
@@ -508,7 +516,7 @@ def test_batches_of_one_row_are_normalised_by_what_is_known():
     codes = np.zeros(9, dtype=int)
     bound = net(norm=True).bind(10, 2)
     pool = open_rows(bound, DATA.X[:9], rows % 2, codes, 1, random_state=0)
-    assert np.isfinite(pool.local_update(pool.start(), 5, 0.01, "adam", batch_size=4)).all()
+    assert np.isfinite(pool.ask(LocalUpdate, pool.start(), 5, 0.01, "adam", batch_size=4)).all()
 
 
 def test_gradient_averaging_is_refused_where_steps_tell_more():
@@ -736,22 +744,22 @@ def test_buffers_of_their_own_do_not_travel():
     bound = TorchModel(modules.Normed, buffers="local").bind(10, 2)
     pool = open_rows(bound, *pooled(data), random_state=0)
     w = pool.start()
-    first = pool.local_update(w, 3, 0.01, "adam", batch_size=9)
+    first = pool.ask(LocalUpdate, w, 3, 0.01, "adam", batch_size=9)
     assert_array_equal(first[:, bound.own], np.tile(w[bound.own], (pool.n_clients, 1)))
-    mine = pool.recall(first)
+    mine = pool.ask(Recall, first)
     assert (mine[:, bound.own] != first[:, bound.own]).any(axis=1).all()
     assert_array_equal(mine[:, ~bound.own], first[:, ~bound.own])
     # In a first round they are what a model that averages sends.
     other = open_rows(TorchModel(modules.Normed).bind(10, 2), *pooled(data), random_state=0)
     other.start()
-    assert_allclose(mine, other.local_update(w, 3, 0.01, "adam", batch_size=9), rtol=1e-5)
+    assert_allclose(mine, other.ask(LocalUpdate, w, 3, 0.01, "adam", batch_size=9), rtol=1e-5)
     # Judged with what they keep: as by a model that averages, given these buffers.
-    assert_allclose(pool.objectives(first), other.objectives(mine), rtol=1e-6)
-    diagonal = np.diag(other.losses(mine))
-    assert_allclose(np.diag(pool.losses(first)), diagonal, rtol=1e-5)
+    assert_allclose(pool.ask(Objectives, first), other.ask(Objectives, mine), rtol=1e-6)
+    diagonal = np.diag(other.ask(Losses, mine))
+    assert_allclose(np.diag(pool.ask(Losses, first)), diagonal, rtol=1e-5)
     # A client not heard of goes by what it is sent.
     fresh = open_rows(bound, *pooled(data), random_state=0)
-    assert_allclose(np.diag(fresh.losses(mine)), diagonal, rtol=1e-5)
+    assert_allclose(np.diag(fresh.ask(Losses, mine)), diagonal, rtol=1e-5)
 
 
 def test_buffers_of_their_own_wherever_clients_are():

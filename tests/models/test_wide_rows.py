@@ -5,7 +5,10 @@ import pytest
 from scipy import sparse
 
 from skcfl import ConvexClusteredFLClassifier
-from skcfl.federation.blocks import SparseBlock, make_blocks
+from skcfl.calls.curvatures import Prox, Solve
+from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
+from skcfl.clients.blocks import SparseBlock, make_blocks
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, _convex, _linear
 
@@ -34,16 +37,16 @@ def test_same_answers_as_with_exact_hessians(loss, dense, monkeypatch):
     pool = make_pool(X.toarray() if dense else X, y, codes, loss)
     exact = make_pool(X.toarray(), y, codes, loss)
     start = np.random.RandomState(1).standard_normal((3, pool.n_params))
-    slopes = pool.gradients(0.1 * start)
+    slopes = pool.ask(ObjectivesGradients, 0.1 * start)[1]
     # Gradients at some models, where the conjugates are attained.
-    wanted = [exact.solve()[0], exact.prox(start, 0.3), exact.conjugate(slopes)]
+    wanted = [exact.ask(Solve)[0], exact.ask(Prox, start, 0.3), exact.ask(Conjugate, slopes)]
     spectrum = exact.spectrum()
     for module in (_convex, _linear):
         monkeypatch.setattr(module, "MAX_DENSE", 10)
     used, kind = [], type(pool.model)
     own = kind._row_preconditioner
     monkeypatch.setattr(kind, "_row_preconditioner", lambda *a: used.append(1) or own(*a))
-    got = [pool.solve()[0], pool.prox(start, 0.3), pool.conjugate(slopes)]
+    got = [pool.ask(Solve)[0], pool.ask(Prox, start, 0.3), pool.ask(Conjugate, slopes)]
     assert used
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -72,11 +75,13 @@ def test_columns_that_a_client_does_not_touch_are_left_out(
                 monkeypatch.setattr(SparseBlock, "own_columns", lambda block: None)
             pool = open_rows(model.bind(300, n_classes, dtype=dtype), X, y, codes, 3)
             centres = np.random.RandomState(1).standard_normal((3, pool.n_params))
-            slopes = pool.gradients(0.1 * centres).astype(float)
-            answers.append([pool.prox(centres, 0.3), pool.subset(some).prox(centres[some], 0.3)])
+            slopes = pool.ask(ObjectivesGradients, 0.1 * centres)[1].astype(float)
+            answers.append(
+                [pool.ask(Prox, centres, 0.3), pool.subset(some).ask(Prox, centres[some], 0.3)]
+            )
             if alpha:
-                answers[-1] += [pool.solve()[0], pool.subset(some).solve()[0]]
-                answers[-1] += [pool.conjugate(slopes)]
+                answers[-1] += [pool.ask(Solve)[0], pool.subset(some).ask(Solve)[0]]
+                answers[-1] += [pool.ask(Conjugate, slopes)]
             monkeypatch.undo()
         for a, b in zip(*answers, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -155,7 +160,9 @@ def test_sparse_rows_of_least_squares_stay_sparse(fit_intercept, alpha, monkeypa
     for form in (sparse.csr_array, lambda X: X.toarray()):
         pool = open_rows(model.bind(300, None), form(X), y.astype(float), codes, 3)
         some = pool.subset([2, 0])
-        answers.append([pool.solve()[0], pool.prox(v, 0.1), some.prox(v[[2, 0]], 1e-3)])
+        answers.append(
+            [pool.ask(Solve)[0], pool.ask(Prox, v, 0.1), some.ask(Prox, v[[2, 0]], 1e-3)]
+        )
         monkeypatch.setattr(SparseBlock, "dense", None)
     for a, b in zip(*answers, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
@@ -166,7 +173,7 @@ def test_sparse_rows_of_least_squares_stay_sparse(fit_intercept, alpha, monkeypa
     alike[1::12] = alike[::12] * (1.0 + 1e-6)
     model = LinearModel("squared_error", alpha=3e-8, fit_intercept=fit_intercept)
     pool = open_rows(model.bind(300, None), sparse.csr_array(alike), y.astype(float), codes, 3)
-    values, slopes = pool.objectives_gradients(pool.solve()[0])
+    values, slopes = pool.ask(ObjectivesGradients, pool.ask(Solve)[0])
     free = slopes[:, 300:]  # intercepts, which no penalty holds
     assert np.abs(free).max(initial=0.0) < 1e-8
     assert ((slopes[:, :300] ** 2).sum(axis=1) / (2 * 3e-8) < 1e-6 * values).all()

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
+from skcfl.calls.first_order import MetaUpdate, Objectives, ObjectivesGradients
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
@@ -54,14 +55,18 @@ def test_exact_gradient_is_the_derivative():
     w = 0.3 * np.random.RandomState(0).normal(size=(8, 4))
 
     def value(w):
-        return pool.objectives(w - 0.7 * pool.gradients(w))
+        return pool.ask(Objectives, w - 0.7 * pool.ask(ObjectivesGradients, w)[1])
 
-    got = (w - pool.meta_update(w, 1, 1.0, 0.7, exact=True)) / 1.0
+    got = (w - pool.ask(MetaUpdate, w, 1, 1.0, 0.7, exact=True)) / 1.0
     e = 1e-6 * np.eye(4)
     wanted = np.column_stack([(value(w + d) - value(w - d)) / 2e-6 for d in e])
     assert_allclose(got, wanted, atol=1e-8)
-    first = w - pool.meta_update(w, 1, 1.0, 0.7)
-    assert_allclose(first, pool.gradients(w - 0.7 * pool.gradients(w)), rtol=1e-9)
+    first = w - pool.ask(MetaUpdate, w, 1, 1.0, 0.7)
+    assert_allclose(
+        first,
+        pool.ask(ObjectivesGradients, w - 0.7 * pool.ask(ObjectivesGradients, w)[1])[1],
+        rtol=1e-9,
+    )
 
 
 def test_two_batches_a_step():
@@ -69,7 +74,7 @@ def test_two_batches_a_step():
     model = LinearModel("squared_error", alpha=0.0, fit_intercept=False).bind(2)
     X, y = np.eye(2), np.ones(2)
     pool = open_rows(model, X, y, np.zeros(2, dtype=int), 1, random_state=0)
-    w = pool.meta_update(np.zeros((1, 2)), 1, 0.5, 0.25, batch_size=1)
+    w = pool.ask(MetaUpdate, np.zeros((1, 2)), 1, 0.5, 0.25, batch_size=1)
     # The row of the inner step does not change the other's gradient.
     assert sorted(w[0].tolist()) == [0.0, 0.5]
 
@@ -103,5 +108,5 @@ def test_new_clients_take_a_step():
     bound = LinearModel("log_loss", alpha=0.01).bind(3, 2)
     pool = open_rows(bound, CLASSES.X[some], CLASSES.y[some], np.zeros(some.sum(), int), 1)
     w = model.cluster_params_
-    wanted = w - 0.9 * pool.gradients(w) / pool.spectrum()[0][:, None]
+    wanted = w - 0.9 * pool.ask(ObjectivesGradients, w)[1] / pool.spectrum()[0][:, None]
     assert_allclose(adapted.params_[1], wanted[0], rtol=1e-9)

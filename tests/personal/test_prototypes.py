@@ -6,6 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from skcfl import FedPACClassifier, FedProtoClassifier, LocalModelsClassifier
+from skcfl.calls.descriptions import ClassStatistics
+from skcfl.calls.first_order import Objectives
+from skcfl.calls.kept_models import PartialUpdate
 from skcfl.datasets import corrupt, make_clustered_classification
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
@@ -43,7 +46,7 @@ def test_statistics_are_weighted_means():
     weight = rng.uniform(0.5, 2.0, len(CODES))
     pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 6, weight)
     w = rng.normal(size=(6, model.n_params))
-    means, counts, squares = pool.class_statistics(w)
+    means, counts, squares = pool.ask(ClassStatistics, w)
     for i in range(6):
         A, mine = hidden(w[i], CLASSES.X[i == CODES]), i == CODES
         for c in range(3):
@@ -76,11 +79,11 @@ def test_pull_to_prototypes_is_a_gradient():
             mine = i == CODES
             away = hidden(w[i], CLASSES.X[mine]) - points[CLASSES.y[mine]]
             pulls.append(np.nan_to_num(away**2).mean())
-        return pool.objectives(w) + 0.7 * np.array(pulls)
+        return pool.ask(Objectives, w) + 0.7 * np.array(pulls)
 
     everything = np.ones(model.n_params, dtype=bool)
     stage = [(1, everything)]
-    step = pool.partial_update(w, everything, stage, 1.0, prototypes=points, strength=0.7)[0]
+    step = pool.ask(PartialUpdate, w, everything, stage, 1.0, prototypes=points, strength=0.7)[0]
     e = 1e-6 * np.eye(model.n_params)
     wanted = np.column_stack([(value(w + d) - value(w - d)) / 2e-6 for d in e])
     assert_allclose(w - step, wanted, atol=1e-6)

@@ -15,6 +15,8 @@ from skcfl import (
     FedRepRegressor,
     LocalModelsClassifier,
 )
+from skcfl.calls.first_order import Objectives, ObjectivesGradients
+from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
@@ -68,13 +70,13 @@ def test_frozen_layers_stay():
     w = np.tile(model.start(0), (8, 1))
     everything, head = np.ones(model.n_params, dtype=bool), model.head_mask()
     for trained in (head, ~head):
-        new, values = pool.partial_update(w, everything, [(4, trained)], 0.1, "adam")
+        new, values = pool.ask(PartialUpdate, w, everything, [(4, trained)], 0.1, "adam")
         assert_array_equal(new[:, ~trained], w[:, ~trained])
         assert (new[:, trained] != w[:, trained]).mean() > 0.5
-        assert_allclose(values, pool.objectives(w), rtol=1e-12)
+        assert_allclose(values, pool.ask(Objectives, w), rtol=1e-12)
         # One step is that of the gradient, the frozen part left out.
-        step = pool.partial_update(w, everything, [(1, trained)], 0.1)[0]
-        assert_allclose(step, w - 0.1 * trained * pool.gradients(w), rtol=1e-12)
+        step = pool.ask(PartialUpdate, w, everything, [(1, trained)], 0.1)[0]
+        assert_allclose(step, w - 0.1 * trained * pool.ask(ObjectivesGradients, w)[1], rtol=1e-12)
 
 
 def test_linear_models_have_fixed_effects():
@@ -173,26 +175,26 @@ def test_weights_are_learned_by_clipped_gradient_steps():
     pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
     rng = np.random.RandomState(0)
     old, w = 0.5 * rng.normal(size=(2, 8, 4))
-    pool.keep(old)
+    pool.ask(Keep, old)
     blended = np.array([False, True, True, True])
-    first, values = pool.blended_update(w, blended, 0, 0.1, 1.0, 1.0, 0.01)
+    first, values = pool.ask(BlendedUpdate, w, blended, 0, 0.1, 1.0, 1.0, 0.01)
     u, x, losses = np.ones((8, 4)), w.copy(), []
     active = np.ones(8, dtype=bool)
     for t in range(60):
         x[active] = np.where(blended, old + (w - old) * u, w)[active]
-        f, g = pool.objectives_gradients(x)
+        f, g = pool.ask(ObjectivesGradients, x)
         u[active] = np.clip(u - g * (w - old), 0, 1)[active]
         losses.append(f)
         if t >= 10:
             active &= np.std(losses[-10:], axis=0) >= 0.01
     wanted = np.where(blended, old + (w - old) * u, w)
     assert_allclose(first, wanted, rtol=1e-9)
-    assert_allclose(values, pool.objectives(wanted), rtol=1e-9)
-    assert (pool.objectives(wanted) < pool.objectives(w)).all()
+    assert_allclose(values, pool.ask(Objectives, wanted), rtol=1e-9)
+    assert (pool.ask(Objectives, wanted) < pool.ask(Objectives, w)).all()
     # The next time one step from there.
-    again, _ = pool.blended_update(w, blended, 0, 0.1, 1.0, 1.0, 0.01)
+    again, _ = pool.ask(BlendedUpdate, w, blended, 0, 0.1, 1.0, 1.0, 0.01)
     x = np.where(blended, wanted + (w - wanted) * u, w)
-    u = np.clip(u - pool.gradients(x) * (w - wanted), 0, 1)
+    u = np.clip(u - pool.ask(ObjectivesGradients, x)[1] * (w - wanted), 0, 1)
     assert_allclose(again, np.where(blended, wanted + (w - wanted) * u, w), rtol=1e-9)
 
 
@@ -203,9 +205,9 @@ def test_some_rows_learn_the_weights():
     old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, 4))
     blended = np.ones(4, dtype=bool)
     for pool in pools:
-        pool.keep(old)
-    whole = pools[0].blended_update(w, blended, 0, 0.1, share=0.5)[0]
-    part = pools[1].subset([5, 2]).blended_update(w[[5, 2]], blended, 0, 0.1, share=0.5)[0]
+        pool.ask(Keep, old)
+    whole = pools[0].ask(BlendedUpdate, w, blended, 0, 0.1, share=0.5)[0]
+    part = pools[1].subset([5, 2]).ask(BlendedUpdate, w[[5, 2]], blended, 0, 0.1, share=0.5)[0]
     assert_allclose(part, whole[[5, 2]], rtol=1e-9)
 
 
@@ -219,10 +221,17 @@ def test_rows_pass_the_layers_below_a_blend_once(monkeypatch):
             model = MLP((5, 4), precision="double", alpha=0.1).bind(3, 2)
             pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
             old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, model.n_params))
-            pool.keep(old)
+            pool.ask(Keep, old)
             found.append(
-                pool.blended_update(
-                    w, model.head_mask(), 2, 0.1, 3.0, tol=1e-3, batch_size=batch_size
+                pool.ask(
+                    BlendedUpdate,
+                    w,
+                    model.head_mask(),
+                    2,
+                    0.1,
+                    3.0,
+                    tol=1e-3,
+                    batch_size=batch_size,
                 )
             )
             monkeypatch.undo()
@@ -243,9 +252,9 @@ def test_epochs_of_a_blend_end_with_the_rows_of_each_client():
     found = []
     for clients in ([0, 1, 2, 3], [0], [1], [2], [3]):
         pool = open_rows(bound, X, y, codes, 4, random_state=0)
-        pool.keep(old)
+        pool.ask(Keep, old)
         pool = pool.subset(clients)
-        found.append(pool.blended_update(w[clients], blended, 0, 0.1, 3.0, **asked)[0])
+        found.append(pool.ask(BlendedUpdate, w[clients], blended, 0, 0.1, 3.0, **asked)[0])
     assert_allclose(np.concatenate(found[1:]), found[0], rtol=1e-9)
 
 
@@ -256,10 +265,10 @@ def test_an_epoch_of_the_blend_is_all_batches():
     old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, 4))
     moved = []
     for batch_size in (None, 5):
-        pool.keep(old)
+        pool.ask(Keep, old)
         here = pool.subset(np.arange(8))
         blended = np.ones(4, dtype=bool)
-        x = here.blended_update(w, blended, 0, 0.1, 1e-6, 1.0, 1e3, batch_size=batch_size)[0]
+        x = here.ask(BlendedUpdate, w, blended, 0, 0.1, 1e-6, 1.0, 1e3, batch_size=batch_size)[0]
         moved.append(x - w)
         pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
     # Others are held at 1 by some of the batches.

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from scipy.stats import gamma, multivariate_normal, multivariate_t
 
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.calls.posteriors_asked import PosteriorProducts, Posteriors, PosteriorSums
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling.em import Options, evaluate, step
@@ -183,7 +184,7 @@ def test_clients_without_rows_are_as_wild_as_the_population():
     prior = np.ones((1, 3)), 0.5 * np.ones(3), np.ones(1), 0.8, 4.0
     with_some = 0
     for _, held in pool.deal_folds(4, 0):
-        _, _, covariances, noise = held.posteriors(*prior)
+        _, _, covariances, noise = held.ask(Posteriors, *prior)
         empty = held.client_sizes == 0
         with_some += empty.any()
         assert_allclose(noise[empty], 1.6)
@@ -277,8 +278,8 @@ def test_what_is_estimated_counts_in_bic_and_what_is_sent_in_the_ledger():
     prior, sent = (np.ones((2, 3)), np.ones(3), np.ones(2) / 2, 0.8), {}
     for df in (np.inf, 3.0):
         up, down = pool.ledger.up, pool.ledger.down
-        pool.posterior_sums(*prior, df)
-        pool.posteriors(*prior, df)
+        pool.ask(PosteriorSums, *prior, df)
+        pool.ask(Posteriors, *prior, df)
         sent[df] = np.array([pool.ledger.up - up, pool.ledger.down - down])
     # Precisions of both clusters, one more sum, and then each one's noise; the degrees twice.
     assert_array_equal(sent[3.0] - sent[np.inf], [30 * (2 + 1) + 30, 60])
@@ -301,12 +302,12 @@ def test_diagonals_and_products_are_those_of_matrices():
     pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
     rng = np.random.default_rng(0)
     prior = rng.normal(size=(2, 3)), np.array([0.5, 0.2, 0.9]), np.array([0.3, 0.7]), 0.8, 3.0
-    whole, lean = (pool.posterior_sums(*prior, dense=dense) for dense in (True, False))
+    whole, lean = (pool.ask(PosteriorSums, *prior, dense=dense) for dense in (True, False))
     assert_allclose(lean["curvature"], np.einsum("kpp->kp", whole["curvature"]), rtol=1e-9)
     for name in ("counts", "precisions", "deviations", "squares", "slopes", "scatter", "tails"):
         assert_allclose(lean[name], whole[name], rtol=1e-9)
     v = rng.normal(size=(2, 1, 3))
-    products = pool.posterior_products(*prior, v)
+    products = pool.ask(PosteriorProducts, *prior, v)
     assert_allclose(products, np.matmul(v, whole["curvature"]), rtol=1e-9)
 
 
@@ -359,12 +360,12 @@ def test_curvature_is_the_expected_one():
     pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
     theta = np.array([[1.0, 2.0, 0.3]])
     known = np.array([0.5, 0.5, 1e-9]), np.ones(1), 1.0, 3.0
-    sums = pool.posterior_sums(theta, *known)
+    sums = pool.ask(PosteriorSums, theta, *known)
     h = 1e-4
     change = [
         (
-            pool.posterior_sums(theta - h * step, *known)["slopes"]
-            - pool.posterior_sums(theta + h * step, *known)["slopes"]
+            pool.ask(PosteriorSums, theta - h * step, *known)["slopes"]
+            - pool.ask(PosteriorSums, theta + h * step, *known)["slopes"]
         )[0]
         / (2 * h)
         for step in np.eye(3)
@@ -378,8 +379,8 @@ def test_covariances_have_the_scales_of_the_noise(errors, dense):
     X, y, groups, _ = draw(n_clients=10)
     pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
     prior = np.ones((1, 3)), 0.5 * np.eye(3), np.ones(1), 0.8
-    _, normal_means, normal, _ = pool.posteriors(*prior, np.inf, errors, dense)
-    _, means, scaled, noise = pool.posteriors(*prior, 3.0, errors, dense)
+    _, normal_means, normal, _ = pool.ask(Posteriors, *prior, np.inf, errors, dense)
+    _, means, scaled, noise = pool.ask(Posteriors, *prior, 3.0, errors, dense)
     assert np.ptp(noise) > 0.5
     assert_allclose(means, normal_means, rtol=1e-12)
     factor = (noise / 0.8).reshape(-1, *[1] * (scaled.ndim - 1))

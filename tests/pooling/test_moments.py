@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from skcfl.calls.posteriors_asked import Posteriors, PosteriorSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 
@@ -24,7 +25,7 @@ def answers(federation, p, root, df):
     model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(p, None)
     pool = federation.open(model, random_state=0)
     prior = theta, root, shares, 0.7, df
-    return pool.posterior_sums(*prior, dense=True), pool.posteriors(*prior)
+    return pool.ask(PosteriorSums, *prior, dense=True), pool.ask(Posteriors, *prior)
 
 
 ROOTS = {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skcfl import PartialPoolingRegressor
+from skcfl.calls.posteriors_asked import LeftOutSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling.population import Population
@@ -163,7 +164,7 @@ def test_shares_are_the_least_of_losses_and_costs():
     }
 
     def priced(w):
-        return pool.left_out_sums(shares=w, **known)[0] + 0.5 * w @ [2.1, 2.4, 0.1]
+        return pool.ask(LeftOutSums, shares=w, **known)[0] + 0.5 * w @ [2.1, 2.4, 0.1]
 
     grid = np.array([[i, j, 20 - i - j] for i in range(21) for j in range(21 - i)]) / 20
     assert priced(shares) <= min(map(priced, grid)) + 1e-4

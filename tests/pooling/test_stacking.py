@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
 
+from skcfl.calls.posteriors_asked import LeftOutSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling.stacking import _least
@@ -68,7 +69,7 @@ def test_rows_are_left_out_as_in_a_fit_without_them():
         for r in range(len(y)):
             left[k, r] = Z[r] @ fitted(np.arange(len(y)) != r, k)[1][GROUPS[r]]
     for shares in np.array([[1.0, 0.0], [0.0, 1.0], [0.3, 0.7]]):
-        value, slopes, curvature = pool.left_out_sums(means, root, phi, shares, errors)
+        value, slopes, curvature = pool.ask(LeftOutSums, means, root, phi, shares, errors)
         away = y - shares @ left
         assert value == pytest.approx(0.5 * away @ away, rel=1e-9)
         apart = left[1] - left[0]
@@ -114,7 +115,7 @@ def test_derivatives_are_those_of_differences(loss, n_classes):
     known = priors(pool)
 
     def at(t):
-        return pool.left_out_sums(*known, np.array([t, 1.0 - t]))
+        return pool.ask(LeftOutSums, *known, np.array([t, 1.0 - t]))
 
     _, slopes, curvature = at(0.4)
     slope = approx_fprime(np.array([0.4]), lambda t: at(t[0])[0], 1e-6)
@@ -128,7 +129,7 @@ def test_a_weight_of_two_is_two_rows(loss):
     weight = np.random.default_rng(1).integers(0, 3, len(GROUPS))
     pools = [opened(loss, weight=own)[0] for own in (weight, weight.astype(float))]
     shares = np.array([0.4, 0.6])
-    answers = [pool.left_out_sums(*priors(pool), shares) for pool in pools]
+    answers = [pool.ask(LeftOutSums, *priors(pool), shares) for pool in pools]
     for one, other in zip(*answers, strict=True):
         assert_allclose(one, other, rtol=1e-9)
 
@@ -164,5 +165,5 @@ def test_a_step_without_a_row_is_not_too_far():
     model = LinearModel("poisson", alpha=0.0, fit_intercept=False, standardize=False).bind(1)
     pool = InProcessFederation(X, y, [0, 0, 1, 1]).open(model, random_state=0)
     known = np.ones((2, 1)), np.array([[30.0], [20.0]]), np.ones(2)
-    for answer in pool.left_out_sums(*known, np.array([0.5, 0.5])):
+    for answer in pool.ask(LeftOutSums, *known, np.array([0.5, 0.5])):
         assert np.isfinite(answer).all()

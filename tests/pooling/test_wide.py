@@ -9,6 +9,7 @@ from scipy import sparse
 
 import skcfl.models._posteriors as models_posteriors
 from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling import em, normal_equations
@@ -56,31 +57,31 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
     prior = rng.normal(size=(2, p)), root, np.array([0.3, 0.7]), 0.7
     prior += (3.5 if loss == "squared_error" else np.inf,)
     vectors = rng.normal(size=(2, 3, p))
-    wanted = pool.posterior_sums(*prior)
-    posteriors = [pool.posteriors(*prior, dense=dense) for dense in (True, False)]
+    wanted = pool.ask(PosteriorSums, *prior)
+    posteriors = [pool.ask(Posteriors, *prior, dense=dense) for dense in (True, False)]
     left = prior[0], np.array([root, 0.5 * root]), np.array([0.7, 1.0]), np.array([0.4, 0.6])
     moved = prior[0] + 0.1, *left[1:]
-    left_out = [pool.left_out_sums(*asked) for asked in (left, moved)]
+    left_out = [pool.ask(LeftOutSums, *asked) for asked in (left, moved)]
     if by_rows:
         monkeypatch.setattr(models_posteriors, "MAX_DENSE", 0)
         assert model.has_few_rows(pool._site._blocks[0][0], root)
-    sums = pool.posterior_sums(*prior, dense=False)
-    products = pool.posterior_products(*prior, vectors)
+    sums = pool.ask(PosteriorSums, *prior, dense=False)
+    products = pool.ask(PosteriorProducts, *prior, vectors)
     assert_allclose(products, np.matmul(vectors, wanted["curvature"]), rtol=1e-7, atol=1e-8)
     wanted["curvature"] = np.einsum("kpp->kp", wanted["curvature"])
     wanted["coupling"] = wanted["coupling"].sum(axis=1)
     for name, value in wanted.items():
         assert_allclose(sums[name], value, rtol=1e-7, atol=1e-8, err_msg=name)
     for dense, answers in zip((True, False), posteriors, strict=True):
-        for got, value in zip(pool.posteriors(*prior, dense=dense), answers, strict=True):
+        for got, value in zip(pool.ask(Posteriors, *prior, dense=dense), answers, strict=True):
             assert_allclose(got, value, rtol=1e-6, atol=1e-8)
     for asked, answers in zip((left, moved), left_out, strict=True):
-        for got, value in zip(pool.left_out_sums(*asked), answers, strict=True):
+        for got, value in zip(pool.ask(LeftOutSums, *asked), answers, strict=True):
             assert_allclose(got, value, rtol=1e-6, atol=1e-8)
     # Of another prior than that of the last sums.
     other = prior[0] + 1.0, *prior[1:]
-    products = pool.posterior_products(*other, vectors)
-    curvature = pool.posterior_sums(*other)["curvature"]
+    products = pool.ask(PosteriorProducts, *other, vectors)
+    curvature = pool.ask(PosteriorSums, *other)["curvature"]
     assert_allclose(products, np.matmul(vectors, curvature), rtol=1e-7, atol=1e-8)
 
 

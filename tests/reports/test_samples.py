@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import FedAvgRegressor
-from skcfl.federation.difference_site import NormalNoise, Signs
+from skcfl.calls.differences_asked import NormalNoise, Signs
 
 
 @pytest.mark.parametrize("kind", [NormalNoise, Signs])

@@ -5,6 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skcfl.models._convex
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import Objectives
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.rounds.alone import solve_local
@@ -36,11 +38,14 @@ def test_every_client_is_a_cluster_of_its_own(loss):
     assert result.n_iter == 1
     for i in range(5):
         alone = pool.subset([i])
-        best, _ = alone.solve()
+        best, _ = alone.ask(Solve)
         assert_allclose(
-            alone.objectives(result.params[i]), alone.objectives(best), rtol=1e-9, atol=1e-12
+            alone.ask(Objectives, result.params[i]),
+            alone.ask(Objectives, best),
+            rtol=1e-9,
+            atol=1e-12,
         )
-    values = pool.objectives(result.params)
+    values = pool.ask(Objectives, result.params)
     assert_allclose(result.objective, pool.client_weights @ values / pool.client_weights.sum())
 
 

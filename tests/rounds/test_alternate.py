@@ -7,6 +7,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import IFCARegressor
+from skcfl.calls.first_order import LocalUpdate, Losses, Objectives, ObjectivesGradients
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
@@ -35,7 +36,7 @@ def test_starts_compete_by_the_loss_without_the_penalty():
     pool = line_pool([1.0, 3.0], 20, alpha=0.5, noise=1.0)
     result = alternate(pool, np.array([[1.0], [3.0]]), Options(), np.random.RandomState(0))
     theta = result.cluster_params[result.labels]
-    loss = np.average(pool.losses(theta)[[0, 1], [0, 1]], weights=pool.client_weights)
+    loss = np.average(pool.ask(Losses, theta)[[0, 1], [0, 1]], weights=pool.client_weights)
     assert result.extra["loss"] == pytest.approx(loss, rel=1e-12)
     assert result.objective > loss + 0.1
 
@@ -49,7 +50,7 @@ def test_of_a_cycle_of_partitions_polishing_keeps_the_best():
     values = []
     for labels in (together, apart):
         theta, _, _ = solve_pooled(pool, labels, np.zeros((2, 1)))
-        values.append(np.average(pool.objectives(theta[labels]), weights=pool.client_weights))
+        values.append(np.average(pool.ask(Objectives, theta[labels]), weights=pool.client_weights))
     assert abs(values[0] - values[1]) > 1e-3
     options = Options(max_iter=1, step_size=1e-12, empty_cluster="keep")
     start = np.array([[-2.1], [-0.5]])
@@ -76,11 +77,11 @@ def test_a_round_with_gradients_is_the_algorithms():
     theta = np.random.RandomState(1).standard_normal((2, 4))
     options = Options(max_iter=1, step_size=0.1, tol=0, polish=False, empty_cluster="keep")
     result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
-    losses = pool.losses(theta)
+    losses = pool.ask(Losses, theta)
     groups = KMeans(2, n_init=10, random_state=0).fit_predict(embed(losses, "log"))
     model = match(np.array([losses[groups == q].sum(axis=0) for q in range(2)]))
     choice = model[groups]
-    g = pool.gradients(theta[choice])
+    g = pool.ask(ObjectivesGradients, theta[choice])[1]
     expected = np.array([t - 0.1 * g[choice == j].mean(axis=0) for j, t in enumerate(theta)])
     np.testing.assert_allclose(result.cluster_params, expected, rtol=1e-10)
 
@@ -93,11 +94,11 @@ def test_a_round_with_models_is_the_algorithms():
         max_iter=1, averaging="model", local_steps=3, step_size=0.05, tol=0, polish=False
     )
     result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
-    losses = pool.losses(theta)
+    losses = pool.ask(Losses, theta)
     groups = KMeans(2, n_init=10, random_state=0).fit_predict(embed(losses, "log"))
     model = match(np.array([losses[groups == q].sum(axis=0) for q in range(2)]))
     choice = model[groups]
-    trained = pool.local_update(theta[choice], 3, 0.05)
+    trained = pool.ask(LocalUpdate, theta[choice], 3, 0.05)
     expected = np.array([trained[choice == j].mean(axis=0) for j in range(2)])
     np.testing.assert_allclose(result.cluster_params, expected, rtol=1e-10)
 
@@ -133,8 +134,8 @@ def test_shared_parameters_move_by_all_participants():
     theta[1, :2] = theta[0, :2]
     options = Options(max_iter=1, step_size=0.1, tol=0, polish=False, shared=shared)
     result = alternate(pool, theta, options, np.random.RandomState(0))
-    choice = pool.losses(theta).argmin(axis=1)
-    g = pool.gradients(theta[choice])
+    choice = pool.ask(Losses, theta).argmin(axis=1)
+    g = pool.ask(ObjectivesGradients, theta[choice])[1]
     np.testing.assert_allclose(
         result.cluster_params[0, :2], theta[0, :2] - 0.1 * g[:, :2].mean(axis=0), rtol=1e-10
     )

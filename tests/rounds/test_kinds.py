@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import LocalUpdate, Objectives
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
 from skcfl.rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
@@ -28,15 +30,15 @@ def test_models_apart_are_minima_or_steps_from_one_start(pool):
     models = kind_of(pool).apart(pool, 3, 0.1, "sgd", None)
     pool.random_state.seed(0)
     if kind_of(pool).exact:
-        np.testing.assert_array_equal(models, pool.solve()[0])
+        np.testing.assert_array_equal(models, pool.ask(Solve)[0])
     else:
-        np.testing.assert_array_equal(models, pool.local_update(pool.start(), 3, 0.1, "sgd"))
+        np.testing.assert_array_equal(models, pool.ask(LocalUpdate, pool.start(), 3, 0.1, "sgd"))
 
 
 def test_first_steps_lower_every_objective(pool):
     start = pool.start()
-    before = pool.objectives(np.tile(start, (pool.n_clients, 1)))
-    assert (pool.objectives(kind_of(pool).first_steps(pool, start, 5)) < before).all()
+    before = pool.ask(Objectives, np.tile(start, (pool.n_clients, 1)))
+    assert (pool.ask(Objectives, kind_of(pool).first_steps(pool, start, 5)) < before).all()
 
 
 def test_refusals_name_the_model(pool):

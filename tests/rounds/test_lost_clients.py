@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import CLoVERegressor, IFCARegressor, OracleClustersRegressor
+from skcfl.calls.first_order import LocalUpdate, Losses, OwnLosses
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
@@ -60,7 +61,7 @@ def test_a_silent_client_keeps_its_label(rule, averaging):
     options = Options(
         max_iter=8, averaging=averaging, step_size=0.1, tol=0, polish=False, keep_rounds=True
     )
-    theta = pool.init_params(3, 1)
+    theta = pool.model.init_params(3, 1)
     result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule)
     labels = result.extra["round_labels"]
     known = (labels >= 0).sum(axis=1)
@@ -96,7 +97,7 @@ def test_known_clusters_without_a_dead_client():
 def test_a_round_in_which_nobody_answers_is_skipped():
     pool = pool_of(dropout=0.5)
     draw, record = Draw(pool, 0.1, np.random.RandomState(0)), RoundRecord(pool.ledger)
-    state = State(pool.init_params(3, 1), np.full(12, -1))
+    state = State(pool.model.init_params(3, 1), np.full(12, -1))
     update = ModelAverage(2, StepSizes(3, 0.1).of_members)
     state = run_rounds(state, draw, LeastLoss(), update, record, StopRule(0), 60)
     assert 0 < state.round == len(record.history["objective"]) < 60
@@ -114,9 +115,9 @@ def test_the_number_of_clusters_is_judged_by_all(faults):
 def test_losses_of_the_silent_count_nothing_where_all_are_needed():
     pool = pool_of(dead=IDS[[DEAD]])
     theta = np.ones((2, pool.n_params))
-    assert np.isnan(pool.losses(theta)[DEAD]).all()
-    assert not pool.losses(theta, whole=True)[DEAD].any()
-    own = pool.own_losses(np.ones((12, pool.n_params)))
+    assert np.isnan(pool.ask(Losses, theta)[DEAD]).all()
+    assert not pool.ask(Losses, theta, whole=True)[DEAD].any()
+    own = pool.ask(OwnLosses, np.ones((12, pool.n_params)))
     assert own[DEAD] == 0.0 and (own[OTHERS] > 0.0).all()
-    trained = pool_of(dropout=0.5).local_update(np.zeros((12, 5)), 1, 0.1, whole=True)
+    trained = pool_of(dropout=0.5).ask(LocalUpdate, np.zeros((12, 5)), 1, 0.1, whole=True)
     assert (trained != 0.0).any(axis=1).all()

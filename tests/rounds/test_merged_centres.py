@@ -6,7 +6,7 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import KFED
-from skcfl.federation.local_clusters import local_kmeans
+from skcfl.clients.local_clusters import local_kmeans
 from skcfl.rounds.merged_centres import merge_centres
 
 

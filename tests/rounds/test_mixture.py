@@ -7,6 +7,8 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import FedEM, FedEMClassifier, FedEMRegressor
+from skcfl.calls import CALLS
+from skcfl.calls.mixtures_asked import Mixture
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel, Location
@@ -87,10 +89,10 @@ def test_steps_of_shares(data):
     shares = np.tile([1.0, 0.0], (12, 1))
     shares[3:] = [0.2, 0.8]
     for name in ("mixture", "mixture_sums"):
-        several, once = getattr(pool, name)(theta, shares, 0.7, 4), shares
+        several, once = pool.ask(CALLS[name], theta, shares, 0.7, 4), shares
         for _ in range(3):
-            once = pool.mixture(theta, once, 0.7)[0]
-        for found, wanted in zip(several, getattr(pool, name)(theta, once, 0.7), strict=True):
+            once = pool.ask(Mixture, theta, once, 0.7)[0]
+        for found, wanted in zip(several, pool.ask(CALLS[name], theta, once, 0.7), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
     cls = FedEMClassifier if classes else FedEMRegressor
     fits = [cls(3, share_steps=s, n_init=1, random_state=0) for s in (1, 5)]

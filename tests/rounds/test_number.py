@@ -11,6 +11,8 @@ from skcfl import (
     IFCARegressor,
     LocalModelsRegressor,
 )
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import Objectives
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
@@ -124,17 +126,17 @@ def test_losses_are_those_of_models_of_all_rows():
 
     def fit(pool, n_clusters, start, candidates, drawn):
         result = solve_local(pool)
-        result.cluster_params = result.params = pool.solve()[0]
+        result.cluster_params = result.params = pool.ask(Solve)[0]
         return result
 
     def losses(pool, W):
-        return pool.objectives(W) - pool.penalties(W)
+        return pool.ask(Objectives, W) - pool.model.penalties(W)
 
     found = find_n_clusters(make(), fit, np.random.RandomState(3), local=solve_local, grow=False)
     search = found.extra["search"]
     pool, total = make(), 0.0
     for train, held in pool.deal_folds(10, np.random.RandomState(3)):
-        W = train.solve()[0]
+        W = train.ask(Solve)[0]
         optimism = losses(held, W) - losses(train, W)
         share = held.client_weights / pool.client_weights
         total += held.client_weights @ (losses(held, W) - 0.5 * share * optimism)

@@ -10,6 +10,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 import skcfl.rounds.polish
+from skcfl.calls.curvatures import Hessians, Solve
+from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 from skcfl.rounds.polish import solve_pooled
@@ -60,7 +62,7 @@ class Problem:
 
 
 def assert_stationary(pool, labels, theta, weights, atol=1e-9):
-    g = pool.gradients(theta[labels])
+    g = pool.ask(ObjectivesGradients, theta[labels])[1]
     for k in np.unique(labels):
         mine = labels == k
         share = weights[mine] / weights[mine].sum()
@@ -129,7 +131,7 @@ def test_other_losses_against_scipy(loss):
         whole = open_rows(pool.model, X, y, np.zeros(len(X), int), 1, w)
 
         def f(x, whole=whole):
-            value, gradient = whole.objectives_gradients(x[None])
+            value, gradient = whole.ask(ObjectivesGradients, x[None])
             return value[0], gradient[0]
 
         best = minimize(f, np.zeros(pool.n_params), jac=True, options={"gtol": 1e-11})
@@ -143,8 +145,8 @@ def test_one_client_a_cluster_is_solved_alone(loss):
     pool = problem.pool()
     theta, converged, _ = solve_pooled(pool, np.arange(3), np.zeros((3, pool.n_params)))
     assert converged
-    alone, _ = pool.solve()
-    assert_allclose(pool.objectives(theta), pool.objectives(alone), rtol=1e-12)
+    alone, _ = pool.ask(Solve)
+    assert_allclose(pool.ask(Objectives, theta), pool.ask(Objectives, alone), rtol=1e-12)
     assert_allclose(theta, alone, rtol=1e-6, atol=1e-7)
 
 
@@ -157,7 +159,7 @@ def test_products_are_hessians(loss, monkeypatch):
     wanted, _, _ = solve_pooled(few, LABELS, start)
     monkeypatch.setattr(skcfl.rounds.polish, "MAX_DENSE", 1)
     many = problem.pool()
-    monkeypatch.delattr(type(many), "hessians")
+    monkeypatch.setattr(Hessians, "asked", None)
     found, converged, _ = solve_pooled(many, LABELS, start)
     assert converged
     assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
@@ -218,7 +220,7 @@ def test_columns_in_unlike_units(loss):
     theta, converged, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
     assert converged
     scale = np.tile(np.append(units, 1.0), pool.model.n_outputs)
-    g = pool.gradients(theta[LABELS]) / scale
+    g = pool.ask(ObjectivesGradients, theta[LABELS])[1] / scale
     for k in range(3):
         mine = LABELS == k
         share = pool.client_weights[mine] / pool.client_weights[mine].sum()
@@ -282,7 +284,7 @@ def test_steps_are_recorded_and_booked():
     values, changes = np.array(steps).T
     assert len(steps) >= 3
     assert (np.diff(values) <= 1e-12).all()
-    mean = np.average(pool.objectives(theta[LABELS]), weights=pool.client_weights)
+    mean = np.average(pool.ask(Objectives, theta[LABELS]), weights=pool.client_weights)
     assert_allclose(values[-1], mean, rtol=1e-9)
     assert changes[-1] < 1e-6
     up, down = pool.ledger.since_mark()
@@ -307,6 +309,6 @@ def test_one_client_with_few_rows_beside_clients_whose_rows_weigh_nothing(share)
     labels = np.array([0, 0, 1, 1])
     theta, converged, _ = solve_pooled(pool, labels, np.zeros((2, 7)), weights)
     assert converged
-    assert_allclose(theta[0], pool.subset([0]).solve()[0][0], rtol=1e-10)
-    together = pool.objectives_gradients(theta[labels])[1]
+    assert_allclose(theta[0], pool.subset([0]).ask(Solve)[0][0], rtol=1e-10)
+    together = pool.ask(ObjectivesGradients, theta[labels])[1]
     assert np.abs(together[2] + together[3]).max() < 1e-10

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from line_clients import line_pool
 
+from skcfl.calls.first_order import LocalUpdate
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.choice import Known, LeastLoss
 from skcfl.rounds.exchange import Answers, Draw, State
@@ -141,5 +142,5 @@ def test_a_step_after_which_a_loss_is_no_number_is_taken_again(lost, held, bad):
 
 def test_local_steps_that_were_too_long_are_halved_for_good():
     pool = line_pool([1.0, 2.0], 10)
-    w = pool.local_update(np.zeros((2, 1)), 60, [15.0, 0.5], monotone=True)
+    w = pool.ask(LocalUpdate, np.zeros((2, 1)), 60, [15.0, 0.5], monotone=True)
     np.testing.assert_allclose(w[:, 0], [1.0, 2.0], atol=1e-3)

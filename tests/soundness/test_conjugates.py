@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skcfl.calls.first_order import Objectives, ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location, _convex
 
@@ -47,7 +49,7 @@ def least_squares(X, y, n_clients, alpha, fit_intercept):
 
 def short_by(pool, X, y, s, columns):
     """How much exact conjugates exceed their bounds, relatively."""
-    bounds = pool.conjugate(s)
+    bounds = pool.ask(Conjugate, s)
     assert np.isfinite(bounds).all()
     n, out = pool.n_clients, []
     for A, t, slopes, bound in zip(
@@ -67,7 +69,7 @@ def test_free_slopes_that_are_not_met_to_the_last_digit_are_paid_for():
     X[:, 1] += 1e-5 * rng.standard_normal(n * m)
     y = rng.standard_normal(n * m)
     pool = least_squares(X, y, n, 0.0, False)
-    s = pool.gradients(1e5 * rng.standard_normal((n, 1)) * [1.0, -1.0])
+    s = pool.ask(ObjectivesGradients, 1e5 * rng.standard_normal((n, 1)) * [1.0, -1.0])[1]
     assert (short_by(pool, X, y, s, X) <= 0.0).all()
 
 
@@ -87,7 +89,7 @@ def test_sums_over_rows_are_rounded_up():
     n, m = 30, 64
     X, y = rng.standard_normal((n * m, 1)), rng.standard_normal(n * m)
     pool = least_squares(X, y, n, 1.0, False)
-    s = pool.gradients(np.zeros((n, 1)))
+    s = pool.ask(ObjectivesGradients, np.zeros((n, 1)))[1]
     assert (short_by(pool, X, y, s, X) <= 0.0).all()
 
 
@@ -110,9 +112,9 @@ def test_slopes_a_little_too_large_are_paid_for_as_far_as_the_start(model, beyon
     )
     pool = open_rows(model.bind(1), np.ones((5, 1)), np.zeros(5), np.zeros(5, dtype=int), 1)
     s, start = np.array([[1.0 + beyond]]), np.array([[1e6]])
-    bound = pool.conjugate(s, start)
+    bound = pool.ask(Conjugate, s, start)
     assert np.isfinite(bound).all()
-    assert bound[0] >= (s * start).sum() - pool.objectives(start)[0]
+    assert bound[0] >= (s * start).sum() - pool.ask(Objectives, start)[0]
 
 
 def test_bounds_that_are_good_for_nothing_are_bounds():
@@ -123,16 +125,16 @@ def test_bounds_that_are_good_for_nothing_are_bounds():
     model = LinearModel("log_loss", alpha=1e-13).bind(6, 2)
     pool = open_rows(model, X, y, codes, 8, weights)
     start = 0.1 * rng.standard_normal((8, pool.n_params))
-    values, slopes = pool.objectives_gradients(start)
+    values, slopes = pool.ask(ObjectivesGradients, start)
     away = slopes + 1e-4 * rng.standard_normal(slopes.shape)
     away[:, -1] = slopes[:, -1]
-    tight, cut = pool.conjugate(away, start), pool.conjugate(away, start, 1e-3)
+    tight, cut = pool.ask(Conjugate, away, start), pool.ask(Conjugate, away, start, 1e-3)
     assert (cut >= tight - 1e-6 * np.abs(tight)).all() and (cut > 1.01 * tight).any()
     assert np.isfinite(cut).all()
     # What is allowed is of use only where there is a start, and what is near is found anyway.
-    assert_array_equal(pool.conjugate(away, None, 1e-3), pool.conjugate(away))
+    assert_array_equal(pool.ask(Conjugate, away, None, 1e-3), pool.ask(Conjugate, away))
     near = (slopes * start).sum(axis=1) - values
-    assert_allclose(pool.conjugate(slopes, start, 1e-9), near, atol=1e-9)
+    assert_allclose(pool.ask(Conjugate, slopes, start, 1e-9), near, atol=1e-9)
 
 
 def test_a_start_is_left_early_only_where_it_is_far_too_low():
@@ -142,8 +144,8 @@ def test_a_start_is_left_early_only_where_it_is_far_too_low():
     model = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2, dtype=float)
     pool = open_rows(model, X, y, np.repeat(np.arange(4), 15), 4)
     x = rng.standard_normal((4, 4))
-    s, far = pool.gradients(x), x + 4.0
-    bounds = pool.conjugate(s)
+    s, far = pool.ask(ObjectivesGradients, x)[1], x + 4.0
+    bounds = pool.ask(Conjugate, s)
     for options in ({}, {"allowed": 1e6}):
-        assert_allclose(pool.conjugate(s, far, **options), bounds, rtol=1e-9)
-    assert (pool.conjugate(s, far, allowed=1e-3) > bounds + 1e-3).all()
+        assert_allclose(pool.ask(Conjugate, s, far, **options), bounds, rtol=1e-9)
+    assert (pool.ask(Conjugate, s, far, allowed=1e-3) > bounds + 1e-3).all()

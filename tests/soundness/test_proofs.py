@@ -23,6 +23,8 @@ from fusion_problems import (
 from line_trials import Tally, chain, draw_graph, draw_lam, draw_points, line_problem
 
 from skcfl import ConvexClusteredFL
+from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.certificates import certify_partition, well_connected
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
@@ -564,8 +566,8 @@ def test_conjugates_of_free_parameters_are_bounded_in_rational_arithmetic(loss):
         Z *= 10.0 ** rng.randint(-3, 4)
         problem = make_problem(loss, 1, rows=(Z, t, codes), alpha=0.0)
         x = problem.local_models() + rng.standard_normal((1, 2)) * 0.1 / np.abs(Z).max()
-        s = problem.pool.objectives_gradients(x)[1]
-        bound = problem.pool.conjugate(s, x0=x)[0]
+        s = problem.pool.ask(ObjectivesGradients, x)[1]
+        bound = problem.pool.ask(Conjugate, s, x0=x)[0]
         w = [Fraction(value) for value in x[0]]
         total = Fraction(0)
         for row, target in zip(Z, t, strict=True):

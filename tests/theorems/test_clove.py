@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
+from skcfl.calls.first_order import Losses
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.alternate import Options, alternate
@@ -143,10 +144,10 @@ def test_theorem_4_1_square_root_vectors_are_recovered_in_one_shot():
     for seed in range(30):
         rng, truth = draw(seed)
         pool = fresh_pool(rng, truth)
-        assert recovered(embed(2 * pool.losses(orthonormal(rng, D)), "sqrt"), seed)
+        assert recovered(embed(2 * pool.ask(Losses, orthonormal(rng, D)), "sqrt"), seed)
         step = rng.standard_normal(truth.shape)
         step *= smallest(truth) / 4 / np.linalg.norm(step, axis=1, keepdims=True)
-        assert recovered(embed(2 * pool.losses(truth + step), "sqrt"), seed)
+        assert recovered(embed(2 * pool.ask(Losses, truth + step), "sqrt"), seed)
 
 
 def test_theorem_4_1_needs_enough_rows():
@@ -159,7 +160,7 @@ def test_theorem_4_1_needs_enough_rows():
         y = np.einsum("rd,rd->r", X, truth[CLUSTERS[codes]])
         model = LinearModel(alpha=0.0, fit_intercept=False).bind(D)
         pool = open_rows(model, X, y, codes, len(CLUSTERS))
-        found += recovered(embed(pool.losses(orthonormal(rng, D)), "sqrt"), seed)
+        found += recovered(embed(pool.ask(Losses, orthonormal(rng, D)), "sqrt"), seed)
     assert found <= 1
 
 

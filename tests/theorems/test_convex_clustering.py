@@ -12,6 +12,7 @@ from fusion_problems import GRAPHS, LOSSES, make_points, make_problem, optimum, 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.fusion.admm import admm
 from skcfl.fusion.reduced import contract, lam_max_bounds, solve_reduced
 from skcfl.fusion.theorems import certify, gap_of, theorem_bounds
@@ -71,7 +72,7 @@ def bounds_apart(problem, labels):
 
 def gradients(problem, w):
     """Gradients of all clients at one model."""
-    return problem.pool.objectives_gradients(np.tile(w, (problem.n, 1)))[1]
+    return problem.pool.ask(ObjectivesGradients, np.tile(w, (problem.n, 1)))[1]
 
 
 def reduced(problem, lam, labels):
@@ -434,7 +435,7 @@ def test_a_free_intercept_may_leave_more_than_one_solution():
     pool = pool_of("squared_hinge", Z, t, codes, 2, alpha=1e-9, fit_intercept=True)
     base = np.array([[1.0, 0.0], [1.0, 0.0]])
     shifted = base + [0.0, 0.5]
-    np.testing.assert_array_equal(pool.objectives(base), pool.objectives(shifted))
+    np.testing.assert_array_equal(pool.ask(Objectives, base), pool.ask(Objectives, shifted))
 
 
 def test_solver_and_theorems_use_one_convention():

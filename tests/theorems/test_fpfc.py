@@ -11,6 +11,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.concave import FPFCOptions, fpfc
 from skcfl.fusion.concave_problem import FPFCProblem
@@ -60,7 +62,7 @@ def run(problem, lam):
     for _ in range(ROUNDS):
         _, state = fpfc(problem, lam, options, np.random.RandomState(0), state)
         W, theta, v = state.W, state.theta[0], rho * state.U[0]
-        slope = pool.gradients(W) + v.sum(axis=2).T / m
+        slope = pool.ask(ObjectivesGradients, W)[1] + v.sum(axis=2).T / m
         gap = (W.T[:, :, None] - W.T[:, None, :] - theta) / m
         in_w.append((slope**2).sum())
         in_v.append(0.5 * (gap**2).sum())
@@ -80,10 +82,10 @@ def test_theorem_1(drawn):
 
     start, penalty = problem.start(), problem.at(lam)[0]
     first = (
-        float(pool.objectives(start).sum()) + (m - 1) / 2.0 * xi * lam / 2.0
+        float(pool.ask(Objectives, start).sum()) + (m - 1) / 2.0 * xi * lam / 2.0
     )  # all pairs at zero
     # each client at its best and each pair at zero bounds the minimum from below
-    best = float(pool.objectives(pool.solve()[0]).sum()) + (m - 1) / 2.0 * xi * lam / 2.0
+    best = float(pool.ask(Objectives, pool.ask(Solve)[0]).sum()) + (m - 1) / 2.0 * xi * lam / 2.0
     rise = first - best + m * xi * lam / 4.0
     L_h, L_g = L_f + rho, penalty.curvature
     again = 1.0 / (c ** (-steps / 2.0) - 1.0)

@@ -12,6 +12,8 @@ from fusion_problems import LOSSES, make_graph, make_points, make_problem, optim
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.proofs_asked import Conjugate
 from skcfl.certificates import clustering_error_bound, well_connected
 from skcfl.fusion.admm import admm
 from skcfl.fusion.primal_dual import primal_dual
@@ -59,7 +61,7 @@ def test_theorem_1_strong_duality(name, loss, penalty):
     lam = 0.05
     problem, result, flow = solved(name, loss, penalty)
     outflow = problem.graph.divergence(flow.T)
-    local = problem.pool.conjugate(-outflow, x0=result.params).sum()
+    local = problem.pool.ask(Conjugate, -outflow, x0=result.params).sum()
     edges = penalty.conjugate(flow, lam * problem.graph.weights).sum()
     primal = problem.primal(result.params, lam)
     assert primal == pytest.approx(result.objective, rel=1e-12)
@@ -81,7 +83,7 @@ def test_theorem_1_flows_and_optimality_conditions(name, graph, penalty):
     assert (load <= capacity * (1 + 1e-12)).all()
     assert (penalty.conjugate(flow, capacity) == 0).all()
     assert np.isinf(penalty.conjugate(flow, 0.5 * load)[load > 0]).all()
-    gradients = problem.pool.objectives_gradients(W)[1]
+    gradients = problem.pool.ask(ObjectivesGradients, W)[1]
     scale = np.abs(gradients).max()
     np.testing.assert_allclose(problem.graph.divergence(flow.T), -gradients, atol=1e-4 * scale)
     difference = penalty.value(problem.graph.difference(W).T)
@@ -107,7 +109,7 @@ def test_condition_25_of_the_squared_penalty_has_a_factor_less_than_printed(name
     scale = np.abs(expected).max()
     np.testing.assert_allclose(flow, expected, atol=1e-4 * scale)
     assert np.abs(flow * lam * problem.graph.weights - expected).max() > 0.5 * scale
-    gradients = problem.pool.objectives_gradients(result.params)[1]
+    gradients = problem.pool.ask(ObjectivesGradients, result.params)[1]
     np.testing.assert_allclose(problem.graph.divergence(flow.T), -gradients, atol=1e-3 * scale)
 
 

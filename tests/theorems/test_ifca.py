@@ -185,7 +185,7 @@ def test_rounds_converge_to_the_pooled_fit_of_the_true_clusters(averaging):
     options = Options(max_iter=500, averaging=averaging, local_steps=1, tol=1e-12, polish=False)
     result = alternate(pool, near(rng, truth, 0.25 * gap(truth)), options, rng)
     assert np.array_equal(result.labels, clusters)
-    X, y, _, codes = pool._site._rows()
+    X, y, _, codes = pool._site.rows()
     for j in range(3):
         rows = clusters[codes] == j
         pooled = np.linalg.lstsq(X[rows], y[rows, 0], rcond=None)[0]

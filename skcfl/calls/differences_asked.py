@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..clients.draws import mixed
 from ..numerics.by_cluster import sum_by_cluster
-from .draws import mixed
-from .messages import CALLS
+from .call import Call
 
 # Signs of one 64-bit hash, and rows of a client above which signs are drawn for sums of rows.
 SIGNS = 64
@@ -31,57 +31,148 @@ LEAST_LEFT = 0.1
 SINGULAR = 1e-10
 
 
-class DifferenceKernels:
-    """Calls of :class:`~skcfl.federation.inprocess.InProcessSite` about differences."""
+class ScoreSums(Call):
+    """Losses of models that clients have in common, and their derivatives, by cluster.
 
-    def _score_sums(self, theta, labels, counted, within):
-        (K, p), parts = theta.shape, {}
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    labels : ndarray of shape (n_clients,)
+        Which of them is each client's.
+    counted : ndarray of shape (n_clients,) of bool, default=True
+        Clients that are in the sums.
+    within : bool, default=False
+        If True, each client replaces the intercept by its own of least loss.
 
-        def work(block, slots):
-            n, mine = self.client_weights[slots] * counted[slots], labels[slots]
-            scores = Scores(self.model, block, theta[mine], within)
-            _, g = scores.reduced(n)
-            flat = np.concatenate(
-                [scores.losses()[:, None], g, scores.curvature.reshape(len(g), p * p)], axis=1
-            )
-            parts[int(slots[0])] = sum_by_cluster(flat, mine, K, n)
+    Returns
+    -------
+    values : ndarray of shape (K,)
+        Sums of the rows' losses, without the local penalty.
+    gradients : ndarray of shape (K, n_params)
+    curvature : ndarray of shape (K, n_params, n_params)
+        With `within` derivatives of what is left after each client's intercept has followed,
+        zero in the intercepts.
+    """
 
-        self._each(work, p)
-        total = sum((parts[key] for key in sorted(parts)), np.zeros((K, 1 + p + p * p)))
-        return {
-            "values": total[:, 0],
-            "gradients": total[:, 1 : p + 1],
-            "curvature": total[:, p + 1 :].reshape(K, p, p),
-        }
+    down = {"theta": "K p", "labels": "n", "counted": "n", "within": ""}
+    defaults = {"counted": True, "within": False}
+    up = {"values": "K", "gradients": "K p", "curvature": "K p p"}
+    whole = False
+    minimised = exact = True
+    proof = True
+    effort = "p"
 
-    def _score_draws(self, theta, labels, counted, within, inverse, moves, normal, draw, n_draws):
-        (K, p), parts = theta.shape, {}
+    @classmethod
+    def count(cls, sizes, arguments):
+        """Floats of a model down; a value, a gradient and a curvature up."""
+        n, p = sizes["n"], sizes["p"]
+        return n * p, n * (1 + p + p * (p + 1) // 2)
 
-        def work(block, slots):
-            n, mine = self.client_weights[slots] * counted[slots], labels[slots]
-            scores = Scores(self.model, block, theta[mine], within)
-            noise = (NormalNoise if normal else Signs)(self.places[slots], n_draws, draw)
-            observed, drawn, rows, scatter = scores.drawn(n, inverse[mine], noise)
-            own = np.concatenate([observed[:, :, None], drawn], axis=2)
-            squares, meat = np.zeros((p, n_draws + 1)), np.zeros((K, p, p))
-            if moves is not None:
-                A = n[:, None, None] * scores.curvature
-                for k in np.unique(mine):
-                    some = mine == k
-                    own[some] -= np.matmul(A[some], moves[k])
-                squares = np.einsum("cpm,cpm->pm", own, own)
-                outer = own[:, :, 0, None] * own[:, None, :, 0]
-                meat = sum_by_cluster(outer.reshape(-1, p * p), mine, K).reshape(K, p, p)
-            sums = sum_by_cluster(own.reshape(len(own), -1), mine, K).reshape(K, p, -1)
-            rows = sum_by_cluster(rows.reshape(-1, p * p), mine, K).reshape(K, p, p)
-            parts[int(slots[0])] = sums, squares, meat, rows, scatter
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels, counted, within):
+        (K, p), n = theta.shape, clients.client_weights[slots] * counted
+        scores = Scores(clients.model, block, theta[labels], within)
+        g = scores.reduced(n)[1]
+        flat = np.concatenate(
+            [scores.losses()[:, None], g, scores.curvature.reshape(len(g), p * p)], axis=1
+        )
+        total = sum_by_cluster(flat, labels, K, n)
+        return total[:, 0], total[:, 1 : p + 1], total[:, p + 1 :].reshape(K, p, p)
 
-        self._each(work, p * SIGNS)
-        shapes = (K, p, n_draws + 1), (p, n_draws + 1), (K, p, p), (K, p, p), (n_draws + 1,)
-        out = [np.zeros(shape) for shape in shapes]
-        for key in sorted(parts):
-            out = [a + b for a, b in zip(out, parts[key], strict=True)]
-        return dict(zip(CALLS["score_draws"].up, out, strict=True))
+
+class ScoreDraws(Call):
+    """Sums over clients of their scores, and of what the scores are under drawn signs.
+
+    Parameters
+    ----------
+    theta, labels, counted, within
+        As of :class:`ScoreSums`.
+    inverse : ndarray of shape (K, n_params, n_params)
+        Inverses of the curvatures.
+    moves : ndarray of shape (K, n_params, n_draws + 1), default=None
+        By how much the models move under the observed and the drawn scores.  None asks for
+        the sums that say so, and leaves "squares" and "meat" at zero.
+    normal : bool, default=False
+        If True, clients draw normal noise and not signs, of squared error.
+    n_draws : int, default=255
+        Number of draws.
+    draw : int, default=0
+        Seed of the signs.
+
+    Returns
+    -------
+    sums : ndarray of shape (K, n_params, n_draws + 1)
+        Scores by cluster: the observed ones, then those of drawn signs.
+    squares : ndarray of shape (n_params, n_draws + 1)
+        Sums over all clients of the squares of their scores at the moved models.
+    meat, row_meat : ndarray of shape (K, n_params, n_params)
+        Sums of outer products of the observed scores of clients and of rows.
+    scatter : ndarray of shape (n_draws + 1,)
+        Sums of squares of the residuals, and with `normal` of what is drawn in their place.
+    """
+
+    down = {
+        **{"theta": "K p", "labels": "n", "inverse": "K p p", "moves": "K p m", "counted": "n"},
+        **{"within": "", "normal": "", "n_draws": "", "draw": ""},
+    }
+    defaults = {
+        **{"moves": None, "counted": True, "within": False, "normal": False},
+        **{"n_draws": 255, "draw": 0},
+    }
+    computed = frozenset()
+    up = {
+        **{"sums": "K p m", "squares": "p m", "meat": "K p p", "row_meat": "K p p"},
+        **{"scatter": "m"},
+    }
+    whole = False
+    minimised = exact = True
+    proof = True
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        """Floats of a model, a curvature and moves; sums of scores, or of their squares, up."""
+        n, p, m = sizes["n"], sizes["p"], sizes["m"]
+        triangle = p * (p + 1) // 2
+        down = p + triangle if arguments["moves"] is None else p + triangle + p * m
+        return n * down, n * (p * m + triangle + m)
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        return sizes["p"] * SIGNS
+
+    @staticmethod
+    def kernel(
+        clients,
+        block,
+        slots,
+        theta,
+        labels,
+        counted,
+        within,
+        inverse,
+        moves,
+        normal,
+        draw,
+        n_draws,
+    ):
+        (K, p), n = theta.shape, clients.client_weights[slots] * counted
+        scores = Scores(clients.model, block, theta[labels], within)
+        noise = (NormalNoise if normal else Signs)(clients.places[slots], n_draws, draw)
+        observed, drawn, rows, scatter = scores.drawn(n, inverse[labels], noise)
+        own = np.concatenate([observed[:, :, None], drawn], axis=2)
+        squares, meat = np.zeros((p, n_draws + 1)), np.zeros((K, p, p))
+        if moves is not None:
+            A = n[:, None, None] * scores.curvature
+            for k in np.unique(labels):
+                some = labels == k
+                own[some] -= np.matmul(A[some], moves[k])
+            squares = np.einsum("cpm,cpm->pm", own, own)
+            outer = own[:, :, 0, None] * own[:, None, :, 0]
+            meat = sum_by_cluster(outer.reshape(-1, p * p), labels, K).reshape(K, p, p)
+        sums = sum_by_cluster(own.reshape(len(own), -1), labels, K).reshape(K, p, -1)
+        rows = sum_by_cluster(rows.reshape(-1, p * p), labels, K).reshape(K, p, p)
+        return sums, squares, meat, rows, scatter
 
 
 class Signs:

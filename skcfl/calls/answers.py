@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .bounds import ANY, Asked, OutOfBounds
-from .messages import CALLS
+from .answer_bounds import ANY, Asked, OutOfBounds
+from .call import CALLS
 
 
 def check_arguments(call, arguments, sizes):
@@ -34,17 +34,6 @@ def check_arguments(call, arguments, sizes):
             raise ValueError(f"{call} takes {name} of shape {wanted}, got {got}.")
 
 
-def _shapes(call, arguments, sizes):
-    """Shape of each answer of a call."""
-    p = sizes["p"]
-    less = (3,) if call == "enclosure" else (p,)
-    axes = {"H": (p, p) if arguments.get("dense") else less, "R": np.shape(arguments.get("root"))}
-    return {
-        name: tuple(n for word in words for n in axes.get(word, (sizes.get(word, word),)))
-        for name, words in CALLS[call].words.items()
-    }
-
-
 def check_answers(call, answers, arguments, sizes):
     """Raise OutOfBounds if what came up is not what the table says.
 
@@ -59,7 +48,7 @@ def check_answers(call, answers, arguments, sizes):
     sizes : dict of str to int
         What the letters stand for.
     """
-    shapes = _shapes(call, arguments, sizes)
+    shapes = CALLS[call].shapes(arguments, sizes)
     if answers.keys() != shapes.keys():
         raise OutOfBounds(f"{call} must be answered by {list(shapes)}, got {list(answers)!r:.80}")
     for name, shape in shapes.items():
@@ -112,33 +101,6 @@ def received(call, answers, arguments, sizes, weights):
             if not (bound.has_type(value.dtype) and bound.holds(mine, asked)):
                 raise OutOfBounds(f"{call} must answer {name} with {bound.text}")
     return given if here is None else {**given, "answered": here.copy()}
-
-
-def silent_answers(call, arguments, sizes, dtype=np.float64):
-    """What stands for the answers of clients none of which answers: zeros.
-
-    Parameters
-    ----------
-    call : str
-        Name of the call.
-    arguments : dict
-        What they were sent.
-    sizes : dict of str to int
-        What the letters stand for.
-    dtype : dtype, default=float64
-        That of the models.
-
-    Returns
-    -------
-    answers : dict of str to ndarray
-        Of the shapes that the table says, and "answered".
-    """
-    types = {"i": np.intp, "b": np.bool_, "f": dtype}
-    answers = {
-        name: np.zeros(shape, dtype=types[CALLS[call].bounds.get(name, ANY).kind])
-        for name, shape in _shapes(call, arguments, sizes).items()
-    }
-    return {**answers, "answered": np.zeros(sizes["n"], dtype=bool)}
 
 
 def questions(arguments, answers, n_clients):

@@ -97,7 +97,7 @@ def _train_together(
         optimizer.step(own, g, rates if even else np.where((t < steps)[:, None], rates, 0))
 
 
-def meta_train(model, block, w, steps, rates, inner, optimizer, batch_size, seeds, exact):
+def meta_train(model, block, w, steps, step_size, inner, optimizer, batch_size, seeds, exact):
     """Steps on ``f(w - inner * gradient of f(w))`` for the models (c, p) of a block.
 
     The two gradients of a step are of two batches; the outer one passes through the inner step
@@ -108,7 +108,7 @@ def meta_train(model, block, w, steps, rates, inner, optimizer, batch_size, seed
         some = slice(first, min(first + size, len(w)))
         part = block if size >= len(w) else block.take(some)
         batches = None if batch_size is None else Batches(part, batch_size, seeds[some])
-        job = steps[some], rates[some, None], inner[some, None]
+        job = steps[some], step_size[some, None], inner[some, None]
         _meta_train_together(
             model,
             part,

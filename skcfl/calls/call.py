@@ -1,0 +1,555 @@
+"""A call: one exchange between the server and the clients, as one object.
+
+The server's half of a federation (:class:`~skcfl.federation.ClientPool`) asks by a class of this
+room, and whoever holds rows (:class:`~skcfl.federation.sites.Site`) answers.  The class says what
+goes down and what comes up, what a block of clients computes, and what stands for a client that is
+silent.  Arguments are split between sites by it, answers are joined and checked, and the ledger is
+booked: nothing else in the package knows a call by its name.
+
+Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
+parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``f`` of features,
+``v`` and ``m`` of vectors, ``h`` of centres, ``q`` that of the numbers of a row's representation,
+``R`` the root of a covariance, a matrix or a diagonal, and ``H`` a symmetric matrix, its diagonal
+or the three numbers that clients may send in its place.  What begins with ``n`` has an entry for
+each client, which that client alone is sent or sends; other arguments are sent to all, and other
+answers are sums over the clients.
+
+What a client has answered last it keeps, and is not sent again: ``own`` says who goes on from
+that model, and the argument with the starts is None where all do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from inspect import Parameter, Signature
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from .answer_bounds import ANY
+
+#: Arguments that are integers or flags, and no floats.
+WHOLE = frozenset({"labels", "fixed", "steps", "members", "counted", "shared", "blended"})
+_EITHER = Parameter.POSITIONAL_OR_KEYWORD
+
+#: Every call by its name, which is that of its class in lower case.
+CALLS: dict[str, type[Call]] = {}
+
+
+def _word(word):
+    return int(word) if word.isdigit() else word
+
+
+def _read(shapes):
+    return {name: tuple(map(_word, shape.split())) for name, shape in shapes.items()}
+
+
+class Call:
+    """Base of the calls, classes of which there are no instances.
+
+    A subclass is in the table `CALLS` once it is defined, unless ``abstract=True``.  It says what
+    is sent by the attributes below, and has a :meth:`kernel`, or an :meth:`answer` where clients
+    do not compute block by block.
+
+    Attributes
+    ----------
+    down : dict of str to str
+        Shape of each argument, in the order in which the server's algorithms give them.
+    defaults : dict of str to object
+        What arguments are that are not given.
+    computed : frozenset of str
+        Arguments that the server's algorithms do not give: who goes on from a last answer, what
+        clients draw by, how many clients of each cluster have rows.
+    up : dict of str to str
+        Shape of each answer.
+    free : frozenset of str
+        Arguments and answers that are not counted: settings of a computation, such as its number
+        of steps.
+    known : str, default=""
+        Argument that clients may know already: models that they were sent in the call before, to
+        judge, or have computed themselves.
+    start : str, default=""
+        Argument with models that clients go on from, which are sent only to those who do not
+        have theirs.
+    always_last : bool, default=False
+        Whether starts, where there are any, are compared with the clients' last answers in every
+        call; else where the server says so.
+    keep : str, default=""
+        Answer of models that the clients keep, each its own, to go on from later.
+    whole : bool, default=True
+        Whether all clients are needed, so that those who are silent are asked again; a round
+        goes on without them.
+    remembers : bool, default=False
+        Whether clients keep something for later calls: those who are lost must not compute.
+    unbounded : frozenset of str
+        Answers that need not be finite, such as bounds of what is not known.
+    minimised : bool or str, default=False
+        Whether clients answer only if they know the minima, proximal points and second derivatives
+        of their models; a name is that of the argument that asks for it.
+    proof : bool, default=False
+        Whether the answers are for proofs and reports only. A client that never answers has its
+        part in the fit, of which nothing is proved; one that never answers another call has none.
+    searched : bool, default=False
+        Whether searches along lines look at the answers.
+    about : {"", "classes", "counts"}, default=""
+        Rows that an entry of an answer is about, where it is not all rows of a client: those of a
+        class, or those that the answer "counts".
+    bounds : dict of str to Bound
+        What answers from elsewhere must be, where floats of any size are not allowed, see
+        :mod:`skcfl.calls.answer_bounds`.
+    always_draws : bool, default=False
+        Whether clients draw even if they take all of their rows.
+    precise : bool, default=True
+        Whether answers are in double precision, whatever the type of the models.
+    exact : bool, default=False
+        Whether arguments are, too.
+    effort : str, default=""
+        How many passes over the rows a call takes, as a product of the words of shapes.
+    lesser_axes : tuple, default=("p",)
+        Axes of what clients send in the place of a symmetric matrix.
+    """
+
+    name: ClassVar[str] = ""
+    down: ClassVar[dict[str, str]] = {}
+    defaults: ClassVar[Mapping[str, object]] = {}
+    computed: ClassVar[Collection[str]] = frozenset({"own", "draw", "members", "largest"})
+    up: ClassVar[dict[str, str]] = {}
+    free: ClassVar[Collection[str]] = frozenset()
+    known: ClassVar[str] = ""
+    start: ClassVar[str] = ""
+    always_last: ClassVar[bool] = False
+    keep: ClassVar[str] = ""
+    whole: ClassVar[bool] = True
+    remembers: ClassVar[bool] = False
+    unbounded: ClassVar[Collection[str]] = frozenset()
+    minimised: ClassVar[bool | str] = False
+    proof: ClassVar[bool] = False
+    searched: ClassVar[bool] = False
+    about: ClassVar[str] = ""
+    bounds: ClassVar[dict] = {}
+    always_draws: ClassVar[bool] = False
+    precise: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
+    effort: ClassVar[str] = ""
+    lesser_axes: ClassVar[tuple] = ("p",)
+
+    def __init_subclass__(cls, abstract=False):
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        if not abstract:
+            CALLS[cls.name] = cls
+        # Read once: calls are many and may be small.
+        empty, cls.order = Parameter.empty, [name for name in cls.down if name not in cls.computed]
+        cls.signature = Signature(
+            [Parameter(name, _EITHER, default=cls.defaults.get(name, empty)) for name in cls.order]
+        )
+        cls.words, cls.words_down = _read(cls.up), _read(cls.down)
+        cls.has_roots = any(word in ("H", "R") for words in cls.words.values() for word in words)
+        # Whose entries they have: "n" the clients', "K" the models'.
+        cls.whose_down = {name: shape[:1] for name, shape in cls.down.items()}
+        cls.whose_up = {name: shape[:1] for name, shape in cls.up.items()}
+        cls.counted_down = [name for name in cls.down if name not in cls.free]
+        cls.counted_up = [name for name in cls.up if name not in cls.free]
+
+    # ------------------------------------------------------------------ at the server
+
+    @classmethod
+    def asked(cls, pool, *args, **arguments):
+        """Arguments as they go down: in their types, with an entry for every client.
+
+        Parameters
+        ----------
+        pool : ClientPool
+            Who is asked.
+        *args, **arguments : object
+            What the server's algorithms give.
+
+        Returns
+        -------
+        arguments : dict
+        """
+        given = {**cls.defaults, **dict(zip(cls.order, args, strict=False)), **arguments}
+        twice = any(name in arguments for name in cls.order[: len(args)])
+        if len(given) != len(cls.order) or len(args) > len(given) or twice:
+            cls.signature.bind(*args, **arguments)  # which says what is wrong
+        if "weights" in cls.defaults and given["weights"] is None:
+            given["weights"] = pool.client_weights
+        sent = {name: cls.cast(pool, name, given[name]) for name in cls.order}
+        for name in ("shift", "damping"):
+            if name in sent:  # a number for all models
+                sent[name] = np.broadcast_to(sent[name], (len(sent["theta"]),))
+        if "members" in cls.down:
+            # Those with rows that weigh anything.
+            counted = (pool.client_sizes > 0) & (sent.get("weights", 1.0) != 0.0)
+            members = np.bincount(sent["labels"], counted, len(sent["theta"]))
+            sent["members"] = members.astype(np.intp)
+        if "draw" in cls.down and "draw" in cls.computed:
+            sent["draw"] = pool.draw(sent.get("batch_size"), cls.always_draws)
+        return sent
+
+    @classmethod
+    def cast(cls, pool, name, value):
+        """An argument in its type, that of the models or double precision, for every client."""
+        words = cls.words_down[name]
+        if value is None or not words:
+            value = tuple(value) if isinstance(value, list) else value
+            return value.item() if isinstance(value, np.generic) else value
+        dtype = float if cls.exact else pool.dtype
+        if name not in WHOLE and getattr(value, "dtype", None) != dtype:
+            with np.errstate(over="ignore"):  # a step too long for the type diverges, as it should
+                value = np.asarray(value, dtype=dtype)
+        if words[0] != "n":
+            return np.ascontiguousarray(value) if np.ndim(value) else value
+        ready = isinstance(value, np.ndarray) and value.ndim == len(words)
+        if ready and len(value) == pool.n_clients:
+            return value
+        tail = (pool.n_params,) if words[1:] == ("p",) else np.shape(value)[1 - len(words) :]
+        return np.broadcast_to(value, (pool.n_clients, *(tail if len(words) > 1 else ())))
+
+    @classmethod
+    def result(cls, pool, answers, arguments, start):
+        """What the server's algorithms get: the only answer, or all in the order of `up`."""
+        values = tuple(answers[name] for name in cls.up)
+        return values[0] if len(values) == 1 else values or None
+
+    @staticmethod
+    def fill(pool, answers, lost, arguments, start, whole):
+        """Put what stands for the answers of silent clients, zeros if nothing else does, in place.
+
+        Parameters
+        ----------
+        pool : ClientPool
+            Whose clients they are.
+        answers : dict of str to ndarray
+            Those of all clients.
+        lost : ndarray of int
+            Positions of the silent ones.
+        arguments : dict
+            What was sent.
+        start : ndarray of shape (n_clients, n_params) or None
+            Models to go on from.
+        whole : bool
+            Whether all were needed.
+        """
+
+    @classmethod
+    def needs_minima(cls, arguments):
+        """Whether a call with these arguments is answered for minimised models only."""
+        return cls.minimised is True or bool(arguments.get(cls.minimised))
+
+    # ------------------------------------------------------------------ at the clients
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        """Put what clients without rows answer, zeros if nothing else does, in place."""
+
+    @staticmethod
+    def kernel(clients, block, slots, **arguments):
+        """Answers of the clients of a block in the order of `up`, sums over them for the others.
+
+        Parameters
+        ----------
+        clients : InProcessSite
+            What the clients are, and keep.
+        block : Block
+            Their rows.
+        slots : ndarray of shape (c,)
+            Their positions.
+        **arguments : object
+            What they are sent, of clusters those that they are in.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def answer(cls, clients, **arguments):
+        """Answers of clients of this process.
+
+        Parameters
+        ----------
+        clients : InProcessSite
+            They.
+        **arguments : object
+            What they are sent.
+
+        Returns
+        -------
+        answers : dict of str to ndarray
+        """
+        sizes = sizes_of(clients, arguments)
+        if cls.start:
+            dtype = arguments.get("dtype", None if cls.precise else clients.model.dtype)
+            own = arguments.pop("own")
+            arguments[cls.start] = clients.starts(arguments[cls.start], own, dtype)
+        out = cls.silence(arguments, sizes, clients.model)
+        parts = {}
+        cls.begin(clients, out, arguments)
+
+        def work(block, slots):
+            # Copies, as slots are numbers: kernels may work in place.
+            own = {
+                name: value[slots] if value is not None and cls.whose_down[name] == "n" else value
+                for name, value in arguments.items()
+            }
+            own, used = cls.narrowed(own)
+            values = cls.kernel(clients, block, slots, **own)
+            shares = {}
+            for name, value in zip(cls.up, values, strict=True):
+                if cls.is_of_clients(name):
+                    out[name][slots] = value
+                else:
+                    shares[name] = value
+            if shares:
+                parts[int(slots[0])] = used, shares
+
+        clients.each(work, cls.passes(sizes, arguments))
+        for key in sorted(parts):  # always in the same order
+            used, shares = parts[key]
+            for name, value in shares.items():
+                if used is None or cls.whose_up[name] != "K":
+                    out[name] = out[name] + value
+                else:
+                    out[name][used] += value
+        if cls.keep and arguments.get("keep", True):
+            clients.memory.keep(clients.at, out[cls.keep])
+        return out
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        """About how many passes over the rows a call takes."""
+        return prod(sizes[word] for word in cls.effort.split())
+
+    # ------------------------------------------------------------------------- shapes
+
+    @classmethod
+    def is_of_clients(cls, name):
+        """Whether an answer has an entry per client; others are sums."""
+        return cls.whose_up[name] == "n"
+
+    @classmethod
+    def own(cls, name, value, clients):
+        """An argument as some of the clients are sent it."""
+        if value is None or cls.whose_down[name] != "n":
+            return value
+        if is_same(value):
+            return np.broadcast_to(value[:1], (len(clients), *value.shape[1:]))
+        return value[clients]
+
+    @classmethod
+    def packed(cls, arguments):
+        """Arguments as they travel: what is the same for all clients is there once."""
+        return {
+            name: value[:1] if cls.whose_down[name] == "n" and is_same(value) else value
+            for name, value in arguments.items()
+        }
+
+    @classmethod
+    def unpacked(cls, arguments, n_clients):
+        """Arguments of :meth:`packed` with an entry per client again."""
+        return {
+            name: np.broadcast_to(value, (n_clients, *value.shape[1:]))
+            if cls.down[name].startswith("n") and value is not None and len(value) == 1
+            else value
+            for name, value in arguments.items()
+        }
+
+    @classmethod
+    def narrowed(cls, arguments):
+        """Arguments without the models of clusters that none of the clients are in.
+
+        Parameters
+        ----------
+        arguments : dict
+            As some of the clients are sent them.
+
+        Returns
+        -------
+        arguments : dict
+            With `labels` among the clusters that are left.
+        used : ndarray of shape (n_used,) or None
+            Which these are; None is all of them.
+        """
+        labels, models = arguments.get("labels"), arguments.get("theta")
+        if labels is None or models is None:
+            return arguments, None
+        if len(models) > len(labels):
+            used, labels = np.unique(labels, return_inverse=True)
+        else:
+            used = np.flatnonzero(np.bincount(labels, minlength=len(models)))
+            if len(used) == len(models):
+                return arguments, None
+            labels = np.searchsorted(used, labels)
+        own = {
+            name: value[used] if value is not None and cls.whose_down[name] == "K" else value
+            for name, value in arguments.items()
+        }
+        return {**own, "labels": labels}, used
+
+    @classmethod
+    def shapes(cls, arguments, sizes):
+        """Shape of each answer.
+
+        Parameters
+        ----------
+        arguments : dict
+            What is sent.
+        sizes : dict of str to int
+            What the letters stand for.
+
+        Returns
+        -------
+        shapes : dict of str to tuple of int
+        """
+        if not cls.has_roots:
+            return {
+                name: tuple([sizes.get(word, word) for word in words])
+                for name, words in cls.words.items()
+            }
+        dense = bool(arguments.get("dense"))
+        symmetric = ("p", "p") if dense else cls.lesser_axes
+        axes = {
+            "H": tuple(sizes.get(word, word) for word in symmetric),
+            "R": np.shape(arguments.get("root")),
+        }
+        return {
+            name: tuple(n for word in words for n in axes.get(word, (sizes.get(word, word),)))
+            for name, words in cls.words.items()
+        }
+
+    @classmethod
+    def silence(cls, arguments, sizes, model):
+        """Zeros of the shapes and types of the answers, dict of str to ndarray."""
+        dtype = np.float64 if cls.precise else arguments.get("dtype", model.dtype)
+        types = {"i": np.intp, "b": np.bool_, "f": dtype}
+        return {
+            name: np.zeros(shape, dtype=types[cls.bounds.get(name, ANY).kind])
+            for name, shape in cls.shapes(arguments, sizes).items()
+        }
+
+    # -------------------------------------------------------------------------- costs
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        """Floats that all clients are sent and send, where the shapes do not tell; else None."""
+
+    @classmethod
+    def floats(cls, arguments, sizes, known=False, later=False, n_shared=0):
+        """Floats that go down and come up.
+
+        Parameters
+        ----------
+        arguments : dict
+            What is sent; None is not.
+        sizes : dict of str to int
+            What the letters stand for.
+        known : bool, default=False
+            Whether the clients have the argument `known` already.
+        later : bool, default=False
+            Whether the clients keep their answers, and send them when they are asked to.
+        n_shared : int, default=0
+            How many parameters all models have in common and are sent once.
+
+        Returns
+        -------
+        down, up : int
+        """
+        counted = cls.count({**sizes, "shared": n_shared}, arguments)
+        if counted is not None:
+            down, up = counted
+            return 0 if known else down, up
+        down = 0
+        for name in cls.counted_down:
+            if (known and name == cls.known) or arguments.get(name) is None:
+                continue
+            size = np.size(arguments[name])
+            if name == cls.start and arguments["own"] is not None:
+                size = sizes["p"] * int((~arguments["own"]).sum())
+            if cls.whose_down[name] != "n":
+                size = sizes["n"] * (size - max(sizes["K"] - 1, 0) * n_shared)
+            down += size
+        if later:
+            return down, 0
+        words = map(cls.words.get, cls.counted_up)
+        return down, sum(prod(map(sizes.get, some, some)) for some in words)
+
+    @classmethod
+    def bytes(cls, arguments, answers):
+        """Bytes of the messages of a place that holds all the clients of a call.
+
+        All that travels, which is more than :meth:`floats` counts: settings, and models that
+        the clients were sent before.  Models of clusters that are mostly of one client are counted
+        as the client's own, see :meth:`narrowed`.
+
+        Parameters
+        ----------
+        arguments, answers : dict
+            What is sent, and what comes back.
+
+        Returns
+        -------
+        shared_bytes : tuple of int
+            Bytes up and down of what is for all clients, or summed over them.
+        own_bytes : tuple of int
+            Bytes up and down of what is each client's own.
+        """
+        own_words, labels = "n", arguments.get("labels")
+        if (
+            labels is not None
+            and "theta" in arguments
+            and 2 * len(arguments["theta"]) > len(labels)
+        ):
+            own_words = "nK"
+        shared_up = own_up = shared_down = own_down = 0
+        for name, whose in cls.whose_up.items():
+            size = getattr(answers.get(name), "nbytes", 8)
+            if whose and whose in own_words:
+                own_up += size
+            else:
+                shared_up += size
+        for name, whose in cls.whose_down.items():
+            value = arguments.get(name)
+            if not isinstance(value, np.ndarray | np.generic):
+                continue
+            if whose == "n" and is_same(value):
+                shared_down += value.nbytes // len(value)
+            elif whose and whose in own_words:
+                own_down += value.nbytes
+            else:
+                shared_down += value.nbytes
+        return (shared_up, shared_down), (own_up, own_down)
+
+
+def is_same(value):
+    """Whether an array holds one entry for all clients, as ``np.broadcast_to`` makes it."""
+    return isinstance(value, np.ndarray) and value.strides[:1] == (0,) and len(value) > 1
+
+
+def sizes_of(pool, arguments):
+    """What the letters of the shapes stand for in a call.
+
+    Parameters
+    ----------
+    pool : ClientPool or Site
+        What has `n_clients` and a bound `model`.
+    arguments : dict
+        What is sent.
+
+    Returns
+    -------
+    sizes : dict of str to int
+    """
+    models, mask = arguments.get("theta"), arguments.get("shared")
+    vectors = arguments.get("vectors")
+    return {
+        "n": pool.n_clients,
+        "p": pool.model.n_params,
+        "s": pool.model.n_params if mask is None else int(mask.sum()),
+        "K": 0 if models is None else len(models),
+        "C": pool.model.n_classes or 0,
+        "q": pool.model.n_representation,
+        "f": pool.model.n_features,
+        "v": arguments.get("n_columns", 0),
+        # Observed scores are the first of the drawn ones.
+        "m": arguments.get("n_draws", -1) + 1 if vectors is None else vectors.shape[1],
+        "h": arguments.get("n_centres", 0),
+    }

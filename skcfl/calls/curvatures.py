@@ -1,0 +1,289 @@
+"""Calls about curvature, minima and proximal points."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..exceptions import RowsShownError
+from ..numerics.by_cluster import sum_by_cluster
+from .answer_bounds import FLAGS, NOT_NEGATIVE
+from .call import Call
+
+
+def alone(clients, labels, members, slots=slice(None)):
+    """Clients whose rows a matrix of their cluster would show: nobody's are added to it."""
+    sizes = clients.client_sizes[slots]
+    few = (sizes > 0) & (sizes < clients.model.n_params)
+    return clients.model.hessian_shows_rows & few & (members[labels] == 1)
+
+
+def _two_vectors(sizes):
+    """Floats of a model and a vector down to every client, and one vector up."""
+    return 2 * sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
+
+
+def shows_rows(pool, labels, n_clusters, counted=True):
+    """Clusters whose Hessians would show the rows of a client: they are of one with few.
+
+    The Hessian of fewer rows than parameters is spanned by them, but for the penalty.  Such a
+    client minimises its own objective (:class:`Solve`, :class:`Prox`), or solves with its
+    Hessian (:class:`HessianSolves`).
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client.
+    n_clusters : int
+        Number of clusters, K.
+    counted : ndarray of shape (n_clients,) of bool, default=True
+        Whose Hessians are summed; all by default.
+
+    Returns
+    -------
+    shown : ndarray of shape (K,) of bool
+    """
+    few = np.bincount(labels, counted * pool.client_sizes, n_clusters) < pool.n_params
+    single = np.bincount(labels, counted & (pool.client_sizes > 0), n_clusters) == 1
+    return pool.model.hessian_shows_rows & few & single
+
+
+class Hessians(Call):
+    """Hessians of the clusters' objectives, summed by cluster on the client side.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Model of each cluster.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+    damping : float or ndarray of shape (K,), default=0.0
+        Between 0 and 1: how far to move to a curvature with which Newton steps never
+        overshoot, where the second derivative vanishes (Huber).
+
+    Returns
+    -------
+    H : ndarray of shape (K, n_params, n_params)
+        ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k``.
+
+    Raises
+    ------
+    RowsShownError
+        If a sum is that of one client with fewer rows than parameters, see
+        :func:`shows_rows`.  A client whose weight is zero is in no sum.
+    """
+
+    down = {"theta": "K p", "labels": "n", "weights": "n", "damping": "K", "members": "K"}
+    defaults = {"weights": None, "damping": 0.0}
+    up = {"H": "K p p"}
+    minimised = exact = True
+    effort = "p"
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        n, p = sizes["n"], sizes["p"]
+        return n * p, n * (p * (p + 1) // 2)
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        shown = alone(clients, arguments["labels"], arguments["members"])
+        shown &= arguments["weights"] != 0.0
+        if shown.any():
+            raise RowsShownError(
+                f"The Hessian of one client with fewer rows than the {clients.model.n_params} "
+                f"parameters of a model would show its rows; asked for are those of {shown.sum()} "
+                "clients. Let them solve: Solve, Prox, HessianSolves."
+            )
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels, weights, damping, members):
+        H = clients.model.hessian(block.astype(np.float64), theta[labels], damping[labels])
+        flat = sum_by_cluster(H.reshape(len(H), -1), labels, len(theta), weights)
+        return (flat.reshape(len(theta), *H.shape[1:]),)
+
+
+class HessianProducts(Call):
+    """Products of the clusters' Hessians with vectors, for models of many parameters.
+
+    Parameters
+    ----------
+    theta, u : ndarray of shape (K, n_params)
+        Model of each cluster, and the vector to multiply.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+    damping : float or ndarray of shape (K,), default=0.0
+        As of :class:`Hessians`.
+
+    Returns
+    -------
+    products : ndarray of shape (K, n_params)
+        ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k`` times ``u_k``.
+    """
+
+    down = {"theta": "K p", "u": "K p", "labels": "n", "weights": "n", "damping": "K"}
+    defaults = {"weights": None, "damping": 0.0}
+    up = {"products": "K p"}
+    minimised = exact = True
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        return _two_vectors(sizes)
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        return 2
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, u, labels, weights, damping):
+        vectors = theta[labels], u[labels], damping[labels]
+        products = clients.model.hessian_product(block.astype(np.float64), *vectors)
+        return (sum_by_cluster(products, labels, len(theta), weights),)
+
+
+class HessianSolves(Call):
+    """Solutions ``x_i`` of each client's ``(H_i + shift I) x_i = u``, H at a model.
+
+    Parameters
+    ----------
+    theta, u : ndarray of shape (K, n_params)
+        Models, and right-hand sides.
+    labels : ndarray of shape (n_clients,)
+        Which of them is each client's.
+    shift : float or ndarray of shape (K,)
+        Positive.
+    damping : float or ndarray of shape (K,), default=0.0
+        As of :class:`Hessians`.
+
+    Returns
+    -------
+    solutions : ndarray of shape (n_clients, n_params)
+    """
+
+    down = {"theta": "K p", "u": "K p", "labels": "n", "shift": "K", "damping": "K"}
+    defaults = {"damping": 0.0}
+    up = {"solutions": "n p"}
+    minimised = exact = True
+    effort = "p"
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        return _two_vectors(sizes)
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        labels = arguments["labels"]
+        answers["solutions"][:] = arguments["u"][labels] / arguments["shift"][labels, None]
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, u, labels, shift, damping):
+        H = clients.model.hessian(block.astype(np.float64), theta[labels], damping[labels])
+        np.einsum("ijj->ij", H)[:] += shift[labels, None]
+        return (np.linalg.solve(H, u[labels][:, :, None])[:, :, 0],)
+
+
+class Solve(Call):
+    """Each client's own minimiser.
+
+    Returns
+    -------
+    w : ndarray of shape (n_clients, n_params)
+        Minimisers; where none exists (one class and a free intercept) a finite point
+        whose objective is at its infimum to within rounding. Of clients without rows, which
+        have no wish, zero.
+    converged : ndarray of shape (n_clients,) of bool
+    """
+
+    up = {"w": "n p", "converged": "n"}
+    free = frozenset({"converged"})
+    keep = "w"
+    minimised = True
+    bounds = {"converged": FLAGS}
+    effort = "p"
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        answers["converged"][:] = True
+
+    @staticmethod
+    def kernel(clients, block, slots):
+        return clients.model.solve(block)
+
+    @staticmethod
+    def fill(pool, answers, lost, arguments, start, whole):
+        answers["converged"][lost] = True
+
+
+class Prox(Call):
+    """Proximal points ``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``.
+
+    Parameters
+    ----------
+    v : ndarray of shape (n_clients, n_params)
+        Centres.
+    rho : float or ndarray of shape (n_clients,)
+        Positive strengths.
+    x0 : ndarray of shape (n_clients, n_params), default=None
+        Starts; None are the centres. What a client has answered last, to this or to another
+        call, it is not sent again. The answers that count for silent clients.
+    max_iter : int, default=100
+        Most Newton steps where there is no closed form.  A solver that asks again from the
+        last answer needs no more than one or two.
+
+    Returns
+    -------
+    x : ndarray of shape (n_clients, n_params)
+        Of a model without second derivatives there are none.  What its clients can do is train
+        under the pull: :class:`LocalUpdate` with `center` and `rho`, as long as the caller says.
+    """
+
+    down = {"v": "n p", "rho": "n", "x0": "n p", "max_iter": "", "own": "n"}
+    defaults = {"x0": None, "max_iter": 100}
+    up = {"x": "n p"}
+    free = frozenset({"rho", "own", "max_iter"})
+    known = "v"
+    start = "x0"
+    always_last = True
+    keep = "x"
+    whole = False
+    minimised = exact = True
+    effort = "p"
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        answers["x"][:] = arguments["v"]
+
+    @staticmethod
+    def kernel(clients, block, slots, v, rho, x0, max_iter):
+        return (clients.model.prox(block, v, rho, x0, max_iter)[0],)
+
+    @staticmethod
+    def fill(pool, answers, lost, arguments, start, whole):
+        if start is not None:
+            answers["x"][lost] = start[lost]
+            # Of one that never answered nothing is known, as of a client without rows.
+            lost = lost[~pool.heard(lost)]
+        answers["x"][lost] = arguments["v"][lost]
+
+
+class Spectrum(Call):
+    """Curvature of the clients' objectives, for automatic steps.
+
+    Returns
+    -------
+    spectrum : ndarray of shape (n_clients, 3)
+        Upper and lower bounds of the curvature, and its geometric mean over the directions.
+    """
+
+    up = {"spectrum": "n 3"}
+    minimised = True
+    bounds = {"spectrum": NOT_NEGATIVE}
+    effort = "p"
+
+    @staticmethod
+    def kernel(clients, block, slots):
+        return (np.transpose(clients.model.spectrum(block)),)

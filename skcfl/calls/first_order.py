@@ -1,0 +1,424 @@
+"""Calls about losses, gradients and training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..clients.draws import mixed
+from ..clients.training import descend, meta_train, train
+from .answer_bounds import LABELS
+from .call import Call
+
+#: Arguments that say how clients train, which are not counted.
+TRAINING = frozenset({"steps", "step_size", "rho", "optimizer", "batch_size", "draw"})
+#: How they train unless said.
+PLAIN = {"optimizer": "sgd", "batch_size": None}
+
+
+def seeds_of(clients, draw, stage=0):
+    """Seeds of the clients' batches, None where they take all rows."""
+    if draw is None:
+        return None
+    seeds = mixed(*draw, clients.places)
+    return mixed(seeds, stage) if stage else seeds
+
+
+class Assign(Call):
+    """Tell every client its cluster, which the server has chosen.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_clients,)
+        Clusters.
+    """
+
+    down = {"labels": "n"}
+    whole = False
+
+    @classmethod
+    def answer(cls, clients, labels):
+        return {}
+
+
+class Present(Call):
+    """Who answers: nothing goes down, nothing comes up."""
+
+    @classmethod
+    def answer(cls, clients):
+        return {}
+
+
+class Losses(Call):
+    """Mean loss of each client under each model, without the local penalty.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+
+    Returns
+    -------
+    losses : ndarray of shape (n_clients, K)
+        Of clients that are silent NaN, or zero where all were needed.
+    """
+
+    down = {"theta": "K p"}
+    up = {"losses": "n K"}
+    whole = False
+    precise = False
+    effort = "K"
+
+    @staticmethod
+    def kernel(clients, block, slots, theta):
+        return (clients.model.losses(block, theta),)
+
+    @staticmethod
+    def fill(pool, answers, lost, arguments, start, whole):
+        answers["losses"][lost] = 0.0 if whole else np.nan
+
+
+class BestResponse(Losses):
+    """Losses, best model and gradient at the best model, in one pass over the rows.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    fixed : ndarray of shape (n_clients,), default=None
+        Clients with a non-negative entry are sent that model only and keep it; their
+        losses under the other models come back as infinity.
+
+    Returns
+    -------
+    losses : ndarray of shape (n_clients, K)
+        Without the local penalty.
+    choice : ndarray of shape (n_clients,)
+        Model of least loss.
+    gradients : ndarray of shape (n_clients, n_params)
+        Of each client's objective, with the local penalty, at its choice.
+    """
+
+    down = {"theta": "K p", "fixed": "n"}
+    defaults = {"fixed": None}
+    up = {"losses": "n K", "choice": "n", "gradients": "n p"}
+    bounds = {"choice": LABELS}
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        if arguments["fixed"] is not None:
+            answers["choice"][:] = np.maximum(arguments["fixed"], 0)
+            _hide_others(answers["losses"], arguments["fixed"])
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, fixed):
+        losses, choice, gradients = clients.model.best_response(block, theta, fixed)
+        if fixed is not None:
+            _hide_others(losses, fixed)
+        return losses, choice, gradients
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        """Clients that are held to a model are sent that one only."""
+        n, K, p, shared = sizes["n"], sizes["K"], sizes["p"], sizes["shared"]
+        fixed = arguments["fixed"]
+        held = 0 if fixed is None else int((fixed >= 0).sum())
+        down = (n - held) * (K * (p - shared) + shared) + held * p
+        return down, (n - held) * (K + 1) + held + n * p
+
+
+def _hide_others(losses, fixed):
+    """Infinity for the models that clients who are held to one were not sent, in place."""
+    held = np.flatnonzero(fixed >= 0)
+    own = losses[held, fixed[held]]
+    losses[held] = np.inf
+    losses[held, fixed[held]] = own
+
+
+class Objectives(Call):
+    """Values ``f_i(w_i)`` with the local penalty.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        One model per client.
+
+    Returns
+    -------
+    values : ndarray of shape (n_clients,)
+    """
+
+    down = {"w": "n p", "own": "n"}
+    up = {"values": "n"}
+    free = frozenset({"own"})
+    known = start = "w"
+    searched = True
+    precise = False
+
+    @staticmethod
+    def kernel(clients, block, slots, w):
+        return (clients.model.value(block, w),)
+
+
+class OwnLosses(Objectives):
+    """Mean loss of each client under its own model, without the local penalty.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        One model per client.
+
+    Returns
+    -------
+    losses : ndarray of shape (n_clients,)
+        In double precision, infinity where it is no number; zero of clients without rows or
+        answer, all of whom were asked again.
+    """
+
+    @classmethod
+    def result(cls, pool, answers, arguments, start):
+        w = arguments["w"] if start is None else start
+        losses = np.asarray(answers["values"], dtype=float) - pool.model.penalties(w)
+        counted = pool.client_weights > 0
+        if pool.answered is not None:
+            counted &= pool.answered
+        return np.where(counted, np.where(np.isnan(losses), np.inf, losses), 0.0)
+
+
+class ObjectivesGradients(Objectives):
+    """Values and gradients of ``f_i`` at ``w_i`` in one pass.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        One model per client.
+    dtype : dtype, default=None
+        Type to compute in; second-order methods ask for float64.
+
+    Returns
+    -------
+    values : ndarray of shape (n_clients,)
+    gradients : ndarray of shape (n_clients, n_params)
+    """
+
+    down = {"w": "n p", "dtype": "", "own": "n"}
+    defaults = {"dtype": None}
+    up = {"values": "n", "gradients": "n p"}
+    free = frozenset({"own", "dtype"})
+
+    @classmethod
+    def asked(cls, pool, w, dtype=None):
+        dtype = pool.dtype if dtype is None else np.dtype(dtype)
+        w = np.broadcast_to(np.asarray(w, dtype=dtype), (pool.n_clients, pool.n_params))
+        return {"w": w, "dtype": dtype}
+
+    @staticmethod
+    def kernel(clients, block, slots, w, dtype):
+        return clients.model.value_gradient(block.astype(dtype), w)
+
+
+class Trains(Call, abstract=True):
+    """Base of the calls whose clients train models ``w``: the silent stay where they were."""
+
+    down = {"w": "n p"}
+    up = {"w": "n p"}
+    free = TRAINING
+    known = "w"
+    whole = False
+    precise = False
+
+    @staticmethod
+    def fill(pool, answers, lost, arguments, start, whole):
+        answers["w"][lost] = arguments["w"][lost]
+
+
+class LocalUpdate(Trains):
+    """Let every client train its model for some steps on its own rows.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        Starts.
+    steps : int or ndarray of shape (n_clients,)
+        Optimiser updates; clients may differ.
+    step_size : float or ndarray of shape (n_clients,)
+        Step of each client.
+    optimizer : {"sgd", "momentum", "adam"}, default="sgd"
+        The optimiser, its state fresh in every call.
+    batch_size : int or None, default=None
+        Rows of a batch; None takes all rows, which makes "sgd" gradient descent.
+    center : ndarray of shape (n_clients, n_params), default=None
+        Centre of a proximal pull.
+    rho : float or ndarray of shape (n_clients,), default=0.0
+        Its strength: ``rho / 2 ||w - center||^2`` is added to the objective.
+    monotone : bool, default=False
+        Undo a step that raised a client's objective and halve the client's step from
+        then on: the safeguard of automatic steps.  Only of "sgd" on all rows: other steps
+        raise the objective by nature.
+    keep : bool, default=False
+        Whether clients keep what they train, to go on from.
+
+    Returns
+    -------
+    w : ndarray of shape (n_clients, n_params)
+        Trained models. A client without rows has nothing to train on: it answers with the
+        centre where it is pulled, else with its start.
+    """
+
+    down = {
+        **{"w": "n p", "steps": "n", "step_size": "n", "optimizer": "", "batch_size": ""},
+        **{"center": "n p", "rho": "n", "monotone": "", "keep": "", "own": "n", "draw": ""},
+    }
+    defaults = PLAIN | {"center": None, "rho": 0.0, "monotone": False, "keep": False}
+    free = TRAINING | {"own", "monotone", "keep"}
+    start = keep = "w"
+
+    @classmethod
+    def asked(cls, pool, *args, **arguments):
+        sent = super().asked(pool, *args, **arguments)
+        optimizer, batch_size = sent["optimizer"], sent["batch_size"]
+        if sent["monotone"] and (optimizer != "sgd" or batch_size is not None):
+            raise ValueError(
+                "monotone=True is a safeguard of optimizer='sgd' on all rows, got "
+                f"optimizer={optimizer!r} and batch_size={batch_size!r}."
+            )
+        return sent
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        idle, center = clients.without_rows, arguments["center"]
+        answers["w"][idle] = arguments["w"][idle]
+        if center is not None:
+            idle = idle & (arguments["rho"] > 0)
+            answers["w"][idle] = center[idle]
+
+    @staticmethod
+    def kernel(
+        clients, block, slots, w, center, steps, step_size, rho, optimizer, batch_size, draw, **how
+    ):
+        if how["monotone"]:
+            return (descend(clients.model, block, w, steps, step_size, center, rho),)
+        seeds = None if draw is None else mixed(*draw, clients.places[slots])
+        job = steps, step_size, center, rho, optimizer, batch_size, seeds
+        return (train(clients.model, block, w, *job),)
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        return int(arguments["steps"].max(initial=0))
+
+    @staticmethod
+    def fill(pool, answers, lost, arguments, start, whole):
+        answers["w"][lost] = (arguments["w"] if start is None else start)[lost]
+        if arguments["center"] is not None:
+            # Of one that never answered nothing is known, as of a client without rows.
+            new = lost[~pool.heard(lost)]
+            answers["w"][new] = arguments["center"][new]
+
+
+class MoreauUpdate(Trains):
+    """Let every client descend the Moreau envelope of its objective.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        Starts, and first centres of the pull.
+    steps : int
+        Steps of training towards a proximal point, from the one before.
+    step_size : float or ndarray of shape (n_clients,)
+        Their length.
+    rho : float
+        Strength of the pull: ``rho / 2 ||x - center||^2``.
+    move : float
+        Rate of the moves ``center <- center - move * rho * (center - x)``.
+    n_moves : int, default=1
+        Number of moves.
+    optimizer, batch_size
+        As for :class:`LocalUpdate`.
+    personal : bool, default=False
+        Whether clients answer with their last proximal points, or with their centres.
+
+    Returns
+    -------
+    w : ndarray of shape (n_clients, n_params)
+    """
+
+    down = {
+        **{"w": "n p", "steps": "n", "step_size": "n", "rho": "n", "move": "n", "n_moves": ""},
+        **{"optimizer": "", "batch_size": "", "personal": "", "draw": ""},
+    }
+    defaults = PLAIN | {"n_moves": 1, "personal": False}
+    free = TRAINING | {"move", "n_moves", "personal"}
+
+    @classmethod
+    def answer(cls, clients, w, steps, step_size, rho, move, n_moves, personal, draw, **how):
+        model, center = np.array(w), np.array(w)
+        for k in range(n_moves):
+            how["seeds"] = seeds_of(clients, draw, k)
+            model = train_all(clients, model, steps, step_size, rho=rho, center=center, **how)
+            center -= (move * rho)[:, None] * (center - model)
+        return {"w": model if personal else center}
+
+
+class MetaUpdate(Trains):
+    """Let every client train the model that is best after one more step.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        Starts.
+    steps, step_size, optimizer, batch_size
+        As for :class:`LocalUpdate`; a step draws two batches.
+    inner : float or ndarray of shape (n_clients,)
+        Length of the inner step: ``f(w - inner * gradient of f at w)`` is what falls.
+    exact : bool, default=False
+        Whether the gradient passes through the inner step, which takes second derivatives.
+
+    Returns
+    -------
+    w : ndarray of shape (n_clients, n_params)
+    """
+
+    down = {
+        **{"w": "n p", "steps": "n", "step_size": "n", "inner": "n", "optimizer": ""},
+        **{"batch_size": "", "exact": "", "draw": ""},
+    }
+    defaults = PLAIN | {"exact": False}
+    free = TRAINING | {"inner", "exact"}
+    minimised = "exact"
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        answers["w"][:] = arguments["w"]
+
+    @staticmethod
+    def kernel(clients, block, slots, w, draw, **how):
+        how["seeds"] = None if draw is None else mixed(*draw, clients.places[slots])
+        return (meta_train(clients.model, block, w, **how),)
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        return 2 * int(arguments["steps"].max(initial=0))
+
+
+def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, guide=None, **pull):
+    """Models (n, p) trained for some steps; those of clients without rows as they are."""
+    out = np.array(w)
+    rho = pull.get("rho", np.zeros(clients.n_clients, dtype=w.dtype))
+    center = pull.get("center")
+
+    def work(block, slots):
+        out[slots] = train(
+            clients.model,
+            block,
+            w[slots],  # a copy, as slots are numbers
+            steps[slots],
+            step_size[slots],
+            None if center is None else center[slots],
+            rho[slots],
+            optimizer,
+            batch_size,
+            None if seeds is None else seeds[slots],
+            guide,
+        )
+
+    clients.each(work, int(steps.max(initial=0)))
+    return out

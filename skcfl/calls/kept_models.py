@@ -1,0 +1,362 @@
+"""Calls in which clients train models of their own, which they keep between calls."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..clients.draws import mixed
+from ..clients.optimizers import Batches
+from ..clients.training import Guide
+from ..numerics.matrices import columns_of
+from .answer_bounds import COUNTS
+from .call import Call
+from .descriptions import ClassStatistics
+from .first_order import PLAIN, TRAINING, Objectives, Trains, seeds_of, train_all
+
+# Epochs after which the weights of a blend are taken as they are, and losses whose spread says
+# that they have settled (the public code's).
+MOST_EPOCHS, SETTLED = 60, 10
+
+
+class Keep(Call):
+    """Let every client keep a model to go on from.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        Models.
+    """
+
+    down = {"w": "n p"}
+    remembers = True
+
+    @classmethod
+    def answer(cls, clients, w):
+        clients.state.keep("model", clients.entries, w)
+        return {}
+
+
+class Recall(Trains):
+    """Models that the clients keep, which they publish.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        What stands for the model of a client that keeps none, or does not answer.
+
+    Returns
+    -------
+    w : ndarray of shape (n_clients, n_params)
+    """
+
+    free = frozenset()
+    keep = "w"
+    whole = True
+
+    @classmethod
+    def answer(cls, clients, w):
+        w, own = clients.state.recall("model", clients.entries, w), clients.model.own
+        if own is not None:
+            w[:, own] = clients.state.recall("own", clients.entries, w[:, own])
+        clients.memory.keep(clients.at, w)
+        return {"w": w}
+
+
+class PersonalStep(Call):
+    """Let every client train the model that it keeps, pulled to a centre.
+
+    Parameters
+    ----------
+    center : ndarray of shape (n_clients, n_params)
+        Centres; a client that keeps no model starts there.
+    steps, step_size, optimizer, batch_size
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+    rho : float
+        Strength of the pull.
+    """
+
+    down = {
+        **{"center": "n p", "steps": "n", "step_size": "n", "rho": "n"},
+        **{"optimizer": "", "batch_size": "", "draw": ""},
+    }
+    defaults = PLAIN
+    free = TRAINING
+    known = "center"
+    whole = False
+    remembers = True
+
+    @classmethod
+    def answer(cls, clients, center, steps, step_size, rho, optimizer, batch_size, draw):
+        model = clients.state.recall("model", clients.entries, center)
+        how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
+        model = train_all(clients, model, *how, rho=rho, center=center)
+        model[clients.without_rows] = center[clients.without_rows]
+        clients.state.keep("model", clients.entries, model)
+        return {}
+
+
+class PartialUpdate(Trains):
+    """Let every client train the model that it keeps after replacing what is shared.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_shared)
+        Values of the shared parameters.
+    shared : ndarray of shape (n_params,) of bool
+        Which they are.
+    stages : list of tuple
+        ``(steps, trained)``: steps of training, and the mask of the parameters trained.
+    step_size, optimizer, batch_size
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+    prototypes : ndarray of shape (n_classes, n_representation), default=None
+        Points that the rows' representations are drawn to, by class; NaN where there is none.
+    strength : float, default=0.0
+        Factor of the mean squared distance to them.
+
+    Returns
+    -------
+    w : ndarray of shape (n_clients, n_shared)
+        The shared parameters after training.
+    values : ndarray of shape (n_clients,)
+        Objectives of the models before.
+    """
+
+    down = {
+        **{"w": "n s", "shared": "p", "stages": "", "step_size": "n", "optimizer": ""},
+        **{"batch_size": "", "prototypes": "C q", "strength": "", "draw": ""},
+    }
+    defaults = PLAIN | {"prototypes": None, "strength": 0.0}
+    up = {"w": "n s", "values": "n"}
+    free = TRAINING | {"shared", "strength", "stages"}
+    remembers = True
+
+    @classmethod
+    def answer(
+        cls,
+        clients,
+        w,
+        shared,
+        prototypes,
+        strength,
+        stages,
+        step_size,
+        optimizer,
+        batch_size,
+        draw,
+    ):
+        model, columns = _kept(clients, w.dtype), columns_of(shared)
+        model[:, columns] = w
+        values = _values(clients, model)
+        for k, (steps, trained) in enumerate(stages):
+            guide = Guide(None if trained.all() else trained, prototypes, strength)
+            how = np.full(clients.n_clients, steps), step_size, optimizer, batch_size
+            model = train_all(clients, model, *how, seeds_of(clients, draw, k), guide)
+        clients.state.keep("model", clients.entries, model)
+        return {"w": model[:, columns], "values": values}
+
+
+class PrototypeUpdate(Call):
+    """Let every client train the model that it keeps, its representations drawn to points.
+
+    Parameters
+    ----------
+    prototypes : ndarray of shape (n_classes, n_representation) or None
+        Points by class, NaN where there is none.
+    strength : float
+        Factor of the mean squared distance to them.
+    steps, step_size, optimizer, batch_size
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+
+    Returns
+    -------
+    means, counts
+        As of :class:`~skcfl.calls.descriptions.ClassStatistics`, under the trained models.
+    values : ndarray of shape (n_clients,)
+        Objectives of the models before.
+    """
+
+    down = {
+        **{"prototypes": "C q", "strength": "", "steps": "n", "step_size": "n"},
+        **{"optimizer": "", "batch_size": "", "draw": ""},
+    }
+    defaults = PLAIN
+    up = {"means": "n C q", "counts": "n C", "values": "n"}
+    free = TRAINING | {"strength"}
+    whole = False
+    remembers = True
+    about = "classes"
+    bounds = {"counts": COUNTS}
+
+    @classmethod
+    def answer(cls, clients, prototypes, strength, steps, step_size, optimizer, batch_size, draw):
+        model = _kept(clients, clients.model.dtype)
+        values, guide = _values(clients, model), Guide(None, prototypes, strength)
+        how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
+        model = train_all(clients, model, *how, guide)
+        clients.state.keep("model", clients.entries, model)
+        said = ClassStatistics.answer(clients, w=model)
+        return {"means": said["means"], "counts": said["counts"], "values": values}
+
+
+class BlendedUpdate(Trains):
+    """Let every client blend a model into the one that it keeps, and train.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_clients, n_params)
+        Models.
+    blended : ndarray of shape (n_params,) of bool
+        Parameters that are blended, the others being replaced.
+    steps, step_size, optimizer, batch_size
+        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+    blend_rate : float, default=1.0
+        Step of the gradient descent on the weights of the blend.
+    share : float, default=0.8
+        Part of the rows that the weights are learned from, drawn anew in every call.
+    tol : float, default=0.1
+        Standard deviation of the last losses below which the weights are learned, the first
+        time; later times take one epoch: a step, or one of every batch.
+
+    Returns
+    -------
+    w : ndarray of shape (n_clients, n_params)
+        Trained models, which the clients keep too.
+    values : ndarray of shape (n_clients,)
+        Objectives after blending.
+    """
+
+    down = {
+        **{"w": "n p", "blended": "p", "steps": "n", "step_size": "n", "blend_rate": ""},
+        **{"share": "", "tol": "", "optimizer": "", "batch_size": "", "draw": ""},
+    }
+    defaults = PLAIN | {"blend_rate": 1.0, "share": 0.8, "tol": 0.1}
+    always_draws = True
+    up = {"w": "n p", "values": "n"}
+    free = TRAINING | {"blended", "blend_rate", "share", "tol"}
+    remembers = True
+
+    @classmethod
+    def answer(
+        cls,
+        clients,
+        w,
+        blended,
+        steps,
+        step_size,
+        blend_rate,
+        share,
+        tol,
+        optimizer,
+        batch_size,
+        draw,
+    ):
+        how = blend_rate, share, tol, batch_size, draw
+        model, values = _blend(clients, w, blended, *how)
+        how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
+        model = train_all(clients, model, *how)
+        clients.state.keep("model", clients.entries, model)
+        return {"w": model, "values": values}
+
+
+def _kept(clients, dtype):
+    """Models that the clients keep, zeros of those that keep none."""
+    nothing = np.zeros((clients.n_clients, clients.model.n_params), dtype=dtype)
+    return clients.state.recall("model", clients.entries, nothing)
+
+
+def _values(clients, w):
+    return Objectives.answer(clients, w=w, own=None)["values"]
+
+
+def _blend(clients, w, blended, rate, share, tol, batch_size, draw):
+    """Adaptive local aggregation: elementwise weights in [0, 1] by gradient descent.
+
+    Returns the models and their objectives.
+    """
+    if not blended.any():
+        return np.array(w), _values(clients, w)
+    trained, blended = blended, columns_of(blended)
+    known = clients.state.knows("model", clients.entries)
+    begun = clients.state.knows("weights", clients.entries)
+    out = np.array(w)
+    old = clients.state.recall("model", clients.entries, w)[:, blended]
+    weights = np.ones_like(old)
+    weights = clients.state.recall("weights", clients.entries, weights)
+    way = w[:, blended] - old
+    seeds = mixed(seeds_of(clients, draw), 1)
+    relative = getattr(clients.model, "unknown_scale", False)
+    values = np.zeros(clients.n_clients, dtype=w.dtype)
+
+    def work(block, slots):
+        if not known[slots].any():
+            values[slots] = clients.model.value(block, w[slots])
+            return
+        # The layers below stay as they are: the rows pass them once.
+        sent = w[slots]
+        model, rows, below, rest = clients.model.upper_layers(block, sent, trained)
+        upper, size = sent[:, below:], model.clients_at_once(rows)
+        if below and batch_size is not None:
+            size *= max(rows.shape[1] // batch_size, 1)
+        for first in range(0, len(slots), size):
+            some = slice(first, min(first + size, len(slots)))
+            part = rows if size >= len(slots) else rows.take(some)
+            values[slots[some]] = learn(model, part, upper[some], below, slots[some])
+        values[slots] += rest
+
+    def learn(model, block, x, below, slots):
+        u, move, start = weights[slots], way[slots], old[slots]
+        mine, x = columns_of(trained[below:]), np.ascontiguousarray(x)
+        part = _some_rows(block, share, seeds[slots])
+        n_rows = None if batch_size is None else min(batch_size, part.shape[1])
+        room = model.workspace(part, n_rows, Guide(trained[below:]))
+        most = np.where(begun[slots], 1, MOST_EPOCHS)
+        most[~known[slots]] = 0
+        losses, unit = [], None
+        for t in range(int(most.max())):
+            total = 0.0
+            for batch, counts in _epoch(part, batch_size, mixed(seeds[slots], t)):
+                x[:, mine] = start + move * u
+                value, g = model.value_gradient(batch, x, room)
+                g = g[:, mine]
+                if relative:  # losses in units of the targets, which are no matter of the rate
+                    if unit is None:
+                        unit = np.where(value > 0, value, 1.0)
+                    value, g = value / unit, g / unit[:, None]
+                moves = (counts > 0) & (t < most)
+                u = np.where(moves[:, None], np.clip(u - rate * g * move, 0.0, 1.0), u)
+                total = total + counts * value
+            losses.append(total)
+            if t >= SETTLED:
+                calm = np.std(losses[-SETTLED:], axis=0) < tol
+                most = np.where(calm, np.minimum(most, t + 1), most)
+        x[:, mine] = start + move * u
+        out[slots, below:], weights[slots] = x, u
+        return model.value(block, x)
+
+    clients.each(work, 2)
+    here = np.flatnonzero(known)
+    clients.state.keep("weights", clients.entries[here], weights[here])
+    return out, values
+
+
+def _epoch(block, batch_size, seeds):
+    """Batches of an epoch, or all rows, and how much each counts in its client's epoch."""
+    if batch_size is None:
+        yield block, np.ones(len(seeds))
+        return
+    batches = Batches(block, batch_size, seeds)
+    for k in range(int(batches.per_epoch.max())):
+        yield batches.next(), (k < batches.per_epoch) / batches.per_epoch
+
+
+def _some_rows(block, share, seeds):
+    """Block in which a random part of each client's rows have all the weight."""
+    n = block.weights.shape[1]
+    key = mixed(seeds[:, None], np.arange(n)) / np.float64(2**64)
+    key[np.arange(n) >= block.lengths[:, None]] = np.inf
+    rank = np.argsort(np.argsort(key, axis=1), axis=1)
+    chosen = rank < np.maximum(np.round(share * block.lengths), 1)[:, None]
+    weights = block.weights * chosen
+    total = weights.sum(axis=1, keepdims=True)
+    weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    return block.reweighted(weights)

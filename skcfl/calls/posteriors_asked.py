@@ -1,0 +1,455 @@
+"""Calls about the clients' posteriors under priors that they share."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import numpy as np
+from scipy.special import logsumexp
+
+from .answer_bounds import CLIENTS, NOT_NEGATIVE, SHARES, TOTAL
+from .call import Call
+
+# Bytes of matrices of posteriors that are held at once for a part of a block.
+POSTERIOR_BYTES = 2**26
+
+PRIOR = {"theta": "K p", "root": "R", "weights": "K", "dispersion": "", "df": ""}
+
+
+def _floats(sizes, arguments):
+    """Floats of priors that share a covariance."""
+    K, p, root = sizes["K"], sizes["p"], arguments["root"]
+    scaled = isfinite(arguments["df"])
+    return K * p + (p if root.ndim == 1 else p * (p + 1) // 2) + K + 1 + scaled
+
+
+class PosteriorSums(Call):
+    """Sums of the clients' posteriors under normal priors that share a covariance ``L L'``.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Means of the priors.
+    root : ndarray of shape (n_params,) or (n_params, n_params)
+        L; one axis is its diagonal.
+    weights : ndarray of shape (K,)
+        Probabilities of the priors.
+    dispersion : float
+        phi: the density of a client's rows is ``exp(-n_i f_i / phi)`` but for a constant.
+    df : float, default=numpy.inf
+        Degrees of freedom, more than 2, of precisions of the clients' own, by which phi and
+        ``L L'`` are divided, with a gamma distribution of mean 1; of squared error.
+        Infinite: all are 1.
+    dense : bool, default=True
+        Whether "curvature" and "coupling" are matrices; else clients send the diagonal of the
+        one and the sums of the rows of the other.  False needs a diagonal root.
+
+    Returns
+    -------
+    sums : dict of str to ndarray
+        Over the clients that answer and have rows, with responsibilities ``r_ik``, modes
+        ``m_ik``, posterior covariances ``V_ik`` and expected precisions ``t_ik``: "counts"
+        (K,) of r; "precisions" (K,) of ``r t``; "deviations" (K, p) of ``r t (m - theta)``;
+        "slopes" (K, p), the gradient of the log evidence in theta; "curvature" (K, p, p),
+        minus its second derivative (in expectation, given t); in the coordinates u of
+        ``x = theta + L u``, in sums over k too, "squares" (1, p, p), or with a diagonal root
+        their diagonal (1, p), of ``r E(t u u')``, and "coupling" (p, p) and "pull" (p,), the
+        quadratic and the linear term in alpha of the expected loss, times t, at
+        ``x = theta + L diag(alpha) u``; "scatter", twice the expected sum of the rows'
+        losses, times t; "tails" of ``r E(log t - t)``, 0 where all t are 1; "evidence", the
+        marginal log-likelihood; "weight", the total weight.
+    """
+
+    down = {**PRIOR, "dense": ""}
+    defaults = {"df": np.inf, "dense": True}
+    up = {
+        **{"counts": "K", "precisions": "K", "deviations": "K p", "squares": "1 R"},
+        **{"slopes": "K p", "curvature": "K H", "pull": "p", "coupling": "H"},
+        **{"scatter": "", "tails": "", "evidence": "", "weight": ""},
+    }
+    whole = False
+    minimised = exact = True
+    bounds = {"counts": CLIENTS, "precisions": NOT_NEGATIVE, "weight": TOTAL}
+    effort = "K p"
+
+    @classmethod
+    def result(cls, pool, answers, arguments, start):
+        return {name: answers[name] for name in cls.up}
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        """Floats of priors down and, by component, sums of posteriors up."""
+        n, K, p = sizes["n"], sizes["K"], sizes["p"]
+        triangle = p * (p + 1) // 2
+        square = triangle if arguments["dense"] else p
+        own = p if arguments["root"].ndim == 1 else triangle
+        up = K * (1 + 2 * p + square) + own + p + square + 3
+        if isfinite(arguments["df"]):  # or they are as many as there are clients, and nothing
+            up += K + 1
+        return n * _floats(sizes, arguments), n * up
+
+    @classmethod
+    def kernel(cls, clients, block, slots, theta, root, weights, dispersion, df, dense):
+        about, kept, total = (theta, root, weights, dispersion, df), [], None
+        sums_of = _sums_of if dense else _lean_sums_of
+        for own, found, r, evidence in _posteriors_of(clients, block, slots, *about, dense):
+            n = clients.client_weights[own]
+            sums = sums_of(found, r, root, dispersion)
+            tails = 0.0 if found.scales is None else (r * found.scales.tails).sum()
+            sums += tails, evidence.sum(), n.sum()
+            total = sums if total is None else [a + b for a, b in zip(total, sums, strict=True)]
+            if not dense:
+                kept.append(_information(found, r))
+        if not dense:
+            block.cache["information"] = about, kept
+        return total
+
+
+class PosteriorProducts(Call):
+    """Products of "curvature" of :class:`PosteriorSums` with vectors, for wide models.
+
+    Parameters
+    ----------
+    theta, root, weights, dispersion, df
+        As of :class:`PosteriorSums`; the root is a diagonal.
+    vectors : ndarray of shape (K, m, n_params)
+        m vectors for each component.
+
+    Returns
+    -------
+    products : ndarray of shape (K, m, n_params)
+    """
+
+    down = {**PRIOR, "vectors": "K m p"}
+    up = {"products": "K m p"}
+    minimised = exact = True
+    effort = "K m"
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        n, K, m, p = (sizes[letter] for letter in "nKmp")
+        return n * (_floats(sizes, arguments) + K * m * p), n * K * m * p
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, root, weights, dispersion, df, vectors):
+        about = theta, root, weights, dispersion, df
+        asked, kept = block.cache.get("information", ((), ()))
+        if len(asked) != len(about) or not all(map(np.array_equal, asked, about)):
+            found = _posteriors_of(clients, block, slots, *about)
+            kept = [_information(posteriors, r) for _, posteriors, r, _ in found]
+            block.cache["information"] = about, kept
+        return (
+            sum(
+                np.array([times(v) for times, v in zip(piece, vectors, strict=True)])
+                for piece in kept
+            ),
+        )
+
+
+class LeftOutSums(Call):
+    """Losses of the rows, each predicted without it by a mean of several posteriors.
+
+    Clients predict each of their rows by their posterior given their other rows, under each
+    of some priors, and mix the predictions.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Means of the priors.
+    root : ndarray of shape (K, n_params) or (K, n_params, n_params)
+        Roots of their covariances ``L L'``, or diagonals of these.
+    dispersion : ndarray of shape (K,)
+        As of :class:`PosteriorSums`, under each prior.
+    shares : ndarray of shape (K,)
+        Of the priors in the mixed predictions, which sum to one.
+    errors : ndarray of shape (K, n_params, n_params), default=None
+        Covariances of the errors of theta, on which each row has had its part; None is none.
+
+    Returns
+    -------
+    value : float
+        Sum of the losses, with weights, over the clients that answer.
+    slopes : ndarray of shape (K,)
+        Derivatives of the value along moves of the shares whose sum is zero.
+    curvature : ndarray of shape (K, K)
+        Second derivatives.
+    """
+
+    down = {
+        **{"theta": "K p", "root": "K R", "dispersion": "K", "shares": "K"},
+        **{"errors": "K p p"},
+    }
+    defaults = {"errors": None}
+    up = {"value": "", "slopes": "K", "curvature": "K K"}
+    whole = False
+    minimised = exact = True
+    effort = "K p"
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        """Floats of priors and shares down, and a value and its derivatives in the shares up."""
+        n, K, p = sizes["n"], sizes["K"], sizes["p"]
+        triangle = p * (p + 1) // 2
+        square = p if arguments["root"].ndim == 2 else triangle
+        down = K * (p + square + 2) + (0 if arguments["errors"] is None else K * triangle)
+        return n * down, n * (1 + K + K * (K + 1) // 2)
+
+    @classmethod
+    def kernel(cls, clients, block, slots, theta, root, dispersion, errors, shares):
+        kept = cls._predictions(clients, block, slots, theta, root, dispersion, errors)
+        n = clients.client_weights[slots]
+        return clients.model.mixed_losses(block, n, kept, shares)
+
+    @staticmethod
+    def _predictions(clients, block, slots, *about):
+        """Predictions of a block's rows without them, which are kept for other shares."""
+        theta, root, dispersion, errors = about
+        (K, p), model = theta.shape, clients.model
+        asked, kept = block.cache.get("left out", ((), ()))
+        if len(asked) == 4 and all(map(_same, asked, about)):
+            return kept
+        kept = np.empty((K, len(slots), model.n_outputs, block.shape[1]))
+        for k, own in enumerate(map(_diagonal_or_whole, root)):
+            rows = block.shape[1] * model.n_outputs
+            by_rows = errors is None and model.has_few_rows(block, own)
+            size = rows * (3 * rows + p) if by_rows else 6 * p * p + rows * p
+            size = max(int(POSTERIOR_BYTES // (8 * size)), 1)
+            for some, part in _pieces(block, size, False):
+                n = clients.client_weights[slots[some]]
+                error = None if errors is None else errors[k]
+                kept[k, some] = model.left_out_predictions(
+                    part, n, theta[k], own, dispersion[k], error, by_rows
+                )
+        if not model.quadratic:  # of which one call tells all
+            block.cache["left out"] = about, kept
+        return kept
+
+
+class Posteriors(Call):
+    """Each client's posterior.
+
+    Parameters
+    ----------
+    theta, root, weights, dispersion, df
+        As of :class:`PosteriorSums`.
+    errors : ndarray of shape (K, n_params, n_params), default=None
+        Covariances of the errors of theta, which are integrated out; None is none.
+    dense : bool, default=False
+        Whether clients send covariances and not variances alone.
+
+    Returns
+    -------
+    responsibilities : ndarray of shape (n_clients, K)
+    means : ndarray of shape (n_clients, n_params)
+    covariances : ndarray of shape (n_clients, n_params) or (n_clients, n_params, n_params)
+        Variances, or with `dense` covariances, between components too.
+    noise : ndarray of shape (n_clients,)
+        phi of each client, divided by its precision; an expectation.
+    """
+
+    down = {**PRIOR, "errors": "K p p", "dense": ""}
+    defaults = {"df": np.inf, "errors": None, "dense": False}
+    up = {"responsibilities": "n K", "means": "n p", "covariances": "n H", "noise": "n"}
+    minimised = exact = True
+    bounds = {"responsibilities": SHARES, "noise": NOT_NEGATIVE}
+    effort = "K p"
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        """Floats of priors down, and each client's posterior up."""
+        n, K, p = sizes["n"], sizes["K"], sizes["p"]
+        triangle = p * (p + 1) // 2
+        square = triangle if arguments["dense"] else p
+        errors = 0 if arguments["errors"] is None else K * triangle
+        noise = isfinite(arguments["df"])  # or it is known
+        return n * (_floats(sizes, arguments) + errors), n * (K + p + square + noise)
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        cls._put_prior(answers, slice(None), arguments)
+
+    @classmethod
+    def fill(cls, pool, answers, lost, arguments, start, whole):
+        cls._put_prior(answers, lost, arguments)
+
+    @staticmethod
+    def _put_prior(answers, some, arguments):
+        """Nothing is known of some clients but the prior."""
+        theta, weights = arguments["theta"], arguments["weights"]
+        answers["responsibilities"][some] = weights
+        answers["means"][some] = weights @ theta
+        names = "theta", "root", "weights", "errors", "dense", "df"
+        answers["covariances"][some] = prior_covariance(*map(arguments.get, names))
+        answers["noise"][some] = arguments["dispersion"] * prior_variance(arguments["df"])
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, root, weights, dispersion, df, errors, dense):
+        every = [None] * len(theta) if errors is None else errors
+        parts, about = [], (theta, root, weights, dispersion, df, errors is not None)
+        for _, found, r, _ in _posteriors_of(clients, block, slots, *about):
+            x, scales = theta[:, None] + found.deviations, np.ones(r.shape)
+            if found.scales is not None:
+                scales = found.scales.variances
+            scaled = zip(found.curvatures, every, scales[:, :, None, None], strict=True)
+            V = [
+                each.covariances(*how) if dense else each.variances(*how) for each, *how in scaled
+            ]
+            noise = dispersion * (r * scales).sum(axis=0)
+            parts.append((r.T, *_of_mixture(r, x, V), noise))
+        return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+
+
+def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, dense=False):
+    """Pieces of a block: its clients, their posteriors, responsibilities and evidence."""
+    model, (K, p) = clients.model, theta.shape
+    n = block.shape[1] * model.n_outputs
+    by_rows = not dense and model.has_few_rows(block, root)
+    floats = (2 * K + 2) * n * n + (6 * K + 8) * p if by_rows else (2 * K + 4) * p * p
+    size = max(int(POSTERIOR_BYTES // (8 * floats)), 1)
+    with np.errstate(divide="ignore"):
+        prior = np.log(weights)[:, None]
+    for some, part in _pieces(block, size, by_rows):
+        n = clients.client_weights[slots[some]]
+        start = part.cache.get("modes")
+        if start is not None and start.shape != (len(theta), len(n), p):
+            start = None
+        found = model.posteriors(part, n, theta, root, dispersion, start, by_rows, df)
+        part.cache["modes"] = found.modes
+        joint = found.evidence + prior
+        evidence = logsumexp(joint, axis=0)
+        yield slots[some], found, np.exp(joint - evidence), evidence
+
+
+def _pieces(block, size, kept):
+    """Places of at most `size` clients of a block, and their rows, which may be kept for later."""
+    c = len(block.clients)
+    if c <= size:
+        return [(slice(0, c), block)]
+    if ("pieces", size) not in block.cache:
+        places = [slice(first, first + size) for first in range(0, c, size)]
+        pieces = ((some, block.take(some)) for some in places)
+        if not kept:
+            return pieces
+        block.cache["pieces", size] = list(pieces)
+    return block.cache["pieces", size]
+
+
+def _sums_of(found, r, root, dispersion):
+    """Sums over clients of posteriors with responsibilities r (K, c)."""
+    K, p = len(r), found.modes.shape[2]
+    one = all(curvature is found.curvatures[0] for curvature in found.curvatures)
+    precise, told = _precise(found, r)
+    squares, coupling, curvature = np.zeros(root.shape), np.zeros((p, p)), np.empty((K, p, p))
+    pull, scatter = np.zeros(p), 2.0 * (precise * found.losses).sum()
+    for some in [slice(0, K)] if one else [slice(k, k + 1) for k in range(K)]:
+        A, H = found.curvatures[some.start].inner, found.curvatures[some.start].hessian
+        c, own = len(H), r[some].sum(axis=0)
+        if not root.any():  # clusters without variance: nothing is posterior but the choice
+            squares += own.sum() * (np.ones(p) if root.ndim == 1 else np.eye(p))
+            curvature[some] = (told[some] @ H.reshape(c, -1)).reshape(-1, p, p)
+            continue
+        u = found.modes[some].transpose(1, 0, 2)
+        weighted = precise[some].T[:, :, None] * u
+        half = H * root if root.ndim == 1 else np.matmul(H, root)
+        inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
+        # Curvature of the marginal likelihood in the prior's mean.
+        P = H - np.matmul(half, np.matmul(A, half.transpose(0, 2, 1)))
+        curvature[some] = (told[some] @ P.reshape(c, -1)).reshape(-1, p, p)
+        outer = np.matmul(weighted.transpose(0, 2, 1), u)
+        if root.ndim == 1:
+            squares += own @ np.einsum("cii->ci", A) + np.einsum("cii->i", outer)
+        else:
+            squares += (own @ A.reshape(c, -1)).reshape(p, p) + outer.sum(axis=0)
+        # At a mode the rows pull with as much as the prior does.
+        pull += (weighted * (np.matmul(u, inner) + u)).sum(axis=(0, 1))
+        coupling += (own @ (inner * A).reshape(c, -1)).reshape(p, p)
+        coupling += np.einsum("cpq,cpq->pq", outer, inner)
+        known = p - np.einsum("cii->c", A)  # the trace of A times inner
+        scatter += dispersion * (own @ known)
+    return (*_sums_of_modes(found, r, squares, curvature), pull, coupling, scatter)
+
+
+def _lean_sums_of(found, r, root, dispersion):
+    """The same without matrices: diagonals, and of the coupling the sums of its rows."""
+    squares, pull, coupling, scatter, curvature = 0.0, 0.0, 0.0, 0.0, []
+    about = zip(*_precise(found, r), strict=True)
+    for k, (own, (precise, told)) in enumerate(zip(r, about, strict=True)):
+        u, own_curvature = found.modes[k], found.curvatures[k]
+        if k == 0 or own_curvature is not found.curvatures[k - 1]:
+            information = own_curvature.information_diagonal()
+            known = root**2 * information
+        weighted = precise[:, None] * u
+        rows = root * own_curvature.hessian_times(root * u)
+        squares += own @ (1.0 - known) + (weighted * u).sum(axis=0)
+        pull += (weighted * (rows + u)).sum(axis=0)
+        coupling += own @ known + (weighted * rows).sum(axis=0)
+        scatter += 2.0 * (precise @ found.losses[k]) + dispersion * (own @ known.sum(axis=1))
+        curvature.append(told @ information)
+    return (*_sums_of_modes(found, r, squares, np.array(curvature)), pull, coupling, scatter)
+
+
+def _sums_of_modes(found, r, squares, curvature):
+    precise = _precise(found, r)[0]
+    deviations = np.einsum("kc,kcp->kp", precise, found.deviations)
+    slopes = np.einsum("kc,kcp->kp", precise, found.slopes)
+    return r.sum(axis=1), precise.sum(axis=1), deviations, squares[None], -slopes, curvature
+
+
+def _precise(found, r):
+    """Weights (K, c) of squares about the modes, and of what rows tell of the priors' means."""
+    if found.scales is None:
+        return r, r
+    return r * found.scales.precisions, r * found.scales.information
+
+
+def _diagonal_or_whole(root):
+    """The diagonal of a root that has nothing beside it."""
+    if root.ndim == 2 and not (root - np.diag(np.diag(root))).any():
+        return np.diag(root)
+    return root
+
+
+def _same(one, other):
+    return one is other or (one is not None and np.array_equal(one, other))
+
+
+def _information(found, r):
+    """Functions v -> ``sum_i r_i P_i v`` of each component."""
+    told = _precise(found, r)[1]
+    return [
+        own.information_products(weights)
+        for own, weights in zip(found.curvatures, told, strict=True)
+    ]
+
+
+def _of_mixture(r, x, V):
+    """Means (c, p) and covariances of mixtures, (c, p, p) or their diagonals (c, p).
+
+    Of components with weights r (K, c), means x (K, c, p) and K arrays V of covariances.
+    """
+    mean = np.einsum("kc,kcp->cp", r, x)
+    total = 0.0
+    for k, own in enumerate(V):
+        away = x[k] - mean
+        if own.ndim == 3:
+            total = total + r[k][:, None, None] * (own + away[:, :, None] * away[:, None, :])
+        else:
+            total = total + r[k][:, None] * (own + away**2)
+    return mean, total
+
+
+def prior_variance(df):
+    """Expectation of one over a precision of mean 1 with so many degrees of freedom."""
+    return df / (df - 2.0) if np.isfinite(df) else 1.0
+
+
+def prior_covariance(theta, root, weights, errors, dense, df=np.inf):
+    """Covariance of a client of which nothing is known, or its diagonal."""
+    away, root = theta - weights @ theta, np.sqrt(prior_variance(df)) * root
+    if dense:
+        covariance = np.diag(root**2) if root.ndim == 1 else root @ root.T
+        covariance = covariance + (weights[:, None] * away).T @ away
+        return covariance if errors is None else covariance + np.tensordot(weights, errors, 1)
+    variance = root**2 if root.ndim == 1 else (root**2).sum(axis=1)
+    variance = variance + weights @ away**2
+    return variance if errors is None else variance + weights @ np.einsum("kpp->kp", errors)

@@ -1,0 +1,1 @@
+"""What runs where rows are: their blocks, local training, what clients draw and keep."""

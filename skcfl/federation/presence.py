@@ -1,0 +1,194 @@
+"""Who of the clients answers, as the server sees it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from .._checks import caller_level
+from ..calls import CALLS
+from ..exceptions import FederationError, MissingClientWarning
+
+# Values that are not finite in a row, in searches along lines, after which a client is rejected.
+PATIENCE = 20
+# Calls in a row that a client has to miss to be lost for good, times its longest silence before.
+LOST = 10
+
+
+def _named(ids):
+    """Some ids, and dots for others."""
+    return ", ".join([*map(repr, ids[:5].tolist()), *["..."] * (len(ids) > 5)])
+
+
+class ClientsLost(Exception):
+    """Raised in a fit that starts again without the clients that its presence has lost."""
+
+
+class Presence:
+    """Who answers, as the server sees it; shared by the pools of one federation.
+
+    Parameters
+    ----------
+    ids : array-like of shape (n_clients,)
+        The clients' ids.
+    min_clients : int, default=1
+        How many have to answer: to be counted out, a client was asked `retries` times more than
+        once in a row, be it in rounds, of which many go on without it.
+    retries : int, default=10
+        How often those who are silent are asked again where all are needed.
+    before : Presence, default=None
+        Presence in an earlier attempt at the same fit.  The clients that it lost or rejected are
+        left out of this attempt: they have no rows.
+    """
+
+    def __init__(self, ids, min_clients=1, retries=10, before=None):
+        self.ids, self.min_clients, self.retries = ids, min_clients, retries
+        nobody = np.zeros(len(ids), dtype=bool)
+        #: Clients left out because an earlier attempt rejected them, and those that it lost.
+        self.banned = nobody if before is None else before.banned | before.rejected
+        self.gone = nobody if before is None else (before.gone | before.lost) & ~self.banned
+        #: If True, a lost or rejected client ends the attempt with ClientsLost.
+        self.starts_again = False
+        #: Calls in a row that each client has missed, asked again or not, and the most after which
+        #: it came back.
+        self.silent, self.longest = np.zeros((2, len(ids)), dtype=int)
+        #: Calls in a row that each has not answered, and whether anybody ever did not.
+        self.missed, self.faulty = np.zeros(len(ids), dtype=int), False
+        #: Whether somebody who did not answer did so later.
+        self.returned = False
+        #: Who has ever answered, where somebody did not.
+        self.heard = np.ones(len(ids), dtype=bool)
+        #: Whether something that needs all clients was computed without some.
+        self.incomplete = False
+        self.calls = 0
+        #: Who has sent what is not finite, and is not listened to any more.
+        self.rejected = np.zeros(len(ids), dtype=bool)
+        #: Values in a row that were not finite, where that may be the matter of the model; so many
+        #: that nobody is waited for before the first one that was.
+        self.strange = np.full(len(ids), PATIENCE - 1)
+        #: By kind of call and whether it is about some of the rows only, as in a fold: which
+        #: clients have ever answered it, and how often each has not.
+        self.answered = {}
+        self.failed = {}
+        #: Clients that are not asked again because they never answer one kind of call.
+        self.excluded = np.zeros(len(ids), dtype=bool)
+        self._check_number()
+
+    def note(self, places, answered, whole):
+        """What a call has shown of some clients; `answered` is None if all did."""
+        self.calls += 1
+        if answered is None:
+            if self.faulty:
+                self._come_back(places)
+                self.heard[places] = True
+            return
+        if not self.faulty:
+            self.faulty, self.heard[:] = True, self.calls > 1
+        self._come_back(places[answered])
+        self.silent[places[~answered]] += 1
+        # Who is needed has been asked again already.
+        times = 1 + self.retries * whole
+        self.missed[places] = np.where(answered, 0, self.missed[places] + times)
+        self.heard[places] |= answered
+        self.incomplete |= whole and not answered.all()
+        self._check_number()
+
+    def _check_number(self):
+        """Raise a FederationError if too few clients answer."""
+        lost = (self.missed > self.retries) | self.left_out
+        n = len(lost) - int(lost.sum())
+        if n < self.min_clients:
+            raise FederationError(
+                f"{n} of {len(self.ids)} clients answer, and min_clients={self.min_clients}: "
+                f"{_named(np.asarray(self.ids)[lost])} did not when last asked."
+            )
+
+    def _come_back(self, places):
+        """Note that some clients answer, which may have been silent."""
+        self.returned |= bool(self.missed[places].any())
+        self.longest[places] = np.maximum(self.longest[places], self.silent[places])
+        self.missed[places] = self.silent[places] = 0
+
+    def record(self, kind, places, answered):
+        """Note which clients have answered a kind of call, and which have not.
+
+        Parameters
+        ----------
+        kind : tuple of (str, bool)
+            Name of the call, and whether it is about some of the rows only.
+        places : slice or ndarray of shape (m,)
+            Clients that were asked.
+        answered : ndarray of shape (m,) of bool or None
+            Which of them have answered; None is all.
+        """
+        if kind not in self.answered:
+            self.answered[kind] = np.zeros(len(self.ids), dtype=bool)
+            self.failed[kind] = np.zeros(len(self.ids), dtype=int)
+        if answered is None:
+            self.answered[kind][places] = True
+        else:
+            self.answered[kind][places] |= answered
+            self.failed[kind][places] += ~answered
+
+    def unheard(self, kind, places):
+        """Clients that have never answered a kind of call and are not known to be away, a mask."""
+        known = self.answered[kind] | self.excluded | self.rejected
+        return ~known[places] & (self.missed[places] <= self.retries)
+
+    def exclude(self, kind, places):
+        """Ask some clients nothing more, because they never answer one kind of call."""
+        self.excluded[places], self.heard[places] = True, False
+        self.missed[places] = np.maximum(self.missed[places], self.retries + 1)
+        times = int(self.failed[kind][places].min())
+        warnings.warn(
+            f"{len(places)} of {len(self.ids)} clients left all of {times} calls of {kind[0]!r} "
+            f"unanswered while they answered others: {_named(self.ids[places])}. The fit goes on "
+            "without them (missing_clients_).",
+            MissingClientWarning,
+            stacklevel=caller_level(),
+        )
+
+    def without_part(self):
+        """Clients that have never answered some kind of call that they were asked, a mask."""
+        out = self.excluded.copy()
+        for (call, some_rows), answered in self.answered.items():
+            if not (some_rows or CALLS[call].proof):
+                out |= ~answered & (self.failed[call, some_rows] > 0)
+        return out
+
+    @property
+    def left_out(self):
+        """Clients that this attempt is without from the start, (n_clients,) of bool."""
+        return self.gone | self.banned
+
+    @property
+    def lost(self):
+        """Clients that are silent for good, (n_clients,) of bool.
+
+        A straggler, which was silent before and came back, is given more time.
+        """
+        return (self.silent > LOST * np.clip(self.longest, 1, LOST)) | self.excluded
+
+    @property
+    def undecided(self):
+        """Clients that are silent, perhaps not for good, (n_clients,) of bool."""
+        return (self.silent > 0) & ~self.lost & ~self.rejected
+
+    def check(self, patient):
+        """Raise ClientsLost if the fit can start again and has to.
+
+        If `patient`, a silent client may come back until the end of the attempt.
+        """
+        lost = self.excluded if patient else self.lost
+        if self.starts_again and (self.rejected | lost).any():
+            raise ClientsLost
+
+    def reject(self, places):
+        """Listen no more to clients whose answers are not finite."""
+        self.rejected[places] = True
+
+    def patient(self, places, bad):
+        """Which of some clients whose values are not finite are rejected for it."""
+        self.strange[places] = np.where(bad, self.strange[places] + 1, 0)
+        return self.strange[places] >= PATIENCE

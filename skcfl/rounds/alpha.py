@@ -1,0 +1,118 @@
+"""The unit of ``alpha="auto"``: a standard normal prior of one model that all clients share."""
+
+import numpy as np
+
+from ..calls.curvatures import Hessians
+from ..calls.first_order import ObjectivesGradients
+from ..numerics.newton import MAX_DENSE
+
+# Steps to the size of the noise of losses that are no parabolas.
+NOISE_STEPS = 20
+# Least ratio of the noise to the targets' variance, far below any real one.
+LEAST_NOISE = 1e-6
+# Relative fall of the loss in a step below which there are no more.
+SETTLED_NOISE = 1e-12
+# Halvings of a step, after which models are as good as they get.
+MOST_HALVINGS = 30
+# Automatic penalty below which it is rounding beside the curvature of standardised features.
+LEAST_ALPHA = 1e-20
+
+
+def is_automatic(pool):
+    """Whether the local penalty was left to the estimator."""
+    return getattr(pool.model, "alpha", None) == "auto"
+
+
+def alpha_unit(pool):
+    """Local penalty that is a standard normal prior of one model that all clients share.
+
+    One over the weight of all rows.  Of losses whose dispersion is unknown times the ratio of
+    the dispersion to that of the targets, because coefficients then have the targets' units:
+    the residual variance of the pooled model over the variance, each with its degrees of
+    freedom; 1 where models are too large for it or interpolate.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+
+    Returns
+    -------
+    unit : float
+    """
+    unit = _noise_ratio(pool) / max(pool.client_weights[~pool.rejected].sum(), 1e-300)
+    return max(unit, LEAST_ALPHA)
+
+
+def _noise_ratio(pool):
+    model, n = pool.model, pool.client_weights[~pool.rejected].sum()
+    p = model.n_free
+    known = pool.can_answer("hessians") and model.unknown_scale
+    if not (known and p <= MAX_DENSE and n > p + 1):
+        return 1.0
+    free = pool.penalised(0.0, told=False)
+    constant = np.zeros(pool.n_params, dtype=bool)
+    if model.fit_intercept:
+        constant[-1] = True
+    start, losses = np.zeros((1, pool.n_params)) + model.origin, []
+    at_start = start, *_summed(free, start), _curvature(free, start)
+    for moved in (constant, ~np.zeros_like(constant)):
+        losses.append(_least_loss(free, moved, *at_start))
+    n = pool.client_weights[~pool.rejected].sum()
+    around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / max(n - p, 1.0)
+    if not around > 0.0 or not np.isfinite([around, residual]).all():
+        return 1.0
+    share = float(np.clip(residual / around, LEAST_NOISE, 1.0))
+    return float(model.prior_unit(share, around))
+
+
+def _least_loss(pool, free, theta, value, gradient, H):
+    """Loss of all rows under one model, the best one in some of its parameters.
+
+    The search begins at `theta`, with the loss, its gradient and its Hessian there.
+    """
+    for k in range((1 if pool.model.quadratic else NOISE_STEPS) if free.any() else 0):
+        H = _curvature(pool, theta) if k else H
+        ahead = _lower(pool, theta, _newton_step(gradient, H, free), value)
+        if ahead is None:
+            break
+        theta, fallen, gradient = ahead
+        settled = value - fallen <= SETTLED_NOISE * abs(fallen)
+        value = fallen
+        if settled:
+            break
+    return value
+
+
+def _summed(pool, theta):
+    """Loss of all rows under one model (1, n_params), and its gradient."""
+    values, gradients = pool.ask(ObjectivesGradients, theta, float)
+    # Losses that explode beyond a step too long: their gradients are not numbers.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(pool.client_weights @ values), pool.client_weights @ gradients
+
+
+def _lower(pool, theta, step, value):
+    """The model after a step, the loss and the gradient there; None if no step lowers it."""
+    # With all of its curvature a step never overshoots; where that has no bound it is halved.
+    bounded = pool.model.bounded_curvature
+    for _ in range(MOST_HALVINGS):
+        ahead = theta + step
+        fallen, gradient = _summed(pool, ahead)
+        if bounded or fallen <= value:
+            return ahead, fallen, gradient
+        step = 0.5 * step
+    return None
+
+
+def _curvature(pool, theta):
+    """Damped Hessian of the loss of all rows under one model (1, n_params)."""
+    together = np.zeros(pool.n_clients, dtype=np.intp)
+    return pool.ask(Hessians, theta, together, damping=1.0)[0]
+
+
+def _newton_step(g, H, free):
+    """Newton step in some of the parameters, (1, n_params)."""
+    step = np.zeros((1, len(g)))
+    step[0, free] = -np.linalg.lstsq(H[np.ix_(free, free)], g[free], rcond=None)[0]
+    return step
