@@ -194,6 +194,23 @@ def test_rooms_do_not_import_each_other_in_circles():
         graph = {unit: targets for unit, targets in graph.items() if unit not in leaves}
 
 
+@pytest.mark.parametrize("path", modules_of({"calls"}), ids=relative)
+def test_the_servers_half_of_a_call_sees_no_rows(path):
+    """What takes a pool names nothing that clients have, and looks at no private part of it."""
+    tree, wrong = ast.parse(path.read_text(encoding="utf-8")), []
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        if "pool" not in {argument.arg for argument in function.args.args}:
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and node.id in {"X", "y", "block", "clients", "rows"}:
+                wrong.append(f"line {node.lineno}: {node.id}")
+            if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("pool._"):
+                wrong.append(f"line {node.lineno}: {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("path", modules_of(SERVER_SIDE), ids=relative)
 def test_rows_never_leave_the_client_side(path):
     """Server-side code names no rows, and gets at none through the pool.

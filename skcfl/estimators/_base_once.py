@@ -7,6 +7,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._checks import Count
 from ..base import BaseFederated
 from ..rounds.alone import solve_local
+from ..rounds.alpha import n_priors
 from ..rounds.alternate import alternate
 from ..rounds.number import find_n_clusters
 from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options, shortened
@@ -57,11 +58,7 @@ class ClustersOnce(BaseFederated):
         return make_options(self, pool)
 
     def _n_priors(self, pool, options):
-        return (
-            1
-            if self.n_clusters == "auto"
-            else min(self.n_clusters, int((pool.client_weights > 0).sum()))
-        )
+        return n_priors(pool, self.n_clusters)
 
     def _train(self, pool, found, options):
         """Rounds with the clusters fixed."""

@@ -17,6 +17,7 @@ from ..base import BaseFederated
 from ..clients.optimizers import OPTIMIZERS
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
+from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options, alternate
 from ..rounds.kinds import NETWORK_STEP, kind_of, need_minima
 from ..rounds.number import find_n_clusters
@@ -120,11 +121,7 @@ class AlternatingClustering(BaseFederated):
         return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
 
     def _n_priors(self, pool, options):
-        return (
-            1
-            if self.n_clusters == "auto"
-            else min(self.n_clusters, int((pool.client_weights > 0).sum()))
-        )
+        return n_priors(pool, self.n_clusters)
 
     def _solve(self, pool, truth):
         shared = shared_mask(self.shared_layers, pool.model.layer_slices(), pool.n_params)

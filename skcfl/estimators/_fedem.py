@@ -14,6 +14,7 @@ from .._progress import series
 from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
 from ..base import _canonical
 from ..calls.mixtures_asked import Mixture
+from ..rounds.alpha import n_priors
 from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
 from ..rounds.number import find_n_clusters
@@ -113,11 +114,7 @@ class _FedEM(MixturePredictions):
     }
 
     def _n_priors(self, pool, options):
-        return (
-            1
-            if self.n_clusters == "auto"
-            else min(self.n_clusters, int((pool.client_weights > 0).sum()))
-        )
+        return n_priors(pool, self.n_clusters)
 
     def _solve_options(self, groups):
         given = self.true_labels is not None

@@ -10,6 +10,7 @@ from .._docs import document
 from .._typing import RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alone import solve_local
+from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options
 from ..rounds.kinds import TRAINED
 from ._base_rounds import ROUND_CONSTRAINTS, automatic_step
@@ -65,7 +66,7 @@ class _LocalModels(BaseFederated):
     }
 
     def _n_priors(self, pool, options):
-        return int((pool.client_weights > 0).sum())
+        return n_priors(pool, pool.n_clients)
 
     def _models_of(self, pool):
         """Models of new clients: their own ones."""

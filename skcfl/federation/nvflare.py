@@ -1,6 +1,6 @@
 """Fits to sites of their own over NVIDIA FLARE (the extra ``nvflare``).
 
-A site loads its own rows, and answers the calls of :mod:`skcfl.federation.messages` about them; a
+A site loads its own rows, and answers the calls of :mod:`skcfl.calls` about them; a
 job at the server fits an estimator to the sites and leaves it as a file.  The same job runs in
 NVFlare's simulator, in its proof of concept on one machine, and in production.  It brings no code.
 """

@@ -104,7 +104,7 @@ class Stack:
         )
 
     def posteriors(self, pool, dense=False):
-        """Each client's responsibilities, and moments of its parameters, see ``pool.posteriors``.
+        """Each client's responsibilities, and moments of its parameters, as of ``Posteriors``.
 
         Means and covariances of the parameters, and dispersions, where the population is not
         known but for the shares.

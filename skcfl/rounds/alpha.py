@@ -23,6 +23,11 @@ def is_automatic(pool):
     return getattr(pool.model, "alpha", None) == "auto"
 
 
+def n_priors(pool, n_clusters):
+    """How many models have a prior each: no more than clients with rows, one for "auto"."""
+    return 1 if n_clusters == "auto" else min(n_clusters, int((pool.client_weights > 0).sum()))
+
+
 def alpha_unit(pool):
     """Local penalty that is a standard normal prior of one model that all clients share.
 

@@ -19,7 +19,7 @@ paper         here                              parameter
 k             ``K = len(theta)``                ``n_clusters``
 theta_j       ``state.theta[j]``                ``init``
 M_t           ``Draw``                          ``participation``
-F_i           ``pool.losses`` (no penalty)      ``loss``
+F_i           ``Losses`` (no penalty)          ``loss``
 g_i           ``gradients`` (with penalty)
 gamma         ``StepSizes``                     ``step_size``
 tau           ``options.local_steps``           ``local_steps``

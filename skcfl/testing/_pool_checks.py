@@ -59,7 +59,7 @@ def check_pool(
 ) -> None:
     """Check that a pool answers every call as one of clients in this process does.
 
-    All calls of ``skcfl.federation.messages.CALLS``, of the pool and of those made of it: some
+    All calls of ``skcfl.calls.CALLS``, of the pool and of those made of it: some
     of its clients, another local penalty, rows held out, folds.  Answers and what clients draw
     must be those of ``InProcessSite`` to `rtol`, as block shapes
     round differently, and the ledger must be equal.  Bounds of rounding depend on these shapes and

@@ -69,8 +69,7 @@ class StrictSite(Site):
 
     def __getattr__(self, name):
         raise AttributeError(
-            f"a server asked its site for {name!r}, which no message gives: see "
-            "skcfl.federation.messages"
+            f"a server asked its site for {name!r}, which no message gives: see skcfl.calls"
         )
 
 
@@ -121,7 +120,7 @@ class StrictFederation(Federation):
 
     Servers see public names of the pool only, and of its model no method that takes rows;
     arguments and answers go through pickle, so that nothing is shared; and a site answers the
-    calls of the table and no others.
+    calls of ``skcfl.calls`` and no others.
 
     Parameters
     ----------

@@ -7,6 +7,8 @@ from scipy.special import ndtri
 
 from skcfl.calls import CALLS, Call
 from skcfl.calls.answer_bounds import CLIENTS
+from skcfl.calls.curvatures import Hessians, Prox, Solve
+from skcfl.calls.first_order import LocalUpdate, Objectives
 from skcfl.clients.draws import mixed
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation, SitePolicy
 from skcfl.federation.sites import Refused
@@ -94,3 +96,27 @@ def test_wrong_arguments_are_named(noisy_sums):
         open_pool().ask(noisy_sums, THETA)
     with pytest.raises(TypeError, match="most_of_all"):
         open_pool().ask(noisy_sums, THETA, LABELS, 4.0, most_of_all=1.0)
+
+
+def test_exact_calls_keep_the_digits_of_their_arguments():
+    """Minima are in double precision, also of models that are trained in single precision."""
+    federation = InProcessFederation(X.astype(np.float32), Y.astype(np.float32), GROUPS)
+    pool = federation.open(LinearModel(standardize=False).bind(2, dtype=np.float32), 0)
+    assert pool.dtype == np.float32
+    v = RNG.standard_normal((N, 3))
+    assert_allclose(pool.ask(Prox, v, 1e14), v, rtol=1e-11)
+    theta, labels = pool.model.init_params(3, 0).astype(float) + 1e-9, LABELS
+    sent = Hessians.asked(pool, theta, labels)
+    assert sent["theta"].dtype == float and np.array_equal(sent["theta"], theta)
+
+
+def test_training_that_is_not_kept_is_no_last_answer():
+    """Clients go on from what the server takes for their last answers."""
+    pool = open_pool()
+    best, _ = pool.ask(Solve)
+    values = pool.ask(Objectives, best)
+    pool.ask(LocalUpdate, best + 1.0, 2, 0.1)
+    pool.ledger.since_mark()
+    down = pool.ledger.down
+    assert_allclose(pool.ask(Objectives, best, last=True), values, rtol=1e-12)
+    assert pool.ledger.down == down  # they have these models
