@@ -164,6 +164,8 @@ class LeftOutSums(Call):
         Of the priors in the mixed predictions, which sum to one.
     errors : ndarray of shape (K, n_params, n_params), default=None
         Covariances of the errors of theta, on which each row has had its part; None is none.
+    df : ndarray of shape (K,), default=None
+        As of :class:`PosteriorSums`, under each prior; None is infinity for all.
 
     Returns
     -------
@@ -177,9 +179,9 @@ class LeftOutSums(Call):
 
     down = {
         **{"theta": "K p", "root": "K R", "dispersion": "K", "shares": "K"},
-        **{"errors": "K p p"},
+        **{"errors": "K p p", "df": "K"},
     }
-    defaults = {"errors": None}
+    defaults = {"errors": None, "df": None}
     up = {"value": "", "slopes": "K", "curvature": "K K"}
     whole = False
     minimised = exact = True
@@ -192,21 +194,22 @@ class LeftOutSums(Call):
         triangle = p * (p + 1) // 2
         square = p if arguments["root"].ndim == 2 else triangle
         down = K * (p + square + 2) + (0 if arguments["errors"] is None else K * triangle)
+        down += 0 if arguments["df"] is None else K
         return n * down, n * (1 + K + K * (K + 1) // 2)
 
     @classmethod
-    def kernel(cls, clients, block, slots, theta, root, dispersion, errors, shares):
-        kept = cls._predictions(clients, block, slots, theta, root, dispersion, errors)
+    def kernel(cls, clients, block, slots, theta, root, dispersion, errors, df, shares):
+        kept = cls._predictions(clients, block, slots, theta, root, dispersion, errors, df)
         n = clients.client_weights[slots]
         return clients.model.mixed_losses(block, n, kept, shares)
 
     @staticmethod
     def _predictions(clients, block, slots, *about):
         """Predictions of a block's rows without them, which are kept for other shares."""
-        theta, root, dispersion, errors = about
+        theta, root, dispersion, errors, df = about
         (K, p), model = theta.shape, clients.model
         asked, kept = block.cache.get("left out", ((), ()))
-        if len(asked) == 4 and all(map(_same, asked, about)):
+        if len(asked) == len(about) and all(map(_same, asked, about)):
             return kept
         kept = np.empty((K, len(slots), model.n_outputs, block.shape[1]))
         for k, own in enumerate(map(_diagonal_or_whole, root)):
@@ -217,8 +220,9 @@ class LeftOutSums(Call):
             for some, part in _pieces(block, size, False):
                 n = clients.client_weights[slots[some]]
                 error = None if errors is None else errors[k]
+                scaled = np.inf if df is None else df[k]
                 kept[k, some] = model.left_out_predictions(
-                    part, n, theta[k], own, dispersion[k], error, by_rows
+                    part, n, theta[k], own, dispersion[k], error, by_rows, scaled
                 )
         if not model.quadratic:  # of which one call tells all
             block.cache["left out"] = about, kept

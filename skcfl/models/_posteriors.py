@@ -187,7 +187,7 @@ def _scales(distances, n, df):
 
 
 def left_out_predictions(
-    model, block, weights, theta, root, dispersion, errors=None, by_rows=False
+    model, block, weights, theta, root, dispersion, errors=None, by_rows=False, df=np.inf
 ):
     """Predictions of each row by its client's posterior given the client's other rows.
 
@@ -202,8 +202,8 @@ def left_out_predictions(
 
     Parameters
     ----------
-    model, block, weights, root, dispersion, by_rows
-        As of :func:`posteriors`.
+    model, block, weights, root, dispersion, by_rows, df
+        As of :func:`posteriors`.  Scales of the clients are those expected from all their rows.
     theta : ndarray of shape (p,)
         Mean of the prior.
     errors : ndarray of shape (p, p), default=None
@@ -213,10 +213,14 @@ def left_out_predictions(
     -------
     predictions : ndarray of shape (c, C, n)
     """
-    found = posteriors(model, block, weights, theta[None], root, dispersion, None, by_rows)
+    found = posteriors(model, block, weights, theta[None], root, dispersion, None, by_rows, df)
     state = model.state(block, theta + found.deviations[0])
-    v = found.curvatures[0].row_covariances(model, block, errors)
-    once = np.minimum(weights[:, None] * block.weights, 1.0) / dispersion
+    scale = np.ones(len(weights))
+    if found.scales is not None:
+        # As much as a client's rows have told of theta: no row tells more than all rows do.
+        scale = 1.0 / found.scales.information[0]
+    v = found.curvatures[0].row_covariances(model, block, errors, scale[:, None, None])
+    once = np.minimum(weights[:, None] * block.weights, 1.0) / (dispersion * scale)[:, None]
     g = (once[:, None, :] * model.kernel.gradient(state, block.y)).transpose(0, 2, 1)
     R = model.row_curvatures(block, state, weights=once)
     vg = np.matmul(v, g[..., None])
@@ -303,11 +307,11 @@ class DenseCurvature:
             return np.reshape(scale, (-1, 1)) * self.root**2 * inner
         return np.einsum("cii->ci", self.covariances(errors, scale))
 
-    def row_covariances(self, model, block, errors=None):
+    def row_covariances(self, model, block, errors=None, scale=1.0):
         """Posterior covariances of each row's predictions, (c, n, C, C)."""
         X, C = block.dense(), model.n_outputs
         c, n, D = X.shape
-        V = self.covariances(errors).reshape(c, C, D, C, D)
+        V = self.covariances(errors, scale).reshape(c, C, D, C, D)
         out = np.empty((c, n, C, C))
         for a in range(C):
             for b in range(a + 1):
@@ -399,7 +403,7 @@ class RowCurvature:
         known = self.root**2 * self.information_diagonal()
         return np.reshape(scale, (-1, 1)) * self.root**2 * (1.0 - known)
 
-    def row_covariances(self, model, block, errors=None):
+    def row_covariances(self, model, block, errors=None, scale=1.0):
         """Posterior covariances of each row's predictions, (c, n, C, C), given the mean."""
         c, n, C, _ = self.factors.shape
         gram = model.row_grams(block, self.root**2)
@@ -407,7 +411,7 @@ class RowCurvature:
         inner = self.inner[:, None]
         out = -np.matmul(np.matmul(half, inner), half.transpose(0, 1, 3, 2))
         np.einsum("cnaa->cna", out)[:] += np.einsum("cann->cna", gram)
-        return out
+        return np.reshape(scale, (-1, 1, 1, 1)) * out
 
     def information_diagonal(self):
         """Diagonal of P, (c, p)."""
@@ -569,11 +573,13 @@ class PosteriorMixin:
         block = block.astype(np.float64)
         return posteriors(self, block, weights, theta, root, dispersion, start, by_rows, df)
 
-    def left_out_predictions(self, block, weights, theta, root, dispersion, errors, by_rows):
+    def left_out_predictions(
+        self, block, weights, theta, root, dispersion, errors, by_rows, df=np.inf
+    ):
         """Predictions of rows by the other rows, see :func:`left_out_predictions`."""
         block = block.astype(np.float64)
         prior = theta, root, dispersion, errors
-        return left_out_predictions(self, block, weights, *prior, by_rows)
+        return left_out_predictions(self, block, weights, *prior, by_rows, df)
 
     def mixed_losses(self, block, weights, predictions, shares):
         """Sum of the losses of mixed predictions (K, c, C, n), and its derivatives in the shares.

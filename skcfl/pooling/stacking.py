@@ -185,6 +185,9 @@ def _shares(pool, populations, errors):
         "dispersion": dispersions,
         "errors": None if any(own is None for own in errors) else np.concatenate(errors),
     }
+    df = np.array([population.df for population in populations])
+    if np.isfinite(df).any():
+        known["df"] = df
     # In units of the noise that the most flexible population leaves.
     costs = dispersions.min() * np.array([_cost(population) for population in populations])
 

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
 
+from skcfl import PartialPoolingRegressor
 from skcfl.calls.posteriors_asked import LeftOutSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
@@ -75,6 +76,38 @@ def test_rows_are_left_out_as_in_a_fit_without_them():
         apart = left[1] - left[0]
         assert slopes[1] - slopes[0] == pytest.approx(-away @ apart, rel=1e-8)
         assert np.array([-1, 1]) @ curvature @ [-1, 1] == pytest.approx(apart @ apart, rel=1e-8)
+
+
+def test_scales_of_the_clients_are_scales_of_noise_and_prior():
+    """What each client's rows tell of its scale multiplies its noise and its covariance."""
+    pool, _, _ = opened("squared_error")
+    theta, root, phi = priors(pool)
+    block, n, errors = pool._site._blocks[0][0], np.full(9, 5.0), 0.3 * np.eye(3)
+    found = pool.model.posteriors(block, n, theta[:1], root[0], phi[0], df=3.5)
+    scale = 1.0 / found.scales.information[0]
+    assert scale.max() > 2 * scale.min()
+
+    def predicted(variance, df):
+        prior = theta[0], np.sqrt(variance) * root[0], variance * phi[0], errors
+        return pool.model.left_out_predictions(block, n, *prior, False, df)
+
+    scaled = predicted(1.0, 3.5)
+    for i in range(9):
+        assert_allclose(scaled[i], predicted(scale[i], np.inf)[i], rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_client_far_larger_than_the_others_does_not_end_the_stack(seed):
+    """By the scale of the others one row of it would tell more of the mean than all rows do."""
+    groups = np.repeat(np.arange(40), 5)
+    rng = np.random.default_rng(seed)
+    size = np.exp(rng.normal(size=40))
+    size[0] = 100.0
+    X = size[groups, None] * rng.normal(size=(200, 2))
+    slopes = 1.0 + 0.5 * rng.normal(size=(40, 2))
+    y = (X * slopes[groups]).sum(axis=1) + size[groups] * (1.0 + 0.1 * rng.normal(size=200))
+    shares = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups).stacking_shares_
+    assert shares["none"] < 0.1
 
 
 @pytest.mark.parametrize(

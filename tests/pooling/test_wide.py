@@ -60,6 +60,8 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
     wanted = pool.ask(PosteriorSums, *prior)
     posteriors = [pool.ask(Posteriors, *prior, dense=dense) for dense in (True, False)]
     left = prior[0], np.array([root, 0.5 * root]), np.array([0.7, 1.0]), np.array([0.4, 0.6])
+    if loss == "squared_error":
+        left += (None, np.array([3.5, np.inf]))
     moved = prior[0] + 0.1, *left[1:]
     left_out = [pool.ask(LeftOutSums, *asked) for asked in (left, moved)]
     if by_rows:
