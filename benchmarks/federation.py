@@ -26,7 +26,7 @@ from functools import partial
 import numpy as np
 
 from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, IFCARegressor
-from skcfl.calls.first_order import Assign, LocalUpdate, Losses, ObjectivesGradients
+from skcfl.calls.first_order import LocalUpdate, Losses, ObjectivesGradients, Present
 from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederation, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.rows import Rows
@@ -220,7 +220,6 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
     model = LinearModel(alpha=0.1, standardize=False).bind(n_features)
     pool, w = federation.open(model, 0), np.zeros((n_clients, n_features + 1))
     half = InProcessFederation(*loaders[0]()).open(model, 0)
-    nothing = np.broadcast_to(0, n_clients)  # travels as one number
     print(f"{n_clients} clients x {n_rows} x {n_features}")
     print("method, latency ms, estimated s, took s, ratio; clients' CPU s: estimated, took, ratio")
     for method in (
@@ -230,9 +229,9 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
     ):
         ratios = []
         for _ in range(repeats):
-            empty, _ = median_time(partial(pool.ask, Assign, nothing), 30)
-            full, _ = median_time(partial(pool.gradients, w), 10)
-            alone, _ = median_time(partial(half.gradients, w[: half.n_clients]), 10)
+            empty, _ = median_time(partial(pool.ask, Present), 30)
+            full, _ = median_time(partial(pool.ask, ObjectivesGradients, w), 10)
+            alone, _ = median_time(partial(half.ask, ObjectivesGradients, w[: half.n_clients]), 10)
             link = 64 * w.size / max(full - alone - empty, 1e-4)
             start = time.process_time()
             with Clock() as clock:

@@ -57,7 +57,7 @@ def make_problem(n_clients, d, n_rows, loss, graph, rows):
     if graph != "complete":
         return problem, 0.02
     together = np.zeros(n_clients, dtype=int)
-    theta, _, _ = solve_pooled(pool, together, np.zeros((1, d)), np.ones(n_clients))
+    theta, *_ = solve_pooled(pool, together, np.zeros((1, d)), np.ones(n_clients))
     q = pool.ask(ObjectivesGradients, theta[together])[1]
     return problem, 0.5 * np.linalg.norm(q, axis=1).max() / (n_clients - 1)
 

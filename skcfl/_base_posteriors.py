@@ -10,7 +10,6 @@ from scipy import sparse
 from ._groups import check_ids, locate
 from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
 from .base import BaseFederated
-from .federation.ledger import Ledger
 from .pooling.updates import KnownPosteriors, narrowed_covariances
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class PosteriorPredictions(BaseFederated):
         super()._gather(pool, n_clients)
         self._known = None
         if self._covariances is not None and not pool.travels:
-            self._known = KnownPosteriors.of(pool.with_ledger(Ledger()), self._stack)
+            self._known = KnownPosteriors.of(pool.lane(), self._stack)
 
     # ----------------------------------------------------------------------------- new clients
 

@@ -43,6 +43,7 @@ METHODS = [
 SEARCHED = {"IFCA", "PartialPooling", "ConvexClusteredFL", "Ditto"}
 TASKS = {
     *("fit", "n_clusters", "lam", "candidate", "starts", "start", "polishing", "polishing step"),
+    *("polished starts", "polished start"),
     *("rounds", "round", "iterations", "iteration", "evaluations", "evaluation"),
     *("exchanges", "exchange", "quasi-Newton steps", "step", "folds", "fold"),
     "search of lam, folds",
@@ -273,7 +274,7 @@ def test_progress_of_a_long_stage_is_told_on_the_way(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert re.search(r"\[IFCA\] start 1 of 2, round \d+ of at most 30: objective \S+, ", out)
     assert re.search(r"round 3 of at most 30: .* \(\S+ s, at most \S+ s left\)", out)
-    assert re.search(r"start 1 of 2: loss \S+ \(\S+ s, about \S+ s left\)", out)
+    assert re.search(r"start 1 of 2: objective \S+ \(\S+ s, about \S+ s left\)", out)
 
 
 def test_rounds_are_printed_by_two(capsys):

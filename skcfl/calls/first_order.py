@@ -23,23 +23,6 @@ def seeds_of(clients, draw, stage=0):
     return mixed(seeds, stage) if stage else seeds
 
 
-class Assign(Call):
-    """Tell every client its cluster, which the server has chosen.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n_clients,)
-        Clusters.
-    """
-
-    down = {"labels": "n"}
-    whole = False
-
-    @classmethod
-    def answer(cls, clients, labels):
-        return {}
-
-
 class Present(Call):
     """Who answers: nothing goes down, nothing comes up."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -15,10 +16,11 @@ from .._groups import check_ids, encode
 from .._progress import series
 from ..base import BaseFederated
 from ..clients.optimizers import OPTIMIZERS
+from ..federation.lanes import lanes_of, together
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
 from ..rounds.alpha import n_priors
-from ..rounds.alternate import Options, alternate
+from ..rounds.alternate import Options, Rounds, alternate
 from ..rounds.kinds import NETWORK_STEP, kind_of, need_minima
 from ..rounds.number import find_n_clusters
 from ..rounds.starts import STARTS, Candidates, sample
@@ -169,45 +171,84 @@ class AlternatingClustering(BaseFederated):
             return self._best(pool, given, options)
         n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
         part = sample(pool, pool.random_state) if self.init == "loss++" else pool
-        candidates = Candidates(part) if candidates is None else candidates
+        candidates = Candidates() if candidates is None else candidates
+        robust = options.aggregator is not None and self.init in ROBUST_STARTS
+        more = {"robust": True} if robust else {}
 
-        def draw(restart):
-            told = options.aggregator is not None and self.init in ROBUST_STARTS
-            more = {"robust": True} if told else {}
-            return self._starts[self.init](
-                part, n_clusters, pool.random_state, restart, candidates, **more
-            )
+        def draw(lane, restart):
+            drawn = self._starts[self.init]
+            return drawn(lane, n_clusters, lane.random_state, restart, candidates, **more)
 
-        drawn = (partial(draw, restart) for restart in range(n_init))
-        if part is pool or n_init == 1:
-            return self._best(pool, [*given, *drawn], options)
-        # Some of very many clients find out which start is best, and all go on from its end.
-        first = self._best(part, [*given, *drawn], replace(options, truth=None, keep_rounds=False))
+        starts = [*given, *(partial(draw, restart=restart) for restart in range(n_init))]
+        if part is pool:
+            return self._best(pool, starts, options)
+        if len(starts) == 1:
+            return self._best(pool, [draw(part, 0)], options)
+        first = self._best(part, starts, replace(options, truth=None, keep_rounds=False))
         return self._best(pool, [first.cluster_params], options)
 
     def _best(self, pool, starts, options):
-        """The fit of least loss from some starts: models, or functions that draw them."""
-        rng, n_clients = pool.random_state, pool.n_clients
-        best, seen = None, set()
-        with series("starts", "start", len(starts)) as told:
-            for theta in starts:
-                with told.item() as tell:
-                    pool.ledger.since_mark()
-                    theta = theta() if callable(theta) else theta
-                    theta, first = theta if isinstance(theta, tuple) else (theta, None)
-                    rule = self._rule(n_clients, len(theta), rng)
-                    more = {"seen": seen, "rule": rule, "first": first}
-                    result = alternate(pool, theta, options, rng, **more)
-                    if result is None:
-                        tell(verdict="clusters of an earlier start")
-                    else:
-                        loss = result.extra.pop("loss")
-                        tell(loss=loss)
-                        if best is None or loss < best[0] or not np.isfinite(best[0]):
-                            best = loss, result
-                if told.stopped:
-                    break
-        return best[1]
+        """The fit of least loss from some starts: models, or functions that draw them.
+
+        Starts do not wait for each other.  Of those that end in the same clusters the first is
+        polished.
+        """
+
+        def run(start, lane):
+            lane.ledger.since_mark()
+            theta = start(lane) if callable(start) else start
+            theta, first = theta if isinstance(theta, tuple) else (theta, None)
+            rng = lane.random_state
+            rule = self._rule(lane.n_clients, len(theta), rng)
+            return Rounds(lane, theta, options, rng, rule=rule, first=first)
+
+        lanes = lanes_of(pool, len(starts)) if len(starts) > 1 else [pool]
+        tasks = [partial(run, *pair) for pair in zip(starts, lanes, strict=True)]
+        ended = run_told("starts", tasks, lanes, pool.ledger, _last_objective)
+        first = {one.key or k: one for k, one in reversed(list(enumerate(ended)))}
+        ended = [one for one in ended if one in first.values()]
+        tasks, lanes = [one.finish for one in ended], [one.pool for one in ended]
+        results = run_told("polished starts", tasks, lanes, pool.ledger, _loss)
+        losses = [result.extra.pop("loss") for result in results]
+        return results[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
+
+
+def run_told(name, tasks, lanes, ledger, values):
+    """Results of tasks that do not wait for each other, fewer if a callback ends the series.
+
+    Parameters
+    ----------
+    name : str
+        Of the series, in the plural.
+    tasks, lanes, ledger
+        As of :func:`~skcfl.federation.lanes.together`.
+    values : callable
+        ``values(result)`` returns numbers by name, to be reported.
+
+    Returns
+    -------
+    results : list
+    """
+    results = []
+    with (
+        series(name, name[:-1], len(tasks)) as told,
+        closing(together(tasks, lanes, ledger)) as some,
+    ):
+        for _ in tasks:
+            with told.item() as tell:
+                results.append(next(some))
+                tell(**values(results[-1]))
+            if told.stopped:
+                break
+    return results
+
+
+def _last_objective(ended):
+    return {"objective": ended.record.last}
+
+
+def _loss(result):
+    return {"loss": result.extra["loss"]}
 
 
 def _check_init(init, n_clusters, n_params, starts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy as np
 from .._base_mixtures import MixturePredictions, own_models
 from .._checks import MOST_STEPS, Count
 from .._docs import document
-from .._progress import series
 from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
 from ..base import _canonical
 from ..calls.mixtures_asked import Mixture
+from ..federation.lanes import lanes_of
 from ..rounds.alpha import n_priors
 from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
@@ -25,6 +26,7 @@ from ._base_rounds import (
     _check_init,
     labels_of,
     make_options,
+    run_told,
 )
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
@@ -36,6 +38,10 @@ __all__ = ["FedEM", "FedEMClassifier", "FedEMRegressor"]
 
 # Rounds, and the change that ends them, of fits that only look for the number of models.
 BRIEF, BRIEF_TOL = 30, 1e-2
+
+
+def _objective(result):
+    return {"objective": result.objective}
 
 
 class _FedEM(MixturePredictions):
@@ -151,7 +157,7 @@ class _FedEM(MixturePredictions):
     def _fit(self, pool, n_clusters, options, candidates=None):
         """The best of some starts."""
         pool.ledger.since_mark()
-        rng, n_init = pool.random_state, self.n_init
+        n_init = self.n_init
         if not isinstance(self.init, str):
             theta = _check_init(self.init, n_clusters, pool.n_params, STARTS)
             results = [fit_mixture(pool, pool.units.from_user(theta), options, self.share_steps)]
@@ -163,16 +169,16 @@ class _FedEM(MixturePredictions):
             elif n_init == "auto":
                 kind = kind_of(pool)
                 n_init = kind.n_init if self.init == "loss++" else kind.n_init_random
-            candidates = Candidates(pool) if candidates is None else candidates
-            results = []
-            with series("starts", "start", n_init) as told:
-                for restart in range(n_init):
-                    with told.item() as tell:
-                        theta = STARTS[self.init](pool, n_clusters, rng, restart, candidates)
-                        results.append(fit_mixture(pool, theta, options, self.share_steps))
-                        tell(objective=results[-1].objective)
-                    if told.stopped:
-                        break
+            candidates = Candidates() if candidates is None else candidates
+
+            def run(lane, restart):
+                lane.ledger.since_mark()
+                drawn = STARTS[self.init](lane, n_clusters, lane.random_state, restart, candidates)
+                return fit_mixture(lane, drawn, options, self.share_steps)
+
+            lanes = lanes_of(pool, n_init) if n_init > 1 else [pool]
+            tasks = [partial(run, lane, restart) for restart, lane in enumerate(lanes)]
+            results = run_told("starts", tasks, lanes, pool.ledger, _objective)
         result = min(results, key=lambda one: np.nan_to_num(one.objective, nan=np.inf))
         shares, theta = result.extra.pop("shares"), result.cluster_params
         order, result.labels = _canonical(result.labels, len(theta))

@@ -258,8 +258,14 @@ class InProcessSite(Site):
         return site
 
     def penalised(self, alpha):
-        """Site of the same rows under another local penalty."""
+        """Site of the same rows under another local penalty, None for the same one."""
         site = copy.copy(self)
+        if alpha is None:
+            # Clients of models with parts of their own do not forget these.
+            site.memory = LastAnswers(len(self.memory.known))
+            if self.model.own is None:
+                site.state = ClientMemory(len(self.memory.known))
+            return site
         site.model = self.model.penalised(alpha)
         # What blocks remember of their rows holds under one penalty.
         site._blocks = [(copy.copy(block), *where) for block, *where in self._blocks]

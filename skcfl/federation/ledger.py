@@ -72,12 +72,14 @@ class Ledger:
         clients: float = 0,
         shared_bytes: tuple[int, int] = (0, 0),
         own_bytes: tuple[int, int] = (0, 0),
+        calls: int = 1,
     ) -> None:
         """Add one exchange: floats sent up (by clients) and down (to clients), clients asked.
 
-        And the bytes ``(up, down)`` that a site of all these clients sends and is sent.
+        And the bytes ``(up, down)`` that a site of all these clients sends and is sent.  What goes
+        with the next exchange is none of its own, ``calls=0``.
         """
-        self.calls += 1
+        self.calls += calls
         self.client_calls += int(clients)
         self.up += int(up)
         self.down += int(down)

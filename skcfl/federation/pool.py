@@ -438,10 +438,27 @@ class ClientPool:
         complete = not (presence.incomplete or presence.left_out.any())
         return missed[self._places] & ~self.rejected, complete
 
-    def with_ledger(self, ledger: Ledger) -> ClientPool:
-        """The same clients, what is sent booked elsewhere."""
+    def lane(self, seed: RandomState = None, remembers: bool = True) -> ClientPool:
+        """The same clients with a ledger of their own, for a task that does not wait for others.
+
+        Parameters
+        ----------
+        seed : int, RandomState instance or None, default=None
+            Where the draws of server and clients begin; None goes on with those of this pool.
+        remembers : bool, default=True
+            Whether the lane has last answers of its own, as tasks of several calls need.
+
+        Returns
+        -------
+        pool : ClientPool
+        """
         pool = copy.copy(self)
-        pool.ledger = ledger
+        pool.ledger = Ledger()
+        if remembers:
+            pool._take(self._site.penalised(None))
+            pool._spectrum = self._spectrum
+        if seed is not None:
+            pool.reseed(seed)
         return pool
 
     def relay(self, up: int = 0, down: int = 0, sums: bool = False) -> None:
@@ -489,7 +506,8 @@ class ClientPool:
         if told and alpha == self.model.alpha_:
             return self
         if told:
-            self.relay(down=self.n_clients, sums=True)
+            # It goes with the next call.
+            self.ledger.book(down=self.n_clients, shared_bytes=(0, 8), calls=0)
         pool = copy.copy(self)
         pool.model = self.model.penalised(alpha)
         pool._take(self._site.penalised(alpha))

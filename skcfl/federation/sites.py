@@ -162,8 +162,14 @@ class Site(Place, ABC):
         """Site of some of the clients, by their positions, in that order."""
 
     @abstractmethod
-    def penalised(self, alpha: float) -> Site:
-        """Site of the same clients under another local penalty."""
+    def penalised(self, alpha: float | None) -> Site:
+        """Site of the same clients under another local penalty, with no memory of answers.
+
+        Parameters
+        ----------
+        alpha : float or None
+            The penalty; None is that of this site.
+        """
 
     @abstractmethod
     def held_out(self, fraction: float, seed: int) -> tuple[Site, Site]:

@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .._progress import Stage
-from ..calls.proofs_asked import Conjugate
+from ..calls.proofs_asked import Conjugate, Rounding
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..rounds.record import History
@@ -91,17 +91,22 @@ class CertifiedLoop:
     def _check(self, k, candidates, divergence, conjugate, zeros, participants):
         """Gap of the present iterate, exact partition if it can be had; whether to stop."""
         problem, lam = self.problem, self.lam
-        values = [problem.primal(c, lam) for c in candidates]
-        which = int(np.argmin(values))
-        primal = values[which]
         left = 0.0
         if problem.passive:
             divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
         # With one client so far off the gap is too large, whatever the others say.
-        allowed = HOPELESS * problem.tolerance(primal, self.tol)
-        bounds = problem.pool.ask(Conjugate, -divergence, self._last_answers(), allowed)
+        before = np.inf if self.best is None else self.best["primal"]
+        allowed = HOPELESS * problem.tolerance(min(before, problem.at_start), self.tol)
+        last = self._last_answers()
+        bounds, *objectives = problem.asked_at_once(
+            lambda pool: pool.ask(Conjugate, -divergence, last, allowed),
+            *(partial(problem.objectives, c) for c in candidates),
+        )
         dual = -float(bounds.sum()) - conjugate
-        X = candidates[which]
+        pairs = zip(candidates, objectives, strict=True)
+        values = [problem.primal(c, lam, f) for c, f in pairs]
+        which = int(np.argmin(values))
+        primal, X = values[which], candidates[which]
         # Edges seldom carry what they can: what they do is counted if it matters.
         crossing = lambda: problem.crossing(self._edge_duals())  # noqa: E731
         enough = FINE * problem.tolerance(primal, self.tol)
@@ -260,11 +265,15 @@ class CertifiedLoop:
     def _keep_contraction(self, outcome):
         """Remember an exact partition's models and its dual."""
         problem, lam, W = self.problem, self.lam, outcome.theta[outcome.labels]
-        bounds = problem.pool.ask(Conjugate, -outcome.divergence, x0=W)
-        rounding = problem.rounding(W, lam, outcome.crossing)
+        bounds, rounding, objectives = problem.asked_at_once(
+            lambda pool: pool.ask(Conjugate, -outcome.divergence, x0=W),
+            lambda pool: pool.ask(Rounding, W),
+            partial(problem.objectives, W),
+        )
+        rounding = problem.rounding(W, lam, outcome.crossing, of_clients=rounding)
         known = outcome.labels, outcome.certified
-        dual = -float(bounds.sum())
-        self._keep(problem.primal(W, lam), dual, W, outcome.divergence, rounding, *known)
+        primal, dual = problem.primal(W, lam, objectives), -float(bounds.sum())
+        self._keep(primal, dual, W, outcome.divergence, rounding, *known)
 
     def _record(self, k, objective, gap, n_clusters, participants):
         self.history.add(

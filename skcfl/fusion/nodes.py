@@ -21,6 +21,9 @@ class NodePool:
         Number of nodes.
     """
 
+    #: Who has answered is asked of the pool of the clients.
+    answered = None
+
     def __init__(self, pool, places, n_nodes):
         self.pool, self.places, self.n_clients = pool, np.asarray(places), n_nodes
         self.client_weights = self._of_nodes(pool.client_weights)
@@ -83,6 +86,15 @@ class NodePool:
                 value[self.places] = own
             both.append(value if call.is_of_clients(name) else own)
         return tuple(both) if several else both[0]
+
+    def lane(self, **options):
+        """The same nodes with a ledger of their own, see :meth:`ClientPool.lane`."""
+        return NodePool(self.pool.lane(**options), self.places, self.n_clients)
+
+    @property
+    def travels(self):
+        """Whether the clients are elsewhere."""
+        return self.pool.travels
 
     def spectrum(self):
         """Curvatures, zero of nodes without rows."""

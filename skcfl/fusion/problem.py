@@ -8,6 +8,8 @@ and which solvers suit: :class:`FusionProblem` is the convex one,
 :class:`~skcfl.fusion.concave_problem.FPFCProblem` that with a concave penalty.
 """
 
+from functools import partial
+
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
@@ -15,6 +17,7 @@ from scipy.sparse.linalg import splu
 from ..calls.curvatures import Hessians, Prox, Solve, shows_rows
 from ..calls.first_order import ObjectivesGradients
 from ..calls.proofs_asked import Rounding
+from ..federation.lanes import asked_at_once
 from ..federation.result import Result
 from ..graphs.edges import EdgeList, edge_blocks
 from ..numerics.by_cluster import mean_by_cluster
@@ -79,17 +82,20 @@ class FusionProblem:
 
         Where the start explains all targets, as constant ones, it is the rounding of these.
         """
-        zero = np.zeros((self.n, self.d))
-        at_zero = float(self.objectives(zero).sum())
-        origin = self.pool.model.origin
-        if not np.any(origin):
-            return at_zero
-        at_start = float(self.objectives(zero + origin).sum())
+        zero, origin = np.zeros((self.n, self.d)), self.pool.model.origin
+        starts = [zero, zero + origin] if np.any(origin) else [zero]
+        at = self.asked_at_once(*(partial(self.objectives, start) for start in starts))
+        at_zero, at_start = float(at[0].sum()), float(at[-1].sum())
         return max(at_start, np.finfo(float).eps * at_zero)
 
-    def objectives(self, X):
-        """Clients' objectives at their models, in double precision."""
-        return self.pool.ask(ObjectivesGradients, X, dtype=np.float64)[0]
+    def objectives(self, X, pool=None):
+        """Clients' objectives at their models, in double precision; `pool` may be a lane."""
+        pool = self.pool if pool is None else pool
+        return pool.ask(ObjectivesGradients, X, dtype=np.float64)[0]
+
+    def asked_at_once(self, *questions):
+        """Answers of the clients to ``question(pool)``, in one exchange."""
+        return asked_at_once(*((self.pool, question) for question in questions))
 
     def local_models(self):
         """Each client's own minimiser, computed once."""
@@ -236,7 +242,7 @@ class FusionProblem:
             for block in self.blocks
         )
 
-    def primal(self, X, lam):
+    def primal(self, X, lam, objectives=None):
         """The objective.
 
         Parameters
@@ -245,15 +251,17 @@ class FusionProblem:
             Models of the clients.
         lam : float
             Weight of the penalty.
+        objectives : ndarray of shape (n,), default=None
+            The clients' objectives, if they are known.
 
         Returns
         -------
         value : float
         """
-        value = float(self.objectives(X).sum())
+        value = float((self.objectives(X) if objectives is None else objectives).sum())
         return value + (lam * self.fusion(X) if lam else 0.0)
 
-    def rounding(self, X, lam, crossing=None, *, origin=0.0, enough=0.0):
+    def rounding(self, X, lam, crossing=None, *, origin=0.0, enough=0.0, of_clients=None):
         """Bound of the rounding of a gap at models `X`, but for that of the conjugates.
 
         Parameters
@@ -269,13 +277,15 @@ class FusionProblem:
             From where the dual objective measures the models.
         enough : float
             Below this a bound by what the edges can carry will do.
+        of_clients : ndarray of shape (n,), default=None
+            The rounding of the clients' objectives, if it is known.
 
         Returns
         -------
         rounding : float
         """
         graph = self.graph
-        total = float(self.pool.ask(Rounding, X).sum())
+        total = float((self.pool.ask(Rounding, X) if of_clients is None else of_clients).sum())
         if not lam or not graph.n_edges:
             return total
         # Of the sum, and of flows that are too large by as much.
@@ -382,7 +392,7 @@ class FusionProblem:
         """
         n, p = pool.n_clients, pool.n_params
         together = np.zeros(n, dtype=np.intp)
-        common, _, _ = solve_pooled(pool, together, np.zeros((1, p)), tol=ROUGH)
+        common, *_ = solve_pooled(pool, together, np.zeros((1, p)), tol=ROUGH)
         curvature = np.maximum(pool.spectrum()[2], 1e-12)
         typical = np.exp(np.log(curvature).mean())
         rows = np.maximum(pool.client_weights, 1e-12)

@@ -682,7 +682,7 @@ def _meeting(oracle, theta, value, converged):
 
 def solve_apart(problem, labels, start, tol=EXACT):
     """Models of clusters that nothing draws to each other; None if Newton's method failed."""
-    theta, converged, _ = solve_pooled(problem.pool, labels, start, np.ones(problem.n), tol=tol)
+    theta, converged, *_ = solve_pooled(problem.pool, labels, start, np.ones(problem.n), tol=tol)
     return theta if converged else None
 
 

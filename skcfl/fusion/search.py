@@ -30,15 +30,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.utils.parallel import Parallel, delayed
 
 from .._progress import loop, quiet, series
 from ..calls.first_order import OwnLosses
-from ..federation.ledger import Ledger
+from ..federation.lanes import asked_at_once, together
 from ..numerics.by_cluster import numbered
 from ..numerics.optimism import with_all_rows
 from ..rounds.kinds import kind_of
@@ -215,16 +215,15 @@ class Judge:
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
         self.pools, self.held = [], []
         for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
-            ledger = Ledger()
-            train, held = train.with_ledger(ledger), held.with_ledger(ledger)
-            train.reseed(seed)
+            train, held = train.lane(int(seed)), held.lane()
+            held.ledger = train.ledger
             self.pools.append(train)
             self.held.append(held)
         self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
         self.weights = sum(self._counted(held) for held in self.held)
         # Of quadratic losses only can be told what more rows are worth.
         self.corrects = pool.model.quadratic and used == n_folds
-        self.whole = pool.with_ledger(Ledger()) if exact else None
+        self.whole = pool.lane() if exact else None
 
     @staticmethod
     def can_judge(pool):
@@ -240,10 +239,11 @@ class Judge:
         train, held = self.pools[k], self.held[k]
         weights = self._counted(held)
         with np.errstate(over="ignore", invalid="ignore"):
-            losses = held.ask(OwnLosses, W)
+            pools = (held, train) if self.corrects else (held,)
+            asked = [(pool, lambda pool: pool.ask(OwnLosses, W)) for pool in pools]
+            losses, *own = asked_at_once(*asked)
             if self.corrects:
-                counts = held.client_weights, train.client_weights
-                losses = with_all_rows(losses, train.ask(OwnLosses, W), *counts)
+                losses = with_all_rows(losses, *own, held.client_weights, train.client_weights)
             return np.where(weights > 0, weights * losses, 0.0)
 
 
@@ -371,14 +371,11 @@ class ModelSearch:
         """Judge members by all folds."""
         pools = self.judge.pools
         done, n_folds = [], len(pools)
-        walks = (delayed(self._walk)(k, tasks) for k in range(n_folds))
-        # Clients elsewhere are asked about all folds at the same time.
-        n_jobs = n_folds if any(pool.travels for pool in pools) else self.n_jobs
+        walks = [partial(self._walk, k, tasks) for k in range(n_folds)]
         with loop("fold", n_folds, sure=True) as folds:
-            for some in Parallel(n_jobs, prefer="threads", return_as="generator")(walks):
+            for some in together(walks, pools, self.ledger, self.n_jobs):
                 done.append(some)
                 folds.tell()
-        self.ledger.take_over(pool.ledger for pool in pools)
         for parts in zip(*done, strict=True):
             key = parts[0][0]
             losses = sum(part[1] for part in parts)

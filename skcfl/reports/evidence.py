@@ -8,7 +8,6 @@ from sklearn.utils import check_random_state
 
 from ..calls.first_order import Losses, OwnLosses
 from ..exceptions import FederationError
-from ..federation.ledger import Ledger
 from ..numerics.newton import MAX_DENSE
 from .differences import CommonModels, DifferenceTest, common_models
 
@@ -99,7 +98,7 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         evidence.reason = "there is one client"
     if evidence.reason:
         return evidence
-    pool = pool.with_ledger(Ledger())
+    pool = pool.lane()
     try:
         _ask(pool, evidence, labels, cluster_params, params, deviations)
     except (FederationError, np.linalg.LinAlgError) as error:

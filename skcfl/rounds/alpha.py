@@ -4,6 +4,7 @@ import numpy as np
 
 from ..calls.curvatures import Hessians
 from ..calls.first_order import ObjectivesGradients
+from ..federation.lanes import asked_at_once
 from ..numerics.newton import MAX_DENSE
 
 # Steps to the size of the noise of losses that are no parabolas.
@@ -59,10 +60,12 @@ def _noise_ratio(pool):
     constant = np.zeros(pool.n_params, dtype=bool)
     if model.fit_intercept:
         constant[-1] = True
-    start, losses = np.zeros((1, pool.n_params)) + model.origin, []
-    at_start = start, *_summed(free, start), _curvature(free, start)
-    for moved in (constant, ~np.zeros_like(constant)):
-        losses.append(_least_loss(free, moved, *at_start))
+    start = np.zeros((1, pool.n_params)) + model.origin
+    first = (lambda pool: _summed(pool, start)), (lambda pool: _curvature(pool, start))
+    loss, H = asked_at_once(*((free, ask) for ask in first))
+    moved = constant, ~np.zeros_like(constant)
+    searches = [(lambda pool, m=m: _least_loss(pool, m, start, *loss, H)) for m in moved]
+    losses = asked_at_once(*((free, search) for search in searches))
     n = pool.client_weights[~pool.rejected].sum()
     around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / max(n - p, 1.0)
     if not around > 0.0 or not np.isfinite([around, residual]).all():

@@ -36,14 +36,14 @@ from ..federation.result import Result
 from .choice import DealtFirst, Known, LeastLoss
 from .exchange import Draw, State, weighted_mean
 from .loop import choose_all, run_rounds
-from .polish import polish
+from .polish import partition_key, polish
 from .record import RoundRecord
 from .safeguards import FrozenClients, HalvedSteps, Reseeding
 from .stop import StopRule
 from .suspicion import Suspects, capped_mean
 from .update import Average, GradientStep, ModelAverage, StepSizes, client_curvatures
 
-__all__ = ["Options", "alternate"]
+__all__ = ["Options", "Rounds", "alternate"]
 
 # Under a robust aggregation rounds go on for so many times longer before they are polished: who
 # is false is judged at the models where they end.
@@ -88,8 +88,8 @@ class Options:
         return int(np.ceil(min(1.0 / self.participation, self.max_iter + 1)))
 
 
-def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, first=None, wrap=None):
-    """Run the rounds from given models.
+def alternate(pool, theta, options, rng, labels=None, rule=None, first=None, wrap=None):
+    """Run the rounds from given models, and polish the clusters where they end.
 
     Parameters
     ----------
@@ -103,8 +103,6 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, firs
         Source of the participants.
     labels : ndarray of shape (n_clients,), default=None
         Known clusters: clients keep them.
-    seen : set, default=None
-        Partitions that earlier starts have polished; those of this run are added.
     rule : ChoiceRule, default=None
         Who gets which model: what sets IFCA (None) and the others apart.
     first : ndarray of shape (n_clients,), default=None
@@ -115,43 +113,61 @@ def alternate(pool, theta, options, rng, labels=None, seen=None, rule=None, firs
 
     Returns
     -------
-    result : Result or None
-        None if the rounds ended in a partition that an earlier start has polished: the same
-        clusters have the same models.  Its ``extra["loss"]`` is the mean loss of the final
-        models, by which restarts are compared.
+    result : Result
+        Its ``extra["loss"]`` is the mean loss of the final models, by which restarts are compared.
     """
-    rule = _choice(options, rng, labels, rule)
-    train, judge = pool, None
-    if options.hold_out and labels is None:
-        train, judge = pool.hold_out(options.hold_out, rng)
-    weights = pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
-    draw = Draw(train, options.participation, rng, weights, judge)
-    state = _start(pool, theta, options, labels, first)
-    update, guards = _update(options, draw.everyone, len(theta))
-    update = update if wrap is None else wrap(update)
-    rule.prepare(update)
-    guards += rule.safeguards()
-    if labels is None:
-        if options.empty_cluster != "keep":
-            guards.append(Reseeding(update, update.average.shared))
-        if options.stable_rounds is not None:
-            guards.append(FrozenClients(options.stable_rounds, rule, draw.everyone))
-    settled = options.settled * (1 if options.aggregator is None else ROBUST_SETTLED)
-    stop = StopRule(options.tol, options.window, settled if options.polish else None)
-    record = RoundRecord(pool.ledger, rule, options.truth, options.keep_rounds)
-    state = run_rounds(state, draw, rule, update, record, stop, options.max_iter, guards)
-    shortfall = "" if options.polish or stop(state) else _shortfall(state, options)
-    state.labels = choose_all(rule, draw.everyone, state)
-    suspects = None
-    if options.aggregator is not None:
-        suspects = Suspects(options.aggregator, weights)
-    if options.polish:
-        seen = set() if seen is None else seen
-        last = rule.last(state)
-        shortfall = polish(pool, state, draw.everyone, last, record, seen, suspects)
-        if shortfall is None:
-            return None
-    return _result(pool, state, weights, record, shortfall, suspects)
+    return Rounds(pool, theta, options, rng, labels, rule, first, wrap).finish()
+
+
+class Rounds:
+    """Rounds that have ended, and are not polished yet; parameters as of :func:`alternate`.
+
+    Attributes
+    ----------
+    key : bytes or None
+        The partition to be polished, whatever its numbering: the same clusters have the same
+        polished models.  None if nothing is polished.
+    """
+
+    def __init__(self, pool, theta, options, rng, labels=None, rule=None, first=None, wrap=None):
+        self.pool, self.options = pool, options
+        self.rule = rule = _choice(options, rng, labels, rule)
+        train, judge = pool, None
+        if options.hold_out and labels is None:
+            train, judge = pool.hold_out(options.hold_out, rng)
+        weights = pool.client_weights
+        self.weights = weights if options.weights == "n_samples" else np.ones(pool.n_clients)
+        draw = Draw(train, options.participation, rng, self.weights, judge)
+        self.everyone = draw.everyone
+        state = _start(pool, theta, options, labels, first)
+        update, guards = _update(options, draw.everyone, len(theta))
+        update = update if wrap is None else wrap(update)
+        rule.prepare(update)
+        guards += rule.safeguards()
+        if labels is None:
+            if options.empty_cluster != "keep":
+                guards.append(Reseeding(update, update.average.shared))
+            if options.stable_rounds is not None:
+                guards.append(FrozenClients(options.stable_rounds, rule, draw.everyone))
+        settled = options.settled * (1 if options.aggregator is None else ROBUST_SETTLED)
+        stop = StopRule(options.tol, options.window, settled if options.polish else None)
+        self.record = RoundRecord(pool.ledger, rule, options.truth, options.keep_rounds)
+        limits = stop, options.max_iter, guards
+        state = run_rounds(state, draw, rule, update, self.record, *limits)
+        self.shortfall = "" if options.polish or stop(state) else _shortfall(state, options)
+        state.labels = choose_all(rule, draw.everyone, state)
+        self.state, self.key = state, partition_key(state.labels) if options.polish else None
+
+    def finish(self):
+        """The result, polished if the options say so."""
+        options, suspects, shortfall = self.options, None, self.shortfall
+        if options.aggregator is not None:
+            suspects = Suspects(options.aggregator, self.weights)
+        if options.polish:
+            last = self.rule.last(self.state)
+            parts = self.state, self.everyone, last, self.record, suspects
+            shortfall = polish(self.pool, *parts)
+        return _result(self.pool, self.state, self.weights, self.record, shortfall, suspects)
 
 
 def _choice(options, rng, labels, rule):

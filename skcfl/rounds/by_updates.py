@@ -79,9 +79,9 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=Fals
     theta : ndarray of shape (K, n_params)
     labels : ndarray of shape (n_clients,)
     """
-    candidates = Candidates(pool) if candidates is None else candidates
-    steps = kind_of(pool).compared_steps
-    models = np.nan_to_num(candidates.at(steps[restart % len(steps)])[0].astype(float))
+    candidates = Candidates() if candidates is None else candidates
+    models = candidates.at(pool, kind_of(pool).compared_steps, restart)[0]
+    models = np.nan_to_num(models.astype(float))
     n_clusters = min(n_clusters, count_different(models))
     if robust:
         labels, kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)

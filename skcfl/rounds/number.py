@@ -34,13 +34,15 @@ cluster, is not used.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from .._progress import loop, quiet, series
 from ..calls.first_order import Losses, OwnLosses
+from ..federation.lanes import asked_at_once, together
 from ..numerics.optimism import with_all_rows
 from ..rounds.alpha import is_automatic
-from .alpha import alpha_unit
 from .kinds import kind_of
 from .starts import Candidates, sample
 from .suspicion import MOST_LOSS
@@ -113,9 +115,9 @@ class _Search:
 
     def __init__(self, pool, fit, rng, local, grow, robust, judge=None):
         self.pool, self.fit, self.local = pool, fit, local
-        self.robust, self.judge = robust, judge
-        self.grow, self.rng = grow, rng
-        self.unit = alpha_unit(pool) if is_automatic(pool) else None
+        self.robust, self.judge, self.grow = robust, judge, grow
+        #: Under "auto" the penalty of the pool is the prior of one model.
+        self.unit = pool.model.alpha_ if is_automatic(pool) else None
         part = sample(pool, rng)
         self.n, self.part = part.n_clients, part
         #: Whether rows are so few that nothing should be left to chance.
@@ -133,7 +135,8 @@ class _Search:
         self.corrects &= not robust
         # Of one client there is nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
-        self.folds = [_Fold(self, train, held) for train, held in dealt]
+        seeds = rng.randint(np.iinfo(np.int32).max, size=len(dealt))
+        self.folds = [_Fold(self, *pair, seed) for pair, seed in zip(dealt, seeds, strict=True)]
         #: Weights of the rows that each fold (rows) holds out of each client (columns).
         self.held = np.array([fold.held.client_weights for fold in self.folds]).reshape(-1, self.n)
         self.share = self.held / max(self.held.sum(), 1e-300)
@@ -207,11 +210,11 @@ class _Search:
         ledger = self.pool.ledger
         up, down = ledger.up, ledger.down
         losses, found = [], []
+        tasks = [partial(fold.judge, K) for fold in self.folds]
+        lanes = [fold.held for fold in self.folds]
         with loop("fold", len(self.folds), sure=True) as folds:
-            for fold in self.folds:
-                with quiet():
-                    result = fold.fit(K)
-                losses.append(self._held_losses(fold, result))
+            for result, held in together(tasks, lanes, ledger):
+                losses.append(held)
                 found.append(len(np.unique(result.labels)))
                 self.histories.append((K, result.history))
                 folds.tell()
@@ -234,17 +237,6 @@ class _Search:
         for name, value in zip(self.record, row, strict=True):
             self.record[name].append(value)
         return accepted
-
-    def _held_losses(self, fold, result):
-        """Mean loss of each client's model on its rows that were held out, as of all its rows."""
-        if self.judge is not None:
-            return self.judge(fold.held, result)
-        W = result.cluster_params[result.labels]
-        losses = fold.held.ask(OwnLosses, W)
-        if not self.corrects:
-            return losses
-        held, fitted = fold.held.client_weights, fold.train.client_weights
-        return with_all_rows(losses, fold.train.ask(OwnLosses, W), held, fitted)
 
     def _better(self, K, before):
         """Whether K clusters gain enough over others; the mean gain and its standard error."""
@@ -316,7 +308,8 @@ class _Search:
         some = [fold.models[K] for fold in self.folds if K in fold.models]
         if not some:
             return None
-        losses = [pool.ask(Losses, theta, whole=True).min(axis=1) for theta in some]
+        losses = pool.ask(Losses, np.concatenate(some), whole=True)
+        losses = losses.reshape(pool.n_clients, len(some), -1).min(axis=2).T
         if self.robust:
             losses = [np.minimum(own, MOST_LOSS * np.median(own)) for own in losses]
         losses = [pool.client_weights @ own for own in losses]
@@ -326,11 +319,31 @@ class _Search:
 class _Fold:
     """Rows to fit and rows to judge, and what is known of the former."""
 
-    def __init__(self, search, train, held):
-        self.search, self.train, self.held = search, train, held
-        self.candidates = Candidates(train)
+    def __init__(self, search, train, held, seed):
+        self.search, self.train = search, train.lane(int(seed))
+        self.held = held.lane()
+        self.held.ledger = self.train.ledger
+        self.candidates = Candidates()
         self.models = {}
         self._own = self._table = None
+
+    def judge(self, K):
+        """Result of K clusters, and each client's mean loss on the rows held out."""
+        with quiet():
+            result = self.fit(K)
+        return result, self._held_losses(result)
+
+    def _held_losses(self, result):
+        """Mean loss of each client's model on its rows that were held out, as of all its rows."""
+        search = self.search
+        if search.judge is not None:
+            return search.judge(self.held, result)
+        W = result.cluster_params[result.labels]
+        if not search.corrects:
+            return self.held.ask(OwnLosses, W)
+        both = [(pool, lambda pool: pool.ask(OwnLosses, W)) for pool in (self.held, self.train)]
+        losses = asked_at_once(*both)
+        return with_all_rows(*losses, self.held.client_weights, self.train.client_weights)
 
     def fit(self, K):
         """Result of K clusters on the rows to fit."""
@@ -357,7 +370,7 @@ class _Fold:
             models = self._local().cluster_params
             some = np.arange(len(models))
             if len(some) > MAX_CANDIDATES:
-                some = np.sort(self.search.rng.choice(some, MAX_CANDIDATES, replace=False))
+                some = np.sort(train.random_state.choice(some, MAX_CANDIDATES, replace=False))
             losses = np.nan_to_num(train.ask(Losses, models[some], whole=True), nan=np.inf)
             # A model of no more rows than parameters fits them whatever they are.
             few = np.flatnonzero(train.client_sizes[some] <= train.n_params)

@@ -13,11 +13,11 @@ import numpy as np
 
 from .._progress import loop
 from ..calls.curvatures import HessianProducts, Hessians, Solve, shows_rows
-from ..calls.first_order import Objectives, ObjectivesGradients
+from ..calls.first_order import ObjectivesGradients
+from ..federation.lanes import asked_at_once
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
-from ..numerics.newton import MAX_DENSE, newton, solve_scaled
-from .exchange import weighted_mean
+from ..numerics.newton import MAX_DENSE, MIN_DAMPING, newton, solve_scaled
 from .loop import choose_all, so_far
 
 __all__ = ["polish", "solve_pooled"]
@@ -59,6 +59,8 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
         Whether all clusters reached working precision.
     decrement : float
         Largest squared Newton decrement of a cluster, relative to its objective.
+    objective : float
+        Mean of the clients' objectives, weighted.
     """
     weights = pool.client_weights if weights is None else weights
     if pool.without_rows.any():
@@ -68,21 +70,17 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     place = np.full(len(theta), -1)
     place[used] = np.arange(len(used))
     oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
-    start = pool.model.centre(np.asarray(theta, dtype=float)[used])
-    common = np.zeros_like(start) + pool.model.origin
-    at_common = oracle.at(common)[0]
-    scale = np.maximum(np.abs(at_common), 1e-30)
-    # A model that diverged is a worse start than the common one.
-    start = np.where((oracle.at(start)[0] <= at_common)[:, None], start, common)
+    start, scale = oracle.begin(pool.model.centre(np.asarray(theta, dtype=float)[used]))
     solved = oracle.solve_alone(start)
     tol = EXACT if pool.n_params <= MAX_DENSE else tol
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)
     out = np.array(theta, dtype=float)
     out[used] = pool.model.centre(x)
-    return out, bool(solved and converged.all()), float((decrement / scale).max())
+    objective = float(oracle.mass @ oracle.at(x)[0])
+    return out, bool(solved and converged.all()), float((decrement / scale).max()), objective
 
 
-def polish(pool, state, everyone, rule, record, seen, judge=None):
+def polish(pool, state, everyone, rule, record, judge=None):
     """Newton on every cluster's pooled problem, choose again, until the partition repeats.
 
     Parameters
@@ -97,19 +95,15 @@ def polish(pool, state, everyone, rule, record, seen, judge=None):
         By which clients choose again.
     record : RoundRecord
         The history.
-    seen : set
-        Partitions that earlier starts have polished; those of this run are added.
     judge : Suspects, default=None
         Who is false under a robust aggregation: they are left out, and found anew with the models
         that are polished without them.
 
     Returns
     -------
-    shortfall : str or None
-        What fell short; None if the partition to begin with is one of `seen`.
+    shortfall : str
+        What fell short, if anything did.
     """
-    if partition_key(state.labels) in seen:
-        return None
     train, weights, n = everyone.pool, everyone.weights, pool.n_clients
     state.theta = state.theta.astype(float)
     mine = {}
@@ -119,15 +113,13 @@ def polish(pool, state, everyone, rule, record, seen, judge=None):
             if judge is not None:
                 counted = np.where(judge(train, state), 0.0, weights)
             labels, n_clusters = state.labels, np.unique(state.labels).size
-            state.theta, solved, decrement = solve_pooled(
+            state.theta, solved, decrement, objective = solve_pooled(
                 train,
                 labels,
                 state.theta,
                 counted,
                 record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
             )
-            seen.add(partition_key(labels))
-            objective = weighted_mean(train.ask(Objectives, state.theta[labels]), counted)
             mine[labels.tobytes()] = objective, labels, state.theta
             state.labels = choose_all(rule, everyone, state)
             record.add(state, objective, 0.0, n_clusters, n)
@@ -148,7 +140,8 @@ def polish(pool, state, everyone, rule, record, seen, judge=None):
                 )
     if train is not pool:
         # The rows held out have served: the final models are fitted to all rows.
-        state.theta, solved, decrement = solve_pooled(pool, state.labels, state.theta, counted)
+        solution = solve_pooled(pool, state.labels, state.theta, counted)
+        state.theta, solved, decrement, _ = solution
     if solved:
         return ""
     return (
@@ -177,8 +170,29 @@ class _PooledOracle:
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
         self.mass = total / total.sum()
-        self.cached = None
+        self.cached = self.curvature = None
         self.summed = np.where(self.alone[labels], 0.0, self.share)
+
+    def begin(self, theta):
+        """The better of models and the common start, and the sizes of objectives at the latter."""
+        common = np.zeros_like(theta) + self.pool.model.origin
+        # Parabolas have one curvature; others' is not asked for where a model may have diverged.
+        known = self.pool.model.quadratic and self.pool.n_params <= MAX_DENSE
+        questions = [partial(self._evaluate, common), partial(self._evaluate, theta)]
+        questions += [partial(self._hessians, common, np.full(self.K, MIN_DAMPING))] * known
+        at_common, at_theta, *H = asked_at_once(*((self.pool, ask) for ask in questions))
+        # A model that diverged is a worse start than the common one.
+        worse = ~(at_theta[0] <= at_common[0])[:, None]
+        start = np.where(worse, common, theta)
+        self.cached = (
+            start.copy(),
+            *(
+                np.where(worse.reshape(self.K, *[1] * (there.ndim - 1)), here, there)
+                for here, there in zip(at_common, at_theta, strict=True)
+            ),
+        )
+        self.curvature = H[0] if known else None
+        return start, np.maximum(np.abs(at_common[0]), 1e-30)
 
     def solve_alone(self, theta):
         """Let clients whose Hessians would show their rows solve, in place; whether they could."""
@@ -191,12 +205,12 @@ class _PooledOracle:
     def at(self, x):
         """Values and gradients."""
         if self.cached is None or not np.array_equal(self.cached[0], x):
-            self.cached = x.copy(), *self._evaluate(x)
+            self.cached = x.copy(), *self._evaluate(x, self.pool)
         self.x, self.value, gradient = self.cached
         return self.value, gradient
 
-    def _evaluate(self, x):
-        value, gradient = self.pool.ask(ObjectivesGradients, x[self.labels], dtype=np.float64)
+    def _evaluate(self, x, pool):
+        value, gradient = pool.ask(ObjectivesGradients, x[self.labels], dtype=np.float64)
         with np.errstate(invalid="ignore"):
             value = np.bincount(self.labels, weights=self.share * value, minlength=self.K)
             # Those that are alone are where they want to be.
@@ -206,7 +220,8 @@ class _PooledOracle:
         """Newton directions."""
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
-            H = pool.ask(Hessians, self.x, self.labels, self.summed, damping)
+            H = self.curvature
+            H = self._hessians(self.x, damping, pool) if H is None else H
             step = -solve_scaled(pool.model.pin(H), g)
         else:
             step = -conjugate_gradients(
@@ -222,10 +237,13 @@ class _PooledOracle:
             self.record(float(self.mass @ self.value), float(length.max()))
         return step
 
+    def _hessians(self, x, damping, pool):
+        return pool.ask(Hessians, x, self.labels, self.summed, damping)
+
     def along(self, step, t):
         """Values at ``x + t * step``, kept for the next iteration."""
         x = self.x + np.where(t[:, None] > 0, t[:, None] * step, 0.0)
-        self.cached = x, *self._evaluate(x)
+        self.cached = x, *self._evaluate(x, self.pool)
         return self.cached[1]
 
     def slopes(self, step):

@@ -105,6 +105,11 @@ class RoundRecord:
         if self.keep_rounds:
             self.kept.append((state.theta.copy(), state.labels.copy()))
 
+    @property
+    def last(self):
+        """Objective of the last round; NaN if in none of them anybody answered."""
+        return self.history["objective"][-1] if self.history["objective"] else np.nan
+
     def rounds(self):
         """Models and labels of all rounds that were kept, as arrays by name."""
         if not self.keep_rounds:

@@ -32,44 +32,36 @@ def same_starts(pool, n_clusters, rng, restart=0, candidates=None):
 
 
 class Candidates:
-    """Local models that starts are drawn among, trained once however many draws there are.
+    """Local models that starts are drawn among, trained once for all numbers of clusters."""
 
-    Parameters
-    ----------
-    pool : ClientPool
-        The federation.
-    """
-
-    def __init__(self, pool):
-        self.pool = pool
+    def __init__(self):
         self.trained = {}
 
-    def at(self, steps):
+    def at(self, pool, steps, restart=0):
         """Local models after some steps from one common start, and a table of their losses.
+
+        Parameters
+        ----------
+        pool : ClientPool
+            The federation.
+        steps : tuple of int
+            Local steps; restarts take them in turn.
+        restart : int, default=0
+            Number of the restart.  Each has models of its own: restarts do not wait for each
+            other.
 
         Returns
         -------
         models : ndarray of shape (n_clients, n_params)
         own : ndarray of shape (n_clients,)
             Each client's loss under its own model.
-        losses : ndarray of shape (n_clients, n_clients)
-            Losses of the clients (rows) under each other's models, NaN where nobody asked yet.
+        losses : dict of int to ndarray of shape (n_clients,)
+            Losses of the clients under each other's models, of those that were asked for.
         """
-        if steps not in self.trained:
-            pool = self.pool
-            w = kind_of(pool).first_steps(pool, pool.start(), steps)
-            own = pool.ask(OwnLosses, w)
-            self.trained[steps] = w, own, {}
-        return self.trained[steps]
-
-    def losses(self, steps, which):
-        """Losses of all clients under the models of some, (n_clients, len(which))."""
-        w, _, known = self.at(steps)
-        new = [j for j in dict.fromkeys(np.asarray(which).tolist()) if j not in known]
-        if new:
-            columns = np.nan_to_num(self.pool.ask(Losses, w[new], whole=True), nan=np.inf)
-            known.update(zip(new, columns.T, strict=True))
-        return np.stack([known[j] for j in which], axis=1)
+        if restart not in self.trained:
+            w = kind_of(pool).first_steps(pool, pool.start(), steps[restart % len(steps)])
+            self.trained[restart] = w, pool.ask(OwnLosses, w), {}
+        return self.trained[restart]
 
 
 def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=False):
@@ -92,7 +84,7 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
     restart : int
         Number of the restart, from 0.
     candidates : Candidates, default=None
-        Local models of these clients from earlier draws.
+        Local models of these clients from draws for other numbers of clusters.
     robust : bool, default=False
         Whether some clients may be false: no client then counts for more than twice the median
         excess under the first candidates, and more candidates are tried.
@@ -102,14 +94,15 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
     theta : ndarray of shape (K, n_params)
     """
     n = pool.n_clients
-    candidates = Candidates(pool) if candidates is None else candidates
+    candidates = Candidates() if candidates is None else candidates
     kind = kind_of(pool)
-    steps = kind.start_steps[restart % len(kind.start_steps)]
-    w, own, _ = candidates.at(steps)
+    w, own, known = candidates.at(pool, kind.start_steps, restart)
     n_candidates = (TRAINED if robust else kind).candidates + int(np.log(n_clusters))
     weights = pool.client_weights
     best, most = np.full(n, np.inf), np.inf
     picks = []
+    if n_clusters * n_candidates >= n:
+        _losses(pool, w, np.arange(n), known)
     for k in range(n_clusters):
         gain = weights.copy()
         if k:
@@ -122,7 +115,7 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
             gain = np.ones(n)
             gain[picks if len(picks) < n else []] = 0.0
         drawn = rng.choice(n, size=n_candidates, p=gain / gain.sum())
-        reach = np.minimum(best[:, None], candidates.losses(steps, drawn))
+        reach = np.minimum(best[:, None], _losses(pool, w, drawn, known))
         with np.errstate(invalid="ignore"):
             excess = np.maximum(reach - own[:, None], 0.0)
         if robust:
@@ -134,6 +127,15 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
         picks.append(drawn[winner])
         best = reach[:, winner]
     return w[picks]
+
+
+def _losses(pool, models, which, known):
+    """Losses of all clients under some models, (n_clients, len(which)); asked for once each."""
+    new = [j for j in dict.fromkeys(which.tolist()) if j not in known]
+    if new:
+        columns = np.nan_to_num(pool.ask(Losses, models[new], whole=True), nan=np.inf)
+        known.update(zip(new, columns.T, strict=True))
+    return np.stack([known[j] for j in which], axis=1)
 
 
 #: Starts by the names that users give them; "different" is the CLoVE paper's word for "random".

@@ -13,7 +13,6 @@ from ..calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, S
 from ..calls.descriptions import ClassStatistics, Fingerprints, LocalCentres, Subspaces
 from ..calls.differences_asked import ScoreDraws, ScoreSums
 from ..calls.first_order import (
-    Assign,
     BestResponse,
     LocalUpdate,
     Losses,
@@ -170,7 +169,6 @@ def _calls(pool, rng):
     fixed = np.where(rng.uniform(size=n) < 0.5, labels, -1)
     rho = rng.uniform(0.1, 1.0, n)
     steps = rng.randint(1, 5, n)
-    yield "assign", lambda pool: pool.ask(Assign, labels)
     yield "present", lambda pool: pool.ask(Present)
     yield "losses", lambda pool: pool.ask(Losses, theta)
     yield "losses", lambda pool: pool.ask(Losses, theta, n_shared=1)

@@ -191,7 +191,7 @@ def test_every_call_under_loss():
     here = np.flatnonzero(~gone)
     H = lost.ask(Hessians, theta, labels)
     assert_allclose(H, whole.subset(here).ask(Hessians, theta, labels[here]), rtol=1e-12)
-    others = {"hessians", "assign", "present", "enclosures", "fingerprints"}
+    others = {"hessians", "present", "enclosures", "fingerprints"}
     others |= {"personal_step", "prototype_update"}  # tested with the personal methods
     # Tested with partial pooling.
     others |= {"posteriors", "posterior_sums", "posterior_products", "left_out_sums"}

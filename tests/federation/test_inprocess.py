@@ -19,7 +19,6 @@ from skcfl.calls.curvatures import (
 )
 from skcfl.calls.descriptions import Fingerprints
 from skcfl.calls.first_order import (
-    Assign,
     BestResponse,
     LocalUpdate,
     Losses,
@@ -939,7 +938,6 @@ def test_what_every_call_sends():
         "conjugate": (lambda: pool.ask(Conjugate, w), (n, n * p)),
         "spectrum": (lambda: pool.spectrum(), (3 * n, 0)),
         "fingerprints": (lambda: pool.ask(Fingerprints, 1), (2 * n, 0)),
-        "told their clusters": (lambda: pool.ask(Assign, labels), (0, n)),
         "between neighbours": (lambda: pool.relay(up=3, down=4), (3, 4)),
         "start": (lambda: pool.start(), (0, 0)),
         "subset": (lambda: pool.subset([0, 1]), (0, 0)),

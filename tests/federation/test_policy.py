@@ -50,10 +50,10 @@ def test_bad_policies(arguments, message):
 
 
 def test_policies_are_read():
-    policy = SitePolicy(min_rows=3, calls=["losses", "assign"], max_calls=9)
+    policy = SitePolicy(min_rows=3, calls=["losses", "solve"], max_calls=9)
     assert (
         repr(policy)
-        == "SitePolicy(min_rows=3, min_clients=1, calls=['assign', 'losses'], max_calls=9)"
+        == "SitePolicy(min_rows=3, min_clients=1, calls=['losses', 'solve'], max_calls=9)"
     )
     assert SitePolicy(calls="losses").calls == {"losses"}
 
@@ -100,7 +100,7 @@ def test_calls_that_are_not_agreed_to():
     site = site_of(SitePolicy(calls={"losses"}))
     theta = np.ones((1, 3))
     site.answer("losses", {"theta": theta})
-    site.answer("assign", {"labels": np.zeros(4, dtype=int)})  # nothing comes up
+    site.answer("present", {})  # nothing comes up
     with pytest.raises(Refused, match="it does not answer spectrum"):
         site.answer("spectrum", {})
     # From then on the site takes no part, nor do sites made of it.

@@ -163,7 +163,7 @@ def test_every_call():
         "subspaces": lambda pool: pool.ask(Subspaces, 1, 2, False),
     }
     bounds = {"rounding", "enclosures", "conjugate"}  # need not be finite
-    silent = {"assign", "present", "fingerprints", "keep", "personal_step"}  # no numbers
+    silent = {"present", "fingerprints", "keep", "personal_step"}  # no numbers
     classes = {"class_statistics", "prototype_update"}  # of networks
     assert ask.keys() | bounds | silent | classes == set(CALLS)
     for name, call in ask.items():

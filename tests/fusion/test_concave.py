@@ -226,7 +226,7 @@ def test_convex_penalties_reach_the_convex_solution(penalty, loss):
 def test_separated_clusters_are_not_biased():
     """Every client counts once in the problem, so the oracle weighs clients alike."""
     pool = make_pool(8, spread=5.0)
-    oracle, _, _ = solve_pooled(pool, pool.labels, np.zeros((2, 2)), weights=np.ones(8))
+    oracle, *_ = solve_pooled(pool, pool.labels, np.zeros((2, 2)), weights=np.ones(8))
     concave, _ = run(pool, 1.0, SCAD(xi=1e-6), max_iter=2000, tol=1e-7, **EXACT)
     np.testing.assert_array_equal(concave.labels, pool.labels)
     np.testing.assert_allclose(concave.params, oracle[pool.labels], atol=1e-5)
@@ -255,7 +255,7 @@ def test_consensus_is_stationary_from_the_bound_on():
     problem = FPFCProblem(pool, SCAD(), 1.0)
     lower, upper = problem.bounds()
     assert lower <= upper <= 1.01 * lower
-    pooled, _, _ = solve_pooled(pool, np.zeros(6, dtype=int), np.zeros((1, 2)), weights=np.ones(6))
+    pooled, *_ = solve_pooled(pool, np.zeros(6, dtype=int), np.zeros((1, 2)), weights=np.ones(6))
     start, xi = np.repeat(pooled, 6, axis=0), 1e-7
     options = {"init": start, "max_iter": 300, "rho": 5.0, "nu": 1e-3, **EXACT}
     above, _ = run(pool, 1.1 * upper, SCAD(xi=xi), **options)

@@ -49,7 +49,7 @@ def test_of_a_cycle_of_partitions_polishing_keeps_the_best():
     together, apart = np.array([1, 1, 1]), np.array([1, 0, 1])
     values = []
     for labels in (together, apart):
-        theta, _, _ = solve_pooled(pool, labels, np.zeros((2, 1)))
+        theta, *_ = solve_pooled(pool, labels, np.zeros((2, 1)))
         values.append(np.average(pool.ask(Objectives, theta[labels]), weights=pool.client_weights))
     assert abs(values[0] - values[1]) > 1e-3
     options = Options(max_iter=1, step_size=1e-12, empty_cluster="keep")

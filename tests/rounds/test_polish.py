@@ -85,7 +85,7 @@ def test_clusters_are_scikit_learn_s_fits_of_their_rows(form, uniform):
         pool = problem.pool(form)
         # Only clients with rows have a say; one weight each, or their rows' weights.
         weights = (pool.client_sizes > 0).astype(float) if uniform else None
-        theta, converged, decrement = solve_pooled(
+        theta, converged, decrement, _ = solve_pooled(
             pool, LABELS, np.zeros((3, pool.n_params)), weights
         )
         assert converged
@@ -112,7 +112,7 @@ def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
     weights = rng.uniform(0.1, 2, size=problem.m)
     start = scale * rng.normal(size=(K, pool.n_params))
     kept = start.copy()
-    theta, converged, _ = solve_pooled(pool, labels, start, weights)
+    theta, converged, *_ = solve_pooled(pool, labels, start, weights)
     assert converged
     assert_array_equal(start, kept)
     assert_stationary(pool, labels, theta, weights)
@@ -125,7 +125,7 @@ def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
 def test_other_losses_against_scipy(loss):
     problem = Problem(loss)
     pool = problem.pool()
-    theta, _, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
+    theta, *_ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
     for k in range(3):
         X, y, w = problem.rows(k)
         whole = open_rows(pool.model, X, y, np.zeros(len(X), int), 1, w)
@@ -143,7 +143,7 @@ def test_other_losses_against_scipy(loss):
 def test_one_client_a_cluster_is_solved_alone(loss):
     problem = Problem(loss, sizes=[20, 40, 30])
     pool = problem.pool()
-    theta, converged, _ = solve_pooled(pool, np.arange(3), np.zeros((3, pool.n_params)))
+    theta, converged, *_ = solve_pooled(pool, np.arange(3), np.zeros((3, pool.n_params)))
     assert converged
     alone, _ = pool.ask(Solve)
     assert_allclose(pool.ask(Objectives, theta), pool.ask(Objectives, alone), rtol=1e-12)
@@ -156,11 +156,11 @@ def test_products_are_hessians(loss, monkeypatch):
     problem = Problem(loss)
     few = problem.pool()
     start = problem.rng.normal(size=(3, few.n_params))
-    wanted, _, _ = solve_pooled(few, LABELS, start)
+    wanted, *_ = solve_pooled(few, LABELS, start)
     monkeypatch.setattr(skcfl.rounds.polish, "MAX_DENSE", 1)
     many = problem.pool()
     monkeypatch.setattr(Hessians, "asked", None)
-    found, converged, _ = solve_pooled(many, LABELS, start)
+    found, converged, *_ = solve_pooled(many, LABELS, start)
     assert converged
     assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
@@ -170,7 +170,7 @@ def test_a_thousand_parameters(loss):
     problem = Problem(loss, sizes=[60, 40], d=1100, alpha=0.1)
     pool = problem.pool()
     assert pool.n_params > 1024
-    theta, converged, _ = solve_pooled(pool, np.zeros(2, int), np.zeros((1, pool.n_params)))
+    theta, converged, *_ = solve_pooled(pool, np.zeros(2, int), np.zeros((1, pool.n_params)))
     assert converged
     assert_stationary(pool, np.zeros(2, int), theta, pool.client_weights)
 
@@ -179,7 +179,7 @@ def test_clients_and_clusters_that_weigh_nothing():
     problem = Problem("log_loss")
     pool = problem.pool()
     weights = np.array([1.0, 0.0, 0.0, 2.0, 0.0, 1.0, 3.0])
-    theta, converged, _ = solve_pooled(pool, LABELS, np.ones((3, pool.n_params)), weights)
+    theta, converged, *_ = solve_pooled(pool, LABELS, np.ones((3, pool.n_params)), weights)
     assert converged
     assert np.isfinite(theta).all()
     # Without client 1 nor 4 cluster 1 has its clients' objectives with equal weights.
@@ -191,11 +191,11 @@ def test_a_client_without_rows_alone_in_its_cluster():
     problem = Problem("squared_error")
     pool = problem.pool()
     labels = np.where(pool.client_sizes > 0, 0, 1)
-    theta, converged, _ = solve_pooled(pool, labels, np.ones((2, pool.n_params)))
+    theta, converged, *_ = solve_pooled(pool, labels, np.ones((2, pool.n_params)))
     assert converged
     assert_array_equal(theta[1], 1.0)
     others = pool.subset(labels == 0)
-    alone, _, _ = solve_pooled(others, np.zeros(others.n_clients, int), theta[:1])
+    alone, *_ = solve_pooled(others, np.zeros(others.n_clients, int), theta[:1])
     assert_allclose(theta[:1], alone, rtol=1e-9)
 
 
@@ -204,10 +204,10 @@ def test_models_that_diverged_are_no_start(bad):
     for loss in ("poisson", "log_loss", "squared_error"):
         problem = Problem(loss)
         pool = problem.pool()
-        wanted, _, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
+        wanted, *_ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
         start = np.zeros((3, pool.n_params))
         start[1] = bad
-        theta, converged, _ = solve_pooled(pool, LABELS, start)
+        theta, converged, *_ = solve_pooled(pool, LABELS, start)
         assert converged
         assert_allclose(theta, wanted, rtol=1e-6, atol=1e-7)
 
@@ -217,7 +217,7 @@ def test_columns_in_unlike_units(loss):
     units = np.array([1e-3, 1e-1, 1e2, 1e4])
     problem = Problem(loss, units=units, alpha=1e-4)
     pool = problem.pool()
-    theta, converged, _ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
+    theta, converged, *_ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
     assert converged
     scale = np.tile(np.append(units, 1.0), pool.model.n_outputs)
     g = pool.ask(ObjectivesGradients, theta[LABELS])[1] / scale
@@ -233,7 +233,7 @@ def test_huber_of_targets_in_any_unit(noise):
     problem.y = 1e4 * noise + noise * problem.y
     pool = problem.pool()
     labels = np.array([0, 0, 1])
-    theta, converged, _ = solve_pooled(pool, labels, np.zeros((2, pool.n_params)))
+    theta, converged, *_ = solve_pooled(pool, labels, np.zeros((2, pool.n_params)))
     assert converged
     assert_stationary(pool, labels, theta, pool.client_weights, atol=1e-6)
 
@@ -241,9 +241,9 @@ def test_huber_of_targets_in_any_unit(noise):
 def test_far_away_locations():
     for loss in LOCATIONS:
         problem = Problem(loss)
-        near, _, _ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
+        near, *_ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
         problem.X = problem.X + 1e6
-        far, converged, _ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
+        far, converged, *_ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
         assert converged
         assert_allclose(far - 1e6, near, atol=1e-6)
 
@@ -256,8 +256,8 @@ def test_float32_rows_are_solved_in_double():
             problem.y = problem.y.astype(np.float32).astype(float)
         problem.weights[:] = 1.0
         start = np.zeros((3, 5))
-        wanted, _, _ = solve_pooled(problem.pool(), LABELS, start)
-        found, converged, _ = solve_pooled(problem.pool(dtype=np.float32), LABELS, start)
+        wanted, *_ = solve_pooled(problem.pool(), LABELS, start)
+        found, converged, *_ = solve_pooled(problem.pool(dtype=np.float32), LABELS, start)
         assert converged
         assert found.dtype == np.float64
         # The weights 1 / n_i of rows are stored in single precision.
@@ -267,7 +267,9 @@ def test_float32_rows_are_solved_in_double():
 def test_short_of_iterations_is_told():
     problem = Problem("log_loss")
     pool = problem.pool()
-    _, converged, decrement = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)), max_iter=1)
+    _, converged, decrement, _ = solve_pooled(
+        pool, LABELS, np.zeros((3, pool.n_params)), max_iter=1
+    )
     assert not converged
     assert decrement > 1e-6
 
@@ -278,7 +280,7 @@ def test_steps_are_recorded_and_booked():
     n, p = problem.m, pool.n_params
     steps = []
     pool.ledger.since_mark()
-    theta, _, _ = solve_pooled(
+    theta, *_ = solve_pooled(
         pool, LABELS, np.zeros((3, p)), record=lambda value, change: steps.append((value, change))
     )
     values, changes = np.array(steps).T
@@ -307,7 +309,7 @@ def test_one_client_with_few_rows_beside_clients_whose_rows_weigh_nothing(share)
     pool = open_rows(model, X, codes % 2 ^ (X[:, 0] > 0), codes, 4, sample_weight=weight)
     weights = np.where(pool.client_sizes > 0, pool.client_weights, share)
     labels = np.array([0, 0, 1, 1])
-    theta, converged, _ = solve_pooled(pool, labels, np.zeros((2, 7)), weights)
+    theta, converged, *_ = solve_pooled(pool, labels, np.zeros((2, 7)), weights)
     assert converged
     assert_allclose(theta[0], pool.subset([0]).ask(Solve)[0][0], rtol=1e-10)
     together = pool.ask(ObjectivesGradients, theta[labels])[1]

@@ -66,7 +66,7 @@ def partition_near(labels, rng):
 def bounds_apart(problem, labels):
     """Theorems 1 and 2 at each cluster's own minimiser: about what they are at any lam."""
     start = np.zeros((labels.max() + 1, problem.d))
-    theta, _, _ = solve_pooled(problem.pool, labels, start, weights=np.ones(problem.n))
+    theta, *_ = solve_pooled(problem.pool, labels, start, weights=np.ones(problem.n))
     return theorem_1(problem, theta, labels), theorem_2(problem, theta, labels)[1]
 
 

@@ -1,0 +1,106 @@
+"""Tasks that do not wait for each other's answers: their exchanges go together, and count once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.parallel import Parallel, delayed
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
+    from .pool import ClientPool
+
+__all__ = ["asked_at_once", "lanes_of", "together"]
+
+
+def lanes_of(pool: ClientPool, number: int) -> list[ClientPool]:
+    """Pools of the same clients for tasks that run together, one for each task.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    number : int
+        Number of tasks.
+
+    Returns
+    -------
+    lanes : list of ClientPool
+        Each has a ledger, random numbers and last answers of its own, so that the result of a task
+        does not depend on when the others run.
+    """
+    seeds = pool.random_state.randint(np.iinfo(np.int32).max, size=number)
+    return [pool.lane(int(seed)) for seed in seeds]
+
+
+def together(
+    tasks: Sequence[Callable[[], Any]],
+    lanes: Sequence[ClientPool],
+    ledger: Ledger,
+    n_jobs: int | None = None,
+) -> Iterator[Any]:
+    """Run tasks that do not wait for each other.
+
+    Where clients are in other processes all tasks ask at the same time, in threads.  In this
+    process they run one after the other, each when its result is asked for, or in `n_jobs`
+    threads.
+
+    Parameters
+    ----------
+    tasks : sequence of callable
+        Each asks the clients of its own lane, or of pools that share the lane's ledger.
+    lanes : sequence of ClientPool
+        A pool for each task, see :func:`lanes_of`; of a single task the pool itself will do.
+    ledger : Ledger
+        Where everything is booked in the end: the floats of all, the exchanges of the task that
+        had most.
+    n_jobs : int or None, default=None
+        Threads in this process.
+
+    Yields
+    ------
+    result : object
+        What a task returned, in the order of `tasks`.
+    """
+    # What models of clients' own are left in is the work of the last task.
+    if any(lane.travels and lane.model.own is None for lane in lanes):
+        n_jobs = len(tasks)
+    own = [lane.ledger for lane in lanes if lane.ledger is not ledger]
+    try:
+        if n_jobs in (None, 1) or len(tasks) == 1:
+            yield from (task() for task in tasks)
+        else:
+            parallel = Parallel(n_jobs, prefer="threads", return_as="generator")
+            yield from parallel(delayed(task)() for task in tasks)
+    finally:
+        if own:
+            ledger.take_over(own)
+
+
+def asked_at_once(*questions: tuple[ClientPool, Callable[[ClientPool], Any]]) -> list[Any]:
+    """Answers to questions that do not wait for each other, in one exchange.
+
+    Parameters
+    ----------
+    *questions : tuple of (ClientPool, callable)
+        ``question(pool)`` asks the pool once.  All pools share one ledger.  At most one of the
+        questions is of a call whose answers clients remember.
+
+    Returns
+    -------
+    answers : list
+        What the questions return.  A pool's ``answered`` says who has answered all of its own.
+    """
+    lanes = [pool.lane(remembers=False) for pool, _ in questions]
+    tasks = [partial(ask, lane) for (_, ask), lane in zip(questions, lanes, strict=True)]
+    answers = list(together(tasks, lanes, questions[0][0].ledger))
+    for pool, _ in questions:
+        pool.answered = None
+    for (pool, _), lane in zip(questions, lanes, strict=True):
+        if lane.answered is not None:
+            before = True if pool.answered is None else pool.answered
+            pool.answered = lane.answered & before
+    return answers
