@@ -70,7 +70,8 @@ def received(call, answers, arguments, sizes, weights):
     Returns
     -------
     answers : dict of str to ndarray
-        Writable, with "answered" if some of the clients are silent.
+        Writable, with "answered" if some of the clients are silent, and "non_finite" if some are
+        in no sum.
 
     Raises
     ------
@@ -79,16 +80,18 @@ def received(call, answers, arguments, sizes, weights):
     """
     if not isinstance(answers, dict):
         raise OutOfBounds(f"{call} was answered by {type(answers).__name__}, not by arrays")
-    given = {name: value for name, value in answers.items() if name != "answered"}
+    masks = {name: answers[name] for name in ("answered", "non_finite") if name in answers}
+    given = {name: value for name, value in answers.items() if name not in masks}
     if not all(isinstance(value, np.ndarray | np.generic | float) for value in given.values()):
         raise OutOfBounds(f"{call} was answered by something else than arrays of numbers")
     given = {name: np.require(value, requirements="W") for name, value in given.items()}
     check_answers(call, given, arguments, sizes)
-    message, here = CALLS[call], answers.get("answered")
+    message, here = CALLS[call], masks.get("answered")
+    for name, mask in masks.items():
+        flags = isinstance(mask, np.ndarray) and mask.dtype.kind == "b"
+        if not (flags and mask.shape == (sizes["n"],)):
+            raise OutOfBounds(f"{call} must say of each client whether it is {name}")
     if here is not None:
-        flags = isinstance(here, np.ndarray) and here.dtype.kind == "b"
-        if not (flags and here.shape == (sizes["n"],)):
-            raise OutOfBounds(f"{call} must say of each client whether it has answered")
         # Entries of silent clients mean nothing.
         arguments = {name: message.own(name, some, here) for name, some in arguments.items()}
         weights = weights[here]
@@ -100,7 +103,9 @@ def received(call, answers, arguments, sizes, weights):
             mine = value if here is None or not message.is_of_clients(name) else value[here]
             if not (bound.has_type(value.dtype) and bound.holds(mine, asked)):
                 raise OutOfBounds(f"{call} must answer {name} with {bound.text}")
-    return given if here is None else {**given, "answered": here.copy()}
+    if not message.are_finite(given):
+        raise OutOfBounds(f"{call} must be answered by finite sums")
+    return {**given, **{name: mask.copy() for name, mask in masks.items()}}
 
 
 def questions(arguments, answers, n_clients):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from inspect import Parameter, Signature
-from math import prod
+from math import isfinite, prod
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +32,8 @@ from .answer_bounds import ANY
 
 #: Arguments that are integers or flags, and no floats.
 WHOLE = frozenset({"labels", "fixed", "steps", "members", "counted", "shared", "blended"})
+#: Clients of a block that are looked for where a sum over it is not finite.
+MOST_CULPRITS = 32
 _EITHER = Parameter.POSITIONAL_OR_KEYWORD
 
 #: Every call by its name, which is that of its class in lower case.
@@ -109,6 +111,8 @@ class Call:
         How many passes over the rows a call takes, as a product of the words of shapes.
     lesser_axes : tuple, default=("p",)
         Axes of what clients send in the place of a symmetric matrix.
+    least_clients : int, default=1
+        The least number of clients that a sum may be over; of fewer it is never asked.
     """
 
     name: ClassVar[str] = ""
@@ -134,6 +138,7 @@ class Call:
     exact: ClassVar[bool] = False
     effort: ClassVar[str] = ""
     lesser_axes: ClassVar[tuple] = ("p",)
+    least_clients: ClassVar[int] = 1
 
     def __init_subclass__(cls, abstract=False):
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
@@ -146,6 +151,7 @@ class Call:
         )
         cls.words, cls.words_down = _read(cls.up), _read(cls.down)
         cls.has_roots = any(word in ("H", "R") for words in cls.words.values() for word in words)
+        cls.sums = [name for name, shape in cls.up.items() if not shape.startswith("n")]
         # Whose entries they have: "n" the clients', "K" the models'.
         cls.whose_down = {name: shape[:1] for name, shape in cls.down.items()}
         cls.whose_up = {name: shape[:1] for name, shape in cls.up.items()}
@@ -234,6 +240,16 @@ class Call:
         """
 
     @classmethod
+    def is_of_enough(cls, arguments, clients):
+        """Whether sums over some clients, by their positions, are over `least_clients` or more."""
+        if cls.least_clients == 1 or not cls.sums:
+            return True
+        labels = arguments.get("labels")
+        if labels is None:
+            return len(clients) >= cls.least_clients
+        return np.unique(labels[clients], return_counts=True)[1].min() >= cls.least_clients
+
+    @classmethod
     def needs_minima(cls, arguments):
         """Whether a call with these arguments is answered for minimised models only."""
         return cls.minimised is True or bool(arguments.get(cls.minimised))
@@ -275,6 +291,8 @@ class Call:
         Returns
         -------
         answers : dict of str to ndarray
+            Clients whose own part of a sum is not finite are in no sum; where there are any,
+            "non_finite" says which, an ndarray of shape (n_clients,) of bool.
         """
         sizes = sizes_of(clients, arguments)
         if cls.start:
@@ -285,34 +303,78 @@ class Call:
         parts = {}
         cls.begin(clients, out, arguments)
 
-        def work(block, slots):
+        def computed(block, slots):
+            """Entries of some clients, their sums, and the clusters that these are about."""
             # Copies, as slots are numbers: kernels may work in place.
             own = {
                 name: value[slots] if value is not None and cls.whose_down[name] == "n" else value
                 for name, value in arguments.items()
             }
             own, used = cls.narrowed(own)
-            values = cls.kernel(clients, block, slots, **own)
-            shares = {}
-            for name, value in zip(cls.up, values, strict=True):
-                if cls.is_of_clients(name):
-                    out[name][slots] = value
-                else:
-                    shares[name] = value
-            if shares:
-                parts[int(slots[0])] = used, shares
+            values = dict(zip(cls.up, cls.kernel(clients, block, slots, **own), strict=True))
+            return values, {name: values.pop(name) for name in cls.sums}, used
 
-        clients.each(work, cls.passes(sizes, arguments))
-        for key in sorted(parts):  # always in the same order
-            used, shares = parts[key]
-            for name, value in shares.items():
-                if used is None or cls.whose_up[name] != "K":
-                    out[name] = out[name] + value
-                else:
-                    out[name][used] += value
+        def work(block, slots):
+            values, *sums = computed(block, slots)
+            for name, value in values.items():
+                out[name][slots] = value
+            parts[int(slots[0])] = sums
+
+        passes = cls.passes(sizes, arguments)
+        clients.each(work, passes)
+        if not cls.sums:
+            return cls._kept(clients, out, arguments)
+        # In the order of the clients, whatever thread was first.
+        total = cls._total(out, parts)
+        if not cls.are_finite(total):
+            left_out = np.zeros(clients.n_clients, dtype=bool)
+
+            def mend(block, slots):
+                key = int(slots[0])
+                if cls.are_finite(parts[key][0]):
+                    return
+
+                def is_finite(some):
+                    return cls.are_finite(computed(block.take(some), slots[some])[1])
+
+                bad = non_finite(is_finite, len(slots))
+                left_out[slots] = bad
+                del parts[key]
+                if not bad.all():
+                    _, *parts[key] = computed(block.take(~bad), slots[~bad])
+
+            clients.each(mend, passes)
+            total = cls._total(out, parts)
+            if not cls.are_finite(total):  # finite numbers whose sum overflows
+                left_out, total = ~clients.without_rows, {}
+            out["non_finite"] = left_out
+        out.update(total)
+        return cls._kept(clients, out, arguments)
+
+    @classmethod
+    def _kept(cls, clients, out, arguments):
+        """The answers, after clients have kept the models that they go on from."""
         if cls.keep and arguments.get("keep", True):
             clients.memory.keep(clients.at, out[cls.keep])
         return out
+
+    @classmethod
+    def _total(cls, out, parts):
+        """Sums over the blocks, always in the same order."""
+        total = {name: np.array(out[name]) for name in cls.sums}
+        for key in sorted(parts):
+            shares, used = parts[key]
+            for name, value in shares.items():
+                if used is None or cls.whose_up[name] != "K":
+                    total[name] = total[name] + value
+                else:
+                    total[name][used] += value
+        return total
+
+    @classmethod
+    def are_finite(cls, answers):
+        """Whether the sums among some answers are finite, where they have to be."""
+        return are_finite(answers[name] for name in cls.sums if name not in cls.unbounded)
 
     @classmethod
     def passes(cls, sizes, arguments):
@@ -517,6 +579,43 @@ class Call:
             else:
                 shared_down += value.nbytes
         return (shared_up, shared_down), (own_up, own_down)
+
+
+def are_finite(arrays):
+    """Whether all numbers of some arrays are finite, for sure: their squares may overflow."""
+    return isfinite(sum([float(np.vdot(array, array)) for array in arrays]))
+
+
+def non_finite(is_finite, n_clients):
+    """Clients whose own part of a sum is not finite, found by halves where their rows are.
+
+    Parameters
+    ----------
+    is_finite : callable
+        ``is_finite(some)``: whether the sum over some clients is, by their positions.
+    n_clients : int
+        Number of clients.
+
+    Returns
+    -------
+    bad : ndarray of shape (n_clients,) of bool
+        All that were not looked at, too, once it is clear that the model diverged.
+    """
+    bad = np.zeros(n_clients, dtype=bool)
+    looked_at, parts = 0, [np.arange(n_clients)]
+    while parts:
+        some = parts.pop()
+        if is_finite(some):
+            looked_at += len(some)
+        elif len(some) > 1:
+            parts += np.array_split(some, 2)
+        else:
+            bad[some] = True
+            looked_at += 1
+        if bad.sum() > max(MOST_CULPRITS, looked_at // 2):
+            bad[[client for some in parts for client in some]] = True
+            break
+    return bad
 
 
 def is_same(value):

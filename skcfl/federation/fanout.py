@@ -52,10 +52,6 @@ class FanOut(Site):
         """Clients that may answer if a call is repeated."""
         return self._gathered("reachable")
 
-    def places_of(self):
-        """Clients of each place that answers by itself, by their positions."""
-        return [places[some] for site, places in self.parts for some in site.places_of()]
-
     def answer(self, call, arguments):
         """Ask every site for its clients, and join what they say."""
         message = CALLS[call]
@@ -76,13 +72,11 @@ class FanOut(Site):
                 joined[name] = _sum_of_clusters(values, clusters, len(arguments["theta"]))
             else:
                 joined[name] = sum(values)
-        if any("answered" in answer for answer in answers):
-            joined["answered"] = self._joined(
-                [
-                    answer.get("answered", np.ones(len(places), dtype=bool))
-                    for answer, (_, places) in zip(answers, self.parts, strict=True)
-                ]
-            )
+        for name, otherwise in (("answered", True), ("non_finite", False)):
+            if any(name in answer for answer in answers):
+                nothing = [np.full(len(places), otherwise) for _, places in self.parts]
+                masks = zip(answers, nothing, strict=True)
+                joined[name] = self._joined([answer.get(name, mask) for answer, mask in masks])
         return joined
 
     def subset(self, clients):

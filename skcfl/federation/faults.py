@@ -223,9 +223,9 @@ class FalseSite(WrappedSite):
         if not self.false.any():
             return self.site.answer(call, arguments)
         arguments = self._with_starts(call, arguments)
-        answers = self.site.answer(call, arguments)
         if self.attack == "nan":
-            return {name: self._nothing(call, name, value) for name, value in answers.items()}
+            return self._nothing(call, arguments)
+        answers = self.site.answer(call, arguments)
         for name in filter(CALLS[call].is_of_clients, answers.keys() & STARTS.keys()):
             start = arguments.get(STARTS[name], 0.0)
             moves = answers[name] - start
@@ -248,13 +248,19 @@ class FalseSite(WrappedSite):
             models = np.where(own[:, None], models, sent)
         return {**arguments, name: sent if models is None else models, "own": None}
 
-    def _nothing(self, call, name, value):
-        value = np.array(value)
-        if value.dtype.kind != "f":
-            return value
-        of_clients = CALLS[call].is_of_clients(name)
-        value[self.false if of_clients else ...] = np.nan
-        return value
+    def _nothing(self, call, arguments):
+        """Answers in which the entries of false clients are NaN, and sums without their part."""
+        if not CALLS[call].sums:
+            answers = self.site.answer(call, arguments)
+        else:
+            answers = answer_without(self.site, call, arguments, ~self.false)
+            answers["answered"] |= self.false
+            answers["non_finite"] = self.false | answers.get("non_finite", False)
+        for name in CALLS[call].up:
+            if CALLS[call].is_of_clients(name) and answers[name].dtype.kind == "f":
+                answers[name] = np.array(answers[name])
+                answers[name][self.false] = np.nan
+        return answers
 
     def _lie(self, moves, asked):
         """What false clients send."""

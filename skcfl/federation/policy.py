@@ -242,6 +242,10 @@ class PolicySite(WrappedSite):
             answers = answer_without(self.site, call, arguments, ~mute, compute=False)
         else:
             answers = self.site.answer(call, arguments)
+        if (left_out := answers.get("non_finite")) is not None:
+            rest = ~(mute | left_out) & (self.client_sizes > 0)
+            if rest.any():
+                self._check_sums(arguments, rest)
         few = message.about == "counts" and self.guard.policy.min_rows > 1
         return self._without_few(answers) if few else answers
 

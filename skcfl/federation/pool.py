@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import copy
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from .._typing import Array, ArrayLike, RandomState
-from ..calls.answers import check_answers, questions
-from ..calls.call import CALLS, sizes_of
+from ..calls.call import CALLS
 from ..calls.curvatures import Spectrum
 from ..calls.first_order import Present
-from ..clients.last_answers import Forgotten, LastAnswers
+from ..clients.last_answers import LastAnswers
 from .ledger import Ledger
+from .one_exchange import Exchange
 from .presence import Presence
 from .scaling import UserUnits
-from .sites import answer_without
 
 if TYPE_CHECKING:
     from ..calls.call import Call
     from ..models import LocalModel
     from .scaling import Scaling
     from .sites import Site
-
-# Clients that are looked for one by one where a sum over them is not finite.
-MOST_CULPRITS = 32
-# Times that a client leaves a kind of call unanswered, present each time, before it is left out.
-REFUSALS = 10
 
 
 class Seeds:
@@ -193,25 +186,12 @@ class ClientPool:
             sent["own"] = own
         if later or (last and "keep" in sent):
             sent["keep"] = True
-        answers, sent = self._listen(call.name, sent, start)
-        answered = answers.pop("answered", None)
-        sizes = sizes_of(self, sent)
-        check_answers(call.name, answers, sent, sizes)
-        if not _are_finite(answers.values()):
-            answered = self._reject(call.name, sent, answers, answered, start, searching)
-        elif call.searched:
-            self._presence.strange[self._places] = 0
-        self._book(call.name, sent, answers, sizes, known, later, n_shared)
+        exchange = Exchange(self, self._site, call, sent, start, n_shared)
+        exchange.ask(known, later, searching)
         if whole is None:
             whole = call.whole or (call.always_last and start is None)
-        self._presence.record((call.name, self._some_rows), self._at, answered)
-        if answered is not None:
-            again = call.name, sent, answers, answered, n_shared, start
-            if whole:
-                self._ask_again(*again)
-            self._insist(*again)
-        if answered is not None and answered.all():
-            answered = None
+        exchange.complete(whole)
+        answers, answered, sent = exchange.answers, exchange.answered, exchange.sent
         self.answered = answered
         self._presence.note(self._places, answered, whole)
         if call.keep and sent.get("keep", True):
@@ -228,169 +208,12 @@ class ClientPool:
             call.fill(self, answers, np.flatnonzero(~answered), sent, start, whole)
         return call.result(self, answers, sent, start)
 
-    def _book(self, call, arguments, answers, sizes, known=False, later=False, n_shared=0):
-        """Count what clients were asked and have answered."""
-        down, up = CALLS[call].floats(arguments, sizes, known, later, n_shared)
-        shared, own = CALLS[call].bytes(arguments, answers)
-        self.ledger.book(down=down, up=up, clients=sizes["n"], shared_bytes=shared, own_bytes=own)
-
     def _news(self, call, start):
         """Models to send, None where nobody needs one, and which clients have theirs."""
         own = self._memory.same(self._at, start)
         if call.always_last:
             own |= self.without_rows  # they make nothing of a start
         return None if own.all() else start, own
-
-    def _ask_again(self, call, arguments, answers, answered, shared, start):
-        """Ask those who were silent until they answer, or often enough; in place."""
-        for _ in range(self._presence.retries):
-            lost = np.flatnonzero(~answered & ~self._is_out & self._site.reachable)
-            if len(lost) == 0:
-                return
-            self._ask_some(lost, call, arguments, answers, answered, shared, start)
-
-    def _insist(self, call, arguments, answers, answered, shared, start):
-        """Ask for a first answer to a kind of call; exclude who is there and gives none; in place.
-
-        A client that misses a round comes back in the next one. One that answers other calls and
-        never this kind, such as a site of another version, would count in some of the sums of a
-        fit and not in others.
-        """
-        presence, kind = self._presence, (call, self._some_rows)
-        while not (CALLS[call].proof or call == Present.name):
-            lost = np.flatnonzero(~answered & presence.unheard(kind, self._places))
-            if len(lost):
-                here = self._site.subset(lost).answer(Present.name, {})
-                self._book(Present.name, {}, {}, {"n": len(lost)})
-                lost = lost[here.get("answered", slice(None))]
-            if len(lost) == 0:
-                return
-            failed = presence.failed[kind][self._places[lost]] >= REFUSALS
-            if failed.any():
-                presence.exclude(kind, self._places[lost[failed]])
-            if not failed.all():
-                self._ask_some(lost[~failed], call, arguments, answers, answered, shared, start)
-
-    def _ask_some(self, lost, call, arguments, answers, answered, shared, start):
-        """Ask some clients again, who were silent; in place."""
-        message = CALLS[call]
-        own = {name: message.own(name, value, lost) for name, value in arguments.items()}
-        site = self._site.subset(lost)
-        try:
-            more = site.answer(call, own)
-        except Forgotten:
-            own.update({message.start: start[lost], "own": None})
-            more = site.answer(call, own)
-        sizes = {**sizes_of(self, own), "n": len(lost)}
-        self._book(call, own, more, sizes, n_shared=shared)
-        back = more.pop("answered", np.ones(len(lost), dtype=bool))
-        for name, value in more.items():
-            if message.is_of_clients(name):
-                answers[name][lost[back]] = value[back]
-            else:
-                answers[name] = answers[name] + value
-        answered[lost[back]] = True
-        self._presence.record((call, self._some_rows), self._places[lost], back)
-
-    def _listen(self, call, arguments, start):
-        """Answers of those who are not out, and what they were sent for it."""
-        out = self._is_out
-
-        def ask(arguments):
-            if out.any():
-                return answer_without(self._site, call, arguments, ~out)
-            return self._site.answer(call, arguments)
-
-        try:
-            return ask(arguments), arguments
-        except Forgotten:
-            arguments = {**arguments, CALLS[call].start: start, "own": None}
-            return ask(arguments), arguments
-
-    def _reject(self, call, arguments, answers, answered, start, searching):
-        """Reject the clients whose answers are not finite, in place; who else has answered.
-
-        Where most of those who were asked the same have no finite answer, the question is to
-        blame, a model that diverged, and not the clients.
-        """
-        message = CALLS[call]
-        asked = ~self.without_rows if answered is None else answered & ~self.without_rows
-        bad, excused = np.zeros((2, self.n_clients), dtype=bool)
-        for name in filter(message.is_of_clients, message.up):
-            if name not in message.unbounded:
-                bad |= _not_finite(name, answers[name], arguments.get("fixed"), asked)
-        bad &= asked
-        if bad.any():
-            told = arguments if start is None else {**arguments, "w": start}
-            excused = _to_blame(questions(told, answers, self.n_clients), bad, asked)
-        if "choice" in answers:
-            # A model that suits most clients has not diverged, whoever says that it chose it.
-            fixed, losses = arguments["fixed"], answers["losses"]
-            most = np.sqrt(np.finfo(losses.dtype).max)
-            suits = (np.abs(losses[asked]) < most).mean(axis=0) > 0.5
-            excused &= ~suits[answers["choice"]] | (fixed is not None and fixed >= 0)
-        bad &= ~excused
-        if searching:
-            bad = self._presence.patient(self._places, bad)
-        sums = [name for name in message.up if not message.is_of_clients(name)]
-        if not _are_finite(answers[name] for name in sums):
-            culprits = self._culprits(call, arguments, np.flatnonzero(asked))
-            # One more than are looked for, or most of few: the models diverged.
-            if len(culprits) <= min(MOST_CULPRITS, asked.sum() // 2):
-                bad[culprits] = True
-            else:
-                bad |= self._false_places(call, arguments, asked)
-        # A place may have been lost meanwhile: its part of the sum is no answer.
-        gone = bool(sums) and not self._site.reachable.all()
-        if not (bad.any() or gone):
-            return answered
-        self._presence.reject(self._places[bad])
-        answered = ~bad if answered is None else answered & ~bad
-        if sums:
-            answers.update(answer_without(self._site, call, arguments, answered))
-            return answers.pop("answered")
-        for value in answers.values():
-            value[bad] = 0
-        return answered
-
-    def _false_places(self, call, arguments, asked):
-        """Clients of places whose sums are not finite, a mask; nobody if they are most clients.
-
-        A place that sends such sums for each of its many clients is to blame itself.
-        """
-        false = np.zeros(self.n_clients, dtype=bool)
-        for clients in self._site.places_of():
-            some = clients[asked[clients]]
-            false[some] = len(some) > 0 and not self._is_sum_finite(call, arguments, some)
-        return false & (false.sum() <= asked.sum() // 2)
-
-    def _is_sum_finite(self, call, arguments, some):
-        """Whether the answers of some clients about a sum are finite."""
-        message = CALLS[call]
-        own = {name: message.own(name, value, some) for name, value in arguments.items()}
-        answers = self._site.subset(some).answer(call, own)
-        shared, mine = message.bytes(own, answers)
-        self.ledger.book(
-            down=len(some) * self.n_params,
-            up=len(some),
-            clients=len(some),
-            shared_bytes=shared,
-            own_bytes=mine,
-        )
-        return _are_finite(answers[name] for name in message.up)
-
-    def _culprits(self, call, arguments, clients):
-        """Those of some clients whose own part of a sum is not finite, found by halves."""
-        found, parts = [], [clients]
-        while parts and len(found) <= MOST_CULPRITS:
-            some = parts.pop()
-            if self._is_sum_finite(call, arguments, some):
-                continue
-            if len(some) == 1:
-                found.append(int(some[0]))
-            else:
-                parts += np.array_split(some, 2)
-        return found
 
     @property
     def _is_out(self):
@@ -654,32 +477,3 @@ class ClientPool:
     def can_answer(self, call: str, **arguments: Any) -> bool:
         """Whether clients of this local model answer a call, with these arguments."""
         return self.model.second_order or not CALLS[call].needs_minima(arguments)
-
-
-def _are_finite(arrays):
-    """Whether all numbers of some arrays are finite, for sure: their squares may overflow."""
-    return isfinite(sum([float(np.vdot(array, array)) for array in arrays]))
-
-
-def _not_finite(name, answer, fixed, asked):
-    """Which clients' entries of an answer are not finite, (n_clients,) of bool."""
-    wrong = ~np.isfinite(answer)
-    if name != "losses":
-        return wrong.reshape(len(wrong), -1).any(axis=1)
-    if fixed is not None:
-        # Losses under models that a client was not sent.
-        wrong &= (fixed[:, None] < 0) | (fixed[:, None] == np.arange(answer.shape[1]))
-    # A model under which most have no finite loss has diverged.
-    return (wrong & (wrong[asked].mean(axis=0) <= 0.5)).any(axis=1)
-
-
-def _to_blame(asked_about, bad, asked):
-    """Whether the question, and not the client, is to blame for an answer that is not finite.
-
-    It is where most of those who were asked the same have none; one who was asked alone is
-    compared with all.
-    """
-    size = np.bincount(asked_about[asked], minlength=asked_about.max() + 1)
-    share = np.bincount(asked_about[bad], minlength=len(size)) / np.maximum(size, 1)
-    share[size == 1] = bad.sum() / asked.sum()
-    return (share > 0.5)[asked_about]

@@ -131,10 +131,6 @@ class Site(Place, ABC):
         """Clients that may answer if a call is repeated, (n_clients,) of bool."""
         return np.ones(self.n_clients, dtype=bool)
 
-    def places_of(self) -> list[Array]:
-        """Clients of each place that answers by itself, by their positions."""
-        return [np.arange(self.n_clients)]
-
     @abstractmethod
     def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Array]:
         """Let the clients compute.
@@ -150,7 +146,8 @@ class Site(Place, ABC):
         -------
         answers : dict of str to ndarray
             As the table says.  Where some clients are lost also "answered", ndarray of shape
-            (n_clients,) of bool; entries of the others are not looked at.
+            (n_clients,) of bool; entries of the others are not looked at.  Where some have
+            answered and are in no sum, as their part of it is not finite, "non_finite", too.
         """
 
     def facts(self) -> tuple[Array, Array, Array]:
@@ -253,7 +250,7 @@ def answer_without(site, call, arguments, answered, compute=True):
     Returns
     -------
     answers : dict of str to ndarray
-        With "answered", of those who also answer the site itself.
+        With "answered", of those who also answer the site itself, and "non_finite", if any.
     """
     message = CALLS[call]
     if compute and not message.remembers and all(map(message.is_of_clients, message.up)):
@@ -271,7 +268,8 @@ def answer_without(site, call, arguments, answered, compute=True):
     if here is not None:
         answered = answered.copy()
         answered[some] = here
-    for name in filter(message.is_of_clients, message.up):
+    of_clients = {*filter(message.is_of_clients, message.up), "non_finite"}
+    for name in of_clients & answers.keys():
         own = answers[name]
         answers[name] = np.zeros((site.n_clients, *own.shape[1:]), dtype=own.dtype)
         answers[name][some] = own

@@ -16,7 +16,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.exceptions import FederationError, MissingClientWarning
 from skcfl.federation import Faults, InProcessFederation, SitePolicy
 from skcfl.federation.inprocess import InProcessSite
-from skcfl.federation.pool import REFUSALS
+from skcfl.federation.one_exchange import REFUSALS
 from skcfl.models import LinearModel
 
 REGRESSION = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)

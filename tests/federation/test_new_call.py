@@ -10,7 +10,9 @@ from skcfl.calls.answer_bounds import CLIENTS
 from skcfl.calls.curvatures import Hessians, Prox, Solve
 from skcfl.calls.first_order import LocalUpdate, Objectives
 from skcfl.clients.draws import mixed
+from skcfl.exceptions import FederationError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation, SitePolicy
+from skcfl.federation.faults import FaultySite
 from skcfl.federation.sites import Refused
 from skcfl.models import LinearModel
 
@@ -79,6 +81,29 @@ def test_it_is_answered_wherever_clients_are(noisy_sums):
 def test_the_silent_are_in_no_sum(noisy_sums):
     pool = open_pool(faults=Faults(dead=[1, 4]))
     assert pool.ask(noisy_sums, THETA, LABELS, 4.0)[1].tolist() == [3, 1, 3]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_no_sum_is_over_fewer_than_it_demands(noisy_sums, share, monkeypatch):
+    """The silent are not asked again where they are too few, nor is a small pool."""
+    noisy_sums.least_clients, noisy_sums.whole, sums, answer = 2, True, [], FaultySite.answer
+
+    def spy(site, call, arguments):
+        if call == noisy_sums.name:
+            sums.extend(np.unique(arguments["labels"], return_counts=True)[1])
+        return answer(site, call, arguments)
+
+    monkeypatch.setattr(FaultySite, "answer", spy)
+    pool = open_pool(faults=Faults(dead=[] if share else [4], dropout=share, random_state=0))
+    labels = np.zeros(N, dtype=int)
+    for _ in range(5):
+        clients = pool.ask(noisy_sums, THETA, labels, 4.0)[1]
+        assert clients.sum() == (N if pool.answered is None else pool.answered.sum())
+    assert len(sums) >= 5 and min(sums) >= 2
+    with pytest.raises(FederationError, match="at least least_clients=2"):
+        pool.subset([3]).ask(noisy_sums, THETA, labels[:1], 4.0)
+    with pytest.raises(FederationError, match="at least least_clients=2"):
+        pool.ask(noisy_sums, THETA, np.minimum(np.arange(N), 1), 4.0)
 
 
 def test_a_policy_has_its_say(noisy_sums):

@@ -16,6 +16,7 @@ from skcfl import (
     LocalModelsRegressor,
 )
 from skcfl.calls import CALLS
+from skcfl.calls.call import MOST_CULPRITS, non_finite
 from skcfl.calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
 from skcfl.calls.descriptions import LocalCentres, Subspaces
 from skcfl.calls.differences_asked import ScoreDraws, ScoreSums
@@ -35,7 +36,8 @@ from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteri
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import RejectedClientWarning
-from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation
+from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.presence import PATIENCE
 from skcfl.models import LinearModel
 
@@ -198,6 +200,78 @@ def test_a_model_that_diverged_is_not_the_clients_fault():
         FedAvgRegressor(step_size=1e9, polish=False, max_iter=100, tol=0).fit(
             DATA.X, DATA.y, groups=DATA.groups
         )
+
+
+def overflowing(*clients, n=12):
+    """Clients whose rows overflow in second derivatives, and in no loss."""
+    X = np.random.RandomState(0).normal(size=(2 * n, 2))
+    X[np.isin(np.repeat(np.arange(n), 2), clients)] *= 1e170
+    return X, np.zeros(2 * n), np.repeat(np.arange(n), 2)
+
+
+def open_places(X, y, groups, *places):
+    """A pool of clients in several places, and the number of calls that each was asked."""
+    federation = FanOutFederation(
+        [
+            InProcessFederation(*(a[np.isin(groups, some)] for a in (X, y, groups)))
+            for some in places
+        ]
+    )
+    model = LinearModel(alpha=0.1, standardize=False).bind(2)
+    return federation.open(model, 0)
+
+
+@pytest.fixture
+def large_rows(monkeypatch):
+    """Rows that a federation would refuse: as sites of other versions may let them through."""
+    monkeypatch.setattr("skcfl.federation.checking.check_size", lambda *_: None)
+
+
+@pytest.mark.parametrize("bad", [[4], [0, 5, 7], [2, 3, 8, 9, 11]])
+def test_a_site_leaves_non_finite_clients_out_of_its_sums_itself(bad, large_rows, monkeypatch):
+    """In one exchange, whichever place they are in, and the sum is that of the others."""
+    X, y, groups = overflowing(*bad)
+    theta, labels = np.zeros((2, 3)), np.arange(12) % 2
+    good = np.setdiff1d(np.arange(12), bad)
+    wanted = open_places(*overflowing(), np.arange(12)).subset(good)
+    wanted = wanted.ask(Hessians, theta, labels[good])
+    asked, answer = [], InProcessSite.answer
+    monkeypatch.setattr(
+        InProcessSite, "answer", lambda *args: (asked.append(args[1]), answer(*args))[1]
+    )
+    for places in ([np.arange(12)], [np.arange(6), np.arange(6, 12)], np.arange(12)[:, None]):
+        pool, before = open_places(X, y, groups, *places), len(asked)
+        found = pool.ask(Hessians, theta, labels)
+        assert_allclose(found, wanted, rtol=1e-12)
+        assert asked[before:] == ["hessians"] * len(places)
+        assert np.flatnonzero(pool.rejected).tolist() == bad
+        assert_array_equal(np.flatnonzero(pool.answered), good)
+
+
+def test_sums_of_models_that_diverged_blame_nobody(large_rows):
+    """Most clients have no finite part: the sum is NaN, wherever they are."""
+    X, y, groups = overflowing(*range(7))
+    for places in ([np.arange(12)], [np.arange(3), np.arange(3, 12)]):
+        pool = open_places(X, y, groups, *places)
+        found = pool.ask(Hessians, np.zeros((1, 3)), np.zeros(12, dtype=int))
+        assert np.isnan(found).all()
+        assert not pool.rejected.any() and pool.answered is None
+
+
+def test_many_non_finite_clients_are_all_found():
+    """Also more than are looked for where a model diverged."""
+    bad = np.zeros(400, dtype=bool)
+    bad[np.random.RandomState(0).permutation(400)[: 3 * MOST_CULPRITS]] = True
+    looks = []
+
+    def is_finite(some):
+        looks.append(len(some))
+        return not bad[some].any()
+
+    assert_array_equal(non_finite(is_finite, 400), bad)
+    looks.clear()
+    assert non_finite(lambda some: looks.append(1), 10**5).all()
+    assert len(looks) < 4 * MOST_CULPRITS
 
 
 def test_searches_along_lines_are_patient():

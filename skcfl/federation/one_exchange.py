@@ -1,0 +1,230 @@
+"""One call: asked, its answers checked, the silent asked again, the non-finite rejected."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..calls.answers import check_answers, questions
+from ..calls.call import are_finite, sizes_of
+from ..calls.first_order import Present
+from ..clients.last_answers import Forgotten
+from ..exceptions import FederationError
+from .sites import answer_without
+
+# Times that a client leaves a kind of call unanswered, present each time, before it is left out.
+REFUSALS = 10
+
+
+class Exchange:
+    """A call to the clients of a pool, and their answers as far as they have come.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        Who is asked.
+    site : Site
+        Where the clients are.
+    call : type
+        What is asked, a class of :mod:`skcfl.calls`.
+    sent : dict
+        Its arguments.
+    start : ndarray of shape (n_clients, n_params) or None
+        Models that clients go on from, which they may not have been sent.
+    n_shared : int
+        How many parameters all models have in common and are sent once.
+
+    Attributes
+    ----------
+    answers : dict of str to ndarray
+        What has come.
+    answered : ndarray of shape (n_clients,) of bool or None
+        Who has answered; None is everybody.
+    """
+
+    def __init__(self, pool, site, call, sent, start, n_shared):
+        self.pool, self.site, self.call = pool, site, call
+        self.sent, self.start, self.n_shared = sent, start, n_shared
+        self.presence, self.places = pool.presence, pool._places
+        self.answers, self.answered = {}, None
+
+    def ask(self, known, later, searching):
+        """Ask everybody who is not out; other parameters as of :meth:`ClientPool.ask`."""
+        out = self.pool._is_out
+        self._require_enough(~out)
+        try:
+            self.answers = self._answers_of(out)
+        except Forgotten:
+            self.sent = {**self.sent, self.call.start: self.start, "own": None}
+            self.answers = self._answers_of(out)
+        self.answered = self.answers.pop("answered", None)
+        left_out = self.answers.pop("non_finite", None)
+        sizes = sizes_of(self.pool, self.sent)
+        check_answers(self.call.name, self.answers, self.sent, sizes)
+        if left_out is not None or not are_finite(self.answers.values()):
+            self._reject(left_out, searching)
+        elif self.call.searched:
+            self.presence.strange[self.places] = 0
+        self._book(self.call, self.sent, self.answers, sizes, known, later)
+
+    def complete(self, whole):
+        """Ask those who were silent again, all of them if the call needs everybody."""
+        kind = self.call.name, self.pool._some_rows
+        self.presence.record(kind, self.pool._at, self.answered)
+        if self.answered is None:
+            return
+        if whole:
+            self._ask_again()
+        self._insist(kind)
+        if self.answered.all():
+            self.answered = None
+
+    def _answers_of(self, out):
+        if out.any():
+            return answer_without(self.site, self.call.name, self.sent, ~out)
+        return self.site.answer(self.call.name, self.sent)
+
+    def _require_enough(self, asked):
+        some = np.flatnonzero(asked & ~self.pool.without_rows)
+        if len(some) and not self.call.is_of_enough(self.sent, some):
+            raise FederationError(
+                f"{self.call.name} asks for sums over at least "
+                f"least_clients={self.call.least_clients} clients; one would be over fewer."
+            )
+
+    def _book(self, call, sent, answers, sizes, known=False, later=False):
+        """Count what clients were asked and have answered."""
+        down, up = call.floats(sent, sizes, known, later, self.n_shared)
+        shared, own = call.bytes(sent, answers)
+        self.pool.ledger.book(
+            down=down, up=up, clients=sizes["n"], shared_bytes=shared, own_bytes=own
+        )
+
+    # ------------------------------------------------------------------ who was silent
+
+    def _ask_again(self):
+        """Ask those who were silent until they answer, or often enough."""
+        for _ in range(self.presence.retries):
+            lost = ~self.answered & ~self.pool._is_out & self.site.reachable
+            if not (lost.any() and self._ask_some(np.flatnonzero(lost))):
+                return
+
+    def _insist(self, kind):
+        """Ask for a first answer to a kind of call; exclude who is there and gives none.
+
+        A client that misses a round comes back in the next one. One that answers other calls and
+        never this kind, such as a site of another version, would count in some of the sums of a
+        fit and not in others.
+        """
+        while not (self.call.proof or self.call is Present):
+            lost = np.flatnonzero(~self.answered & self.presence.unheard(kind, self.places))
+            if len(lost):
+                here = self.site.subset(lost).answer(Present.name, {})
+                self._book(Present, {}, {}, {"n": len(lost)})
+                lost = lost[here.get("answered", slice(None))]
+            failed = self.presence.failed[kind][self.places[lost]] >= REFUSALS
+            if failed.any():
+                self.presence.exclude(kind, self.places[lost[failed]])
+            if not (len(lost) and (failed.all() or self._ask_some(lost[~failed]))):
+                return
+
+    def _ask_some(self, lost):
+        """Ask some clients again, who were silent; False if they are too few for a sum."""
+        call = self.call
+        if not call.is_of_enough(self.sent, lost):
+            return False
+        own = {name: call.own(name, value, lost) for name, value in self.sent.items()}
+        site = self.site.subset(lost)
+        try:
+            more = site.answer(call.name, own)
+        except Forgotten:
+            own.update({call.start: self.start[lost], "own": None})
+            more = site.answer(call.name, own)
+        self._book(call, own, more, {**sizes_of(self.pool, own), "n": len(lost)})
+        back = more.pop("answered", np.ones(len(lost), dtype=bool))
+        bad = more.pop("non_finite", np.zeros(len(lost), dtype=bool)) & back
+        self.presence.reject(self.places[lost[bad]])
+        back &= ~bad
+        for name, value in more.items():
+            if call.is_of_clients(name):
+                self.answers[name][lost[back]] = value[back]
+            else:
+                self.answers[name] = self.answers[name] + value
+        self.answered[lost[back]] = True
+        self.presence.record((call.name, self.pool._some_rows), self.places[lost], back)
+        return True
+
+    # ------------------------------------------------------------- who is not finite
+
+    def _reject(self, left_out, searching):
+        """Reject the clients whose answers, or parts of a sum, are not finite.
+
+        Where most of those who were asked the same have no finite answer, the question is to
+        blame, a model that diverged, and not the clients.
+        """
+        call, answers, n = self.call, self.answers, self.pool.n_clients
+        asked = ~self.pool.without_rows
+        if self.answered is not None:
+            asked &= self.answered
+        bad = self._without_finite_entries(asked)
+        if searching:
+            bad = self.presence.patient(self.places, bad)
+        left_out = np.zeros(n, dtype=bool) if left_out is None else left_out & asked
+        if left_out.sum() > asked.sum() // 2:
+            answers.update({name: np.full_like(answers[name], np.nan) for name in call.sums})
+            left_out[:] = False
+        in_sums, bad = bad & ~left_out, bad | left_out
+        if not bad.any():
+            return
+        self.presence.reject(self.places[bad])
+        self.answered = ~bad if self.answered is None else self.answered & ~bad
+        if call.sums and in_sums.any():
+            self._require_enough(self.answered)
+            answers.update(answer_without(self.site, call.name, self.sent, self.answered))
+            also = answers.pop("non_finite", np.zeros(n, dtype=bool))
+            self.answered = answers.pop("answered") & ~also
+            return
+        for name in filter(call.is_of_clients, call.up):
+            answers[name][bad] = 0
+
+    def _without_finite_entries(self, asked):
+        """Clients whose own entries are not finite, where the question is not to blame."""
+        answers, sent = self.answers, self.sent
+        bad, excused = np.zeros((2, len(asked)), dtype=bool)
+        for name in filter(self.call.is_of_clients, self.call.up):
+            if name not in self.call.unbounded:
+                bad |= _not_finite(name, answers[name], sent.get("fixed"), asked)
+        bad &= asked
+        if bad.any():
+            told = sent if self.start is None else {**sent, "w": self.start}
+            excused = _to_blame(questions(told, answers, len(asked)), bad, asked)
+        if "choice" in answers:
+            # A model that suits most clients has not diverged, whoever says that it chose it.
+            fixed, losses = sent["fixed"], answers["losses"]
+            most = np.sqrt(np.finfo(losses.dtype).max)
+            suits = (np.abs(losses[asked]) < most).mean(axis=0) > 0.5
+            excused &= ~suits[answers["choice"]] | (fixed is not None and fixed >= 0)
+        return bad & ~excused
+
+
+def _not_finite(name, answer, fixed, asked):
+    """Which clients' entries of an answer are not finite, (n_clients,) of bool."""
+    wrong = ~np.isfinite(answer)
+    if name != "losses":
+        return wrong.reshape(len(wrong), -1).any(axis=1)
+    if fixed is not None:
+        # Losses under models that a client was not sent.
+        wrong &= (fixed[:, None] < 0) | (fixed[:, None] == np.arange(answer.shape[1]))
+    # A model under which most have no finite loss has diverged.
+    return (wrong & (wrong[asked].mean(axis=0) <= 0.5)).any(axis=1)
+
+
+def _to_blame(asked_about, bad, asked):
+    """Whether the question, and not the client, is to blame for an answer that is not finite.
+
+    It is where most of those who were asked the same have none; one who was asked alone is
+    compared with all.
+    """
+    size = np.bincount(asked_about[asked], minlength=asked_about.max() + 1)
+    share = np.bincount(asked_about[bad], minlength=len(size)) / np.maximum(size, 1)
+    share[size == 1] = bad.sum() / asked.sum()
+    return (share > 0.5)[asked_about]
