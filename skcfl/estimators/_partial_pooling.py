@@ -164,7 +164,7 @@ class _PartialPooling(PosteriorPredictions):
             How much each fit counts in all parameters. With ``covariance="stacked"`` and one
             cluster "diag", "full", "intercept" and "none", as far as there are such: the shares
             for which the loss of the rows is least, each predicted by the posterior of its
-            client's other rows, where each variance of a slope costs one unit of the noise and
+            client's other rows, where each variance of a slope costs 1.5 units of the noise and
             each correlation and variance of an intercept a tenth. Else 1 for
             ``covariance_type_``. Of a stack ``loglik_``, ``bic_``, ``objective_`` and
             ``history_`` are of that one fit of the first two which has the lower BIC in

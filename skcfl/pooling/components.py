@@ -14,7 +14,9 @@ from .em import evaluate, maximise, pooled
 from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
 
-# Exchanges of a start before it is compared with others, and refused if its criterion is hopeless.
+# Exchanges of each start, and the number of starts that continue after them.
+GLANCE, MOST_TRIED = 4, 2
+# Exchanges after which the best start continues, or is refused if its criterion is hopeless.
 TRIAL = 8
 # Clusters of the fit before that are tried to be split, those that scatter most.
 MOST_SPLITS = 2
@@ -310,14 +312,28 @@ def _grown(pool, fit, first, coordinates, K, n_init, options, target):
 
 def _best_of(pool, starts, options, target):
     """Fit from the start that is best after some exchanges; no more of it if it is hopeless."""
-    trials = [maximise(pool, start, options, max_iter=TRIAL) for start in starts]
-    best = max(trials, key=lambda trial: trial.value)
+    few = len(starts) <= MOST_TRIED
+    trials = [
+        maximise(pool, start, options, max_iter=TRIAL if few else GLANCE) for start in starts
+    ]
     spent = sum(trial.n_iter for trial in trials)
+    if not few:
+        trials = sorted(trials, key=lambda trial: trial.value)[-MOST_TRIED:]
+        spent -= sum(trial.n_iter for trial in trials)
+        trials = [_continued(pool, trial, options, TRIAL - GLANCE) for trial in trials]
+        spent += sum(trial.n_iter for trial in trials)
+    best = max(trials, key=lambda trial: trial.value)
     if target < np.inf and not _may_reach(pool, best, options, target):
         return replace(best, n_iter=spent)
-    done = maximise(pool, best.population, options)
-    done = replace(done, n_iter=spent + done.n_iter, trail=best.trail + done.trail[1:])
+    done = _continued(pool, best, options)
+    done = replace(done, n_iter=spent + done.n_iter - best.n_iter)
     return _pruned(pool, done, options) if target < np.inf else done
+
+
+def _continued(pool, fit, options, max_iter=None):
+    """A fit from where another ended, whose exchanges and steps are its first."""
+    done = maximise(pool, fit.population, options, max_iter)
+    return replace(done, n_iter=fit.n_iter + done.n_iter, trail=fit.trail + done.trail[1:])
 
 
 def _canonical(labels):

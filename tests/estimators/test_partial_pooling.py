@@ -1005,7 +1005,7 @@ def test_a_stack_is_the_mean_of_its_populations(kind):
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_stacking_shares_predict_left_out_rows_best_for_their_price(kind, monkeypatch):
-    """Of all shares on a grid, where each variance of a slope costs a unit of the noise."""
+    """Of all shares on a grid, where each variance of a slope costs 1.5 units of the noise."""
     asked, ask = [], ClientPool.ask
 
     def watched(pool, call, *args, **arguments):
@@ -1019,7 +1019,7 @@ def test_stacking_shares_predict_left_out_rows_best_for_their_price(kind, monkey
     found = np.array(list(model.stacking_shares_.values()))
     assert found.min() >= 0.0 and found.sum() == pytest.approx(1.0)
     pool, arguments = asked[-1]
-    price = arguments["dispersion"].min() * np.array([2.1, 2.4, 0.1, 0.0])
+    price = arguments["dispersion"].min() * np.array([3.1, 3.4, 0.1, 0.0])
 
     def loss(shares):
         own = {**arguments, "shares": np.array(shares)}

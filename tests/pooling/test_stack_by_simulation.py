@@ -143,10 +143,10 @@ def test_standard_deviations_of_predictions():
 
 
 def test_what_variances_cost():
-    """Each slope's variance a nat, an intercept's or a correlation's a tenth; none costs none."""
+    """A slope's variance 1.5 nats, an intercept's or a correlation's a tenth; none costs none."""
     stack = made_stack()
     costs = [_cost(population) for population in stack.populations]
-    assert costs == pytest.approx([2 + 0.1, 2 + 0.1 + 0.3, 0.1])
+    assert costs == pytest.approx([3 + 0.1, 3 + 0.1 + 0.3, 0.1])
     assert _cost(stack.populations[0].crisp(estimated=False)) == 0.0
 
 
@@ -164,7 +164,7 @@ def test_shares_are_the_least_of_losses_and_costs():
     }
 
     def priced(w):
-        return pool.ask(LeftOutSums, shares=w, **known)[0] + 0.5 * w @ [2.1, 2.4, 0.1]
+        return pool.ask(LeftOutSums, shares=w, **known)[0] + 0.5 * w @ [3.1, 3.4, 0.1]
 
     grid = np.array([[i, j, 20 - i - j] for i in range(21) for j in range(21 - i)]) / 20
     assert priced(shares) <= min(map(priced, grid)) + 1e-4
