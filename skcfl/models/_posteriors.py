@@ -35,6 +35,9 @@ from ..numerics.newton import MAX_DENSE, newton
 
 # Newton steps to a posterior mode.
 MAX_STEPS = 100
+# Squared Newton decrement before the last step to a mode, as a part of the loss: steps converge
+# quadratically, so only rounding is left after it.
+LAST_DECREMENT = 1e-10
 # Least part of what is known of a row's prediction that other rows must tell: where it is all the
 # row's own, what is left without it is rounding.
 LEAST_LEFT = 1e-6
@@ -145,7 +148,9 @@ def posteriors(
             if not model.quadratic:
                 u = np.zeros((c, p)) if start is None else start[k]
                 u = oracle.better_start(u)
-                modes[k], _, _ = newton(oracle, u, oracle.scale(), max_iter=MAX_STEPS)
+                modes[k], _, _ = newton(
+                    oracle, u, oracle.scale(), max_iter=MAX_STEPS, tol=LAST_DECREMENT
+                )
             else:
                 modes[k] = 0.0
             _, gradient = oracle.at(modes[k])
