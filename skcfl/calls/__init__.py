@@ -8,6 +8,7 @@ from . import kept_models as kept_models
 from . import mixtures_asked as mixtures_asked
 from . import posteriors_asked as posteriors_asked
 from . import proofs_asked as proofs_asked
+from . import summed as summed
 from .call import CALLS as CALLS
 from .call import Call
 

@@ -28,10 +28,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..numerics.by_cluster import sum_by_cluster
 from .answer_bounds import ANY
 
 #: Arguments that are integers or flags, and no floats.
-WHOLE = frozenset({"labels", "fixed", "steps", "members", "counted", "shared", "blended"})
+WHOLE = frozenset({"labels", "fixed", "begun", "steps", "members", "counted", "shared", "blended"})
 #: Clients of a block that are looked for where a sum over it is not finite.
 MOST_CULPRITS = 32
 _EITHER = Parameter.POSITIONAL_OR_KEYWORD
@@ -111,6 +112,9 @@ class Call:
         How many passes over the rows a call takes, as a product of the words of shapes.
     lesser_axes : tuple, default=("p",)
         Axes of what clients send in the place of a symmetric matrix.
+    adds : frozenset of str
+        Sums by cluster of which the kernel gives each client's part, (c, ...): they are added up
+        with the clients' "weights", by their "labels", or by the "choice" that is also answered.
     least_clients : int, default=1
         The least number of clients that a sum may be over; of fewer it is never asked.
     """
@@ -138,6 +142,7 @@ class Call:
     exact: ClassVar[bool] = False
     effort: ClassVar[str] = ""
     lesser_axes: ClassVar[tuple] = ("p",)
+    adds: ClassVar[Collection[str]] = frozenset()
     least_clients: ClassVar[int] = 1
 
     def __init_subclass__(cls, abstract=False):
@@ -179,15 +184,19 @@ class Call:
         twice = any(name in arguments for name in cls.order[: len(args)])
         if len(given) != len(cls.order) or len(args) > len(given) or twice:
             cls.signature.bind(*args, **arguments)  # which says what is wrong
-        if "weights" in cls.defaults and given["weights"] is None:
-            given["weights"] = pool.client_weights
+        if "weights" in cls.defaults and np.array_equal(given["weights"], pool.client_weights):
+            given["weights"] = None  # what clients count by unless said
+        if "labels" in given and len(given.get("theta", ())) == 1:
+            given["labels"] = np.broadcast_to(0, pool.n_clients)
         sent = {name: cls.cast(pool, name, given[name]) for name in cls.order}
         for name in ("shift", "damping"):
             if name in sent:  # a number for all models
                 sent[name] = np.broadcast_to(sent[name], (len(sent["theta"]),))
         if "members" in cls.down:
             # Those with rows that weigh anything.
-            counted = (pool.client_sizes > 0) & (sent.get("weights", 1.0) != 0.0)
+            counted = pool.client_sizes > 0
+            if sent.get("weights") is not None:
+                counted &= sent["weights"] != 0.0
             members = np.bincount(sent["labels"], counted, len(sent["theta"]))
             sent["members"] = members.astype(np.intp)
         if "draw" in cls.down and "draw" in cls.computed:
@@ -295,12 +304,14 @@ class Call:
             "non_finite" says which, an ndarray of shape (n_clients,) of bool.
         """
         sizes = sizes_of(clients, arguments)
+        if "weights" in cls.defaults and arguments["weights"] is None:
+            arguments["weights"] = clients.client_weights
         if cls.start:
             dtype = arguments.get("dtype", None if cls.precise else clients.model.dtype)
             own = arguments.pop("own")
             arguments[cls.start] = clients.starts(arguments[cls.start], own, dtype)
         out = cls.silence(arguments, sizes, clients.model)
-        parts = {}
+        parts, left_out = {}, np.zeros(clients.n_clients, dtype=bool)
         cls.begin(clients, out, arguments)
 
         def computed(block, slots):
@@ -312,6 +323,8 @@ class Call:
             }
             own, used = cls.narrowed(own)
             values = dict(zip(cls.up, cls.kernel(clients, block, slots, **own), strict=True))
+            if cls.adds:
+                left_out[slots] = cls._add_up(values, own)
             return values, {name: values.pop(name) for name in cls.sums}, used
 
         def work(block, slots):
@@ -326,8 +339,7 @@ class Call:
             return cls._kept(clients, out, arguments)
         # In the order of the clients, whatever thread was first.
         total = cls._total(out, parts)
-        if not cls.are_finite(total):
-            left_out = np.zeros(clients.n_clients, dtype=bool)
+        if not (cls.adds or cls.are_finite(total)):
 
             def mend(block, slots):
                 key = int(slots[0])
@@ -345,8 +357,9 @@ class Call:
 
             clients.each(mend, passes)
             total = cls._total(out, parts)
-            if not cls.are_finite(total):  # finite numbers whose sum overflows
-                left_out, total = ~clients.without_rows, {}
+        if not cls.are_finite(total):  # finite numbers whose sum overflows
+            left_out, total = ~clients.without_rows, {}
+        if left_out.any():
             out["non_finite"] = left_out
         out.update(total)
         return cls._kept(clients, out, arguments)
@@ -357,6 +370,36 @@ class Call:
         if cls.keep and arguments.get("keep", True):
             clients.memory.keep(clients.at, out[cls.keep])
         return out
+
+    @classmethod
+    def _add_up(cls, values, own):
+        """Put sums by cluster in the place of the clients' parts; whose part is not finite."""
+        labels = values["choice"] if "choice" in values else own["labels"]
+        bad = np.zeros(len(labels), dtype=bool)
+
+        def sums():
+            good = slice(None) if not bad.any() else ~bad
+            about = labels[good], len(own["theta"]), own["weights"][good]
+            return {name: sum_by_cluster(values[name][good], *about) for name in cls.adds}
+
+        found = sums()
+        if not are_finite(found.values()):
+            for name in cls.adds:
+                bad |= ~np.isfinite(values[name]).all(axis=1)
+            found = sums()
+        values.update(found)
+        return bad
+
+    @classmethod
+    def single(cls, site, arguments):
+        """Answers with the part of each client for what is added up, each its own cluster."""
+        labels = arguments["labels"]
+        own = {
+            name: value[labels] if value is not None and cls.whose_down[name] == "K" else value
+            for name, value in arguments.items()
+        }
+        ones = np.ones(len(labels))
+        return site.answer(cls.name, {**own, "labels": np.arange(len(labels)), "weights": ones})
 
     @classmethod
     def _total(cls, out, parts):
@@ -483,10 +526,11 @@ class Call:
         """Zeros of the shapes and types of the answers, dict of str to ndarray."""
         dtype = np.float64 if cls.precise else arguments.get("dtype", model.dtype)
         types = {"i": np.intp, "b": np.bool_, "f": dtype}
-        return {
+        out = {
             name: np.zeros(shape, dtype=types[cls.bounds.get(name, ANY).kind])
             for name, shape in cls.shapes(arguments, sizes).items()
         }
+        return {**out, **{name: out[name].astype(float) for name in cls.adds}}
 
     # -------------------------------------------------------------------------- costs
 

@@ -15,11 +15,11 @@ TRAINING = frozenset({"steps", "step_size", "rho", "optimizer", "batch_size", "d
 PLAIN = {"optimizer": "sgd", "batch_size": None}
 
 
-def seeds_of(clients, draw, stage=0):
+def seeds_of(clients, draw, stage=0, slots=slice(None)):
     """Seeds of the clients' batches, None where they take all rows."""
     if draw is None:
         return None
-    seeds = mixed(*draw, clients.places)
+    seeds = mixed(*draw, clients.places[slots])
     return mixed(seeds, stage) if stage else seeds
 
 
@@ -258,13 +258,18 @@ class LocalUpdate(Trains):
     @classmethod
     def asked(cls, pool, *args, **arguments):
         sent = super().asked(pool, *args, **arguments)
+        cls.check_monotone(sent)
+        return sent
+
+    @staticmethod
+    def check_monotone(sent):
+        """Raise a ValueError if a safeguard is asked for that other steps do not have."""
         optimizer, batch_size = sent["optimizer"], sent["batch_size"]
         if sent["monotone"] and (optimizer != "sgd" or batch_size is not None):
             raise ValueError(
                 "monotone=True is a safeguard of optimizer='sgd' on all rows, got "
                 f"optimizer={optimizer!r} and batch_size={batch_size!r}."
             )
-        return sent
 
     @classmethod
     def begin(cls, clients, answers, arguments):
@@ -332,13 +337,23 @@ class MoreauUpdate(Trains):
     free = TRAINING | {"move", "n_moves", "personal"}
 
     @classmethod
-    def answer(cls, clients, w, steps, step_size, rho, move, n_moves, personal, draw, **how):
-        model, center = np.array(w), np.array(w)
+    def begin(cls, clients, answers, arguments):
+        answers["w"][:] = arguments["w"]
+
+    @staticmethod
+    def kernel(
+        clients, block, slots, w, steps, step_size, rho, move, n_moves, personal, draw, **how
+    ):
+        center = w.copy()
         for k in range(n_moves):
-            how["seeds"] = seeds_of(clients, draw, k)
-            model = train_all(clients, model, steps, step_size, rho=rho, center=center, **how)
-            center -= (move * rho)[:, None] * (center - model)
-        return {"w": model if personal else center}
+            how["seeds"] = seeds_of(clients, draw, k, slots)
+            train(clients.model, block, w, steps, step_size, center, rho, **how)
+            center -= (move * rho)[:, None] * (center - w)
+        return (w if personal else center,)
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        return int(arguments["steps"].max(initial=0)) * arguments["n_moves"]
 
 
 class MetaUpdate(Trains):

@@ -16,6 +16,7 @@ from .._typing import Array, ClientIds, RandomState, validate_params
 from ..calls import CALLS
 from ..calls.answers import questions
 from ..clients.draws import mixed
+from ..numerics.by_cluster import sum_by_cluster
 from .row_calls import check_calls
 from .sites import WrappedSite, answer_without
 
@@ -225,6 +226,8 @@ class FalseSite(WrappedSite):
         arguments = self._with_starts(call, arguments)
         if self.attack == "nan":
             return self._nothing(call, arguments)
+        if CALLS[call].adds:
+            return self._false_sums(CALLS[call], arguments)
         answers = self.site.answer(call, arguments)
         for name in filter(CALLS[call].is_of_clients, answers.keys() & STARTS.keys()):
             start = arguments.get(STARTS[name], 0.0)
@@ -247,6 +250,20 @@ class FalseSite(WrappedSite):
         if sent is not None and models is not None:
             models = np.where(own[:, None], models, sent)
         return {**arguments, name: sent if models is None else models, "own": None}
+
+    def _false_sums(self, call, arguments):
+        """Sums in which false clients have other parts than they have found."""
+        answers = call.single(self.site, arguments)
+        labels = answers.get("choice", arguments.get("labels"))
+        for name in call.adds:
+            # What models have moved is sent with its sign changed, as a slope to descend.
+            sign = -1.0 if name == "moves" else 1.0
+            parts = np.array(answers[name])
+            parts[self.false] = sign * self._lie(sign * parts, labels)
+            weights = arguments["weights"]
+            weights = self.client_weights if weights is None else weights
+            answers[name] = sum_by_cluster(parts, labels, len(arguments["theta"]), weights)
+        return answers
 
     def _nothing(self, call, arguments):
         """Answers in which the entries of false clients are NaN, and sums without their part."""

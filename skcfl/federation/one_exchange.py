@@ -166,13 +166,12 @@ class Exchange:
         if self.answered is not None:
             asked &= self.answered
         bad = self._without_finite_entries(asked)
+        left_out = np.zeros(n, dtype=bool) if left_out is None else left_out & asked
+        bad |= left_out & ~self._excused(left_out, asked)
         if searching:
             bad = self.presence.patient(self.places, bad)
-        left_out = np.zeros(n, dtype=bool) if left_out is None else left_out & asked
-        if left_out.sum() > asked.sum() // 2:
-            answers.update({name: np.full_like(answers[name], np.nan) for name in call.sums})
-            left_out[:] = False
-        in_sums, bad = bad & ~left_out, bad | left_out
+        self._spoil(left_out & ~bad)
+        in_sums = bad & ~left_out
         if not bad.any():
             return
         self.presence.reject(self.places[bad])
@@ -186,24 +185,42 @@ class Exchange:
         for name in filter(call.is_of_clients, call.up):
             answers[name][bad] = 0
 
+    def _spoil(self, left_out):
+        """Make sums NaN that lack clients for which the models are to blame."""
+        if not left_out.any():
+            return
+        about = slice(None)
+        if "choice" in self.answers or self.sent.get("labels") is not None:
+            about = np.unique(questions(self.sent, self.answers, len(left_out))[left_out])
+        for name in self.call.sums:
+            spoilt = np.array(self.answers[name])
+            spoilt[about if self.call.whose_up[name] == "K" else ...] = np.nan
+            self.answers[name] = spoilt
+
     def _without_finite_entries(self, asked):
         """Clients whose own entries are not finite, where the question is not to blame."""
         answers, sent = self.answers, self.sent
-        bad, excused = np.zeros((2, len(asked)), dtype=bool)
+        bad = np.zeros(len(asked), dtype=bool)
         for name in filter(self.call.is_of_clients, self.call.up):
             if name not in self.call.unbounded:
                 bad |= _not_finite(name, answers[name], sent.get("fixed"), asked)
         bad &= asked
-        if bad.any():
-            told = sent if self.start is None else {**sent, "w": self.start}
-            excused = _to_blame(questions(told, answers, len(asked)), bad, asked)
-        if "choice" in answers:
+        return bad & ~self._excused(bad, asked)
+
+    def _excused(self, bad, asked):
+        """Clients without a finite answer of which the question is to blame."""
+        if not bad.any():
+            return bad
+        answers, sent = self.answers, self.sent
+        told = sent if self.start is None else {**sent, "w": self.start}
+        excused = _to_blame(questions(told, answers, len(asked)), bad, asked)
+        if "losses" in answers and "choice" in answers:
             # A model that suits most clients has not diverged, whoever says that it chose it.
             fixed, losses = sent["fixed"], answers["losses"]
             most = np.sqrt(np.finfo(losses.dtype).max)
             suits = (np.abs(losses[asked]) < most).mean(axis=0) > 0.5
             excused &= ~suits[answers["choice"]] | (fixed is not None and fixed >= 0)
-        return bad & ~excused
+        return excused
 
 
 def _not_finite(name, answer, fixed, asked):

@@ -10,7 +10,8 @@ r"""Per-FedAvg: a shared model that is good after one more gradient step of each
 of which the first-order variant leaves out ``a H``.
 """
 
-from ..calls.first_order import LocalUpdate, MetaUpdate, Objectives
+from ..calls.first_order import LocalUpdate, MetaUpdate
+from ..calls.summed import ClusterValues, MetaMoves
 from .shared_rounds import SharedUpdate
 
 __all__ = ["MetaAverage", "one_step"]
@@ -53,20 +54,23 @@ class MetaAverage(SharedUpdate):
     def ask(self, answers, state):
         """Objectives at the shared model, and models trained from there."""
         pool = answers.who.pool
-        answers.heard(pool, values=pool.ask(Objectives, state.theta[answers.choice]))
+        answers.heard(pool, values=pool.ask(ClusterValues, state.theta, answers.choice))
         pool = answers.who.pool
-        models = pool.ask(
-            MetaUpdate,
-            state.theta[answers.choice],
-            self.steps,
-            self.rates(answers),
-            self.inner[answers.who.index],
-            self.optimizer,
-            self.batch_size,
-            exact=self.exact,
-            known=True,
-        )
-        return answers.heard(pool, models=models)
+        how = {
+            "steps": self.steps,
+            "step_size": self.rates(answers),
+            "inner": self.inner[answers.who.index],
+            "optimizer": self.optimizer,
+            "batch_size": self.batch_size,
+            "exact": self.exact,
+            "known": True,
+        }
+        if self.single:
+            models = pool.ask(MetaUpdate, state.theta[answers.choice], **how)
+            return answers.heard(pool, models=models)
+        how["weights"] = answers.who.weights
+        answers.sums = pool.ask(MetaMoves, state.theta, answers.choice, **how)
+        return answers.heard(pool)
 
 
 def one_step(pool, w, inner, steps=1):

@@ -27,6 +27,7 @@ import numpy as np
 
 from ..calls.curvatures import Prox, Solve
 from ..calls.first_order import LocalUpdate, MoreauUpdate, Objectives
+from ..calls.summed import ClusterValues, MoreauMoves, ProximalMoves
 from ..rounds.exchange import weighted_mean
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.update import client_curvatures
@@ -127,8 +128,9 @@ class MoreauAverage(SharedUpdate):
         self.lam, self.beta, self.move = lam, beta, move
         self.n_moves = self.moves if n_moves == "auto" else int(n_moves)
         self.options, self.steps = options, steps
-        #: Last proximal point of each client, from which the next is looked for.
-        self.nearest = None
+        #: Last proximal point of each client, from which the next is looked for, unless the
+        #: clients keep it, and the participants' squared distances from the shared model.
+        self.nearest = self.away = None
 
     @staticmethod
     def _settles(options):
@@ -137,6 +139,13 @@ class MoreauAverage(SharedUpdate):
 
     def ask(self, answers, state):
         """Models of the participants after their moves, and their objectives."""
+        if not self.single:
+            pool = answers.who.pool
+            how = self.lam, self.move, self.n_moves, answers.who.weights
+            about = state.theta, answers.choice
+            answers.sums, values, self.away = pool.ask(ProximalMoves, *about, *how)
+            self.away = self.away if pool.answered is None else self.away[pool.answered]
+            return answers.heard(pool, values=values)
         pool, w = answers.who.pool, state.theta[answers.choice]
         center = np.array(w, dtype=float)
         nearest = None if self.nearest is None else self.nearest[answers.who.index]
@@ -157,14 +166,21 @@ class MoreauAverage(SharedUpdate):
 
     def __call__(self, answers, state):
         """New shared model."""
+        if not self.single:
+            answers.sums = self.beta * answers.sums
+            return self.mean(answers, state, None, self._envelope(answers))
         w = state.theta[answers.choice]
         models = w + self.beta * (answers.models - w)
-        return self.mean(answers, state, models, self._envelope(answers, w))
+        self._note_away(answers, w)
+        return self.mean(answers, state, models, self._envelope(answers))
 
-    def _envelope(self, answers, w):
-        """Mean of the participants' envelopes at the shared model, None of networks."""
+    def _note_away(self, answers, w):
         away = w - self.nearest[answers.who.index]
-        values = answers.values + 0.5 * self.lam * np.einsum("np,np->n", away, away)
+        self.away = np.einsum("np,np->n", away, away)
+
+    def _envelope(self, answers):
+        """Mean of the participants' envelopes at the shared model, None of networks."""
+        values = answers.values + 0.5 * self.lam * self.away
         return weighted_mean(values, self.weights(answers.who))
 
 
@@ -180,33 +196,36 @@ class TrainedMoreauAverage(MoreauAverage):
     def ask(self, answers, state):
         """Models of the participants after their moves, and objectives before."""
         pool = answers.who.pool
-        answers.heard(pool, values=pool.ask(Objectives, state.theta[answers.choice]))
+        answers.heard(pool, values=pool.ask(ClusterValues, state.theta, answers.choice))
         pool = answers.who.pool
-        models = self._train(pool, state.theta[answers.choice], judged=True)
-        return answers.heard(pool, models=models)
+        how = {**self._how(pool), "known": True}
+        if self.single:
+            models = pool.ask(MoreauUpdate, state.theta[answers.choice], **how)
+            return answers.heard(pool, models=models)
+        how["weights"] = answers.who.weights
+        answers.sums = pool.ask(MoreauMoves, state.theta, answers.choice, **how)
+        return answers.heard(pool)
 
     def own_models(self, pool, centers):
         """The clients' models, trained from centres that they do not have yet."""
-        return self._train(pool, centers, personal=True)
+        return pool.ask(MoreauUpdate, centers, **self._how(pool), personal=True, whole=True)
 
-    def _train(self, pool, w, personal=False, judged=False):
-        """Clients' centres, or with `personal` their proximal points."""
-        return pool.ask(
-            MoreauUpdate,
-            w,
-            self.steps,
-            pulled_rates(pool, self.options, self.lam),
-            self.lam,
-            self.move,
-            self.n_moves,
-            self.options.optimizer,
-            self.options.batch_size,
-            personal=personal,
-            known=judged,
-            whole=personal,
-        )
+    def _how(self, pool):
+        """How clients train, as their calls take it."""
+        return {
+            "steps": self.steps,
+            "step_size": pulled_rates(pool, self.options, self.lam),
+            "rho": self.lam,
+            "move": self.move,
+            "n_moves": self.n_moves,
+            "optimizer": self.options.optimizer,
+            "batch_size": self.options.batch_size,
+        }
 
-    def _envelope(self, answers, w):
+    def _note_away(self, answers, w):
+        pass
+
+    def _envelope(self, answers):
         return None
 
 

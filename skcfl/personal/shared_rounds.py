@@ -168,12 +168,14 @@ class SharedUpdate(UpdateRule):
         """How much participants count in the mean."""
         return who.weights if self.average.aggregator is None else self.average.trusted(who)
 
+    @property
+    def single(self):
+        """Whether each client's model is needed, and not sums."""
+        return self.average.aggregator is not None
+
     def mean(self, answers, state, models, merit=None):
-        """Weighted mean of the participants' models (n_members, p), accelerated."""
-        moves = state.theta[answers.choice] - models
-        ones = np.ones(len(state.theta))
-        step = Step(answers.who, answers.choice, answers.values, moves, state.theta, ones)
-        theta = self.average(step)
+        """Weighted mean of the participants' models (n_members, p) or of sums, accelerated."""
+        theta = self.average(Step.of_models(answers, state, models))
         if self.fixpoint is None or answers.who is not answers.drawn:
             return theta
         new = self.fixpoint(state.theta[0].astype(float), theta[0].astype(float), merit)
@@ -205,7 +207,7 @@ class PersonalBeside(UpdateRule):
         """What the update asks for, and a step of the clients' own."""
         answers = self.update.ask(answers, state)
         pool = answers.who.pool
-        self.train(pool, state.theta[answers.choice])
+        self.train(pool, of_clients(state.theta, answers.choice))
         return answers.heard(pool)
 
     def __call__(self, answers, state):
@@ -215,6 +217,13 @@ class PersonalBeside(UpdateRule):
     def forget(self, clusters):
         """What was learned of some clusters' steps is void."""
         self.update.forget(clusters)
+
+
+def of_clients(theta, choice):
+    """Models of the clients, which are the same memory where there is one for all."""
+    if len(theta) > 1:
+        return theta[choice]
+    return np.broadcast_to(theta[0], (len(choice), theta.shape[1]))
 
 
 def run_shared(pool, update, options, theta=None):

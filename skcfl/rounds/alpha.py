@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..calls.curvatures import Hessians
-from ..calls.first_order import ObjectivesGradients
+from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
 from ..numerics.newton import MAX_DENSE
 
@@ -94,10 +94,11 @@ def _least_loss(pool, free, theta, value, gradient, H):
 
 def _summed(pool, theta):
     """Loss of all rows under one model (1, n_params), and its gradient."""
-    values, gradients = pool.ask(ObjectivesGradients, theta, float)
+    together = np.zeros(pool.n_clients, dtype=np.intp)
+    values, gradients = pool.ask(GradientSums, theta, together, dtype=float)
     # Losses that explode beyond a step too long: their gradients are not numbers.
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(pool.client_weights @ values), pool.client_weights @ gradients
+        return float(pool.client_weights @ values), gradients[0]
 
 
 def _lower(pool, theta, step, value):

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..calls.first_order import Objectives
+from ..calls.summed import ClusterValues
 from ..federation.result import Result
 from .choice import DealtFirst, Known, LeastLoss
 from .exchange import Draw, State, weighted_mean
@@ -231,7 +231,7 @@ def _shortfall(state, options):
 def _result(pool, state, weights, record, shortfall, suspects=None):
     """Clusters, their models, and what the rounds came to."""
     theta, labels = state.theta, state.labels
-    values = pool.ask(Objectives, theta[labels])
+    values = pool.ask(ClusterValues, theta, labels)
     losses = values - pool.model.penalties(theta)[labels]
     here = slice(None) if pool.answered is None else pool.answered
     history, extra = record.history.arrays(), {}

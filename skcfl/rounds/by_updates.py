@@ -22,6 +22,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
+from ..calls.summed import NearestMoves
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import count_different
 from .choice import ChoiceRule, Known
@@ -30,6 +31,7 @@ from .kinds import kind_of
 from .point_clusters import cluster_points
 from .safeguards import FALSE_SHARE
 from .starts import Candidates, random_starts
+from .update import ask_values
 
 __all__ = ["NearestModel", "nearest_to_start", "trained_means"]
 
@@ -47,15 +49,24 @@ class NearestModel(ChoiceRule):
         """Train as the rule of update does."""
         self.update = update
 
-    def ask(self, who, state, gradients=False):
+    def ask(self, who, state, gradients=""):
         """Models trained from those of the clients' clusters."""
         labels = state.labels[who.index]
         theta = np.vstack([state.theta, state.theta.mean(axis=0)])
         answers = Answers(who, choice=np.where(labels < 0, len(state.theta), labels))
-        return self.update.ask(answers, replace(state, theta=theta))
+        if self.update.single:
+            return self.update.ask(answers, replace(state, theta=theta))
+        ask_values(answers, replace(state, theta=theta))
+        about = state.theta, answers.choice
+        how = {**self.update.how(answers), "weights": answers.who.weights, "known": True}
+        pool = answers.who.pool
+        answers.choice, answers.sums = pool.ask(NearestMoves, *about, **how)
+        return answers.heard(pool)
 
     def choose(self, answers, state, final=False):
-        """The nearest models."""
+        """The nearest models, found by the clients or here."""
+        if answers.models is None:
+            return answers.choice
         return nearest(answers.models, state.theta)
 
     def last(self, state):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..calls.first_order import BestResponse, Losses
+from ..calls.summed import BestResponseSums
 from .exchange import Answers
 
 __all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss"]
@@ -15,7 +16,7 @@ class ChoiceRule:
     default it asks for their losses under all models.
     """
 
-    def ask(self, who, state, gradients=False):
+    def ask(self, who, state, gradients=""):
         """What the participants answer to the models.
 
         Parameters
@@ -24,8 +25,8 @@ class ChoiceRule:
             Who is asked.
         state : State
             Where the server stands.
-        gradients : bool, default=False
-            Whether the update needs gradients at the choice: a rule by which clients choose for
+        gradients : {"", "single", "sums"}, default=""
+            Which gradients at the choice the update needs: a rule by which clients choose for
             themselves may ask for them in the same call.
 
         Returns
@@ -96,11 +97,11 @@ class LeastLoss(ChoiceRule):
     A client chooses by itself, and sends its gradient at the choice in the same call.
     """
 
-    def ask(self, who, state, gradients=False):
+    def ask(self, who, state, gradients=""):
         """Losses, or choices and gradients at once."""
         if gradients and who.judge is None:
             held = None if state.held is None else state.held[who.index]
-            return _best_response(who, state, held)
+            return _best_response(who, state, held, gradients)
         return super().ask(who, state)
 
     def choose(self, answers, state, final=False):
@@ -123,7 +124,7 @@ class Known(ChoiceRule):
     def __init__(self, labels):
         self.labels = np.asarray(labels)
 
-    def ask(self, who, state, gradients=False):
+    def ask(self, who, state, gradients=""):
         """Gradients, if they are needed; otherwise nothing."""
         return _ask_told(who, state, self.labels[who.index], gradients)
 
@@ -150,7 +151,7 @@ class DealtFirst(ChoiceRule):
     def __init__(self, rule, rng):
         self.rule, self.rng = rule, rng
 
-    def ask(self, who, state, gradients=False):
+    def ask(self, who, state, gradients=""):
         """Gradients at the models dealt out; later what the other rule asks for."""
         if state.round:
             return self.rule.ask(who, state, gradients)
@@ -188,13 +189,16 @@ def least_loss(losses):
 def _ask_told(who, state, told, gradients):
     """Send each participant the model that it is told to take."""
     if gradients and who.judge is None:
-        return _best_response(who, state, told)
+        return _best_response(who, state, told, gradients)
     return Answers(who, choice=told)
 
 
-def _best_response(who, state, held):
+def _best_response(who, state, held, gradients):
     """Losses, choices and gradients at the choices in one call."""
-    losses, choice, gradients = who.pool.ask(
-        BestResponse, state.theta, held, n_shared=state.n_shared
-    )
-    return Answers(who).heard(who.pool, losses=losses, choice=choice, gradients=gradients)
+    answers, about = Answers(who), {"fixed": held, "n_shared": state.n_shared}
+    if gradients == "single":
+        losses, choice, slopes = who.pool.ask(BestResponse, state.theta, **about)
+        return answers.heard(who.pool, losses=losses, choice=choice, gradients=slopes)
+    about["weights"] = who.weights
+    losses, choice, answers.sums = who.pool.ask(BestResponseSums, state.theta, **about)
+    return answers.heard(who.pool, losses=losses, choice=choice)

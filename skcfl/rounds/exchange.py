@@ -98,6 +98,8 @@ class Answers:
         Those that were asked at first.
     penalties : ndarray of shape (K,) or None
         Local penalties of all models, once the server has computed them.
+    sums : ndarray of shape (K, n_params) or None
+        Sums by cluster of the weighted gradients or moves, where these are not asked for singly.
     losses : ndarray of shape (n_members, K)
         Losses under all models, infinite where a client was not sent one.
     choice : ndarray of shape (n_members,)
@@ -118,7 +120,7 @@ class Answers:
     models: np.ndarray | None = None
 
     def __post_init__(self):
-        self.drawn, self.penalties = self.who, None
+        self.drawn, self.penalties, self.sums = self.who, None, None
 
     def heard(self, pool, **arrays):
         """Take what came up in a call to a pool of the participants.

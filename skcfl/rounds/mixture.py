@@ -79,7 +79,7 @@ class Responsibilities(ChoiceRule):
         self.dispersion, self.least = dispersion, LEAST * dispersion
         self.degree = model.loss_degree if model.unknown_scale else None
 
-    def ask(self, who, state, gradients=False):
+    def ask(self, who, state, gradients=""):
         """Responsibilities, and what the update needs of them."""
         pool, mine = who.pool, self.shares[who.index]
         if self.train is None:

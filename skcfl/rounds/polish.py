@@ -13,9 +13,8 @@ import numpy as np
 
 from .._progress import loop
 from ..calls.curvatures import HessianProducts, Hessians, Solve, shows_rows
-from ..calls.first_order import ObjectivesGradients
+from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
-from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MAX_DENSE, MIN_DAMPING, newton, solve_scaled
 from .loop import choose_all, so_far
@@ -210,11 +209,12 @@ class _PooledOracle:
         return self.value, gradient
 
     def _evaluate(self, x, pool):
-        value, gradient = pool.ask(ObjectivesGradients, x[self.labels], dtype=np.float64)
+        # Clients that are alone in a cluster are at its minimum.
+        about = x, self.labels, self.summed, np.float64
+        value, gradient = pool.ask(GradientSums, *about)
         with np.errstate(invalid="ignore"):
             value = np.bincount(self.labels, weights=self.share * value, minlength=self.K)
-            # Those that are alone are where they want to be.
-            return value, sum_by_cluster(gradient, self.labels, self.K, self.summed)
+        return value, gradient
 
     def direction(self, g, damping):
         """Newton directions."""

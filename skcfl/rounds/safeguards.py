@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..calls.first_order import Objectives
+from ..calls.summed import ClusterValues
 from .kinds import kind_of
 from .loop import choose_all
 
@@ -100,7 +100,7 @@ class HalvedSteps(Safeguard):
                 penalties = who.pool.model.penalties(theta)
             now = losses[here][np.arange(len(choice)), choice] + penalties[choice]
         elif both:
-            now = who.pool.ask(Objectives, theta[choice])
+            now = who.pool.ask(ClusterValues, theta, choice)
         else:
             return None
         with np.errstate(invalid="ignore"):

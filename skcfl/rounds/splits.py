@@ -166,12 +166,13 @@ class Bipartition(ChoiceRule):
     def prepare(self, update):
         """Train as the rule of update does."""
         self.update, update.average.mixed = update, True
+        update.single = True
 
     def safeguards(self):
         """Rounds go on while a cluster's clients disagree, but it has not come to rest."""
         return [Unsettled(self)]
 
-    def ask(self, who, state, gradients=False):
+    def ask(self, who, state, gradients=""):
         """Updates at the models of the clients' clusters."""
         labels = state.labels[who.index].copy()
         new = np.flatnonzero(labels < 0)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..calls.curvatures import HessianProducts
-from ..calls.first_order import LocalUpdate, Objectives, ObjectivesGradients
+from ..calls.first_order import LocalUpdate, ObjectivesGradients
+from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import same_labels, weighted_quantile
@@ -28,8 +29,11 @@ __all__ = ["Average", "GradientStep", "ModelAverage", "StepSizes", "UpdateRule"]
 class UpdateRule:
     """Base of the rules of update: ask for what is needed, then compute the new models."""
 
-    #: Whether a rule of choice may ask for the gradients at the choice in its own call.
-    gradients = False
+    #: Whether a rule of choice may ask for gradients at the choice in its own call: "single" ones
+    #: of the clients, or their "sums"; "" is that none are needed.
+    gradients = ""
+    #: Whether the rule needs each client's gradient or model, and not their sums.
+    single = False
 
     def ask(self, answers, state):
         """Ask the participants at their models.
@@ -88,21 +92,27 @@ class GradientStep(UpdateRule):
         The last step, so that one that was too long can be taken again.
     """
 
-    gradients = True
-
     def __init__(self, rates, average=None):
         self.rates, self.average = rates, Average() if average is None else average
-        self.last = None
+        self.last, self.single = None, self.average.aggregator is not None
+
+    @property
+    def gradients(self):
+        """How gradients at the choice are asked for."""
+        return "single" if self.single else "sums"
 
     def ask(self, answers, state):
         """Values and gradients at the choices, where they have not come with them."""
-        if answers.gradients is not None:
+        if answers.gradients is not None or answers.sums is not None:
             return ask_values(answers, state)
-        pool, judged = answers.who.pool, answers.losses is not None
-        values, gradients = pool.ask(
-            ObjectivesGradients, state.theta[answers.choice], known=judged, searching=False
-        )
-        return answers.heard(pool, values=values, gradients=gradients)
+        pool, how = answers.who.pool, {"known": answers.losses is not None, "searching": False}
+        if self.single:
+            w = state.theta[answers.choice]
+            values, gradients = pool.ask(ObjectivesGradients, w, **how)
+            return answers.heard(pool, values=values, gradients=gradients)
+        about = state.theta, answers.choice, answers.who.weights
+        values, answers.sums = pool.ask(GradientSums, *about, **how)
+        return answers.heard(pool, values=values)
 
     def __call__(self, answers, state):
         """New models."""
@@ -113,6 +123,7 @@ class GradientStep(UpdateRule):
             answers.gradients,
             state.theta,
             self.rates.of_clusters(answers),
+            answers.sums,
         )
         return self.average(self.last)
 
@@ -166,45 +177,60 @@ class ModelAverage(UpdateRule):
         self.steps, self.rates = steps, rates
         self.average = Average() if average is None else average
         self.optimizer, self.batch_size, self.monotone = optimizer, batch_size, monotone
+        self.single = self.average.aggregator is not None
+
+    def how(self, answers):
+        """How the participants train, as their calls take it."""
+        return {
+            "steps": self.steps,
+            "step_size": self.rates(answers),
+            "optimizer": self.optimizer,
+            "batch_size": self.batch_size,
+            "monotone": self.monotone,
+        }
 
     def ask(self, answers, state):
         """Values at the choices, and models trained from there, unless there are some already."""
         if answers.values is None:
             answers = ask_values(answers, state)
-        if answers.models is not None:
+        if answers.models is not None or answers.sums is not None:
             return answers
-        pool = answers.who.pool
-        models = pool.ask(
-            LocalUpdate,
-            state.theta[answers.choice],
-            self.steps,
-            self.rates(answers),
-            self.optimizer,
-            self.batch_size,
-            monotone=self.monotone,
-            known=True,  # the values are of these models
-        )
-        return answers.heard(pool, models=models)
+        pool, how = answers.who.pool, self.how(answers)
+        # The values are of these models: they are known.
+        if self.single:
+            w = state.theta[answers.choice]
+            return answers.heard(pool, models=pool.ask(LocalUpdate, w, **how, known=True))
+        how["weights"] = answers.who.weights
+        about = state.theta, answers.choice
+        answers.sums = pool.ask(TrainedMoves, *about, **how, known=True)
+        return answers.heard(pool)
 
     def __call__(self, answers, state):
         """New models."""
-        moves = state.theta[answers.choice] - answers.models
-        ones = np.ones(len(state.theta))
-        return self.average(
-            Step(answers.who, answers.choice, answers.values, moves, state.theta, ones)
-        )
+        return self.average(Step.of_models(answers, state, answers.models))
 
 
 @dataclass
 class Step:
-    """What an update is made from: clients' moves from models, weighted, times a rate."""
+    """What an update is made from: clients' moves from models, weighted, times a rate.
+
+    Moves are those of each client, or None where there are sums of the weighted ones.
+    """
 
     who: object
     choice: np.ndarray
     values: np.ndarray
-    moves: np.ndarray
+    moves: np.ndarray | None
     theta: np.ndarray
     rates: np.ndarray
+    sums: np.ndarray | None = None
+
+    @classmethod
+    def of_models(cls, answers, state, models):
+        """The step to the mean of the participants' models, None where sums have come up."""
+        moves = None if models is None else state.theta[answers.choice] - models
+        about = answers.who, answers.choice, answers.values, moves, state.theta
+        return cls(*about, np.ones(len(state.theta)), answers.sums)
 
 
 class Average:
@@ -239,7 +265,9 @@ class Average:
         if self.division == "all":
             total = np.where(total > 0, weights.sum(), 0.0)
         factor = np.divide(step.rates, total, out=np.zeros(K), where=total > 0)
-        summed = sum_by_cluster(step.moves, step.choice, K, weights)
+        summed = step.sums
+        if summed is None:
+            summed = sum_by_cluster(step.moves, step.choice, K, weights)
         with np.errstate(over="ignore", invalid="ignore"):
             moves = factor[:, None] * summed
             if self.shared is not None:
@@ -357,7 +385,8 @@ def ask_values(answers, state):
         answers.values = own + answers.penalties[answers.choice]
         return answers
     pool, judged = answers.who.pool, answers.losses is not None
-    values = pool.ask(Objectives, state.theta[answers.choice], known=judged, searching=False)
+    about = state.theta, answers.choice
+    values = pool.ask(ClusterValues, *about, known=judged, searching=False)
     return answers.heard(pool, values=values)
 
 

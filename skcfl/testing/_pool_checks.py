@@ -34,6 +34,16 @@ from ..calls.kept_models import (
 from ..calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from ..calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
 from ..calls.proofs_asked import Conjugate, Enclosures, Rounding
+from ..calls.summed import (
+    BestResponseSums,
+    ClusterValues,
+    GradientSums,
+    MetaMoves,
+    MoreauMoves,
+    NearestMoves,
+    ProximalMoves,
+    TrainedMoves,
+)
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
 from ..models import LinearModel
@@ -276,6 +286,18 @@ def _stay(pool, v, rho, s, few):
 
 def _personal_calls(pool, w, v, rho):
     """Calls about models of the clients' own, and what they keep between them."""
+    theta, labels = 0.2 * w[:3], np.arange(pool.n_clients) % 3
+    yield "cluster_values", lambda pool: pool.ask(ClusterValues, theta, labels)
+    yield "gradient_sums", lambda pool: pool.ask(GradientSums, theta, labels)
+    yield "best_response_sums", lambda pool: pool.ask(BestResponseSums, theta)
+    about = theta, labels, 3, 0.1
+    yield "trained_moves", lambda pool: pool.ask(TrainedMoves, *about, "adam", 4)
+    yield "trained_moves", lambda pool: pool.ask(TrainedMoves, *about, monotone=True, weights=rho)
+    yield "nearest_moves", lambda pool: pool.ask(NearestMoves, theta, labels - 1, 3, 0.1)
+    yield "meta_moves", lambda pool: pool.ask(MetaMoves, *about, 0.2, "sgd", 4)
+    yield "moreau_moves", lambda pool: pool.ask(MoreauMoves, *about, 0.5, 1.5, 2)
+    if pool.can_answer("solve"):
+        yield "proximal_moves", lambda pool: pool.ask(ProximalMoves, theta, labels, 0.5, 1.0, 2)
     yield "moreau_update", lambda pool: pool.ask(MoreauUpdate, w, 3, 0.1, 0.5, 1.5, 2)
     yield "meta_update", lambda pool: pool.ask(MetaUpdate, w, 2, 0.1, 0.2, "sgd", 4)
     yield "recall before anything is kept", lambda pool: pool.ask(Recall, w)

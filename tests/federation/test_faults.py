@@ -29,6 +29,16 @@ from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate, Recall
 from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from skcfl.calls.posteriors_asked import PosteriorSums
 from skcfl.calls.proofs_asked import Conjugate, Rounding
+from skcfl.calls.summed import (
+    BestResponseSums,
+    ClusterValues,
+    GradientSums,
+    MetaMoves,
+    MoreauMoves,
+    NearestMoves,
+    ProximalMoves,
+    TrainedMoves,
+)
 from skcfl.certificates import certify_partition
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError
@@ -196,7 +206,24 @@ def test_every_call_under_loss():
     # Tested with partial pooling.
     others |= {"posteriors", "posterior_sums", "posterior_products", "left_out_sums"}
     others |= {"score_sums", "score_draws"}  # tested with the reports
-    assert calls.keys() | others == set(CALLS)
+    train = 2, 0.1
+    sums = {
+        "cluster_values": lambda p, *at: p.ask(ClusterValues, *at),
+        "gradient_sums": lambda p, *at: p.ask(GradientSums, *at),
+        "best_response_sums": lambda p, theta, own: p.ask(BestResponseSums, theta, own),
+        "trained_moves": lambda p, *at: p.ask(TrainedMoves, *at, *train),
+        "nearest_moves": lambda p, *at: p.ask(NearestMoves, *at, *train),
+        "meta_moves": lambda p, *at: p.ask(MetaMoves, *at, *train, 0.1),
+        "moreau_moves": lambda p, *at: p.ask(MoreauMoves, *at, *train, 0.5, 1.0),
+        "proximal_moves": lambda p, *at: p.ask(ProximalMoves, *at, 0.5, 1.0, 2),
+    }
+    for name, call in sums.items():
+        found, wanted = call(lost, theta, labels), call(whole.subset(here), theta, labels[here])
+        values = zip(np.atleast_1d(*found), np.atleast_1d(*wanted), strict=True)
+        for some, all_of_them in values if isinstance(found, tuple) else [(found, wanted)]:
+            some = some[here] if len(some) == 12 else some
+            assert_allclose(some, all_of_them, rtol=1e-9, err_msg=name)
+    assert calls.keys() | others | sums.keys() == set(CALLS)
 
 
 def test_a_client_keeps_its_last_model_and_a_new_one_has_none():

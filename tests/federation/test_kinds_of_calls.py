@@ -129,7 +129,7 @@ def rows_of(data):
     return data.X, data.y, data.groups
 
 
-@pytest.mark.parametrize("call", ["losses", "best_response", "objectives_gradients", "hessians"])
+@pytest.mark.parametrize("call", ["losses", "best_response_sums", "gradient_sums", "hessians"])
 def test_stragglers_have_their_part(call):
     faults = Faults(0.5, calls=[call], random_state=0)
     model = IFCARegressor(n_clusters=2, random_state=0)

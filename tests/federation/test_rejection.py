@@ -34,6 +34,16 @@ from skcfl.calls.kept_models import BlendedUpdate, PartialUpdate, Recall
 from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
 from skcfl.calls.proofs_asked import Conjugate
+from skcfl.calls.summed import (
+    BestResponseSums,
+    ClusterValues,
+    GradientSums,
+    MetaMoves,
+    MoreauMoves,
+    NearestMoves,
+    ProximalMoves,
+    TrainedMoves,
+)
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import RejectedClientWarning
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
@@ -161,6 +171,14 @@ def test_every_call():
         "mixture": lambda pool: pool.ask(Mixture, theta, shares, 1.0),
         "mixture_sums": lambda pool: pool.ask(MixtureSums, theta, shares, 1.0),
         "mixture_update": lambda pool: pool.ask(MixtureUpdate, theta, shares, 1.0, 2, 0.1),
+        "cluster_values": lambda pool: pool.ask(ClusterValues, theta, labels),
+        "gradient_sums": lambda pool: pool.ask(GradientSums, theta, labels),
+        "best_response_sums": lambda pool: pool.ask(BestResponseSums, theta),
+        "trained_moves": lambda pool: pool.ask(TrainedMoves, theta, labels, 2, 0.1),
+        "nearest_moves": lambda pool: pool.ask(NearestMoves, theta, labels, 2, 0.1),
+        "meta_moves": lambda pool: pool.ask(MetaMoves, theta, labels, 2, 0.1, 0.1),
+        "moreau_moves": lambda pool: pool.ask(MoreauMoves, theta, labels, 2, 0.1, 0.5, 1.0),
+        "proximal_moves": lambda pool: pool.ask(ProximalMoves, theta, labels, 0.5, 1.0, 2),
         "local_centres": lambda pool: pool.ask(LocalCentres, 2),
         "subspaces": lambda pool: pool.ask(Subspaces, 1, 2, False),
     }

@@ -1,0 +1,349 @@
+"""Calls about cluster models whose answers are added up where the clients are.
+
+What comes up does not grow with the number of clients, but for a number or two of each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from .answer_bounds import LABELS
+from .call import Call
+from .first_order import PLAIN, TRAINING, BestResponse, LocalUpdate, MetaUpdate, MoreauUpdate
+
+#: What clients are sent to train from their clusters' models, and to be counted by.
+FROM_CLUSTERS = {"theta": "K p", "labels": "n", "weights": "n"}
+
+
+class ClusterValues(Call):
+    """Values ``f_i`` with the local penalty, at the models of the clients' clusters.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client.
+
+    Returns
+    -------
+    values : ndarray of shape (n_clients,)
+    """
+
+    down = {"theta": "K p", "labels": "n"}
+    up = {"values": "n"}
+    known = "theta"
+    searched = True
+    precise = False
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        return sizes["n"] * sizes["p"], sizes["n"]
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels):
+        return (clients.model.value(block, theta[labels]),)
+
+
+class GradientSums(ClusterValues):
+    """Values and gradients of ``f_i`` at the models of the clients' clusters.
+
+    Parameters
+    ----------
+    theta, labels
+        As of :class:`ClusterValues`.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+    dtype : dtype, default=None
+        Type to compute in; second-order methods ask for float64.
+
+    Returns
+    -------
+    values : ndarray of shape (n_clients,)
+    gradients : ndarray of shape (K, n_params)
+        Sums of ``u_i`` times the gradients.
+    """
+
+    down = {**FROM_CLUSTERS, "dtype": ""}
+    defaults = {"weights": None, "dtype": None}
+    up = {"values": "n", "gradients": "K p"}
+    adds = frozenset({"gradients"})
+
+    @classmethod
+    def asked(cls, pool, theta, labels, weights=None, dtype=None):
+        dtype = pool.dtype if dtype is None else np.dtype(dtype)
+        sent = super().asked(pool, theta, labels, weights, dtype)
+        return {**sent, "theta": np.ascontiguousarray(theta, dtype=dtype), "dtype": dtype}
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        return sizes["n"] * sizes["p"], sizes["n"] * (1 + sizes["p"])
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels, weights, dtype):
+        return clients.model.value_gradient(block.astype(dtype), theta[labels])
+
+
+class BestResponseSums(BestResponse):
+    """Losses, best models, and sums of the gradients at the best models.
+
+    Parameters
+    ----------
+    theta, fixed
+        As of :class:`~skcfl.calls.first_order.BestResponse`.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+
+    Returns
+    -------
+    losses, choice
+        As of :class:`~skcfl.calls.first_order.BestResponse`.
+    gradients : ndarray of shape (K, n_params)
+        Sums over the clients that choose a model of ``u_i`` times their gradients.
+    """
+
+    down = {**BestResponse.down, "weights": "n"}
+    defaults = {"fixed": None, "weights": None}
+    up = {"losses": "n K", "choice": "n", "gradients": "K p"}
+    adds = frozenset({"gradients"})
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, fixed, weights):
+        return BestResponse.kernel(clients, block, slots, theta, fixed)
+
+    @classmethod
+    def single(cls, site, arguments):
+        own = {name: arguments[name] for name in BestResponse.down}
+        return site.answer(BestResponse.name, own)
+
+
+class Moves(Call, abstract=True):
+    """Base of the calls whose clients train the models of their clusters, which are averaged."""
+
+    up = {"moves": "K p"}
+    adds = frozenset({"moves"})
+    free = TRAINING
+    known = "theta"
+    whole = False
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        return sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        return int(arguments["steps"].max(initial=0))
+
+
+class TrainedMoves(Moves):
+    """Let every client train its cluster's model for some steps on its own rows.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client.
+    steps, step_size, optimizer, batch_size, monotone
+        As of :class:`~skcfl.calls.first_order.LocalUpdate`.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+
+    Returns
+    -------
+    moves : ndarray of shape (K, n_params)
+        Sums of ``u_i (theta_k - w_i)``, ``w_i`` the trained models.
+    """
+
+    down = {
+        **{"theta": "K p", "labels": "n", "steps": "n", "step_size": "n", "optimizer": ""},
+        **{"batch_size": "", "monotone": "", "weights": "n", "draw": ""},
+    }
+    defaults = PLAIN | {"monotone": False, "weights": None}
+    free = TRAINING | {"monotone"}
+
+    @classmethod
+    def asked(cls, pool, *args, **arguments):
+        sent = super().asked(pool, *args, **arguments)
+        LocalUpdate.check_monotone(sent)
+        return sent
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels, weights, **how):
+        start = theta[labels]
+        rho = np.zeros(len(labels), dtype=start.dtype)
+        (trained,) = LocalUpdate.kernel(
+            clients, block, slots, start.copy(), center=None, rho=rho, **how
+        )
+        return (start - trained,)
+
+
+class NearestMoves(TrainedMoves):
+    """Let every client train, and choose the model nearest to what it has trained.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    begun : ndarray of shape (n_clients,)
+        Model that each client begins at; a negative number is the mean of all.
+    steps, step_size, optimizer, batch_size, monotone, weights
+        As of :class:`TrainedMoves`.
+
+    Returns
+    -------
+    choice : ndarray of shape (n_clients,)
+        The nearest models.
+    moves : ndarray of shape (K, n_params)
+        Sums over the clients that choose a model of ``u_i (theta_k - w_i)``.
+    """
+
+    down = {**{"theta": "K p", "begun": "n"}, **dict(list(TrainedMoves.down.items())[2:])}
+    up = {"choice": "n", "moves": "K p"}
+    bounds = {"choice": LABELS}
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, begun, weights, **how):
+        every = np.vstack([theta, theta.mean(axis=0)])
+        (moves,) = TrainedMoves.kernel(clients, block, slots, every, begun, weights, **how)
+        trained = every[begun] - moves
+        choice = cdist(trained.astype(float), theta.astype(float)).argmin(axis=1)
+        return choice, theta[choice] - trained
+
+    @classmethod
+    def single(cls, site, arguments):
+        theta = arguments["theta"]
+        start = np.vstack([theta, theta.mean(axis=0)])[arguments["begun"]]
+        own = {name: arguments[name] for name in LocalUpdate.down if name in arguments}
+        rho = np.zeros(len(start), dtype=start.dtype)
+        own.update(w=start, center=None, rho=rho, keep=False, own=None)
+        answers = site.answer(LocalUpdate.name, own)
+        trained = answers.pop("w")
+        choice = cdist(trained.astype(float), theta.astype(float)).argmin(axis=1)
+        return {**answers, "choice": choice, "moves": theta[choice] - trained}
+
+
+class MetaMoves(Moves):
+    """Let every client train the model that is best after one more step.
+
+    Parameters
+    ----------
+    theta, labels, weights
+        As of :class:`TrainedMoves`.
+    steps, step_size, inner, optimizer, batch_size, exact
+        As of :class:`~skcfl.calls.first_order.MetaUpdate`.
+
+    Returns
+    -------
+    moves : ndarray of shape (K, n_params)
+        As of :class:`TrainedMoves`.
+    """
+
+    down = {
+        **{"theta": "K p", "labels": "n", "steps": "n", "step_size": "n", "inner": "n"},
+        **{"optimizer": "", "batch_size": "", "exact": "", "weights": "n", "draw": ""},
+    }
+    defaults = MetaUpdate.defaults | {"weights": None}
+    free = MetaUpdate.free
+    minimised = MetaUpdate.minimised
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels, weights, **how):
+        start = theta[labels]
+        return (start - MetaUpdate.kernel(clients, block, slots, start.copy(), **how)[0],)
+
+
+class MoreauMoves(Moves):
+    """Let every client descend the Moreau envelope of its objective.
+
+    Parameters
+    ----------
+    theta, labels, weights
+        As of :class:`TrainedMoves`.
+    steps, step_size, rho, move, n_moves, optimizer, batch_size
+        As of :class:`~skcfl.calls.first_order.MoreauUpdate`.
+
+    Returns
+    -------
+    moves : ndarray of shape (K, n_params)
+        As of :class:`TrainedMoves`.
+    """
+
+    down = {
+        **{"theta": "K p", "labels": "n", "steps": "n", "step_size": "n", "rho": "n"},
+        **{"move": "n", "n_moves": "", "optimizer": "", "batch_size": "", "weights": "n"},
+        **{"draw": ""},
+    }
+    defaults = PLAIN | {"n_moves": 1, "weights": None}
+    free = MoreauUpdate.free
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels, weights, **how):
+        start = theta[labels]
+        (centre,) = MoreauUpdate.kernel(clients, block, slots, start.copy(), personal=False, **how)
+        return (start - centre,)
+
+
+class ProximalMoves(Moves):
+    """Let every client move its cluster's model to its proximal points, which it keeps.
+
+    Parameters
+    ----------
+    theta, labels
+        As of :class:`TrainedMoves`.
+    rho : float
+        Strength of the pull.
+    move : float
+        Rate of the moves ``center <- center - move * rho * (center - x)``.
+    n_moves : int
+        Number of moves.
+    weights
+        As of :class:`TrainedMoves`.
+
+    Returns
+    -------
+    moves : ndarray of shape (K, n_params)
+        As of :class:`TrainedMoves`, of the centres.
+    values : ndarray of shape (n_clients,)
+        Objectives at the last proximal points.
+    away : ndarray of shape (n_clients,)
+        Squared distances of these from the clusters' models.
+    """
+
+    down = {
+        **{"theta": "K p", "labels": "n", "rho": "n", "move": "n", "n_moves": ""},
+        **{"weights": "n"},
+    }
+    defaults = {"weights": None}
+    up = {"moves": "K p", "values": "n", "away": "n"}
+    free = frozenset({"rho", "move", "n_moves"})
+    minimised = True
+    remembers = True
+    exact = True
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        n, p = sizes["n"], sizes["p"]
+        return n * p, n * (p + 2)
+
+    @classmethod
+    def passes(cls, sizes, arguments):
+        return sizes["p"] * arguments["n_moves"]
+
+    @classmethod
+    def begin(cls, clients, answers, arguments):
+        # Before blocks work at the same time.
+        clients.state.keep("nearest", clients.entries[:0], arguments["theta"][:0])
+
+    @staticmethod
+    def kernel(clients, block, slots, theta, labels, rho, move, n_moves, weights):
+        start, entries, model = theta[labels], clients.entries[slots], clients.model
+        nearest, centre = clients.state.recall("nearest", entries, start), start.copy()
+        for _ in range(n_moves):
+            nearest = model.prox(block, centre, rho, nearest, 100)[0]
+            centre -= (move * rho)[:, None] * (centre - nearest)
+        clients.state.keep("nearest", entries, nearest)
+        away = start - nearest
+        values = model.value(block, nearest.astype(block.dtype, copy=False))
+        return start - centre, values, np.einsum("cp,cp->c", away, away)

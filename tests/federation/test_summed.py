@@ -1,0 +1,152 @@
+"""Calls whose answers are added up where clients are: what single answers add up to."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
+
+from skcfl.calls import CALLS
+from skcfl.calls.curvatures import Prox
+from skcfl.calls.first_order import (
+    BestResponse,
+    LocalUpdate,
+    MetaUpdate,
+    MoreauUpdate,
+    Objectives,
+    ObjectivesGradients,
+)
+from skcfl.calls.summed import (
+    BestResponseSums,
+    ClusterValues,
+    GradientSums,
+    MetaMoves,
+    MoreauMoves,
+    NearestMoves,
+    ProximalMoves,
+    TrainedMoves,
+)
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation
+from skcfl.federation.inprocess import InProcessSite
+from skcfl.models import MLP, LinearModel
+from skcfl.numerics.by_cluster import sum_by_cluster
+
+N, K = 30, 4
+RNG = np.random.RandomState(0)
+GROUPS = np.repeat(np.arange(N), RNG.randint(2, 12, N))
+X = RNG.standard_normal((len(GROUPS), 3))
+Y = X[:, 0] + 0.1 * GROUPS
+LABELS = RNG.randint(K, size=N)
+WEIGHTS = RNG.uniform(size=N)
+HOW = {"steps": 3, "step_size": 0.05}
+MODELS = {
+    "linear": LinearModel(alpha=0.1, standardize=False),
+    "network": MLP((3,), loss="squared_error", alpha=0.1),
+}
+
+
+def open_pool(model="linear", places=1, **options):
+    where = np.arange(N) * places // N
+    rows = [np.isin(GROUPS, np.flatnonzero(where == k)) for k in range(places)]
+    parts = [InProcessFederation(X[at], Y[at], GROUPS[at], **options) for at in rows]
+    federation = parts[0] if places == 1 else FanOutFederation(parts)
+    pool = federation.open(MODELS[model].bind(3), random_state=0)
+    theta = 0.3 * np.random.RandomState(1).standard_normal((K, pool.n_params))
+    return pool, theta.astype(pool.dtype)
+
+
+def summed(parts, labels, weights):
+    return sum_by_cluster(np.asarray(parts, float), labels, K, weights)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["rows", "given"])
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("model", MODELS)
+def test_they_are_sums_of_single_answers(model, places, weights):
+    """Also those of stochastic steps: clients draw as they do for single answers."""
+    pool, theta = open_pool(model, places)
+    u, w = pool.client_weights if weights is None else weights, theta[LABELS]
+    rtol = 1e-10 if pool.dtype == float else 1e-5
+    close = {"rtol": rtol, "atol": rtol}
+    assert_allclose(pool.ask(ClusterValues, theta, LABELS), pool.ask(Objectives, w), **close)
+    values, gradients = pool.ask(ObjectivesGradients, w)
+    found = pool.ask(GradientSums, theta, LABELS, weights)
+    assert_allclose(found[0], values, **close)
+    assert_allclose(found[1], summed(gradients, LABELS, u), **close)
+    held = np.where(np.arange(N) % 2, LABELS, -1)
+    losses, choice, gradients = pool.ask(BestResponse, theta, held)
+    found = pool.ask(BestResponseSums, theta, held, weights)
+    assert_allclose(found[0], losses, **close)
+    assert_array_equal(found[1], choice)
+    assert_allclose(found[2], summed(gradients, choice, u), **close)
+    pairs = {
+        TrainedMoves: (LocalUpdate, HOW | {"optimizer": "adam", "batch_size": 4}),
+        MetaMoves: (MetaUpdate, HOW | {"inner": 0.1, "batch_size": 4}),
+        MoreauMoves: (MoreauUpdate, HOW | {"rho": 0.5, "move": 0.7, "n_moves": 2}),
+    }
+    for moves, (single, how) in pairs.items():
+        pool.reseed(5)
+        trained = pool.ask(single, w, **how)
+        pool.reseed(5)
+        found = pool.ask(moves, theta, LABELS, weights=weights, **how)
+        assert_allclose(found, summed(w - trained, LABELS, u), err_msg=moves.name, **close)
+    begun = np.where(np.arange(N) % 3, LABELS, -1)
+    trained = pool.ask(LocalUpdate, np.vstack([theta, theta.mean(axis=0)])[begun], **HOW)
+    choice = cdist(trained, theta).argmin(axis=1)
+    found = pool.ask(NearestMoves, theta, begun, weights=weights, **HOW)
+    assert_array_equal(found[0], choice)
+    assert_allclose(found[1], summed(theta[choice] - trained, choice, u), **close)
+
+
+@pytest.mark.parametrize("places", [1, 3])
+def test_proximal_points_stay_at_the_clients(places):
+    pool, theta = open_pool(places=places)
+    centre = theta[LABELS].copy()
+    for _ in range(2):
+        near = pool.ask(Prox, centre, 0.5)
+        centre -= 0.4 * (centre - near)
+    for _ in range(2):  # from the points before it ends at the same ones
+        moves, values, away = pool.ask(ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
+        parts = summed(theta[LABELS] - centre, LABELS, pool.client_weights)
+        assert_allclose(moves, parts, rtol=1e-8, atol=1e-10)
+        assert_allclose(values, pool.ask(Objectives, near), rtol=1e-8)
+        assert_allclose(away, ((theta[LABELS] - near) ** 2).sum(axis=1), rtol=1e-7)
+
+
+@pytest.mark.parametrize("attack", ["sign_flip", "scale", "alie", "inner_product"])
+def test_false_clients_lie_in_sums_as_in_single_answers(attack):
+    faults = Faults(attack=attack, false=[2, 7, 11], strength=3.0)
+    pool, theta = open_pool(faults=faults)
+    w, u = theta[LABELS], pool.client_weights
+    lies = pool.ask(ObjectivesGradients, w)[1]
+    found = pool.ask(GradientSums, theta, LABELS)[1]
+    assert_allclose(found, summed(lies, LABELS, u), rtol=1e-10, atol=1e-12)
+    _, choice, lies = pool.ask(BestResponse, theta)
+    found = pool.ask(BestResponseSums, theta)[2]
+    assert_allclose(found, summed(lies, choice, u), rtol=1e-10, atol=1e-12)
+    lies = w - pool.ask(LocalUpdate, w, **HOW)
+    found = pool.ask(TrainedMoves, theta, LABELS, **HOW)
+    assert_allclose(found, summed(lies, LABELS, u), rtol=1e-9, atol=1e-11)
+    honest = open_pool()[0].ask(NearestMoves, theta, LABELS, **HOW)
+    found = pool.ask(NearestMoves, theta, LABELS, **HOW)
+    assert_array_equal(found[0], honest[0])
+    assert (np.abs(found[1] - honest[1]).max(axis=1) > 1e-6).any()
+
+
+def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
+    """What comes up grows by a few numbers a client, whatever the size of the model."""
+    sent, answer = [], InProcessSite.answer
+
+    def spy(site, call, arguments):
+        answers = answer(site, call, arguments)
+        sent.append((call, max(np.size(value) for value in answers.values())))
+        return answers
+
+    monkeypatch.setattr(InProcessSite, "answer", spy)
+    pool, theta = open_pool()
+    pool.ask(GradientSums, theta, LABELS)
+    pool.ask(BestResponseSums, theta)
+    pool.ask(TrainedMoves, theta, LABELS, **HOW)
+    pool.ask(ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
+    most = N * K
+    assert [call for call, size in sent if size > most] == []
+    assert all("n p" not in CALLS[call].up.values() for call, _ in sent)
