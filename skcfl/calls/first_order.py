@@ -84,6 +84,7 @@ class BestResponse(Losses):
     down = {"theta": "K p", "fixed": "n"}
     defaults = {"fixed": None}
     up = {"losses": "n K", "choice": "n", "gradients": "n p"}
+    searched = True
     bounds = {"choice": LABELS}
 
     @classmethod

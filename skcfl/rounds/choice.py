@@ -6,7 +6,7 @@ from ..calls.first_order import BestResponse, Losses
 from ..calls.summed import BestResponseSums
 from .exchange import Answers
 
-__all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss"]
+__all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss", "best_response"]
 
 
 class ChoiceRule:
@@ -101,7 +101,7 @@ class LeastLoss(ChoiceRule):
         """Losses, or choices and gradients at once."""
         if gradients and who.judge is None:
             held = None if state.held is None else state.held[who.index]
-            return _best_response(who, state, held, gradients)
+            return best_response(who, state, held, gradients)
         return super().ask(who, state)
 
     def choose(self, answers, state, final=False):
@@ -189,16 +189,37 @@ def least_loss(losses):
 def _ask_told(who, state, told, gradients):
     """Send each participant the model that it is told to take."""
     if gradients and who.judge is None:
-        return _best_response(who, state, told, gradients)
+        return best_response(who, state, told, gradients)
     return Answers(who, choice=told)
 
 
-def _best_response(who, state, held, gradients):
-    """Losses, choices and gradients at the choices in one call."""
-    answers, about = Answers(who), {"fixed": held, "n_shared": state.n_shared}
-    if gradients == "single":
-        losses, choice, slopes = who.pool.ask(BestResponse, state.theta, **about)
-        return answers.heard(who.pool, losses=losses, choice=choice, gradients=slopes)
-    about["weights"] = who.weights
-    losses, choice, answers.sums = who.pool.ask(BestResponseSums, state.theta, **about)
-    return answers.heard(who.pool, losses=losses, choice=choice)
+def best_response(who, state, held, gradients):
+    """Losses, choices and gradients at the choices in one call: answers of a round.
+
+    The last step may overflow at some clients. They are rejected only if the models before that
+    step do so, too.
+    """
+    pool, searching, single = who.pool, state.before is not None, gradients == "single"
+    about = {"fixed": held, "n_shared": state.n_shared, "searching": searching}
+    if not single:
+        about["weights"] = who.weights
+
+    def ask():
+        call = BestResponse if single else BestResponseSums
+        return pool.ask(call, state.theta, **about)
+
+    losses, choice, slopes = ask()
+    if searching:
+        strange = ~np.isfinite(losses[np.arange(len(choice)), choice])
+        if pool.answered is not None:
+            strange &= pool.answered
+        if strange.any() or not np.isfinite(slopes).all():
+            # All clients: what is not finite at a few of them is not the models' fault.
+            pool.ask(Losses, state.before, n_shared=state.n_shared)
+            if pool.answered is not None:
+                losses, choice, slopes = ask()
+    answers = Answers(who)
+    if single:
+        return answers.heard(pool, losses=losses, choice=choice, gradients=slopes)
+    answers.sums = slopes
+    return answers.heard(pool, losses=losses, choice=choice)

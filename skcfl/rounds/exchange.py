@@ -28,6 +28,8 @@ class State:
         Largest relative change of a model in the last round.
     stable : int, default=0
         For how many rounds the labels have been the same.
+    before : ndarray of shape (K, n_params), default=None
+        Models before the last step, if a safeguard can take that step back.
     """
 
     theta: np.ndarray
@@ -37,6 +39,7 @@ class State:
     round: int = 0
     change: float = np.inf
     stable: int = 0
+    before: np.ndarray | None = None
 
     def hold(self, choice, who):
         """Choices of participants, but for those that are held to a model."""

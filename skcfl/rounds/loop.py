@@ -66,6 +66,8 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
                 new = _advance(state, update(answers, state), answers)
                 for guard in guards:
                     guard.mend(new, answers, state)
+            befores = (guard.before() for guard in guards)
+            new.before = next((theta for theta in befores if theta is not None), None)
             new.change = relative_change(state.theta - origin, new.theta - origin)
             state = new
             values = record(state, answers) or {}

@@ -34,6 +34,10 @@ class Safeguard:
         theta : ndarray of shape (K, n_params) or None
         """
 
+    def before(self):
+        """Models before the last step, if the safeguard can take that step back; or None."""
+        return None
+
     def mend(self, new, answers, state):
         """Change the state after an update, in place.
 
@@ -82,6 +86,11 @@ class HalvedSteps(Safeguard):
             bad = np.ones_like(bad)
         return np.where(bad[:, None], self.update.again(bad), state.theta)
 
+    def before(self):
+        """Models before the last step; the overflow of few clients halves no robust step."""
+        last = self.update.last
+        return None if last is None or self.update.average.aggregator is not None else last.theta
+
     def _rose(self, answers, state):
         """Clusters whose objective rose under the last step, on the clients seen twice."""
         last, who, losses, theta = self.update.last, answers.who, answers.losses, state.theta
@@ -123,6 +132,11 @@ class HalvedSteps(Safeguard):
         level = np.bincount(choice, weights=weights * np.abs(values), minlength=len(theta))
         rise = np.bincount(choice, weights=weights * rise, minlength=len(theta))
         bad = ~(rise <= 64 * np.finfo(theta.dtype).eps * level)
+        # Clients that were not part of the last step may be those where it overflows.
+        if answers.gradients is not None:
+            bad[answers.choice[~np.isfinite(answers.gradients).all(axis=1)]] = True
+        elif answers.sums is not None:
+            bad |= ~np.isfinite(answers.sums).all(axis=1)
         return bad if bad.any() else None
 
 

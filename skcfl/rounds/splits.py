@@ -184,7 +184,8 @@ class Bipartition(ChoiceRule):
         answers = Answers(who, choice=labels)
         if not gradients:
             return self.update.ask(answers, state)
-        losses, choice, slopes = who.pool.ask(BestResponse, state.theta, labels)
+        about = state.theta, labels
+        losses, choice, slopes = who.pool.ask(BestResponse, *about, searching=False)
         return answers.heard(who.pool, losses=losses, choice=choice, gradients=slopes)
 
     def choose(self, answers, state, final=False):

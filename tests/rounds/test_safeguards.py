@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from line_clients import line_pool
 
+from skcfl import FedAvgRegressor, IFCARegressor
 from skcfl.calls.first_order import LocalUpdate
+from skcfl.federation.inprocess import InProcessSite
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.choice import Known, LeastLoss
 from skcfl.rounds.exchange import Answers, Draw, State
@@ -60,6 +62,44 @@ def test_clients_that_were_sent_one_model_are_asked_again_before_the_end():
     assert state.held is None
     assert state.stable == 0
     assert confirm(state)
+
+
+@pytest.mark.parametrize("estimator", [FedAvgRegressor, IFCARegressor])
+@pytest.mark.parametrize("seed", [2, 5, 9])
+def test_a_step_that_overflows_at_some_clients_is_taken_back_and_blames_nobody(estimator, seed):
+    """Counts and heavy-tailed features: the first step is too long for a few clients."""
+    rng = np.random.default_rng(seed)
+    groups, X = np.repeat(np.arange(30), 3), rng.standard_t(2, size=(90, 4))
+    y = rng.poisson(np.exp(np.clip(2 + X[:, 0] + 0.5 * X[:, 1], -5, 8)))
+    model = estimator(n_clusters=2) if estimator is IFCARegressor else estimator()
+    model.set_params(loss="poisson", random_state=0).fit(X, y, groups=groups)
+    assert len(model.rejected_clients_) == 0
+
+
+def test_a_client_that_is_never_finite_again_is_rejected_and_halves_no_step(monkeypatch):
+    """Models under which its answers were finite are not finite either now: no step's fault."""
+    pool = line_pool([1.0, 1.1, 0.9, 1.05], 10)
+    answer, asked = InProcessSite.answer, []
+
+    def failing(site, call, arguments):
+        asked.append(call)
+        answers = answer(site, call, arguments)
+        if asked.count("best_response_sums") > 3 and len(answers["losses"]) == 4:
+            answers["losses"][3] = np.nan
+            if call == "best_response_sums":
+                answers["non_finite"] = np.arange(4) == 3
+        return answers
+
+    monkeypatch.setattr(InProcessSite, "answer", failing)
+    update = GradientStep(StepSizes(1, 0.3))
+    draw, record = Draw(pool), RoundRecord(pool.ledger)
+    guards = [HalvedSteps(update)]
+    state = start([[0.0]], 4)
+    state = run_rounds(state, draw, LeastLoss(), update, record, StopRule(), 6, guards)
+    assert np.flatnonzero(pool.rejected).tolist() == [3]
+    assert (update.rates.cuts == 1.0).all() and np.isfinite(state.theta).all()
+    # One look at the models before, and the round is asked again without the client.
+    assert asked.count("best_response_sums") == 7 and asked.count("losses") == 1
 
 
 @pytest.mark.parametrize("uniform", [False, True])
