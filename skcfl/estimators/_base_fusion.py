@@ -415,6 +415,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                     fused=problem.fused_from(given) if lams is None else np.inf,
                     grows=lams is None,
                     refines=problem.exact,
+                    anew=not problem.exact,
                 )
             )
             problems.append(problem)

@@ -302,6 +302,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             refines=problem.exact,
             fused=BEYOND * float(lams[-1]) if grows and lams[-1] > 0.0 else np.inf,
             grows=grows,
+            anew=True,
         )
 
     def _roughly(self, problem, lam, state, seed):

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..calls import CALLS
 from .sites import Site
+from .turns import pass_turn
 
 
 class FanOut(Site):
@@ -62,6 +63,7 @@ class FanOut(Site):
             own, used = message.narrowed(own)
             waiting.append(site.start("answer", call, own))
             clusters.append(used)
+        pass_turn()
         answers = [wait() for wait in waiting]
         joined = {}
         for name, shape in message.up.items():

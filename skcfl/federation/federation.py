@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -26,6 +27,7 @@ from .presence import Presence
 from .rows import Rows
 from .scaling import Scaling, outlying
 from .sites import ask_each
+from .turns import in_turns
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -198,14 +200,22 @@ class Federation(ABC):
             else:
                 factors = _class_factors(model.class_weight, classes)
             parts = [part.weighed(factors) for part in parts]
-        scaling = None
-        odd: dict[tuple[int, int], float] = {}
+        # Features and targets are measured at the same time.
+        centred = {"features": model.fit_intercept} if model.standardize else {}
+        centred |= {"target": True} if model.has_units else {}
+        measures = [
+            partial(self._measured, parts, of, about, robust, presence)
+            for of, about in centred.items()
+        ]
+        travel = any(part.travels for part in parts)
+        measured = in_turns(measures) if travel else [measure() for measure in measures]
+        found = dict(zip(centred, measured, strict=True))
+        scaling, odd = found.get("features", (None, {}))
         odd_targets: dict[tuple[int, int], float] = {}
-        if model.standardize:
-            scaling, odd = self._measured(parts, "features", model.fit_intercept, robust, presence)
+        if scaling is not None:
             parts = [part.scaled(scaling) for part in parts]
         if model.has_units:
-            target, odd_ones = self._measured(parts, "target", True, robust, presence)
+            target, odd_ones = found["target"]
             odd_targets = odd_ones if model.describe_loss().has_units else {}
             model = model.in_units(float(target.mean[0]), float(target.scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
@@ -214,10 +224,13 @@ class Federation(ABC):
         if model.class_weight == "balanced":
             size = n_clients * len(classes)
             pool.relay(up=size, down=size, sums=True)
+        # Hello, sizes and weights, and with units the spreads of each client.
+        calls = 2 + bool(centred)
+        pool.ledger.book(calls=calls, clients=calls * n_clients)
         if model.has_units:
-            # As for features: counts and sums, the mean, sums of squares, the scale.
-            pool.relay(up=5 * n_clients, down=n_clients, sums=True)
-            pool.relay(up=n_clients, down=n_clients, sums=True)
+            # As for features, and with theirs: counts and sums, the mean, squares, the scale.
+            pool.relay(up=5 * n_clients, down=n_clients, sums=True, calls=scaling is None)
+            pool.relay(up=n_clients, down=n_clients, sums=True, calls=scaling is None)
         pool.other_units = odd | {(i, -1): ratio for (i, _), ratio in odd_targets.items()}
         return pool, Folds(parts, model, classes, presence)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
+from .turns import Meter, in_turns
+
 if TYPE_CHECKING:
     from .ledger import Ledger
     from .pool import ClientPool
@@ -44,9 +46,9 @@ def together(
 ) -> Iterator[Any]:
     """Run tasks that do not wait for each other.
 
-    Where clients are in other processes all tasks ask at the same time, in threads.  In this
-    process they run one after the other, each when its result is asked for, or in `n_jobs`
-    threads.
+    Where clients are in other processes the tasks run in lockstep, and their messages are on the
+    way at the same time.  In this process they run one after the other, each when its result is
+    asked for, or in `n_jobs` threads.
 
     Parameters
     ----------
@@ -66,12 +68,18 @@ def together(
         What a task returned, in the order of `tasks`.
     """
     # What models of clients' own are left in is the work of the last task.
-    if any(lane.travels and lane.model.own is None for lane in lanes):
-        n_jobs = len(tasks)
+    travels = any(lane.travels and lane.model.own is None for lane in lanes)
     own = [lane.ledger for lane in lanes if lane.ledger is not ledger]
     try:
-        if n_jobs in (None, 1) or len(tasks) == 1:
+        if len(tasks) < 2 or (n_jobs in (None, 1) and not travels):
             yield from (task() for task in tasks)
+        elif travels:
+            meters = [Meter(ledger.wire) for _ in lanes]
+            for lane, meter in zip(lanes, meters, strict=True):
+                if lane.ledger is not ledger:
+                    lane.ledger.wire = meter
+                    lane.ledger.close_round()
+            yield from in_turns(tasks, meters)
         else:
             parallel = Parallel(n_jobs, prefer="threads", return_as="generator")
             yield from parallel(delayed(task)() for task in tasks)
@@ -80,14 +88,18 @@ def together(
             ledger.take_over(own)
 
 
-def asked_at_once(*questions: tuple[ClientPool, Callable[[ClientPool], Any]]) -> list[Any]:
+def asked_at_once(
+    *questions: tuple[ClientPool, Callable[[ClientPool], Any]], ledger: Ledger | None = None
+) -> list[Any]:
     """Answers to questions that do not wait for each other, in one exchange.
 
     Parameters
     ----------
     *questions : tuple of (ClientPool, callable)
-        ``question(pool)`` asks the pool once.  All pools share one ledger.  At most one of the
-        questions is of a call whose answers clients remember.
+        ``question(pool)`` asks the pool.  At most one of the questions is of a call whose answers
+        clients remember.
+    ledger : Ledger, default=None
+        Where that is booked; the ledger of the first pool by default.
 
     Returns
     -------
@@ -96,7 +108,8 @@ def asked_at_once(*questions: tuple[ClientPool, Callable[[ClientPool], Any]]) ->
     """
     lanes = [pool.lane(remembers=False) for pool, _ in questions]
     tasks = [partial(ask, lane) for (_, ask), lane in zip(questions, lanes, strict=True)]
-    answers = list(together(tasks, lanes, questions[0][0].ledger))
+    ledger = questions[0][0].ledger if ledger is None else ledger
+    answers = list(together(tasks, lanes, ledger))
     for pool, _ in questions:
         pool.answered = None
     for (pool, _), lane in zip(questions, lanes, strict=True):

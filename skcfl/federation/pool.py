@@ -17,6 +17,7 @@ from .ledger import Ledger
 from .one_exchange import Exchange
 from .presence import Presence
 from .scaling import UserUnits
+from .turns import check_turn
 
 if TYPE_CHECKING:
     from ..calls.call import Call
@@ -168,6 +169,7 @@ class ClientPool:
         answers : object
             What the call says.
         """
+        check_turn()
         sent = call.asked(self, *args, **arguments)
         if not self.can_answer(call.name, **sent):
             which = "" if call.minimised is True else f"({call.minimised}=True)"
@@ -284,8 +286,8 @@ class ClientPool:
             pool.reseed(seed)
         return pool
 
-    def relay(self, up: int = 0, down: int = 0, sums: bool = False) -> None:
-        """Book what clients send each other through the server, as one exchange.
+    def relay(self, up: int = 0, down: int = 0, sums: bool = False, calls: int = 1) -> None:
+        """Book what clients send each other through the server.
 
         Parameters
         ----------
@@ -293,10 +295,13 @@ class ClientPool:
             Floats, of all clients together.
         sums : bool, default=False
             Whether these are sums over the clients, and what is the same for all of them.
+        calls : int, default=1
+            Exchanges; 0 for what goes with another one.
         """
         size = self.n_clients if sums else 1
         about = {"shared_bytes" if sums else "own_bytes": (8 * up // size, 8 * down // size)}
-        self.ledger.book(up=up, down=down, clients=self.n_clients, **about)
+        clients = self.n_clients * calls
+        self.ledger.book(up=up, down=down, clients=clients, calls=int(calls), **about)
 
     def reseed(self, seed: RandomState) -> None:
         """Draw from here on, server and clients, as a pool with this seed would.
@@ -329,8 +334,7 @@ class ClientPool:
         if told and alpha == self.model.alpha_:
             return self
         if told:
-            # It goes with the next call.
-            self.ledger.book(down=self.n_clients, shared_bytes=(0, 8), calls=0)
+            self.relay(down=self.n_clients, sums=True, calls=0)  # with the next call
         pool = copy.copy(self)
         pool.model = self.model.penalised(alpha)
         pool._take(self._site.penalised(alpha))

@@ -40,6 +40,7 @@ from .federation import (
 )
 from .rows import merged
 from .sites import Place, PlaceLost, Refused, Site
+from .turns import pass_turn
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -232,6 +233,8 @@ class Kept(Place):
     arguments : tuple
         What the method takes.
     """
+
+    travels = True
 
     def __init__(self, line, parent=None, method=None, arguments=()):
         self.line, self.parent, self.step = line, parent, (method, arguments)
@@ -472,8 +475,6 @@ class RemoteSite(Kept, Site):
         As of :class:`Kept`.
     """
 
-    travels = True
-
     def __init__(self, n_clients, model, facts, limits, line, parent, method, *arguments):
         super().__init__(line, parent, method, arguments)
         self._n, self._facts, self._limits = n_clients, facts, limits
@@ -548,7 +549,9 @@ class RemoteSite(Kept, Site):
 
     def answer(self, call, arguments):
         """Let the clients compute a call of the table."""
-        return self.start("answer", call, arguments)()
+        wait = self.start("answer", call, arguments)
+        pass_turn()
+        return wait()
 
     def _site(self, facts, parent, method, *arguments):
         n, limits = self._n if facts is None else len(facts[0]), None

@@ -10,6 +10,7 @@ import numpy as np
 from .._typing import Array
 from ..calls import CALLS
 from ..exceptions import FederationError
+from .turns import check_turn, pass_turn
 
 
 class PlaceLost(Exception):
@@ -21,7 +22,15 @@ class Refused(PlaceLost):
 
 
 class Place:
-    """What is asked by the names of its methods: rows, or clients under a model."""
+    """What is asked by the names of its methods: rows, or clients under a model.
+
+    Attributes
+    ----------
+    travels : bool
+        Whether questions have a way to go, so that others are better asked meanwhile.
+    """
+
+    travels = False
 
     def start(self, name: str, *arguments: Any) -> Any:
         """Begin to answer; others can begin before this one has ended.
@@ -82,7 +91,9 @@ def ask_each(places, name, arguments=None, whole=False, retries=None):
         If none does, or one does not and all are needed.
     """
     arguments = [()] * len(places) if arguments is None else arguments
+    check_turn()
     waiting = [p.start(name, *some) for p, some in zip(places, arguments, strict=True)]
+    pass_turn()
     answers, lost = [], []
     for place, some, wait in zip(places, arguments, waiting, strict=True):
         for left in reversed(range(1 + (retries or 0))):
@@ -116,11 +127,8 @@ class Site(Place, ABC):
         Number of rows of each client, and their total weight.
     without_rows : ndarray of shape (n_clients,) of bool
         Which clients own no row.
-    travels : bool
-        Whether questions have a way to go, so that others are better asked meanwhile.
     """
 
-    travels = False
     n_clients: int
     client_sizes: Array
     client_weights: Array

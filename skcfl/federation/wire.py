@@ -74,7 +74,8 @@ class WireTransport(Transport):
         """Send a request; see ``Transport.start``."""
         if not self.reachable and request[3] != "hello":  # a new fit waits again
             if self._calling.acquire(blocking=False):
-                threading.Thread(target=self._call_back, args=(request,), daemon=True).start()
+                about = {"name": "skcfl call back", "args": (request,), "daemon": True}
+                threading.Thread(target=self._call_back, **about).start()
             return _raising(self._lost(f"not waited for after {self.patience} calls"))
         missed = self._missed
         try:

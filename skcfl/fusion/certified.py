@@ -98,8 +98,11 @@ class CertifiedLoop:
         before = np.inf if self.best is None else self.best["primal"]
         allowed = HOPELESS * problem.tolerance(min(before, problem.at_start), self.tol)
         last = self._last_answers()
-        bounds, *objectives = problem.asked_at_once(
+        bounds, rounding, *objectives = problem.asked_at_once(
             lambda pool: pool.ask(Conjugate, -divergence, last, allowed),
+            lambda pool: pool.ask(
+                Rounding, candidates[0]
+            ),  # which is nearly always the better one
             *(partial(problem.objectives, c) for c in candidates),
         )
         dual = -float(bounds.sum()) - conjugate
@@ -110,7 +113,8 @@ class CertifiedLoop:
         # Edges seldom carry what they can: what they do is counted if it matters.
         crossing = lambda: problem.crossing(self._edge_duals())  # noqa: E731
         enough = FINE * problem.tolerance(primal, self.tol)
-        rounding = problem.rounding(X, lam, crossing, enough=enough)
+        of_clients = None if which else rounding
+        rounding = problem.rounding(X, lam, crossing, enough=enough, of_clients=of_clients)
         rounding += float(np.sum(left * np.linalg.norm(X, axis=1)))
         self._keep(primal, dual, X, divergence, rounding=rounding)
         n_clusters = problem.n

@@ -28,6 +28,7 @@ its rows do not determine its model, unless clients alone would take their place
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +39,7 @@ from scipy.stats import rankdata
 
 from .._progress import loop, quiet, series
 from ..calls.first_order import OwnLosses
-from ..federation.lanes import asked_at_once, together
+from ..federation.lanes import asked_at_once, lanes_of, together
 from ..numerics.by_cluster import numbered
 from ..numerics.optimism import with_all_rows
 from ..rounds.kinds import kind_of
@@ -109,6 +110,8 @@ class Family:
         Whether the ends and values beyond those given may be tried.
     refines : bool, default=True
         Whether values between them may be tried too.
+    anew : bool, default=False
+        Whether every value is solved without a state to go on from, all at the same time.
     """
 
     name: dict
@@ -120,6 +123,7 @@ class Family:
     fused: float = np.inf
     grows: bool = True
     refines: bool = True
+    anew: bool = False
 
     def first(self):
         """The values of lam to begin with, the ends among them."""
@@ -234,17 +238,19 @@ class Judge:
         """Weights of the rows held out, zero of clients that do not judge."""
         return np.where(self.trusted, held.client_weights, 0.0)
 
-    def losses(self, k, W):
-        """Total loss of each client's rows in fold k under its model, (n_clients,)."""
+    def losses(self, k, models, ledger):
+        """Total losses of each client's rows in fold k under its models, each (n_clients,)."""
         train, held = self.pools[k], self.held[k]
-        weights = self._counted(held)
+        weights, fitted = self._counted(held), train.client_weights
+        pools = (held, train) if self.corrects else (held,)
+        questions = [lambda lane, W=W: lane.ask(OwnLosses, W) for W in models]
+        asked = [(pool, question) for question in questions for pool in pools]
         with np.errstate(over="ignore", invalid="ignore"):
-            pools = (held, train) if self.corrects else (held,)
-            asked = [(pool, lambda pool: pool.ask(OwnLosses, W)) for pool in pools]
-            losses, *own = asked_at_once(*asked)
+            losses = asked_at_once(*asked, ledger=ledger)
             if self.corrects:
-                losses = with_all_rows(losses, *own, held.client_weights, train.client_weights)
-            return np.where(weights > 0, weights * losses, 0.0)
+                pairs = zip(losses[::2], losses[1::2], strict=True)
+                losses = [with_all_rows(*pair, held.client_weights, fitted) for pair in pairs]
+            return [np.where(weights > 0, weights * some, 0.0) for some in losses]
 
 
 class FoldsJudge:
@@ -268,12 +274,12 @@ class FoldsJudge:
         self.pools = [f.pool(random_state=seed) for f, seed in zip(folds, seeds, strict=True)]
         self.weights = np.ones(len(folds))
 
-    def losses(self, k, W):
-        """Minus the score of fold k at its place, (n_folds,)."""
-        score = float(self.folds[k].scores(W[None], self.scoring)[0])
-        out = np.zeros(len(self.folds))
-        out[k] = np.inf if np.isnan(score) else -score
-        return out
+    def losses(self, k, models, ledger):
+        """Minus the scores of fold k at its place, a list of (n_folds,)."""
+        scores = self.folds[k].scores(np.array(models), self.scoring)
+        out = np.zeros((len(models), len(self.folds)))
+        out[:, k] = np.where(np.isnan(scores), np.inf, -scores)
+        return list(out)
 
 
 @dataclass
@@ -317,9 +323,8 @@ class ModelSearch:
         self.n_jobs = n_jobs
         self.members = {}
         self.pools = [*judge.pools, judge.whole]
-        self.problems = [{} for _ in self.pools]
+        self.lanes, self.problems = ([{} for _ in self.pools] for _ in range(2))
         self.refitted = [{} for _ in judge.pools]
-        self.ends = [{} for _ in judge.pools]
         self.states = [{} for _ in judge.pools]
         self.alike = [{} for _ in judge.pools]
         self.partitions, self.confirmed = {}, {}
@@ -369,24 +374,55 @@ class ModelSearch:
 
     def _judge(self, tasks):
         """Judge members by all folds."""
-        pools = self.judge.pools
-        done, n_folds = [], len(pools)
-        walks = [partial(self._walk, k, tasks) for k in range(n_folds)]
+        n_folds, given = len(self.judge.pools), self._given(tasks)
+        tasks = [(f, a, [x for x in lams if x or (f, a) not in given]) for f, a, lams in tasks]
+        tasks = [task for task in tasks if task[2]]
+        walks = [(k, *task) for k in range(n_folds) for task in tasks]
+        lanes = [self._lane(k, f, alpha) for k, f, alpha, _ in walks]
+        runs = [partial(self._walk, *walk, len(tasks)) for walk in walks]
+        parts = {}
         with loop("fold", n_folds, sure=True) as folds:
-            for some in together(walks, pools, self.ledger, self.n_jobs):
-                done.append(some)
-                folds.tell()
-        for parts in zip(*done, strict=True):
-            key = parts[0][0]
-            losses = sum(part[1] for part in parts)
-            member = Member(*key, losses, *self._partitions([part[2] for part in parts]))
-            member.value = float(losses.sum() / self.judge.weights.sum())
-            self.members[key] = member
-            name = ", ".join(f"{k}={v}" for k, v in self.families[key[0]].name.items())
-            self.told.remark(
-                f"{name}, lam {member.lam:.4g}{', refitted' if member.refit else ''}: "
-                f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
-            )
+            done = together(runs, lanes, self.ledger, self.n_jobs)
+            for at, ((k, f, alpha, _), some) in enumerate(zip(walks, done, strict=True), 1):
+                found, states, refitted = some
+                for key, losses, labels in found:
+                    parts.setdefault(key, []).append((losses, labels))
+                for lam, state in states:
+                    self._keep(k, f, alpha, self._problem(k, f, alpha), lam, state)
+                self.refitted[k].update(refitted)
+                if at % len(tasks) == 0:
+                    folds.tell()
+        for key, some in parts.items():
+            losses = sum(losses for losses, _ in some)
+            self._add(Member(*key, losses, *self._partitions([labels for _, labels in some])))
+        for (f, alpha), other in given.items():
+            for refit in self.families[f].refits:
+                self._add(replace(self.members[other, alpha, 0.0, refit], family=f))
+
+    def _given(self, tasks):
+        """Families whose clients' own models another family has too: that one, by (f, alpha)."""
+        given = {}
+        known = [(m.family, m.alpha) for m in self.members.values() if m.lam == 0.0]
+        for f, alpha, lams in tasks:
+            if 0.0 in lams:
+                wanted = {*self.families[f].refits}
+                same = [g for g, a in known if a == alpha]
+                others = [g for g in same if wanted <= {*self.families[g].refits}]
+                if others:
+                    given[f, alpha] = others[0]
+                else:
+                    known.append((f, alpha))
+        return given
+
+    def _add(self, member):
+        """Take up a member that was judged."""
+        member.value = float(member.losses.sum() / self.judge.weights.sum())
+        self.members[member.family, member.alpha, member.lam, member.refit] = member
+        name = ", ".join(f"{k}={v}" for k, v in self.families[member.family].name.items())
+        self.told.remark(
+            f"{name}, lam {member.lam:.4g}{', refitted' if member.refit else ''}: "
+            f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
+        )
 
     @staticmethod
     def _partitions(labels):
@@ -399,31 +435,77 @@ class ModelSearch:
         stable = np.count_nonzero(np.bincount(labels[0]) > 1) > 1
         return counts, stable and all(np.array_equal(labels[0], other) for other in labels[1:])
 
-    def _walk(self, k, tasks):
-        """Members of some families on the rows of fold k, each from the one before."""
-        with quiet():
-            return self._walk_quietly(k, tasks)
+    def _walk(self, k, f, alpha, lams, n_walks):
+        """Members of a family on the rows of fold k, each from the one before.
 
-    def _walk_quietly(self, k, tasks):
-        out = []
-        for f, alpha, lams in tasks:
-            family = self.families[f]
-            problem, last = self._problem(k, f, alpha), None
-            for lam in sorted(lams):
-                if lam == 0.0 or lam >= family.fused:
-                    result = self._end(k, f, alpha, problem, lam)
+        Returns
+        -------
+        found : list of tuple
+            Key of a member, its losses in the fold, and its clusters.
+        states : list of tuple
+            Values of lam, and states to start from.
+        refitted : dict
+            New refitted models, by alpha and clusters.
+        """
+        family, last, results, states = self.families[f], None, [], []
+        room = (MAX_KEPT[is_large(self.judge.pools[k])] - self.kept[k]) / n_walks
+        with quiet():
+            problem = self._problem(k, f, alpha)
+            lams = sorted(lams)
+            inner = [lam for lam in lams if 0.0 < lam < family.fused]
+            done = self._solved(family, problem, inner) if family.anew else {}
+            for lam in lams:
+                if lam in done:
+                    result = done[lam]
+                elif lam not in inner:
+                    result = family.solve(problem, 0.0 if lam == 0.0 else np.inf, None)[0]
                 else:
                     start = self._start(k, f, alpha, problem, lam, last)
                     result, state = family.solve(problem, lam, start)
                     last = lam, state
-                    self._keep(k, f, alpha, problem, lam, state)
-                labels = numbered(result.labels)
+                    if hasattr(state, "without_edges"):
+                        room -= problem.graph.n_edges * problem.d
+                        states.append((lam, state if room >= 0 else state.without_edges()))
+                results.append((lam, numbered(result.labels), result.params))
+            refitted = self._refits(k, f, alpha, problem, results)
+            keys, models = [], []
+            for lam, labels, params in results:
                 for refit in family.refits:
-                    W = self._refit(k, f, alpha, problem, labels, result) if refit else None
-                    W = result.params if W is None else W
-                    key = (f, alpha, float(lam), refit)
-                    out.append((key, self.judge.losses(k, W), labels))
-        return out
+                    keys.append(((f, alpha, float(lam), refit), labels))
+                    same = alpha, labels.tobytes()
+                    theta = refitted.get(same, self.refitted[k].get(same)) if refit else None
+                    models.append(theta[labels] if refit else params)
+            losses = self.judge.losses(k, models, self._lane(k, f, alpha).ledger)
+        found = [(key, some, labels) for (key, labels), some in zip(keys, losses, strict=True)]
+        return found, states, refitted
+
+    @staticmethod
+    def _solved(family, problem, lams):
+        """Results by lam, which do not wait for each other but for what the problem remembers."""
+        results = [family.solve(problem, lam, None)[0] for lam in lams[:1]]
+        lanes = lanes_of(problem.pool, len(lams[1:]))
+        pairs = zip(lams[1:], lanes, strict=True)
+        tasks = [partial(family.solve, _on(problem, lane), lam, None) for lam, lane in pairs]
+        results += [result for result, _ in together(tasks, lanes, problem.pool.ledger)]
+        return dict(zip(lams, results, strict=True))
+
+    def _refits(self, k, f, alpha, problem, results):
+        """Models of the clusters that were not refitted yet, by alpha and clusters."""
+        family, new = self.families[f], {}
+        for _, labels, params in results if True in family.refits else []:
+            key = alpha, labels.tobytes()
+            if key not in self.refitted[k] and key not in new:
+                theta = np.zeros((labels.max() + 1, params.shape[1]))
+                theta[labels] = params
+                new[key] = labels, theta
+        if not (new and problem.exact):
+            return {key: family.refit(problem, *parts) for key, parts in new.items()}
+
+        def refit(lane, parts):
+            return family.refit(_on(problem, lane), *parts)
+
+        asked = [(problem.pool, partial(refit, parts=parts)) for parts in new.values()]
+        return dict(zip(new, asked_at_once(*asked), strict=True))
 
     def _start(self, k, f, alpha, problem, lam, last):
         """State to start from: that of the nearest lam, an exact one rather than another.
@@ -457,35 +539,23 @@ class ModelSearch:
         if room or (f, lam) not in self.alike[k]:
             self.alike[k][f, lam] = state, problem.graph
 
-    def _end(self, k, f, alpha, problem, lam):
-        """Result at an end of a family; those of families with the same models are one."""
-        family, graph = self.families[f], getattr(problem, "graph", None)
-        parts = b"" if lam == 0.0 or graph is None else graph.components().tobytes()
-        key = alpha, lam == 0.0, parts
-        if key not in self.ends[k]:
-            self.ends[k][key] = family.solve(problem, 0.0 if lam == 0.0 else np.inf, None)[0]
-        return self.ends[k][key]
+    def _lane(self, k, f, alpha):
+        """The rows of fold k, of all rows last, for the members of a family."""
+        lanes, pool = self.lanes[k], self.pools[k]
+        if (f, alpha) not in lanes:
+            lane = pool.lane(pool.random_state.randint(np.iinfo(np.int32).max))
+            if pool is self.judge.whole:
+                lane.ledger = pool.ledger
+            lanes[f, alpha] = lane if alpha is None else lane.penalised(alpha)
+        return lanes[f, alpha]
 
     def _problem(self, k, f, alpha):
-        """The problem of a family on the rows of fold k, of all rows last."""
-        problems, pool = self.problems[k], self.pools[k]
+        """The problem of a family on these rows."""
+        problems = self.problems[k]
         if (f, alpha) not in problems:
-            if alpha is not None:
-                if alpha not in problems:
-                    problems[alpha] = pool.penalised(alpha)
-                pool = problems[alpha]
-            problem = problems[f, alpha] = self.families[f].problem(pool)
+            problem = problems[f, alpha] = self.families[f].problem(self._lane(k, f, alpha))
             problem.pooled_tol = ROUGH
         return problems[f, alpha]
-
-    def _refit(self, k, f, alpha, problem, labels, result):
-        """Refitted models of the clients; equal partitions are refitted once."""
-        key = alpha, labels.tobytes()
-        if key not in self.refitted[k]:
-            theta = np.zeros((labels.max() + 1, result.params.shape[1]))
-            theta[labels] = result.params
-            self.refitted[k][key] = self.families[f].refit(problem, labels, theta)
-        return self.refitted[k][key][labels]
 
     # ------------------------------------------------------------------------ around the best
 
@@ -592,14 +662,14 @@ class ModelSearch:
             ends = self.families[member.family].first()
             lams.setdefault(member.family, set()).update((member.lam, ends[0], ends[-1]))
         tried = {(m.family, m.alpha, m.lam) for m in self.members.values()}
-        for alpha in self.alphas.others:
-            left = [
-                (f, alpha, [lam for lam in values if (f, alpha, lam) not in tried])
-                for f, values in sorted(lams.items())
-            ]
-            if self.told.stopped:
-                return
-            self._try([task for task in left if task[2]], f"under alpha {alpha:.4g}")
+        left = [
+            (f, alpha, [lam for lam in values if (f, alpha, lam) not in tried])
+            for alpha in self.alphas.others
+            for f, values in sorted(lams.items())
+        ]
+        if self.told.stopped:
+            return
+        self._try([task for task in left if task[2]], "under other local penalties")
         if is_large(self.judge.pools[0]):
             return
         # Where another one is better for models that differ, lam is looked for under it too.
@@ -861,6 +931,13 @@ class ModelSearch:
         like = member.family, member.alpha, member.refit
         some = [m for m in self.members.values() if (m.family, m.alpha, m.refit) == like]
         return sorted(some, key=_lam)
+
+
+def _on(problem, lane):
+    """A problem whose clients are asked in another lane."""
+    problem = copy.copy(problem)
+    problem.pool = lane
+    return problem
 
 
 def _is_exact(state):

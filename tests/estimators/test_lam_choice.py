@@ -206,6 +206,13 @@ def test_one_model_for_all_keeps_its_prior():
     assert _search(members, Alphas.automatic(1.0, 8))._choose().alpha == 4.0
 
 
+def fake_rows(**attributes):
+    """A pool of all rows that is its own lane."""
+    rows = SimpleNamespace(random_state=np.random.RandomState(0), ledger=None, **attributes)
+    rows.lane = lambda seed: rows
+    return rows
+
+
 @pytest.mark.parametrize(
     ("n_free", "finer", "lam"),
     [
@@ -229,7 +236,7 @@ def test_clusters_of_all_rows_are_looked_at(n_free, finer, lam):
     sizes, model = np.full(6, 3), SimpleNamespace(n_free=n_free)
     members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 3.5, np.ones(6))]
     members += [(None, 5.0, 2.0, np.full(6, 1.2)), (None, 100.0, 1.0, np.full(6, 1.5))]
-    whole = SimpleNamespace(client_sizes=sizes, model=model)
+    whole = fake_rows(client_sizes=sizes, model=model)
     assert _search(members, solve=solve, whole=whole)._choose().lam == lam
     if lam == 100.0:
         # Own models have as few rows, each of them: they do not take its place.
@@ -246,7 +253,7 @@ def test_all_rows_fuse_at_another_lam():
         )
         return Result(cluster_params=np.zeros((6, 1)), labels=labels, params=None), None
 
-    whole = SimpleNamespace(client_sizes=np.full(6, 9), model=SimpleNamespace(n_free=3))
+    whole = fake_rows(client_sizes=np.full(6, 9), model=SimpleNamespace(n_free=3))
     members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 2.0, np.ones(6))]
     members += [(None, 100.0, 1.0, np.full(6, 1.5))]
     search = _search(members, solve=solve, whole=whole)
@@ -449,8 +456,8 @@ class _Distance:
         self.pools = [open_rows(Location().bind(1), np.zeros((n, 1)), None, np.arange(n), n)]
         self.weights = np.ones(n)
 
-    def losses(self, k, W):
-        return W[:, 0]
+    def losses(self, k, models, ledger):
+        return [W[:, 0] for W in models]
 
 
 # ------------------------------------------------------------------------------- options

@@ -1,6 +1,8 @@
 """Costs of fits on other networks: sums of what a call takes."""
 
 import pickle
+import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -95,7 +97,7 @@ def test_what_is_for_all_clients_of_a_site_travels_once(name):
     assert_allclose(more[0], 0.0, atol=1e-6)
     assert -1e-6 < more[1] < 17  # penalties that were told
     by_sites = [estimate_cost(model, **slow, n_sites=s) for s in (1, 2, 4, 9)]
-    assert (np.diff([cost.bytes_down for cost in by_sites]) >= 0).all()
+    assert (np.diff([cost.bytes_down for cost in by_sites]) >= -1e-6).all()
     assert (np.diff([cost.wall_time for cost in by_sites]) < 0).all()
 
 
@@ -183,11 +185,25 @@ def test_an_estimator_that_is_not_fitted():
 
 
 class MeasuredHost(PickledHost):
-    """Host whose messages are counted, with their bytes."""
+    """Host whose messages are counted, with their bytes; those on the way together count once."""
 
     sent, received = 0, 0
 
+    def __init__(self, parts):
+        super().__init__(parts)
+        self.by_lane = Counter()
+
+    @property
+    def n_waits(self):
+        """Messages that wait for each other: of lanes that run together those of the longest."""
+        longest = {}
+        for lane, number in self.by_lane.items():
+            group = getattr(lane, "group", None)
+            longest[group] = max(longest.get(group, 0), number)
+        return sum(longest.values())
+
     def start(self, request):
+        self.by_lane[threading.current_thread()] += 1
         self.sent += len(pickle.dumps(request, protocol=5))
         wait = super().start(request)
 
@@ -221,7 +237,7 @@ def test_estimates_are_what_messages_take(model):
 
     def compare(latency, link):
         took = max(
-            latency * host.n_asked + 8.0 * (host.sent + host.received) / link for host in hosts
+            latency * host.n_waits + 8.0 * (host.sent + host.received) / link for host in hosts
         )
         network = {"latency": latency, "uplink": link, "downlink": link}
         return estimate_cost(model, **network, seconds_per_row=0.0, n_sites=3).wall_time / took

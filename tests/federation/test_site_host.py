@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import threading
 import time
 import warnings
 
@@ -175,7 +174,8 @@ def test_a_site_that_fails_is_missing():
         "site 'south': TimeoutError: no answer in 60 s",
         "site 'south': not waited for after 3 calls",
     ]
-    assert both[1].waiting.count(threading.get_ident()) == 12 + 3
+    # Three times, in which several messages are on the way.
+    assert 12 + 3 <= both[1].n_waited <= 12 + 3 * 3
     assert np.isfinite(model.params_).all()
 
 
@@ -214,7 +214,7 @@ def test_a_site_that_is_started_again_is_asked_again(name):
     south = Wire(Table("south"), south_fails)
     with pytest.warns(UserWarning, match="no line|not waited for"):
         model.fit_federation(RemoteFederation([Wire(Table("north"), north_waits), south]))
-    assert south.waiting.count(threading.get_ident()) == len(south.sent) - 6
+    assert south.n_waited == len(south.sent) - 6
     np.testing.assert_allclose(model.params_, wanted, rtol=1e-6, atol=1e-7)
 
 

@@ -34,7 +34,12 @@ class Wire(WireTransport):
     def __init__(self, rows, fails=lambda number: None):
         super().__init__(rows.name)
         self.host, self.fails, self.sent = SiteHost(rows), fails, []
-        self.waiting, self.replies = [], []  # the threads that have waited, and what came
+        self.waiting, self.replies = [], []  # names of threads that have waited, and what came
+
+    @property
+    def n_waited(self):
+        """How often the fit has waited for a reply."""
+        return len(self.waiting) - self.waiting.count("skcfl call back")
 
     def send(self, message):
         assert isinstance(message, bytes)
@@ -42,7 +47,7 @@ class Wire(WireTransport):
         number = len(self.sent)
 
         def wait():
-            self.waiting.append(threading.get_ident())
+            self.waiting.append(threading.current_thread().name)
             failure = self.fails(number)
             if failure is not None:
                 raise failure

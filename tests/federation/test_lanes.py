@@ -1,0 +1,166 @@
+"""Tasks that do not wait for each other: in lockstep, with a result that is theirs alone."""
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import DATA, PickledHost, named, parts_of
+
+import skcfl
+from skcfl.calls.first_order import LocalUpdate, Losses, Objectives
+from skcfl.federation import InProcessFederation
+from skcfl.federation.lanes import asked_at_once, lanes_of, together
+from skcfl.federation.pool import ClientPool
+from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.turns import Meter, check_turn, in_turns, pass_turn
+from skcfl.models import LinearModel
+
+
+def remote(n=2):
+    hosts = [PickledHost([part]) for part in named(parts_of(DATA, n))]
+    return RemoteFederation(hosts), hosts
+
+
+def pools():
+    """Pools of the same clients: here, and elsewhere."""
+    model = LinearModel(alpha=0.1, standardize=False).bind(DATA.X.shape[1])
+    here = InProcessFederation(DATA.X, DATA.y, DATA.groups).open(model, 0)
+    return here, remote()[0].open(model, 0)
+
+
+def test_turns_go_round_in_order():
+    seen = []
+
+    def task(name, steps):
+        for k in range(steps):
+            seen.append(f"{name}{k}")
+            pass_turn()
+        return name
+
+    names = in_turns([lambda: task("a", 2), lambda: task("b", 3), lambda: task("c", 1)])
+    assert names == ["a", "b", "c"]
+    assert seen == ["a0", "b0", "c0", "a1", "b1", "b2"]
+
+
+def test_tasks_inside_of_tasks_take_the_place_of_theirs():
+    seen = []
+
+    def step(name):
+        seen.append(name)
+        pass_turn()
+        seen.append(name.upper())
+        return name
+
+    def outer():
+        inner = in_turns([lambda: step("b"), lambda: step("c")])
+        return inner + [step("d")]
+
+    found = in_turns([lambda: step("a"), outer])
+    assert found == ["a", ["b", "c", "d"]]
+    assert seen == ["a", "b", "c", "A", "B", "C", "d", "D"]
+
+
+def test_the_first_error_ends_all_before_their_next_message():
+    seen = []
+
+    def fails():
+        pass_turn()
+        raise ValueError("no rows")
+
+    def goes_on():
+        for k in range(5):
+            check_turn()
+            seen.append(k)
+            pass_turn()
+
+    with pytest.raises(ValueError, match="no rows"):
+        in_turns([fails, goes_on, lambda: in_turns([goes_on])])
+    assert seen == [0, 0]
+    assert not [t for t in threading.enumerate() if t.name == "skcfl lane"]
+
+
+def test_bytes_are_those_of_the_task_whose_turn_it_is():
+    travelled = [0, 0]
+
+    def task(size):
+        for _ in range(2):
+            travelled[1] += size  # sent
+            pass_turn()
+            travelled[0] += 2 * size  # what came
+
+    meters = [Meter(lambda: tuple(travelled)) for _ in range(2)]
+    in_turns([lambda: task(1), lambda: task(10)], meters)
+    assert [meter() for meter in meters] == [(4, 2), (40, 20)]
+    assert Meter(meters[0]).wire is meters[0].wire
+    assert Meter(None)() == (0, 0)
+
+
+def test_a_lane_has_draws_and_answers_of_its_own():
+    for pool in pools():
+        n, p = pool.n_clients, pool.n_params
+        one, two = lanes_of(pool, 2)
+
+        def train(lane, n=n, p=p):
+            w = np.zeros((n, p))
+            for _ in range(3):
+                w = lane.ask(LocalUpdate, w, 2, 0.05, "sgd", 4, last=True)
+            return w
+
+        alone = train(pool.lane(7))
+        one.reseed(7)
+        tasks = [partial(train, one), partial(train, two)]
+        found, other = together(tasks, [one, two], pool.ledger)
+        assert_allclose(found, alone, rtol=1e-12)
+        assert np.abs(found - other).max() > 1e-3
+        assert (one.ledger.calls, one.ledger.up) == (0, 0)
+
+
+def test_exchanges_are_those_of_the_longest_task():
+    for pool in pools():
+        n, p = pool.n_clients, pool.n_params
+        before = pool.ledger.calls, pool.ledger.up
+
+        def ask(lane, times=1, n=n, p=p):
+            return [lane.ask(Objectives, np.zeros((n, p))) for _ in range(times)]
+
+        lanes = lanes_of(pool, 2)
+        tasks = [partial(ask, lanes[0], 1), partial(ask, lanes[1], 3)]
+        one, three = together(tasks, lanes, pool.ledger)
+        assert_array_equal(one[0], three[2])
+        assert (pool.ledger.calls - before[0], pool.ledger.up - before[1]) == (3, 4 * n)
+        losses_of = partial(ClientPool.ask, call=Losses, theta=np.ones((2, p)))
+        (values,), losses = asked_at_once((pool, ask), (pool, losses_of))
+        assert (values.shape, losses.shape) == ((n,), (n, 2)) and pool.answered is None
+        assert (pool.ledger.calls - before[0], pool.ledger.up - before[1]) == (4, 7 * n)
+
+
+def note(seen, start, request):
+    seen.append((request[3], str(request[4][:1])))
+    return start(request)
+
+
+@pytest.mark.parametrize("name", ["IFCARegressor", "CLoVERegressor", "ConvexClusteredFLRegressor"])
+def test_messages_are_sent_in_one_order(name):
+    """What is on the way at the same time does not depend on which thread is the faster."""
+    orders = []
+    for _ in range(2):
+        federation, hosts = remote()
+        seen = []
+        for host in hosts:
+            host.start = partial(note, seen, host.start)
+        getattr(skcfl, name)(random_state=0, max_iter=20).fit_federation(federation)
+        orders.append(seen)
+    assert orders[0] == orders[1] and len(orders[0]) > 20
+
+
+def test_default_fits_take_few_exchanges():
+    """Folds, starts, parts and values of lam wait for nothing but what they depend on."""
+    rng = np.random.RandomState(0)
+    X, g = rng.randn(240, 4), np.repeat(np.arange(8), 30)
+    y = (X * rng.randn(2, 4)[g % 2]).sum(axis=1) + 0.5 * rng.randn(240)
+    most = {"IFCARegressor": 100, "CLoVERegressor": 110, "ConvexClusteredFLRegressor": 400}
+    for name, limit in most.items():
+        model = getattr(skcfl, name)(random_state=0).fit(X, y, groups=g)
+        assert model.n_clusters_ == 2 and model.calls_ < limit
