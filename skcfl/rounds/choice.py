@@ -6,7 +6,7 @@ from ..calls.first_order import BestResponse, Losses
 from ..calls.summed import BestResponseSums
 from .exchange import Answers
 
-__all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss", "best_response"]
+__all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss"]
 
 
 class ChoiceRule:
@@ -101,7 +101,7 @@ class LeastLoss(ChoiceRule):
         """Losses, or choices and gradients at once."""
         if gradients and who.judge is None:
             held = None if state.held is None else state.held[who.index]
-            return best_response(who, state, held, gradients)
+            return _best_response(who, state, held, gradients)
         return super().ask(who, state)
 
     def choose(self, answers, state, final=False):
@@ -189,11 +189,11 @@ def least_loss(losses):
 def _ask_told(who, state, told, gradients):
     """Send each participant the model that it is told to take."""
     if gradients and who.judge is None:
-        return best_response(who, state, told, gradients)
+        return _best_response(who, state, told, gradients)
     return Answers(who, choice=told)
 
 
-def best_response(who, state, held, gradients):
+def _best_response(who, state, held, gradients):
     """Losses, choices and gradients at the choices in one call: answers of a round.
 
     The last step may overflow at some clients. They are rejected only if the models before that
