@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .ledger import Ledger
     from .pool import ClientPool
 
-__all__ = ["asked_at_once", "lanes_of", "together"]
-
 
 def lanes_of(pool: ClientPool, number: int) -> list[ClientPool]:
     """Pools of the same clients for tasks that run together, one for each task.

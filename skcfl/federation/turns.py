@@ -12,8 +12,6 @@ from contextvars import copy_context
 
 from .._progress import quiet
 
-__all__ = ["check_turn", "in_turns", "pass_turn"]
-
 _here = threading.local()
 
 

@@ -54,4 +54,4 @@ def test_few_fits_where_each_is_dear(kind, seeds, monkeypatch):
     assert {fit.n_clusters_ for fit in usual + few} == {3}
     tried = [sum(len(fit.lam_search_["lam"]) for fit in some) for some in (few, usual)]
     assert tried[0] < 0.6 * tried[1]
-    assert sum(fit.calls_ for fit in few) < 0.75 * sum(fit.calls_ for fit in usual)
+    assert sum(fit.floats_up_ for fit in few) < 0.75 * sum(fit.floats_up_ for fit in usual)
