@@ -1183,6 +1183,15 @@ class BaseFederated(
         """Estimator type: "classifier", "regressor" or None (unsupervised)."""
         return getattr(self._local_model(), "estimator_type", None)
 
+    @property
+    def needs_single_answers(self) -> bool:
+        """Whether fits of this configuration ask clients for models or gradients one by one.
+
+        False: clients send such numbers in sums over clusters only. A cluster of one client is its
+        own sum.
+        """
+        return True
+
     def __sklearn_tags__(self) -> Any:
         """Tags; what kind of estimator this is comes from the local model."""
         tags = super().__sklearn_tags__()

@@ -432,6 +432,12 @@ class Call:
         return cls.whose_up[name] == "n"
 
     @classmethod
+    def is_single(cls):
+        """Whether clients send arrays of the size of a model or of rows each, and no sums."""
+        sizes = {*"psqfHvh"}
+        return any(words[:1] == ("n",) and sizes & {*words} for words in cls.words.values())
+
+    @classmethod
     def own(cls, name, value, clients):
         """An argument as some of the clients are sent it."""
         if value is None or cls.whose_down[name] != "n":

@@ -23,7 +23,7 @@ from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options, Rounds, alternate
 from ..rounds.kinds import NETWORK_STEP, kind_of, need_minima
 from ..rounds.number import find_n_clusters
-from ..rounds.starts import STARTS, Candidates, sample
+from ..rounds.starts import DRAWN, STARTS, Candidates, sample
 
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
@@ -112,6 +112,19 @@ class AlternatingClustering(BaseFederated):
     @abstractmethod
     def _rule(self, n_clients, n_clusters, rng):
         """The choice of clusters in a round, fresh for every start."""
+
+    @property
+    def needs_single_answers(self):
+        """Whether fits of this configuration ask clients for models or gradients one by one.
+
+        Starts among local models need them, the search of `n_clusters`, empty clusters that are
+        filled, and robust operators.
+        """
+        if robust_aggregator(self) is not None:
+            return True
+        drawn = not isinstance(self.init, str) or self.init in DRAWN
+        refilled = getattr(self, "empty_cluster", "reseed") != "keep"
+        return self.n_clusters == "auto" or (self.n_clusters > 1 and (refilled or not drawn))
 
     def _automatic_n_init(self, pool):
         """Number of starts."""

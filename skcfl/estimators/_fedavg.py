@@ -10,7 +10,7 @@ from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
-from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options
+from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options, robust_aggregator
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -23,6 +23,11 @@ __all__ = ["FedAvg", "FedAvgClassifier", "FedAvgRegressor"]
 class _FedAvg(BaseFederated):
     _parameter_constraints = ROUND_CONSTRAINTS
     _doc_attributes = {"suspicion_": SUSPICION}
+
+    @property
+    def needs_single_answers(self):
+        """Whether fits of this configuration ask clients for models or gradients one by one."""
+        return robust_aggregator(self) is not None
 
     def _solve(self, pool):
         options = make_options(self, pool)

@@ -10,7 +10,7 @@ from .._docs import document
 from .._typing import ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
-from ._base_rounds import ROUND_CONSTRAINTS, labels_of, make_options
+from ._base_rounds import ROUND_CONSTRAINTS, labels_of, make_options, robust_aggregator
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -30,6 +30,11 @@ class _OracleClusters(BaseFederated):
             the sorted ids (``np.unique(groups)``). None puts all clients in one cluster.
             Labels may be of any type that can be sorted; ``labels_`` numbers them anew.""",
     }
+
+    @property
+    def needs_single_answers(self):
+        """Whether fits of this configuration ask clients for models or gradients one by one."""
+        return robust_aggregator(self) is not None
 
     def _solve_options(self, groups):
         return {"labels": labels_of(self.labels, groups)}

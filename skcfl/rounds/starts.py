@@ -138,6 +138,8 @@ def _losses(pool, models, which, known):
     return np.stack([known[j] for j in which], axis=1)
 
 
+#: Names of the starts that the server draws by itself.
+DRAWN = ("random", "different", "same")
 #: Starts by the names that users give them; "different" is the CLoVE paper's word for "random".
 STARTS = {
     "loss++": loss_plus_plus,

@@ -5,6 +5,17 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 
+from skcfl import (
+    CFLRegressor,
+    CLoVERegressor,
+    FedAvgRegressor,
+    FeSEMRegressor,
+    GTVRegressor,
+    IFCARegressor,
+    LocalModelsRegressor,
+    OracleClustersRegressor,
+    PFedMeRegressor,
+)
 from skcfl.calls import CALLS
 from skcfl.calls.curvatures import Prox
 from skcfl.calls.first_order import (
@@ -149,4 +160,47 @@ def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
     pool.ask(ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
     most = N * K
     assert [call for call, size in sent if size > most] == []
-    assert all("n p" not in CALLS[call].up.values() for call, _ in sent)
+    assert not any(CALLS[call].is_single() for call, _ in sent)
+    assert BestResponse.is_single() and Prox.is_single() and not Objectives.is_single()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "model",
+    [
+        FedAvgRegressor(),
+        FedAvgRegressor(alpha="auto", averaging="model"),
+        FedAvgRegressor(hidden_layer_sizes=(3,), max_iter=3),
+        FedAvgRegressor(aggregation="median"),
+        OracleClustersRegressor(labels=LABELS),
+        IFCARegressor(n_clusters=3, init="random", empty_cluster="keep"),
+        IFCARegressor(n_clusters=3, init=np.eye(3, 4), empty_cluster="keep", averaging="model"),
+        IFCARegressor(n_clusters=3),
+        IFCARegressor(n_clusters="auto"),
+        IFCARegressor(n_clusters=1),
+        IFCARegressor(n_clusters=3, init="random", empty_cluster="keep", aggregation="krum"),
+        CLoVERegressor(n_clusters=3),
+        FeSEMRegressor(n_clusters=3),
+        CFLRegressor(),
+        LocalModelsRegressor(),
+        GTVRegressor(lam=0.1),
+        PFedMeRegressor(lam=1.0),
+    ],
+    ids=str,
+)
+def test_estimators_tell_whether_they_need_single_answers(model, monkeypatch):
+    asked, answer = set(), InProcessSite.answer
+
+    def spy(site, call, arguments):
+        asked.add(call)
+        return answer(site, call, arguments)
+
+    monkeypatch.setattr(InProcessSite, "answer", spy)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=0)
+    # Rows enough that clusters of one client show none.
+    rows = np.random.RandomState(3).standard_normal((20 * N, 3))
+    groups = np.repeat(np.arange(N), 20)
+    y = np.einsum("nd,nd->n", rows, np.eye(3)[groups % 3])
+    model.fit(rows, y + 0.1 * rows[::-1, 0], groups=groups)
+    assert any(CALLS[call].is_single() for call in asked) is model.needs_single_answers
