@@ -1,11 +1,13 @@
 """How many clusters, by ICL, and where each number of them starts."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from .._progress import series
 from ..calls.posteriors_asked import Posteriors
+from ..federation.lanes import asked_at_once
 from ..numerics.kmeans import kmeans
 from ..numerics.matrices import count_different
 from ..numerics.newton import MAX_DENSE
@@ -85,7 +87,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                     tried = _grown(pool, fit, first, coordinates, K, n_init, options, target)
                 if n_clusters != "auto" and most == K:
                     tried = [_pruned(pool, each, options) for each in tried]
-                criteria = [icl(each, pool, options) for each in tried]
+                criteria = _at_once(pool, [partial(icl, each, options=options) for each in tried])
                 # A number that was asked for needs no valid clusters.
                 compared = criteria
                 if n_clusters != "auto":
@@ -158,6 +160,11 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     return replace(singles[first], n_iter=n_iter), _columns(path), singles
 
 
+def _at_once(pool, tasks):
+    """Results of ``task(pool=...)`` that do not wait for each other."""
+    return asked_at_once(*((pool, lambda lane, t=task: t(pool=lane)) for task in tasks))
+
+
 def _columns(path):
     """Entries of a path as arrays by name, each fit once."""
     unlike = {(e["n_clusters"], e["covariance_type"], e["loglik"], e["n_iter"]): e for e in path}
@@ -197,7 +204,8 @@ def _one_cluster(pool, kind, options):
         own = start.of_kind(kinds[0], np.zeros_like(start.unit))
         fit = maximise(pool, own, options, max_iter=1)
         return start, {kinds[0]: replace(fit, n_iter=n_iter + 1, converged=True)}
-    fits = {each: _maximised(pool, start, each, options) for each in kinds}
+    tasks = [partial(_maximised, start=start, kind=each, options=options) for each in kinds]
+    fits = dict(zip(kinds, _at_once(pool, tasks), strict=True))
     n_iter += sum(fit.n_iter for fit in fits.values())
     best = min(fits, key=lambda each: bic(fits[each], pool, options))
     return start, {**fits, best: replace(fits[best], n_iter=n_iter)}
@@ -307,20 +315,22 @@ def _grown(pool, fit, first, coordinates, K, n_init, options, target):
     crisp = [start.crisp(options.prior == "auto") for start in starts]
     n_varying = np.count_nonzero(options.varying)
     kinds = [starts, crisp] if np.isinf(target) or K * (n_varying + 1) <= len(u) else [crisp]
-    return [_best_of(pool, some, options, target) for some in kinds]
+    tasks = [partial(_best_of, starts=some, options=options, target=target) for some in kinds]
+    return _at_once(pool, tasks)
 
 
 def _best_of(pool, starts, options, target):
     """Fit from the start that is best after some exchanges; no more of it if it is hopeless."""
     few = len(starts) <= MOST_TRIED
-    trials = [
-        maximise(pool, start, options, max_iter=TRIAL if few else GLANCE) for start in starts
-    ]
+    how = {"options": options, "max_iter": TRIAL if few else GLANCE}
+    tasks = [partial(maximise, population=start, **how) for start in starts]
+    trials = _at_once(pool, tasks)
     spent = sum(trial.n_iter for trial in trials)
     if not few:
         trials = sorted(trials, key=lambda trial: trial.value)[-MOST_TRIED:]
         spent -= sum(trial.n_iter for trial in trials)
-        trials = [_continued(pool, trial, options, TRIAL - GLANCE) for trial in trials]
+        how = {"options": options, "max_iter": TRIAL - GLANCE}
+        trials = _at_once(pool, [partial(_continued, fit=trial, **how) for trial in trials])
         spent += sum(trial.n_iter for trial in trials)
     best = max(trials, key=lambda trial: trial.value)
     if target < np.inf and not _may_reach(pool, best, options, target):

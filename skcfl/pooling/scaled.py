@@ -5,9 +5,11 @@ there must be very strong evidence for them.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from ..federation.lanes import asked_at_once
 from .criteria import STRONG, bic
 from .em import evaluate, maximise
 from .normal_equations import is_lean
@@ -56,7 +58,8 @@ def heavy_tailed(pool, fit, options, origin=None):
     if n < MIN_SCALED or not pool.model.quadratic or is_lean(fit.sums) or not pool.steady:
         # Wide models, and clients of whom others answer each time.
         return fit, []
-    starts = [evaluate(pool, replace(fit.population, df=df)) for df in TRIAL_DF]
+    asked = [partial(evaluate, population=replace(fit.population, df=df)) for df in TRIAL_DF]
+    starts = asked_at_once(*((pool, ask) for ask in asked))
     start = max(starts, key=lambda start: start.value)
     if start.value <= fit.value:
         return fit, []
@@ -72,12 +75,15 @@ def with_scales(pool, fit, df, options, origin=None):
     From the normal fit, whose wild clients may have made a maximum of their own, and from its
     origin.
     """
-    found = maximise(pool, replace(fit.population, df=df), options)
+    origins = [fit.population] if origin is None else [fit.population, origin]
+    tasks = [
+        partial(maximise, population=replace(begin, df=df), options=options) for begin in origins
+    ]
+    found, *others = asked_at_once(*((pool, task) for task in tasks))
     found.n_iter += fit.n_iter
     if found.trail[0][1] >= fit.trail[-1][1]:
         found.trail = fit.trail + found.trail
-    if origin is None:
-        return found
-    other = maximise(pool, replace(origin, df=df), options)
-    found.n_iter = other.n_iter = found.n_iter + other.n_iter
-    return other if other.value > found.value else found
+    for other in others:
+        found.n_iter = other.n_iter = found.n_iter + other.n_iter
+        found = other if other.value > found.value else found
+    return found
