@@ -675,6 +675,8 @@ METHODS = {
     "boosting": boosting,
 }
 
+LINEAR = [*BASELINES, "pooled", "one-hot", "target enc.", "mixed", "mixed slopes"]
+
 # ------------------------------------------------------------------
 # Fits, in processes of their own that can be stopped
 # ------------------------------------------------------------------
@@ -890,6 +892,19 @@ def violations(cases):
     return sorted(broken, key=lambda row: -row[2]), kept
 
 
+def n_within(cases, rivals, name="PartialPooling"):
+    """Cases in which a method is within a standard error of the best rival, and cases of both."""
+    within = known = 0
+    for (data, *_), cells in cases.items():
+        some = [cells[rival] for rival in rivals if rival in cells and not cells[rival].error]
+        if not some or name not in cells or cells[name].error:
+            continue
+        best = max(some, key=lambda cell: gain(data) * cell.mean)
+        known += 1
+        within += gain(data) * (best.mean - cells[name].mean) <= max(best.error_of_mean, 1e-6)
+    return within, known
+
+
 def short(value):
     """A score in few characters."""
     if abs(value) >= 100:
@@ -1008,6 +1023,10 @@ def report(records, methods, style, errors):
     lines = [[n, *case, f"{by:.4f}", f"{t:.1f}", what] for case, n, by, t, what in broken]
     write(("Worse than the better of FedAvg and LocalModels", header, lines), style)
     print(f"The rule holds in {kept} of {kept + len(broken)} cases.")
+    for rivals, text in ((LINEAR, "best linear method"), (BASELINES, "better baseline")):
+        within, known = n_within(cases, rivals)
+        if known:
+            print(f"PartialPooling is within an error of the {text} in {within} of {known} cases.")
     for name in EVERYDAY:
         if any(name in cells for cells in cases.values()):
             count = sum(row[1] == name for row in broken)

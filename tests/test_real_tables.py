@@ -142,6 +142,18 @@ def test_the_rule(real):
     assert kept == 1  # FPFC, which has an error no more
 
 
+def test_cells_within_an_error_of_the_best(real):
+    """The best rival has the best mean, and an error over the splits; failures are no rivals."""
+    records = [record("FedAvg", 0.5 + 0.1 * s, s) for s in (0, 1)]  # .55, standard error .05
+    records += [record("one-hot", 0.9, s, error="ValueError: a") for s in (0, 1)]
+    for score, within in [(0.51, 1), (0.49, 0), (0.7, 1)]:
+        own = [record("PartialPooling", score, s) for s in (0, 1)]
+        assert real.n_within(real.collect(records + own), real.LINEAR) == (within, 1)
+        losses = [{**r, "data": "heart"} for r in records + own]
+        assert real.n_within(real.collect(losses), real.LINEAR) == (int(score < 0.6), 1)
+    assert real.n_within(real.collect(records), real.LINEAR) == (0, 0)
+
+
 def test_tables_are_printed_from_kept_fits(real, tmp_path, monkeypatch, capsys):
     path = tmp_path / "fits.jsonl"
     records = [
