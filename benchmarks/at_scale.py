@@ -6,21 +6,34 @@ which answers are made::
 
     python benchmarks/at_scale.py [--clients 1000 10000 100000] [--features 20] [--seconds 60]
 
+``--dask`` fits IFCA with three clusters, 20 rows and 20 features a client, to clients on two dask
+workers, which generate the rows, and ``--network`` FedAvg and IFCA with a network of 157,201
+parameters: told are seconds, and the peak memory of the server before the fit, when rounds have
+ended, and with the models of all clients published (``params_``)::
+
+    python benchmarks/at_scale.py --dask 100000 1000000
+    python benchmarks/at_scale.py --network 500 2000
+
 A method is left out at sizes from where it took more than ``--seconds`` before. ``--costs``
 tells what fits would cost hospitals and phones instead, by ``estimate_cost``, as in the guide.
 """
 
 import argparse
+import multiprocessing
 import resource
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import skcfl
+from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Federation, Hello, Site, estimate_cost
+from skcfl.models import MLP, LinearModel
+from skcfl.numerics.by_cluster import sum_by_cluster
 
 N_CLUSTERS = 5
 # Methods that are asked about, besides fusion; and those that the generated clients cannot answer.
@@ -39,6 +52,8 @@ ALL_AT_ONCE = {"LocalModels", "OneShot"}
 
 class GeneratedSite(Site):
     """Clients whose objectives are paraboloids."""
+
+    travels = True  # reports ask clients of this process only
 
     def __init__(self, centers, sizes, clock):
         self.centers, self.client_sizes, self.clock = centers, sizes, clock
@@ -60,9 +75,6 @@ class GeneratedSite(Site):
         if own is None:
             return sent
         return self.last if sent is None else np.where(own[:, None], self.last, sent)
-
-    def _assign(self, labels):
-        return {}
 
     def _present(self):
         return {}
@@ -86,14 +98,44 @@ class GeneratedSite(Site):
         w = self._start(w, own)
         return {"values": 0.5 * ((w - self.centers) ** 2).sum(axis=1)}
 
+    _own_losses = _objectives
+
     def _objectives_gradients(self, w, own, dtype):
         w = self._start(w, own)
         gradients = w - self.centers
         return {"values": 0.5 * (gradients**2).sum(axis=1), "gradients": gradients}
 
-    def _local_update(self, w, own, center, steps, rates, rho, keep, **how):
+    def _cluster_values(self, theta, labels):
+        return self._objectives(theta[labels], None)
+
+    def _sum(self, parts, labels, theta, weights):
+        weights = self.client_weights if weights is None else weights
+        return sum_by_cluster(parts, labels, len(theta), weights)
+
+    def _gradient_sums(self, theta, labels, weights, dtype):
+        out = self._objectives_gradients(theta[labels], None, dtype)
+        return out | {"gradients": self._sum(out["gradients"], labels, theta, weights)}
+
+    def _best_response_sums(self, theta, fixed, weights):
+        out = self._best_response(theta, fixed)
+        return out | {"gradients": self._sum(out["gradients"], out["choice"], theta, weights)}
+
+    def _trained_moves(self, theta, labels, steps, step_size, weights, **how):
+        shrink = (1.0 - np.minimum(step_size, 1.0)) ** steps
+        parts = (1.0 - shrink[:, None]) * (theta[labels] - self.centers)
+        return {"moves": self._sum(parts, labels, theta, weights)}
+
+    def _nearest_moves(self, theta, begun, steps, step_size, weights, **how):
+        shrink = (1.0 - np.minimum(step_size, 1.0)) ** steps
+        every = np.vstack([theta, theta.mean(axis=0)])
+        trained = self.centers + shrink[:, None] * (every[begun] - self.centers)
+        choice = ((trained[:, None] - theta) ** 2).sum(axis=2).argmin(axis=1)
+        parts = theta[choice] - trained
+        return {"choice": choice, "moves": self._sum(parts, choice, theta, weights)}
+
+    def _local_update(self, w, own, center, steps, step_size, rho, keep, **how):
         w = self._start(w, own)
-        shrink = (1.0 - np.minimum(rates, 1.0)) ** steps
+        shrink = (1.0 - np.minimum(step_size, 1.0)) ** steps
         out = self.centers + shrink[:, None] * (w - self.centers)
         if center is not None:
             out = (out + rho[:, None] * center) / (1.0 + rho[:, None])
@@ -102,11 +144,12 @@ class GeneratedSite(Site):
         return {"w": out}
 
     def _hessians(self, theta, labels, weights, damping, members):
+        weights = self.client_weights if weights is None else weights
         total = np.bincount(labels, weights=weights, minlength=len(theta))
         return {"H": total[:, None, None] * np.eye(theta.shape[1])}
 
-    def _hessian_products(self, theta, u, labels, damping):
-        return {"products": u[labels]}
+    def _hessian_products(self, theta, u, labels, weights, damping):
+        return {"products": self._sum(u[labels], labels, theta, weights)}
 
     def _solve(self):
         self.last = self.centers
@@ -151,6 +194,8 @@ class GeneratedSite(Site):
 
 
 class GeneratedRows:
+    travels = False
+
     def __init__(self, site):
         self.clients, self.places = site, np.arange(site.n_clients)
 
@@ -233,6 +278,65 @@ def estimated(n_features, chosen):
         print(line + f" ({some.calls_} calls)", flush=True)
 
 
+def made_rows(first, n_clients, n_rows, n_features, dtype):
+    """Rows of some clients in three clusters, and whether their targets are classes."""
+    rng = np.random.default_rng(first)
+    means = np.random.default_rng(7).standard_normal((3, n_features))
+    codes = np.repeat(np.arange(first, first + n_clients), n_rows)
+    X = rng.standard_normal((len(codes), n_features), dtype=dtype)
+    y = np.einsum("nd,nd->n", X, means[codes % 3])
+    y = y > 0 if dtype == np.float32 else y + rng.standard_normal(len(codes))
+    return X, y.astype(int if dtype == np.float32 else float), codes
+
+
+def peak():
+    """Largest memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def fit_on_workers(title, model, n_clients, *rows):
+    """Fit to generated rows on two dask workers, and print what it took here."""
+    # The processes start anew: so does the peak.
+    from distributed import Client, LocalCluster
+
+    from skcfl.federation import DaskFederation
+
+    ends, n = [], n_clients // 8
+    told, publish = {"memory_limit": None, "dashboard_address": None}, BaseFederated._publish
+
+    def noted(*args):
+        ends.append(peak())
+        return publish(*args)
+
+    BaseFederated._publish = noted
+    with LocalCluster(n_workers=2, threads_per_worker=1, **told) as cluster, Client(cluster) as at:
+        parts = [partial(made_rows, k * n, n, *rows) for k in range(8)]
+        federation, before, start = DaskFederation(at, parts, timeout=600), peak(), time.time()
+        model.fit_federation(federation)
+        print(
+            f"{title:<10}{n_clients:>9} clients {time.time() - start:>7.1f} s  peak {before:.0f}, "
+            f"{ends[-1]:.0f} MB, published {peak():.0f} MB",
+            flush=True,
+        )
+
+
+def on_workers(linear, network):
+    """Fits to clients whose rows are on two workers, each in a process of its own."""
+    jobs = []
+    for n in linear:
+        clusters = skcfl.IFCA(LinearModel(alpha=1e-3), n_clusters=3, random_state=0)
+        jobs.append(("IFCA", clusters, n, 20, 20, np.float64))
+    told = {"max_iter": 2, "local_steps": 2, "random_state": 0}
+    drawn = {"n_clusters": 3, "init": "random", "empty_cluster": "keep"}
+    for n in network:
+        for model in (skcfl.FedAvg(MLP((200,)), **told), skcfl.IFCA(MLP((200,)), **drawn, **told)):
+            jobs.append((type(model).__name__, model, n, 5, 784, np.float32))
+    for job in jobs:
+        process = multiprocessing.get_context("spawn").Process(target=fit_on_workers, args=job)
+        process.start()
+        process.join()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="*", default=[1000, 10_000, 100_000])
@@ -240,8 +344,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--methods", nargs="*")
     parser.add_argument("--costs", action="store_true")
+    parser.add_argument("--dask", type=int, nargs="*", default=[])
+    parser.add_argument("--network", type=int, nargs="*", default=[])
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
+    if options.dask or options.network:
+        return on_workers(options.dask, options.network)
     if options.costs:
         return estimated(options.features, options.methods)
     print("method                      clients  calls  server s  answers s  peak MB  kB up, down")

@@ -523,13 +523,16 @@ class BaseFederated(
             params, cluster_params = _with_own(pool, labels, params, cluster_params)
             shared = False
         if not (
-            np.isfinite(params).all()
+            (shared or np.isfinite(params).all())
             and np.isfinite(cluster_params).all()
             and np.isfinite(result.objective)
         ):
             raise ValueError(self._divergence(result.n_iter))
         extra = dict(result.extra)
         ids = np.zeros(1, dtype=int) if groups is None else groups
+        counted, models = _counted(pool, extra), params
+        if shared:  # models that are equal count together
+            counted, models = np.bincount(labels, counted, len(order)), cluster_params
         missing, complete = pool.roll_call()
         if missing.any() or not complete:
             # Both need every client.
@@ -561,7 +564,7 @@ class BaseFederated(
             "_n_rows": pool.n_samples,
             "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
             "_scaling": pool.scaling,
-            "_average_params": _average(_counted(pool, extra), params),
+            "_average_params": _average(counted, models),
             "_has_groups": groups is not None,
             "_shared_params": shared,
             "_has_clusters": shared,
@@ -1219,7 +1222,7 @@ def _counted(pool: ClientPool, extra: dict[str, Any]) -> Array:
 
 
 def _average(weights: Array, params: Array) -> Array:
-    """Mean of the clients' models by their rows; those that are equal count together."""
+    """Mean of models by the rows that they are of."""
     return (weights / weights.sum()) @ params
 
 

@@ -74,8 +74,10 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         The clients.
     labels : ndarray of shape (n_clients,)
         Clusters.
-    cluster_params, params : ndarray of shape (K, n_params) and (n_clients, n_params)
-        Models of clusters and clients, in the units of the pool.
+    cluster_params : ndarray of shape (K, n_params)
+        Models of the clusters, in the units of the pool.
+    params : ndarray of shape (n_clients, n_params)
+        Models of the clients, in the user's units.
     deviations : callable, default=None
         ``deviations(pool, common, centre, spread)`` returns standard deviations of coefficients.
 
@@ -98,7 +100,7 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         evidence.reason = "there is one client"
     if evidence.reason:
         return evidence
-    pool = pool.lane()
+    pool, params = pool.lane(), pool.units.from_user(params)
     try:
         _ask(pool, evidence, labels, cluster_params, params, deviations)
     except (FederationError, np.linalg.LinAlgError) as error:
