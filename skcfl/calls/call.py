@@ -23,18 +23,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from inspect import Parameter, Signature
-from math import isfinite, prod
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
 from ..numerics.by_cluster import sum_by_cluster
 from .answer_bounds import ANY
+from .finite_sums import are_finite, non_finite
 
 #: Arguments that are integers or flags, and no floats.
 WHOLE = frozenset({"labels", "fixed", "begun", "steps", "members", "counted", "shared", "blended"})
-#: Clients of a block that are looked for where a sum over it is not finite.
-MOST_CULPRITS = 32
 _EITHER = Parameter.POSITIONAL_OR_KEYWORD
 
 #: Every call by its name, which is that of its class in lower case.
@@ -629,43 +628,6 @@ class Call:
             else:
                 shared_down += value.nbytes
         return (shared_up, shared_down), (own_up, own_down)
-
-
-def are_finite(arrays):
-    """Whether all numbers of some arrays are finite, for sure: their squares may overflow."""
-    return isfinite(sum([float(np.vdot(array, array)) for array in arrays]))
-
-
-def non_finite(is_finite, n_clients):
-    """Clients whose own part of a sum is not finite, found by halves where their rows are.
-
-    Parameters
-    ----------
-    is_finite : callable
-        ``is_finite(some)``: whether the sum over some clients is, by their positions.
-    n_clients : int
-        Number of clients.
-
-    Returns
-    -------
-    bad : ndarray of shape (n_clients,) of bool
-        All that were not looked at, too, once it is clear that the model diverged.
-    """
-    bad = np.zeros(n_clients, dtype=bool)
-    looked_at, parts = 0, [np.arange(n_clients)]
-    while parts:
-        some = parts.pop()
-        if is_finite(some):
-            looked_at += len(some)
-        elif len(some) > 1:
-            parts += np.array_split(some, 2)
-        else:
-            bad[some] = True
-            looked_at += 1
-        if bad.sum() > max(MOST_CULPRITS, looked_at // 2):
-            bad[[client for some in parts for client in some]] = True
-            break
-    return bad
 
 
 def is_same(value):

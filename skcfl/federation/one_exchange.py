@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..calls.answers import check_answers, questions
-from ..calls.call import are_finite, sizes_of
+from ..calls.call import sizes_of
+from ..calls.finite_sums import are_finite
 from ..calls.first_order import Present
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError

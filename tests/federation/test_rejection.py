@@ -16,10 +16,10 @@ from skcfl import (
     LocalModelsRegressor,
 )
 from skcfl.calls import CALLS
-from skcfl.calls.call import MOST_CULPRITS, non_finite
 from skcfl.calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
 from skcfl.calls.descriptions import LocalCentres, Subspaces
 from skcfl.calls.differences_asked import ScoreDraws, ScoreSums
+from skcfl.calls.finite_sums import MOST_CULPRITS, non_finite
 from skcfl.calls.first_order import (
     BestResponse,
     LocalUpdate,

@@ -1,0 +1,45 @@
+"""Clients whose part of a sum is not finite, found where their rows are."""
+
+from math import isfinite
+
+import numpy as np
+
+#: Clients of a block that are looked for where a sum over it is not finite.
+MOST_CULPRITS = 32
+
+
+def are_finite(arrays):
+    """Whether all numbers of some arrays are finite, for sure: their squares may overflow."""
+    return isfinite(sum([float(np.vdot(array, array)) for array in arrays]))
+
+
+def non_finite(is_finite, n_clients):
+    """Clients whose own part of a sum is not finite, found by halves where their rows are.
+
+    Parameters
+    ----------
+    is_finite : callable
+        ``is_finite(some)``: whether the sum over some clients is, by their positions.
+    n_clients : int
+        Number of clients.
+
+    Returns
+    -------
+    bad : ndarray of shape (n_clients,) of bool
+        All that were not looked at, too, once it is clear that the model diverged.
+    """
+    bad = np.zeros(n_clients, dtype=bool)
+    looked_at, parts = 0, [np.arange(n_clients)]
+    while parts:
+        some = parts.pop()
+        if is_finite(some):
+            looked_at += len(some)
+        elif len(some) > 1:
+            parts += np.array_split(some, 2)
+        else:
+            bad[some] = True
+            looked_at += 1
+        if bad.sum() > max(MOST_CULPRITS, looked_at // 2):
+            bad[[client for some in parts for client in some]] = True
+            break
+    return bad
