@@ -570,9 +570,13 @@ class ModelSearch:
             if not lams or self.told.stopped:
                 break
             self._try_first(lams, "beyond the grid")
-        for _ in range(0 if is_large(self.judge.pools[0]) else ROUNDS):
+        # If the best of few values has all clients alone, clusters may be between two of them.
+        few = is_large(self.judge.pools[0])
+        for _ in range(1 if few else ROUNDS):
             lams = {}
             for member in self._leaders():
+                if few and not (member.refit and member.n_models == self.judge.pools[0].n_clients):
+                    continue
                 lams.setdefault(member.family, set()).update(self._beside(member))
                 if member.refit:
                     for f, lam in self._between_partitions(member):

@@ -55,3 +55,11 @@ def test_few_fits_where_each_is_dear(kind, seeds, monkeypatch):
     tried = [sum(len(fit.lam_search_["lam"]) for fit in some) for some in (few, usual)]
     assert tried[0] < 0.6 * tried[1]
     assert sum(fit.floats_up_ for fit in few) < 0.75 * sum(fit.floats_up_ for fit in usual)
+
+
+def test_clusters_between_two_of_few_values_are_found(monkeypatch):
+    """Four values of lam, of which one has all clients alone and the next all in one cluster."""
+    monkeypatch.setattr(search, "LARGE", 1)
+    fits = [FPFCRegressor(random_state=seed) for seed in range(6)]
+    found = [fit.fit(DATA.X, DATA.y, groups=DATA.groups).n_clusters_ for fit in fits]
+    assert found == [3] * 6
