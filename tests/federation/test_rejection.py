@@ -264,6 +264,13 @@ def test_a_site_leaves_non_finite_clients_out_of_its_sums_itself(bad, large_rows
         assert asked[before:] == ["hessians"] * len(places)
         assert np.flatnonzero(pool.rejected).tolist() == bad
         assert_array_equal(np.flatnonzero(pool.answered), good)
+    train = np.ones((2, 3)), labels, 1, 0.1
+    wanted = open_places(*overflowing(), np.arange(12)).subset(good)
+    wanted = wanted.ask(TrainedMoves, train[0], labels[good], *train[2:])
+    for places in ([np.arange(12)], [np.arange(6), np.arange(6, 12)]):
+        pool = open_places(X, y, groups, *places)
+        assert_allclose(pool.ask(TrainedMoves, *train), wanted, rtol=1e-12)
+        assert np.flatnonzero(pool.rejected).tolist() == bad
 
 
 def test_sums_of_models_that_diverged_blame_nobody(large_rows):
