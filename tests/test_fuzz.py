@@ -281,7 +281,16 @@ DEVELOPERS = {
     *("principal_angles", "publish_once", "trained_means"),
     *("Kind", "kind_of", "need_minima"),
     *("RandomEffectsDisplay", "SuspicionDisplay"),  # malformed arguments in their own tests
-    *("LeastLoss", "LossClusters", "Options", "Result", "alternate", "find_n_clusters", "fpfc"),
+    *(
+        "LeastLoss",
+        "LossClusters",
+        "Options",
+        "Result",
+        "Rounds",
+        "alternate",
+        "find_n_clusters",
+        "fpfc",
+    ),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
     *("Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"),
     *("solve_local", "solve_pooled", "LocalModel", "Penalty", "ConcavePenalty"),

@@ -284,6 +284,11 @@ class DaskTransport(Transport):
 
     def start(self, request):
         """Send a request; see :meth:`~skcfl.federation.transport.Transport.start`."""
+        wait = self.start_several([request])
+        return lambda: wait()[0]
+
+    def start_several(self, requests):
+        """Send requests as one; see :meth:`~skcfl.federation.transport.Transport.start`."""
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         self._late = [answer for answer in self._late if not answer.done()]
         future, answer, error, large = self._future, None, None, False
@@ -293,7 +298,7 @@ class DaskTransport(Transport):
             if self._actor is None:
                 actor = self._awaited(future, future, deadline)
                 self._actor = _reached(self.client, actor, self.address)
-            packed = _packed(request)
+            packed = _packed(requests)
             large = not isinstance(packed, bytes)
             self._count(down=_n_bytes(packed))
             answer = self._actor.ask_packed(packed)
@@ -388,9 +393,9 @@ class _HostActor(Host):
         parts = [(*label, source) for label, source in zip(labels, sources, strict=True)]
         super().__init__(parts, **options)
 
-    def ask_packed(self, request):
-        """Answer a request."""
-        return _packed(self.ask(*_unpacked(request)))
+    def ask_packed(self, requests):
+        """Answer requests."""
+        return _packed([self.ask(*request) for request in _unpacked(requests)])
 
 
 def _reached(client, actor, address):

@@ -23,6 +23,7 @@ from .remote import Host
 from .row_calls import ROW_CALLS
 from .serialization import MAX_BYTES, dumps, loads
 from .sites import Refused
+from .transport import SEVERAL
 
 #: What a server may ask: about the clients, and what the tables of calls have.
 ASKED = frozenset({"answer", "facts", "hello", *ROW_CALLS})
@@ -158,17 +159,24 @@ class SiteHost:
         """
         with self._lock:  # one at a time: a server that no longer waits may ask again
             try:
-                limit = self.rows.max_bytes
-                reply = self._answer(loads(message, self.rows.trusted, max_bytes=limit))
+                request = loads(message, self.rows.trusted, max_bytes=self.rows.max_bytes)
+                if request[3] == SEVERAL:
+                    reply = SEVERAL, [self._reply(part) for part in request[4][0]], None
+                else:
+                    reply = self._reply(request)
+                return dumps(reply, packages=())
             except Exception as error:
-                reply = "error", error
-            status, value = reply
-            if status == "error":
-                reply = self._failure(value)
-            try:
-                return dumps((*reply, self._note(value)), packages=())
-            except MessageError as error:
                 return dumps((*self._failure(error), None))
+
+    def _reply(self, request):
+        """Status, value and note of the reply to a request."""
+        try:
+            status, value = self._answer(request)
+        except Exception as error:
+            status, value = "error", error
+        if status == "error":
+            return (*self._failure(value), None)
+        return status, value, self._note(value)
 
     def _note(self, value):
         """Why some of the clients do not answer, None if all do."""

@@ -72,7 +72,7 @@ def together(
         if len(tasks) < 2 or (n_jobs in (None, 1) and not travels):
             yield from (task() for task in tasks)
         elif travels:
-            meters = [Meter(ledger.wire) for _ in lanes]
+            meters = [Meter() for _ in lanes]
             for lane, meter in zip(lanes, meters, strict=True):
                 if lane.ledger is not ledger:
                     lane.ledger.wire = meter

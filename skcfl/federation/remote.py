@@ -40,7 +40,7 @@ from .federation import (
 )
 from .rows import merged
 from .sites import Place, PlaceLost, Refused, Site
-from .turns import pass_turn
+from .turns import pass_turn, post
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -364,7 +364,7 @@ class Line:
             while self.dropped:
                 dropped.append(self.dropped.popleft())
         self.made.difference_update(dropped)
-        return dropped, self.transport.start((key, recipe, dropped, name, arguments))
+        return dropped, post(self.transport, (key, recipe, dropped, name, arguments))
 
 
 def _raising(error):

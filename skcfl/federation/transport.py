@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 
 from .sites import PlaceLost
 
+#: Name of a request that holds others, and status of the reply that holds theirs.
+SEVERAL = "several"
+
 
 class Transport(ABC):
     """What carries the messages to one host.
@@ -42,6 +45,33 @@ class Transport(ABC):
         wait : callable
             Gives its answer, or raises :class:`~skcfl.federation.sites.PlaceLost`.
         """
+
+    def start_several(self, requests):
+        """Send several requests, in one message if the transport can.
+
+        Parameters
+        ----------
+        requests : list of tuple
+            Arguments of :meth:`Host.ask` each.
+
+        Returns
+        -------
+        wait : callable
+            Gives the list of the answers, exceptions in the place of those that there are not;
+            raises :class:`~skcfl.federation.sites.PlaceLost` if there is none.
+        """
+        waiting = [self.start(request) for request in requests]
+
+        def wait():
+            answers = []
+            for receive in waiting:
+                try:
+                    answers.append(receive())
+                except Exception as error:
+                    answers.append(error)
+            return answers
+
+        return wait
 
     def _count(self, up=0, down=0):
         with self._counting:  # several threads may ask

@@ -1,8 +1,8 @@
 """Tasks in lockstep: threads of which one runs at a time, the others wait for their answers.
 
-A task runs until it has sent its messages, and hands its turn to the next one.  When all have
-sent theirs, the first takes the answers to its own.  So the messages of all tasks are on the way
-at the same time, in an order that depends on nothing but the tasks, and nothing needs a lock.
+A task runs until it waits for answers, and hands its turn to the next one.  When all wait, the
+requests of all go to each host in one message.  What is sent depends on nothing but the tasks, and
+nothing needs a lock.
 """
 
 from __future__ import annotations
@@ -20,27 +20,14 @@ class Abandoned(BaseException):
 
 
 class Meter:
-    """Bytes that have travelled in the turns of one task.
+    """Bytes of one task: of messages that several tasks share, equal parts."""
 
-    Parameters
-    ----------
-    wire : callable or None
-        Returns the bytes ``(up, down)`` that have travelled; None where there is no wire.
-    """
-
-    def __init__(self, wire):
-        self.wire, self.own, self.since = getattr(wire, "wire", wire), (0, 0), None
+    def __init__(self):
+        self.up = self.down = 0.0
 
     def __call__(self):
-        """Bytes ``(up, down)`` in the turns so far."""
-        if self.since is None:
-            return self.own
-        return tuple(a + b - c for a, b, c in zip(self.own, self.wire(), self.since, strict=True))
-
-    def turn(self, begins):
-        """A turn begins, or ends."""
-        if self.wire is not None:
-            self.own, self.since = self(), self.wire() if begins else None
+        """Bytes ``(up, down)`` so far."""
+        return int(self.up), int(self.down)
 
 
 def in_turns(tasks, meters=None):
@@ -65,7 +52,7 @@ def in_turns(tasks, meters=None):
     if not len(tasks):
         return []
     group = _Group(getattr(_here, "lane", None))
-    meters = [Meter(None) for _ in tasks] if meters is None else meters
+    meters = [Meter() for _ in tasks] if meters is None else meters
     lanes = [_Lane(*pair, group) for pair in zip(tasks, meters, strict=True)]
     group.begin(lanes)
     try:
@@ -85,6 +72,27 @@ def pass_turn():
         lane.pass_on()
 
 
+def post(transport, request):
+    """Send a request; those of other tasks to the same host go in the same message.
+
+    Parameters
+    ----------
+    transport : Transport
+        The way to the host.
+    request : tuple
+        As of :meth:`Transport.start`.
+
+    Returns
+    -------
+    wait : callable
+        As of :meth:`Transport.start`.
+    """
+    lane = getattr(_here, "lane", None)
+    if lane is None:
+        return transport.start(request)
+    return _Ticket(lane, transport, request).wait
+
+
 def check_turn():
     """Raise Abandoned in a task that is not needed any more; to be called before messages."""
     lane = getattr(_here, "lane", None)
@@ -92,12 +100,68 @@ def check_turn():
         raise Abandoned
 
 
+class _Ring(list):
+    """Tasks in the order of their turns, and requests that are not sent yet, by host."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = {}
+
+    def send(self):
+        """Send what waits, one message a host."""
+        waiting, self.waiting = self.waiting, {}
+        for tickets in waiting.values():
+            _Message(tickets)
+
+
+class _Ticket:
+    """A request of a task."""
+
+    def __init__(self, lane, transport, request):
+        self.ring, self.meter = lane.group.ring, lane.meter
+        self.transport, self.request, self.message = transport, request, None
+        self.ring.waiting.setdefault(id(transport), []).append(self)
+
+    def wait(self):
+        """The reply, or what was raised for it."""
+        if self.message is None:
+            self.ring.send()
+        return self.message.reply(self)
+
+
+class _Message:
+    """Requests of several tasks to one host."""
+
+    def __init__(self, tickets):
+        self.tickets, self.transport, self.replies = tickets, tickets[0].transport, None
+        before = self.transport.wire_bytes[1]
+        self.receive = self.transport.start_several([ticket.request for ticket in tickets])
+        for ticket in tickets:
+            ticket.message = self
+            ticket.meter.down += (self.transport.wire_bytes[1] - before) / len(tickets)
+
+    def reply(self, ticket):
+        """The reply to one of the requests."""
+        if self.replies is None:
+            before = self.transport.wire_bytes[0]
+            try:
+                self.replies = self.receive()
+            except Exception as error:
+                self.replies = [error] * len(self.tickets)
+            for each in self.tickets:
+                each.meter.up += (self.transport.wire_bytes[0] - before) / len(self.tickets)
+        reply = self.replies[self.tickets.index(ticket)]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
 class _Group:
     """Tasks that were begun together; `outer` is the one that waits for them, if any."""
 
     def __init__(self, outer):
         self.outer, self.error = outer, None
-        self.ring = [] if outer is None else outer.group.ring
+        self.ring = _Ring() if outer is None else outer.group.ring
         self.left, self.ended = 0, threading.Semaphore(0)
 
     @property
@@ -138,7 +202,6 @@ class _Lane(threading.Thread):
         """Run the task, in the context of who began it, from its first turn on."""
         self.turn.acquire()
         _here.lane = self
-        self.meter.turn(True)
         try:
             self.result = self.context.run(self._quietly)
         except Abandoned:
@@ -146,7 +209,6 @@ class _Lane(threading.Thread):
         except BaseException as error:
             self.group.error = self.group.error or error
         finally:
-            self.meter.turn(False)
             self.group.end(self)
 
     def _quietly(self):
@@ -159,7 +221,6 @@ class _Lane(threading.Thread):
         ring = self.group.ring
         following = ring[(ring.index(self) + 1) % len(ring)]
         if following is not self:
-            self.meter.turn(False)
             following.turn.release()
             self.turn.acquire()
-            self.meter.turn(True)
+        ring.send()

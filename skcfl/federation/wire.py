@@ -11,7 +11,7 @@ from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError, MessageError
 from .serialization import dumps, loads
 from .sites import PlaceLost, Refused
-from .transport import Transport
+from .transport import SEVERAL, Transport
 
 #: Reasons of a site that are told, and characters of each.
 MOST_REASONS, LONGEST_REASON = 100, 500
@@ -72,6 +72,33 @@ class WireTransport(Transport):
 
     def start(self, request):
         """Send a request; see ``Transport.start``."""
+        receive = self._start(request)
+        return lambda: self._taken(*receive())
+
+    def start_several(self, requests):
+        """Send requests in one message; see ``Transport.start_several``."""
+        if len(requests) == 1:
+            return super().start_several(requests)
+        receive = self._start((0, [], [], SEVERAL, (requests,)))
+
+        def wait():
+            status, value, note = receive()
+            if status != SEVERAL:
+                return [self._taken(status, value, note)] * len(requests)
+            if len(value) != len(requests):
+                raise self._lost(f"it replied to {len(value)} of {len(requests)} requests")
+            answers = []
+            for reply in value:
+                try:
+                    answers.append(self._taken(*reply))
+                except Exception as error:
+                    answers.append(error)
+            return answers
+
+        return wait
+
+    def _start(self, request):
+        """Send a request; the function returned gives status, value and note of the reply."""
         if not self.reachable and request[3] != "hello":  # a new fit waits again
             if self._calling.acquire(blocking=False):
                 about = {"name": "skcfl call back", "args": (request,), "daemon": True}
@@ -87,7 +114,7 @@ class WireTransport(Transport):
 
         def wait():
             try:
-                status, value, note = receive()
+                reply = receive()
             except FederationError:
                 raise
             except Exception as error:
@@ -95,17 +122,21 @@ class WireTransport(Transport):
                 kind = "" if isinstance(error, PlaceLost) else f"{type(error).__name__}: "
                 raise self._lost(f"{kind}{error}") from error
             self._missed = 0
-            if note is not None:
-                self._lost(note)
-            if status == "invalid":
-                raise ValueError(value)
-            if status == "forgotten":
-                raise Forgotten(value)
-            if status in ("lost", "refused"):
-                raise self._lost(value, Refused if status == "refused" else PlaceLost)
-            return status, value
+            return reply
 
         return wait
+
+    def _taken(self, status, value, note):
+        """Status and value of a reply, or what is raised for it."""
+        if note is not None:
+            self._lost(note)
+        if status == "invalid":
+            raise ValueError(value)
+        if status == "forgotten":
+            raise Forgotten(value)
+        if status in ("lost", "refused"):
+            raise self._lost(value, Refused if status == "refused" else PlaceLost)
+        return status, value
 
     def _send(self, request):
         """Send a request, and count it; returns what waits for the reply."""
@@ -151,7 +182,10 @@ class WireTransport(Transport):
 
 def _reply(message):
     """The reply of a site, or a MessageError if it is none."""
-    if isinstance(message, tuple) and len(message) == 3 and message[0] in STATUSES:
+    if isinstance(message, tuple) and len(message) == 3 and message[0] == SEVERAL:
+        if isinstance(message[1], list):
+            return SEVERAL, [_reply(part) for part in message[1]], None
+    elif isinstance(message, tuple) and len(message) == 3 and message[0] in STATUSES:
         _, value, note = message
         if (message[0] in STATUSES[:2] or isinstance(value, str)) and isinstance(note, str | None):
             return message

@@ -165,17 +165,17 @@ def the_pid(client, address):
 
 
 def do_at_call(federation, number, action):
-    """Do something before a call of the fit; which transport it is done to."""
+    """Do something before a message of the fit; which transport it is done to."""
     transport = federation._roots[1].line.transport
-    start, count = transport.start, [0]
+    start, count = transport.start_several, [0]
 
-    def counted(request):
+    def counted(requests):
         count[0] += 1
         if count[0] == number:
             action(transport)
-        return start(request)
+        return start(requests)
 
-    transport.start = counted
+    transport.start_several = counted
     return transport
 
 

@@ -14,7 +14,8 @@ from skcfl.federation import InProcessFederation
 from skcfl.federation.lanes import asked_at_once, lanes_of, together
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation
-from skcfl.federation.turns import Meter, check_turn, in_turns, pass_turn
+from skcfl.federation.transport import Transport
+from skcfl.federation.turns import Meter, check_turn, in_turns, pass_turn, post
 from skcfl.models import LinearModel
 
 
@@ -81,20 +82,55 @@ def test_the_first_error_ends_all_before_their_next_message():
     assert not [t for t in threading.enumerate() if t.name == "skcfl lane"]
 
 
-def test_bytes_are_those_of_the_task_whose_turn_it_is():
-    travelled = [0, 0]
+class Counted(Transport):
+    """Doubles numbers, and counts messages."""
 
-    def task(size):
-        for _ in range(2):
-            travelled[1] += size  # sent
+    def __init__(self):
+        self.messages = []
+
+    def start(self, request):
+        return self.start_several([request])
+
+    def start_several(self, requests):
+        self.messages.append(requests)
+        self._count(down=12 * len(requests))
+
+        def wait():
+            self._count(up=24 * len(requests))
+            wrong = ValueError("not a number")
+            return [wrong if request is None else 2 * request for request in requests]
+
+        return wait
+
+
+def test_requests_of_all_tasks_go_in_one_message():
+    here, there = Counted(), Counted()
+
+    def task(number, times):
+        for _ in range(times):
+            waiting = [post(here, number), post(there, number)]
             pass_turn()
-            travelled[0] += 2 * size  # what came
+            assert [wait() for wait in waiting] == [2 * number] * 2
+        return number
 
-    meters = [Meter(lambda: tuple(travelled)) for _ in range(2)]
-    in_turns([lambda: task(1), lambda: task(10)], meters)
-    assert [meter() for meter in meters] == [(4, 2), (40, 20)]
-    assert Meter(meters[0]).wire is meters[0].wire
-    assert Meter(None)() == (0, 0)
+    meters = [Meter(), Meter()]
+    assert in_turns([partial(task, 1, 1), partial(task, 10, 3)], meters) == [1, 10]
+    assert here.messages == there.messages == [[1, 10], [10], [10]]
+    assert [meter() for meter in meters] == [(48, 24), (3 * 48, 3 * 24)]
+
+
+def test_an_answer_that_there_is_not_is_raised_where_it_was_asked_for():
+    host = Counted()
+
+    def task(number):
+        wait = post(host, number)
+        pass_turn()
+        try:
+            return wait()
+        except ValueError as error:
+            return str(error)
+
+    assert in_turns([partial(task, 1), partial(task, None)]) == [2, "not a number"]
 
 
 def test_a_lane_has_draws_and_answers_of_its_own():

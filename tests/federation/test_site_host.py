@@ -25,6 +25,7 @@ from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows
 from skcfl.federation.serialization import dumps, loads
 from skcfl.federation.sites import PlaceLost
+from skcfl.federation.transport import SEVERAL
 from skcfl.federation.wire import WireTransport
 from skcfl.models import Autoencoder, LinearModel, Location
 from skcfl.models.losses import make_loss
@@ -139,7 +140,12 @@ def test_a_site_is_sent_its_own_clients_only():
 
     class Spy(Wire):
         def send(self, message):
-            key, recipe, _, name, arguments = loads(message)
+            request = loads(message)
+            for one in request[4][0] if request[3] == SEVERAL else [request]:
+                self.look(*one)
+            return super().send(message)
+
+        def look(self, key, recipe, dropped, name, arguments):
             for step in recipe:
                 if step[2] == "rows":
                     seen.setdefault("places", {})[self.name] = len(step[3][0])
@@ -148,7 +154,6 @@ def test_a_site_is_sent_its_own_clients_only():
                 for argument, shape in CALLS[call].down.items():
                     if shape.startswith("n") and sent[argument] is not None:
                         seen.setdefault(self.name, set()).add(len(sent[argument]))
-            return super().send(message)
 
     spies = [Spy(Table(name)) for name in SITES]
     LocalModelsRegressor().fit_federation(RemoteFederation(spies))
@@ -202,13 +207,13 @@ def test_a_site_that_is_started_again_is_asked_again(name):
     wanted = model.fit(REGRESSION.X, REGRESSION.y, groups=named()).params_
 
     def south_fails(number):
-        if number == 18:
+        if number == 14:
             south.host = SiteHost(Table("south"))
-        return OSError("no line") if 10 <= number < 18 else None
+        return OSError("no line") if 6 <= number < 14 else None
 
     def north_waits(number):
         """Until south, once it has been started again, has replied."""
-        while len(south.sent) >= 18 and not south.reachable:
+        while len(south.sent) >= 14 and not south.reachable:
             time.sleep(1e-3)
 
     south = Wire(Table("south"), south_fails)
@@ -743,3 +748,56 @@ def test_a_row_of_a_small_client_is_in_no_message(model):
             model.fit_federation(RemoteFederation(both))
         replies.append(seen)
     assert replies[0] == replies[1]
+
+
+# ------------------------------------------------------------- several requests in a message
+
+
+def asked_together(host, *requests):
+    return loads(host.handle(dumps((0, [], [], SEVERAL, (list(requests),)))))
+
+
+def test_several_requests_are_answered_each_for_itself():
+    host, hello = SiteHost(Table("north")), (0, [], [], "hello", ("regressor",))
+    wrong = (0, [], [], "__reduce__", ()), (0, [], [], SEVERAL, ([hello],)), "no request"
+    status, replies, note = asked_together(host, hello, *wrong, hello)
+    assert (status, note) == (SEVERAL, None)
+    assert [reply[0] for reply in replies] == ["done", "refused", "refused", "lost", "done"]
+    assert replies[0][1][0][1] == "Site 'north'"
+    for nonsense in (None, 3, "text", [hello]):
+        reply = loads(host.handle(dumps((0, [], [], SEVERAL, nonsense))))
+        assert reply[0] in ("lost", SEVERAL) and "done" not in str(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        (SEVERAL, [], None),
+        (SEVERAL, [("done", 1, None)] * 3, None),
+        (SEVERAL, "text", None),
+        (SEVERAL, [("done", 1)], None),
+        (SEVERAL, [(SEVERAL, [("done", 1, None)], None)] * 2, None),
+        ("done", 1, None),
+    ],
+)
+def test_false_replies_to_several_requests_are_none(reply):
+    """The site is asked again by single messages, or its clients are missing."""
+    wanted = IFCARegressor(n_clusters=2, random_state=0).fit_federation(RemoteFederation(wires()))
+    both = wires()
+    handle = both[1].host.handle
+
+    def false(message):
+        several = loads(message)[3] == SEVERAL and len(both[1].sent) > 4
+        return dumps(reply) if several else handle(message)
+
+    both[1].host.handle = false
+    model = IFCARegressor(n_clusters=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit_federation(RemoteFederation(both, retries=1))
+    assert both[1].failures and not both[0].failures
+    if model.missing_clients_.size:
+        assert model.missing_clients_.tolist() == [f"south/{name}" for name in IDS[2:]]
+        assert np.isfinite(model.params_).all()
+    else:
+        np.testing.assert_allclose(model.params_, wanted.params_, rtol=1e-8)

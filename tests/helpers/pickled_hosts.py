@@ -31,17 +31,19 @@ class PickledHost(Transport):
         if self.lost_after is not None and self.n_asked > self.lost_after:
             self.host = None
 
+        host = self.host
+        answer = None if host is None else through(host.ask(*through(request)))
+
         def wait():
-            if self.host is None:
+            # Answers of a host that was lost meanwhile do not come.
+            if host is None or self.host is None:
                 raise PlaceLost(f"{self.name} is lost.")
             return answer
 
-        if self.host is not None:
-            answer = through(self.host.ask(*through(request)))
         return wait
 
     def restore(self):
-        if self.restorable:
+        if self.restorable and self.host is None:
             self.lost_after, self.n_restored = None, self.n_restored + 1
             self.host = Host(self.parts, **self.options)
         return self.restorable
