@@ -4,7 +4,8 @@ A fit is a tree of tasks:
 
     fit
         n_clusters      candidate, candidate, ...       what is tried and judged
-        starts          start (rounds, polishing), ...  each with stages of its own
+        starts          start (rounds), ...             each with stages of its own
+        polished starts polished start (polishing), ...
         rounds          round, round, ...               or iterations, exchanges, ...
         polishing       polishing step, ...
 

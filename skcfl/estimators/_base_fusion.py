@@ -23,17 +23,11 @@ from ..base import BaseFederated
 from ..fusion.admm import admm
 from ..fusion.bic_search import LamSearch
 from ..fusion.bounded import BoundedProblem
+from ..fusion.candidates import Family
+from ..fusion.judges import FEW_LAMS, Judge, is_large
 from ..fusion.path import fusion_path
 from ..fusion.problem import SOLVERS, FusionProblem
-from ..fusion.search import (
-    FEW_LAMS,
-    SEARCH_ITERATIONS,
-    SEARCH_TOL,
-    Family,
-    Judge,
-    ModelSearch,
-    is_large,
-)
+from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, ModelSearch
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
 from ..numerics.newton import MAX_DENSE

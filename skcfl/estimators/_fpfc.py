@@ -27,11 +27,13 @@ from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
 from ..clients.optimizers import OPTIMIZERS
 from ..fusion.bounded import ClientLimits
+from ..fusion.candidates import Family
 from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
 from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
+from ..fusion.judges import FEW_LAMS, Judge, is_large
 from ..fusion.path import FusionPath
-from ..fusion.search import FEW_LAMS, Family, Judge, ModelSearch, is_large
+from ..fusion.search import ModelSearch
 from ..penalties import CONCAVE, PENALTIES
 from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 from ._constructors import everyday_constructor

@@ -9,7 +9,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST, POSITIVE, caller_level, real_array
-from ..fusion.search import Alphas, Judge
+from ..fusion.candidates import Alphas
+from ..fusion.judges import Judge
 from ..rounds.alpha import is_automatic
 from ..rounds.kinds import need_minima
 

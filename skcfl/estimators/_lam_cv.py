@@ -10,7 +10,8 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from .._checks import Count, about
-from ..fusion.search import FoldsJudge, ModelSearch
+from ..fusion.judges import FoldsJudge
+from ..fusion.search import ModelSearch
 from ..model_selection import ClientKFold
 from ..model_selection._lam_path import check_lams
 from ._base_fusion import Fusion

@@ -29,8 +29,7 @@ its rows do not determine its model, unless clients alone would take their place
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -38,23 +37,14 @@ import numpy as np
 from scipy.stats import rankdata
 
 from .._progress import loop, quiet, series
-from ..calls.first_order import OwnLosses
 from ..federation.lanes import asked_at_once, lanes_of, together
 from ..numerics.by_cluster import numbered
-from ..numerics.optimism import with_all_rows
-from ..rounds.kinds import kind_of
 from ..rounds.polish import ROUGH
+from .candidates import Alphas, Member
+from .judges import is_large
 
-__all__ = ["Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"]
+__all__ = ["ModelSearch"]
 
-# Folds of the rows, where clients are few, else; and numbers of clients from which two of these
-# or one judges: the more clients, the less chance there is in a fold.
-FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 800
-# Numbers of all clients' models from which one fold judges, too, because each fit is dear, and how
-# many values of lam a grid then has at most.
-LARGE, FEW_LAMS = 250_000, 4
-# Networks are trained once, on four fifths of the rows.
-NETWORK_FOLDS = 5
 # Accuracy of the fits that are judged, and iterations of each.
 SEARCH_TOL, SEARCH_ITERATIONS = 1e-3, 200
 # Most values of lam beyond each end of a grid, and most tried around the best ones.
@@ -82,222 +72,6 @@ WILD, OUTWEIGHS = 1.5, 0.5
 # the folds of that of all rows; and no cluster has fewer rows than parameters and than that share
 # of the rows of the largest.
 WITHIN, SMALL = 0.75, 0.5
-
-
-@dataclass
-class Family:
-    """What one graph and one penalty give over lam.
-
-    Attributes
-    ----------
-    name : dict of str to str
-        What tells it from the others, to be published.
-    problem : callable
-        ``problem(pool)``: the fusion problem of a pool.
-    solve : callable
-        ``solve(problem, lam, state)`` returns a Result, to the accuracy of a search, and a
-        state to go on from.  With ``lam=0`` the clients' own models, with ``lam=inf`` those where
-        everything fuses.
-    refit : callable
-        ``refit(problem, labels, theta)`` returns each cluster's model on its pooled rows.
-    refits : tuple of bool
-        Whether the penalised models, the refitted ones, or both compete.
-    lams : ndarray
-        Positive values of lam to begin with, ascending.
-    fused : float
-        The value from which on everything is fused; infinite where nothing ever is.
-    grows : bool, default=True
-        Whether the ends and values beyond those given may be tried.
-    refines : bool, default=True
-        Whether values between them may be tried too.
-    anew : bool, default=False
-        Whether every value is solved without a state to go on from, all at the same time.
-    """
-
-    name: dict
-    problem: Callable
-    solve: Callable
-    refit: Callable
-    refits: tuple
-    lams: np.ndarray
-    fused: float = np.inf
-    grows: bool = True
-    refines: bool = True
-    anew: bool = False
-
-    def first(self):
-        """The values of lam to begin with, the ends among them."""
-        if not self.grows:
-            return list(self.lams)
-        inner = [float(lam) for lam in self.lams if 0.0 < lam < self.fused]
-        return [0.0, *inner, *([self.fused] if np.isfinite(self.fused) else [])]
-
-
-@dataclass(frozen=True)
-class Alphas:
-    """Local penalties that compete, and which of them the members are first tried with.
-
-    Attributes
-    ----------
-    inner : float or None
-        Under which lam is looked for; None is that of the pool.
-    apart, fused : float or None
-        Of the clients' own models, and of those where everything fuses.
-    others : tuple of float
-        All that compete, if any do.
-    of_one : bool, default=False
-        Whether `fused` is what one model for all is to keep, unless another is clearly better.
-    """
-
-    inner: float | None = None
-    apart: float | None = None
-    fused: float | None = None
-    others: tuple = ()
-    of_one: bool = False
-
-    @classmethod
-    def given(cls, values):
-        """The local penalties of a user, of which the middle one comes first."""
-        middle = values[len(values) // 2]
-        return cls(middle, middle, middle, tuple(values))
-
-    @classmethod
-    def automatic(cls, unit, n_clients):
-        """A prior once per model, of a prior of weight `unit`."""
-        middle = float(unit * np.sqrt(n_clients))
-        return cls(middle, unit * n_clients, unit, (unit, middle, unit * n_clients), of_one=True)
-
-    def at(self, family, lam):
-        """The local penalty that a member is first tried with."""
-        return self.apart if lam == 0.0 else self.fused if lam >= family.fused else self.inner
-
-
-def is_large(pool):
-    """Whether linear clients have so many parameters that few fits have to do."""
-    return kind_of(pool).exact and pool.n_clients * pool.n_params > LARGE
-
-
-class Judge:
-    """Rows held out inside the clients: every client judges its own models.
-
-    Parameters
-    ----------
-    pool : ClientPool
-        The federation.
-    rng : RandomState
-        Source of the deal.
-    exact : bool, default=True
-        Whether models are solved for; fewer folds judge those that are trained.
-    trusted : ndarray of shape (n_clients,) of bool, default=None
-        Whose rows judge; all by default.
-
-    Attributes
-    ----------
-    pools : list of ClientPool
-        The rows to fit to, one pool per fold, each with a ledger of its own.
-    whole : ClientPool or None
-        All rows, with a ledger of their own; None where models are trained.
-    corrects : bool
-        Whether losses are corrected to those of models of all rows.
-    weights : ndarray of shape (n_clients,)
-        Weights of the rows that judge.
-    """
-
-    #: The units whose losses vary, for standard errors.
-    units = "clients"
-
-    def __init__(self, pool, rng, exact=True, trusted=None):
-        n = pool.n_clients
-        if not exact:
-            n_folds, used = NETWORK_FOLDS, 1
-        elif n <= FEW:
-            n_folds = used = FEW_FOLDS
-        else:
-            n_folds, used = FOLDS, 1 if n > HUGE else 2 if n > MANY else FOLDS
-        if is_large(pool):
-            used = 1
-        seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
-        self.pools, self.held = [], []
-        for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
-            train, held = train.lane(int(seed)), held.lane()
-            held.ledger = train.ledger
-            self.pools.append(train)
-            self.held.append(held)
-        self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
-        self.weights = sum(self._counted(held) for held in self.held)
-        # Of quadratic losses only can be told what more rows are worth.
-        self.corrects = pool.model.quadratic and used == n_folds
-        self.whole = pool.lane() if exact else None
-
-    @staticmethod
-    def can_judge(pool):
-        """Whether a client has a row to hold out."""
-        return bool((pool.client_sizes > 1).any())
-
-    def _counted(self, held):
-        """Weights of the rows held out, zero of clients that do not judge."""
-        return np.where(self.trusted, held.client_weights, 0.0)
-
-    def losses(self, k, models, ledger):
-        """Total losses of each client's rows in fold k under its models, each (n_clients,)."""
-        train, held = self.pools[k], self.held[k]
-        weights, fitted = self._counted(held), train.client_weights
-        pools = (held, train) if self.corrects else (held,)
-        questions = [lambda lane, W=W: lane.ask(OwnLosses, W) for W in models]
-        asked = [(pool, question) for question in questions for pool in pools]
-        with np.errstate(over="ignore", invalid="ignore"):
-            losses = asked_at_once(*asked, ledger=ledger)
-            if self.corrects:
-                pairs = zip(losses[::2], losses[1::2], strict=True)
-                losses = [with_all_rows(*pair, held.client_weights, fitted) for pair in pairs]
-            return [np.where(weights > 0, weights * some, 0.0) for some in losses]
-
-
-class FoldsJudge:
-    """Folds of a splitter and a score: every fold judges.
-
-    Parameters
-    ----------
-    folds : list of Fold
-        Training and test rows.
-    scoring : str, scorer or None
-        What is to be large on the test rows; None is minus the mean loss.
-    rng : RandomState
-        Source of the seeds of the folds' pools.
-    """
-
-    units, whole = "folds", None
-
-    def __init__(self, folds, scoring, rng):
-        seeds = rng.randint(np.iinfo(np.int32).max, size=len(folds))
-        self.folds, self.scoring = folds, scoring
-        self.pools = [f.pool(random_state=seed) for f, seed in zip(folds, seeds, strict=True)]
-        self.weights = np.ones(len(folds))
-
-    def losses(self, k, models, ledger):
-        """Minus the scores of fold k at its place, a list of (n_folds,)."""
-        scores = self.folds[k].scores(np.array(models), self.scoring)
-        out = np.zeros((len(models), len(self.folds)))
-        out[:, k] = np.where(np.isnan(scores), np.inf, -scores)
-        return list(out)
-
-
-@dataclass
-class Member:
-    """One set of models and how it was judged."""
-
-    family: int
-    alpha: float | None
-    lam: float
-    refit: bool
-    losses: np.ndarray = field(repr=False)
-    counts: tuple
-    stable: bool = False
-
-    def __post_init__(self):
-        self.value = np.nan
-        #: Mean number of models in the folds.
-        self.n_models = float(np.mean(self.counts))
 
 
 class ModelSearch:

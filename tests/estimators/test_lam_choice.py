@@ -26,7 +26,9 @@ from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
-from skcfl.fusion.search import Alphas, Family, Judge, Member, ModelSearch
+from skcfl.fusion.candidates import Alphas, Family, Member
+from skcfl.fusion.judges import Judge
+from skcfl.fusion.search import ModelSearch
 from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
 

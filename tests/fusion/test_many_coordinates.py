@@ -5,7 +5,7 @@ import pytest
 
 from skcfl import ConvexClusteredFLRegressor, FPFCRegressor
 from skcfl.datasets import make_clustered_regression
-from skcfl.fusion import search
+from skcfl.fusion import judges
 from skcfl.graphs import edges
 
 DATA = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
@@ -49,7 +49,7 @@ def test_few_fits_where_each_is_dear(kind, seeds, monkeypatch):
         return [kind(**own).fit(DATA.X, DATA.y, groups=DATA.groups) for own in options]
 
     usual = fits()
-    monkeypatch.setattr(search, "LARGE", 1)
+    monkeypatch.setattr(judges, "LARGE", 1)
     few = fits()
     assert {fit.n_clusters_ for fit in usual + few} == {3}
     tried = [sum(len(fit.lam_search_["lam"]) for fit in some) for some in (few, usual)]
@@ -59,7 +59,7 @@ def test_few_fits_where_each_is_dear(kind, seeds, monkeypatch):
 
 def test_clusters_between_two_of_few_values_are_found(monkeypatch):
     """Four values of lam, of which one has all clients alone and the next all in one cluster."""
-    monkeypatch.setattr(search, "LARGE", 1)
+    monkeypatch.setattr(judges, "LARGE", 1)
     fits = [FPFCRegressor(random_state=seed) for seed in range(6)]
     found = [fit.fit(DATA.X, DATA.y, groups=DATA.groups).n_clusters_ for fit in fits]
     assert found == [3] * 6

@@ -1,0 +1,116 @@
+"""What a search of lam chooses among: families of models, local penalties, members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+__all__ = ["Alphas", "Family"]
+
+
+@dataclass
+class Family:
+    """What one graph and one penalty give over lam.
+
+    Attributes
+    ----------
+    name : dict of str to str
+        What tells it from the others, to be published.
+    problem : callable
+        ``problem(pool)``: the fusion problem of a pool.
+    solve : callable
+        ``solve(problem, lam, state)`` returns a Result, to the accuracy of a search, and a
+        state to go on from.  With ``lam=0`` the clients' own models, with ``lam=inf`` those where
+        everything fuses.
+    refit : callable
+        ``refit(problem, labels, theta)`` returns each cluster's model on its pooled rows.
+    refits : tuple of bool
+        Whether the penalised models, the refitted ones, or both compete.
+    lams : ndarray
+        Positive values of lam to begin with, ascending.
+    fused : float
+        The value from which on everything is fused; infinite where nothing ever is.
+    grows : bool, default=True
+        Whether the ends and values beyond those given may be tried.
+    refines : bool, default=True
+        Whether values between them may be tried too.
+    anew : bool, default=False
+        Whether every value is solved without a state to go on from, all at the same time.
+    """
+
+    name: dict
+    problem: Callable
+    solve: Callable
+    refit: Callable
+    refits: tuple
+    lams: np.ndarray
+    fused: float = np.inf
+    grows: bool = True
+    refines: bool = True
+    anew: bool = False
+
+    def first(self):
+        """The values of lam to begin with, the ends among them."""
+        if not self.grows:
+            return list(self.lams)
+        inner = [float(lam) for lam in self.lams if 0.0 < lam < self.fused]
+        return [0.0, *inner, *([self.fused] if np.isfinite(self.fused) else [])]
+
+
+@dataclass(frozen=True)
+class Alphas:
+    """Local penalties that compete, and which of them the members are first tried with.
+
+    Attributes
+    ----------
+    inner : float or None
+        Under which lam is looked for; None is that of the pool.
+    apart, fused : float or None
+        Of the clients' own models, and of those where everything fuses.
+    others : tuple of float
+        All that compete, if any do.
+    of_one : bool, default=False
+        Whether `fused` is what one model for all is to keep, unless another is clearly better.
+    """
+
+    inner: float | None = None
+    apart: float | None = None
+    fused: float | None = None
+    others: tuple = ()
+    of_one: bool = False
+
+    @classmethod
+    def given(cls, values):
+        """The local penalties of a user, of which the middle one comes first."""
+        middle = values[len(values) // 2]
+        return cls(middle, middle, middle, tuple(values))
+
+    @classmethod
+    def automatic(cls, unit, n_clients):
+        """A prior once per model, of a prior of weight `unit`."""
+        middle = float(unit * np.sqrt(n_clients))
+        return cls(middle, unit * n_clients, unit, (unit, middle, unit * n_clients), of_one=True)
+
+    def at(self, family, lam):
+        """The local penalty that a member is first tried with."""
+        return self.apart if lam == 0.0 else self.fused if lam >= family.fused else self.inner
+
+
+@dataclass
+class Member:
+    """One set of models and how it was judged."""
+
+    family: int
+    alpha: float | None
+    lam: float
+    refit: bool
+    losses: np.ndarray = field(repr=False)
+    counts: tuple
+    stable: bool = False
+
+    def __post_init__(self):
+        self.value = np.nan
+        #: Mean number of models in the folds.
+        self.n_models = float(np.mean(self.counts))

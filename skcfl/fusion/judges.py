@@ -1,0 +1,129 @@
+"""Judges of the models of a search: rows held out inside the clients, folds of a splitter."""
+
+import numpy as np
+
+from ..calls.first_order import OwnLosses
+from ..federation.lanes import asked_at_once
+from ..numerics.optimism import with_all_rows
+from ..rounds.kinds import kind_of
+
+__all__ = ["FoldsJudge", "Judge"]
+
+# Folds of the rows, where clients are few, else; and numbers of clients from which two of these
+# or one judges: the more clients, the less chance there is in a fold.
+FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 800
+# Numbers of all clients' models from which one fold judges, too, because each fit is dear, and how
+# many values of lam a grid then has at most.
+LARGE, FEW_LAMS = 250_000, 4
+# Networks are trained once, on four fifths of the rows.
+NETWORK_FOLDS = 5
+
+
+def is_large(pool):
+    """Whether linear clients have so many parameters that few fits have to do."""
+    return kind_of(pool).exact and pool.n_clients * pool.n_params > LARGE
+
+
+class Judge:
+    """Rows held out inside the clients: every client judges its own models.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The federation.
+    rng : RandomState
+        Source of the deal.
+    exact : bool, default=True
+        Whether models are solved for; fewer folds judge those that are trained.
+    trusted : ndarray of shape (n_clients,) of bool, default=None
+        Whose rows judge; all by default.
+
+    Attributes
+    ----------
+    pools : list of ClientPool
+        The rows to fit to, one pool per fold, each with a ledger of its own.
+    whole : ClientPool or None
+        All rows, with a ledger of their own; None where models are trained.
+    corrects : bool
+        Whether losses are corrected to those of models of all rows.
+    weights : ndarray of shape (n_clients,)
+        Weights of the rows that judge.
+    """
+
+    #: The units whose losses vary, for standard errors.
+    units = "clients"
+
+    def __init__(self, pool, rng, exact=True, trusted=None):
+        n = pool.n_clients
+        if not exact:
+            n_folds, used = NETWORK_FOLDS, 1
+        elif n <= FEW:
+            n_folds = used = FEW_FOLDS
+        else:
+            n_folds, used = FOLDS, 1 if n > HUGE else 2 if n > MANY else FOLDS
+        if is_large(pool):
+            used = 1
+        seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
+        self.pools, self.held = [], []
+        for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
+            train, held = train.lane(int(seed)), held.lane()
+            held.ledger = train.ledger
+            self.pools.append(train)
+            self.held.append(held)
+        self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
+        self.weights = sum(self._counted(held) for held in self.held)
+        # Of quadratic losses only can be told what more rows are worth.
+        self.corrects = pool.model.quadratic and used == n_folds
+        self.whole = pool.lane() if exact else None
+
+    @staticmethod
+    def can_judge(pool):
+        """Whether a client has a row to hold out."""
+        return bool((pool.client_sizes > 1).any())
+
+    def _counted(self, held):
+        """Weights of the rows held out, zero of clients that do not judge."""
+        return np.where(self.trusted, held.client_weights, 0.0)
+
+    def losses(self, k, models, ledger):
+        """Total losses of each client's rows in fold k under its models, each (n_clients,)."""
+        train, held = self.pools[k], self.held[k]
+        weights, fitted = self._counted(held), train.client_weights
+        pools = (held, train) if self.corrects else (held,)
+        questions = [lambda lane, W=W: lane.ask(OwnLosses, W) for W in models]
+        asked = [(pool, question) for question in questions for pool in pools]
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses = asked_at_once(*asked, ledger=ledger)
+            if self.corrects:
+                pairs = zip(losses[::2], losses[1::2], strict=True)
+                losses = [with_all_rows(*pair, held.client_weights, fitted) for pair in pairs]
+            return [np.where(weights > 0, weights * some, 0.0) for some in losses]
+
+
+class FoldsJudge:
+    """Folds of a splitter and a score: every fold judges.
+
+    Parameters
+    ----------
+    folds : list of Fold
+        Training and test rows.
+    scoring : str, scorer or None
+        What is to be large on the test rows; None is minus the mean loss.
+    rng : RandomState
+        Source of the seeds of the folds' pools.
+    """
+
+    units, whole = "folds", None
+
+    def __init__(self, folds, scoring, rng):
+        seeds = rng.randint(np.iinfo(np.int32).max, size=len(folds))
+        self.folds, self.scoring = folds, scoring
+        self.pools = [f.pool(random_state=seed) for f, seed in zip(folds, seeds, strict=True)]
+        self.weights = np.ones(len(folds))
+
+    def losses(self, k, models, ledger):
+        """Minus the scores of fold k at its place, a list of (n_folds,)."""
+        scores = self.folds[k].scores(np.array(models), self.scoring)
+        out = np.zeros((len(models), len(self.folds)))
+        out[:, k] = np.where(np.isnan(scores), np.inf, -scores)
+        return list(out)
