@@ -114,7 +114,7 @@ class AlternatingClustering(BaseFederated):
         """The choice of clusters in a round, fresh for every start."""
 
     @property
-    def needs_single_answers(self):
+    def needs_single_answers(self) -> bool:
         """Whether fits of this configuration ask clients for models or gradients one by one.
 
         Starts among local models need them, the search of `n_clusters`, empty clusters that are

@@ -25,7 +25,7 @@ class _FedAvg(BaseFederated):
     _doc_attributes = {"suspicion_": SUSPICION}
 
     @property
-    def needs_single_answers(self):
+    def needs_single_answers(self) -> bool:
         """Whether fits of this configuration ask clients for models or gradients one by one."""
         return robust_aggregator(self) is not None
 

@@ -32,7 +32,7 @@ class _OracleClusters(BaseFederated):
     }
 
     @property
-    def needs_single_answers(self):
+    def needs_single_answers(self) -> bool:
         """Whether fits of this configuration ask clients for models or gradients one by one."""
         return robust_aggregator(self) is not None
 

@@ -225,7 +225,7 @@ class Federation(ABC):
             size = n_clients * len(classes)
             pool.relay(up=size, down=size, sums=True)
         # Hello, sizes and weights, and with units the spreads of each client.
-        calls = 2 + bool(centred)
+        calls = 2 + (len(found) > 0)
         pool.ledger.book(calls=calls, clients=calls * n_clients)
         if model.has_units:
             # As for features, and with theirs: counts and sums, the mean, squares, the scale.

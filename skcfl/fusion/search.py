@@ -154,18 +154,19 @@ class ModelSearch:
         walks = [(k, *task) for k in range(n_folds) for task in tasks]
         lanes = [self._lane(k, f, alpha) for k, f, alpha, _ in walks]
         runs = [partial(self._walk, *walk, len(tasks)) for walk in walks]
-        parts = {}
+        done, parts = [], {}
         with loop("fold", n_folds, sure=True) as folds:
-            done = together(runs, lanes, self.ledger, self.n_jobs)
-            for at, ((k, f, alpha, _), some) in enumerate(zip(walks, done, strict=True), 1):
-                found, states, refitted = some
-                for key, losses, labels in found:
-                    parts.setdefault(key, []).append((losses, labels))
-                for lam, state in states:
-                    self._keep(k, f, alpha, self._problem(k, f, alpha), lam, state)
-                self.refitted[k].update(refitted)
-                if at % len(tasks) == 0:
+            for some in together(runs, lanes, self.ledger, self.n_jobs):
+                done.append(some)
+                if len(done) % len(tasks) == 0:
                     folds.tell()
+        # No walk starts from what another one has found meanwhile.
+        for (k, f, alpha, _), (found, states, refitted) in zip(walks, done, strict=True):
+            for key, losses, labels in found:
+                parts.setdefault(key, []).append((losses, labels))
+            for lam, state in states:
+                self._keep(k, f, alpha, self._problem(k, f, alpha), lam, state)
+            self.refitted[k].update(refitted)
         for key, some in parts.items():
             losses = sum(losses for losses, _ in some)
             self._add(Member(*key, losses, *self._partitions([labels for _, labels in some])))

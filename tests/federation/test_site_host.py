@@ -207,13 +207,13 @@ def test_a_site_that_is_started_again_is_asked_again(name):
     wanted = model.fit(REGRESSION.X, REGRESSION.y, groups=named()).params_
 
     def south_fails(number):
-        if number == 14:
+        if number == 17:
             south.host = SiteHost(Table("south"))
-        return OSError("no line") if 6 <= number < 14 else None
+        return OSError("no line") if 9 <= number < 17 else None
 
     def north_waits(number):
         """Until south, once it has been started again, has replied."""
-        while len(south.sent) >= 14 and not south.reachable:
+        while len(south.sent) >= 17 and not south.reachable:
             time.sleep(1e-3)
 
     south = Wire(Table("south"), south_fails)

@@ -34,4 +34,7 @@ def hessians(pool, theta, labels, weights=None, damping=0.0):
         "damping": np.broadcast_to(damping, (len(theta),)),
         "members": np.full(len(theta), 2),
     }
-    return pool._site.answer("hessians", arguments)["H"]
+    answers = pool._site.answer("hessians", arguments)
+    # A site leaves clients out whose part is not finite, and names them.
+    answers["H"][labels[answers.get("non_finite", np.zeros(len(labels), dtype=bool))]] = np.nan
+    return answers["H"]

@@ -34,7 +34,7 @@ def test_guarantee_on_well_separated_gaussians(n_local, seed):
     np.testing.assert_allclose(kfed.cluster_centers_, means, atol=1e-8)
     np.testing.assert_array_equal(kfed.predict(X), kfed.labels_)
     if n_local == 3:
-        assert kfed.calls_ == 1 and kfed.floats_up_ == 12 * 3 * (6 + 1)
+        assert kfed.calls_ == 2 + 1 and kfed.floats_up_ == 12 * 3 * (6 + 1)
 
 
 def test_clients_of_one_cluster_each():

@@ -51,7 +51,8 @@ def test_one_cluster_by_precision_is_the_pooled_fit():
 
 def test_one_exchange():
     once = fit(OneShotRegressor(3, rounds=0, random_state=0, **PLAIN))
-    assert once.calls_ == 2 and once.n_iter_ == 1
+    # Hello and sizes, models, objectives.
+    assert once.calls_ == 2 + 2 and once.n_iter_ == 1
     assert once.floats_up_ == 12 * 5 + 12 and once.floats_down_ == 12 * 5
     assert adjusted_rand_score(DATA.labels, once.labels_) == 1.0
 
