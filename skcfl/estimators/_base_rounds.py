@@ -217,16 +217,16 @@ class AlternatingClustering(BaseFederated):
 
         lanes = lanes_of(pool, len(starts)) if len(starts) > 1 else [pool]
         tasks = [partial(run, *pair) for pair in zip(starts, lanes, strict=True)]
-        ended = run_told("starts", tasks, lanes, pool.ledger, _last_objective)
+        ended = with_progress("starts", tasks, lanes, pool.ledger, _last_objective)
         first = {one.key or k: one for k, one in reversed(list(enumerate(ended)))}
         ended = [one for one in ended if one in first.values()]
         tasks, lanes = [one.finish for one in ended], [one.pool for one in ended]
-        results = run_told("polished starts", tasks, lanes, pool.ledger, _loss)
+        results = with_progress("polished starts", tasks, lanes, pool.ledger, _loss)
         losses = [result.extra.pop("loss") for result in results]
         return results[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
 
 
-def run_told(name, tasks, lanes, ledger, values):
+def with_progress(name, tasks, lanes, ledger, values):
     """Results of tasks that do not wait for each other, fewer if a callback ends the series.
 
     Parameters

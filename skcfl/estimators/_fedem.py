@@ -26,7 +26,7 @@ from ._base_rounds import (
     _check_init,
     labels_of,
     make_options,
-    run_told,
+    with_progress,
 )
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
@@ -178,7 +178,7 @@ class _FedEM(MixturePredictions):
 
             lanes = lanes_of(pool, n_init) if n_init > 1 else [pool]
             tasks = [partial(run, lane, restart) for restart, lane in enumerate(lanes)]
-            results = run_told("starts", tasks, lanes, pool.ledger, _objective)
+            results = with_progress("starts", tasks, lanes, pool.ledger, _objective)
         result = min(results, key=lambda one: np.nan_to_num(one.objective, nan=np.inf))
         shares, theta = result.extra.pop("shares"), result.cluster_params
         order, result.labels = _canonical(result.labels, len(theta))

@@ -19,6 +19,7 @@ from skcfl import (
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.models import LinearModel, Location
+from skcfl.rounds.alternate import Rounds
 
 SEEDS = range(20)
 
@@ -486,3 +487,28 @@ def test_oracle_refuses_labels_that_do_not_fit():
         fit(OracleClustersRegressor(labels={"nobody": 0}), data)
     with pytest.raises(ValueError, match="one entry per client, 24"):
         fit(OracleClustersRegressor(labels=[0, 1]), data)
+
+
+def test_starts_that_end_in_the_same_clusters_are_polished_once(monkeypatch):
+    data = make_clustered_regression(12, 3, 4, n_samples=30, random_state=0)
+    polished, finish = [], Rounds.finish
+    monkeypatch.setattr(Rounds, "finish", lambda one: polished.append(one.key) or finish(one))
+    many = IFCARegressor(n_clusters=3, n_init=5, random_state=0)
+    many.fit(data.X, data.y, groups=data.groups)
+    assert len(polished) == len(set(polished)) < 5
+    # What is not polished ends in models of its own.
+    polished.clear()
+    with pytest.warns(ConvergenceWarning):
+        many.set_params(polish=False, max_iter=3).fit(data.X, data.y, groups=data.groups)
+    assert polished == [None] * 5
+
+
+def test_a_start_has_draws_of_its_own():
+    """Its result does not depend on the others: more starts are never worse."""
+    data = make_clustered_regression(12, 3, 4, n_samples=30, random_state=0)
+    how = {"n_clusters": 3, "init": "random", "random_state": 3, "polish": False, "max_iter": 2}
+    how["alpha"] = 0.0
+    fits = [IFCARegressor(n_init=n, **how) for n in (2, 3, 4, 5)]
+    with pytest.warns(ConvergenceWarning):
+        values = [fit.fit(data.X, data.y, groups=data.groups).objective_ for fit in fits]
+    assert (np.diff(values) <= 1e-12).all()
