@@ -26,14 +26,14 @@ class MissingClientWarning(UserWarning):
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.federation import Faults, InProcessFederation
     >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
-    >>> faults = Faults(dead=["client00"], calls=["best_response"])
+    >>> faults = Faults(dead=["client00"], calls=["best_response_sums"])
     >>> federation = InProcessFederation(data.X, data.y, data.groups, faults=faults)
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     model = IFCARegressor(n_clusters=2, random_state=0).fit_federation(federation)
     >>> print(caught[0].message)
-    1 of 6 clients left all of 10 calls of 'best_response' unanswered while they answered others: \
-    'client00'. The fit goes on without them (missing_clients_).
+    1 of 6 clients left all of 10 calls of 'best_response_sums' unanswered while they answered \
+    others: 'client00'. The fit goes on without them (missing_clients_).
     >>> model.missing_clients_
     array(['client00'], dtype='<U8')
     """

@@ -17,7 +17,7 @@ __all__ = ["KFED"]
 
 
 class KFED(ClusteredRows):
-    """Clusters of rows that belong to clients, in one exchange (k-FED).
+    """Clusters of rows that belong to clients, in one exchange after hello (k-FED).
 
     For clusters of rows that may not leave their clients, where one exchange has to do. Not for
     clusters of clients (:class:`IFCA`, :class:`PACFL`), nor for rows that are all at hand

@@ -195,8 +195,8 @@ class OneShot(GenericMixin, _OneShot):
     >>> once = OneShot(model, n_clusters=3, rounds=0, random_state=0)
     >>> once.fit(data.X, data.y, groups=data.groups).cluster_sizes_
     array([4, 4, 4])
-    >>> once.calls_  # the clients' models up, those of the clusters down
-    2
+    >>> once.calls_  # hello and sizes; the clients' models up, those of the clusters down
+    4
 
     A clusterer that finds the number of clusters:
 
