@@ -1,6 +1,8 @@
 """Tasks that do not wait for each other: in lockstep, with a result that is theirs alone."""
 
+import signal
 import threading
+import time
 from functools import partial
 
 import numpy as np
@@ -200,3 +202,21 @@ def test_default_fits_take_few_exchanges():
     for name, limit in most.items():
         model = getattr(skcfl, name)(random_state=0).fit(X, y, groups=g)
         assert model.n_clusters_ == 2 and model.calls_ < limit
+
+
+def test_an_interrupt_ends_all_tasks():
+    """Ctrl-C comes to the main thread, which waits for the tasks."""
+    steps = []
+
+    def task():
+        while True:
+            check_turn()
+            steps.append(1)
+            if len(steps) == 5:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(1e-3)
+            pass_turn()
+
+    with pytest.raises(KeyboardInterrupt):
+        in_turns([task, task])
+    assert not [t for t in threading.enumerate() if t.name == "skcfl lane"]
