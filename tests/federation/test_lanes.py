@@ -1,5 +1,6 @@
 """Tasks that do not wait for each other: in lockstep, with a result that is theirs alone."""
 
+import copy
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ import skcfl
 from skcfl.calls.first_order import LocalUpdate, Losses, Objectives
 from skcfl.federation import InProcessFederation
 from skcfl.federation.lanes import asked_at_once, lanes_of, together
+from skcfl.federation.ledger import Ledger
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.transport import Transport
@@ -220,3 +222,24 @@ def test_an_interrupt_ends_all_tasks():
     with pytest.raises(KeyboardInterrupt):
         in_turns([task, task])
     assert not [t for t in threading.enumerate() if t.name == "skcfl lane"]
+
+
+def test_who_has_answered_has_answered_all_questions():
+    class Pool:
+        """Clients of which some do not answer."""
+
+        travels, model, answered, ledger = False, LinearModel(), None, Ledger()
+
+        def lane(self, remembers):
+            lane = copy.copy(self)
+            lane.ledger = Ledger()
+            return lane
+
+    def ask(lane, answered):
+        lane.answered = None if answered is None else np.array(answered)
+
+    pool, other = Pool(), Pool()
+    some, few = [True, False, True], [True, True, False]
+    questions = [(pool, some), (other, None), (pool, None), (pool, few)]
+    asked_at_once(*((one, partial(ask, answered=who)) for one, who in questions))
+    assert pool.answered.tolist() == [True, False, False] and other.answered is None

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.proofs_asked import Rounding
 from skcfl.fusion.admm import admm
 from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.reduced import lam_max_bounds
@@ -367,3 +368,20 @@ def test_clients_whose_classes_are_nearly_separated(loss, graph, share):
     exact, _ = admm(problem, lam, tol=1e-6, max_iter=100)
     assert exact.converged and exact.extra["partition_optimal"]
     assert exact.objective == pytest.approx(plain.objective, rel=2e-6)
+
+
+def test_the_rounding_of_clients_is_in_every_gap(monkeypatch):
+    """What came with the other numbers of a check is that of the models it is used for."""
+    rounding, known = FusionProblem.rounding, []
+
+    def checked(problem, X, lam, *args, of_clients=None, **how):
+        if of_clients is not None:
+            known.append(of_clients)
+            np.testing.assert_array_equal(of_clients, problem.pool.ask(Rounding, X))
+            assert of_clients.min() > 0.0
+        return rounding(problem, X, lam, *args, of_clients=of_clients, **how)
+
+    monkeypatch.setattr(FusionProblem, "rounding", checked)
+    problem = make_problem("squared_error", 7, "complete", n_rows=14, alpha=0.01)
+    admm(problem, 0.3 * lam_max_bounds(problem)[1], tol=1e-9)
+    assert len(known) > 2
