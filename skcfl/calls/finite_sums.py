@@ -9,8 +9,12 @@ MOST_CULPRITS = 32
 
 
 def are_finite(arrays):
-    """Whether all numbers of some arrays are finite, for sure: their squares may overflow."""
-    return isfinite(sum([float(np.vdot(array, array)) for array in arrays]))
+    """Whether all numbers of some arrays are finite."""
+    arrays = list(arrays)
+    if isfinite(sum([float(np.vdot(array, array)) for array in arrays])):
+        return True
+    # The squares of finite numbers may overflow.
+    return all(bool(np.isfinite(array).all()) for array in arrays)
 
 
 def non_finite(is_finite, n_clients):

@@ -65,7 +65,7 @@ def together(
     result : object
         What a task returned, in the order of `tasks`.
     """
-    # What models of clients' own are left in is the work of the last task.
+    # Parts of models that clients keep for themselves are shared by all tasks: no lockstep then.
     travels = any(lane.travels and lane.model.own is None for lane in lanes)
     own = [lane.ledger for lane in lanes if lane.ledger is not ledger]
     try:

@@ -417,6 +417,8 @@ def _by_em(pool, current, options, max_iter):
             for candidate in _candidates(pool, current, points, options):
                 trial = evaluate(pool, candidate)
                 n_iter += 1
+                if not np.isfinite(trial.value):
+                    continue
                 others = trial.sums["weight"] != current.sums["weight"]
                 if others or not pool.steady or trial.value >= current.value - slack:
                     break

@@ -673,6 +673,15 @@ def test_clients_of_one_row_of_any_size(loss, unit, covariance):
     assert not model.rejected_clients_.size
 
 
+@pytest.mark.parametrize("first", range(6))
+def test_two_clients_of_one_row(first):
+    """Dispersions of interpolated rows run away: steps to there are taken back."""
+    data = make_clustered_regression(10, 2, 3, n_samples=20, random_state=0)
+    X, y = data.X[2 * first : 2 * first + 2], data.y[2 * first : 2 * first + 2]
+    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=["a", "b"])
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.loglik_)
+
+
 def test_counts_and_several_classes():
     X, z, groups, rng = logistic_population(30, 20)
     counts = rng.poisson(np.exp(z / 2 + 1))

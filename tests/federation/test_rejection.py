@@ -283,6 +283,20 @@ def test_sums_of_models_that_diverged_blame_nobody(large_rows):
         assert not pool.rejected.any() and pool.answered is None
 
 
+def test_finite_sums_whose_squares_overflow_are_sums(large_rows):
+    """Wherever the clients are, nobody is left out."""
+    X, y, groups = overflowing()
+    X *= 1e90
+    theta, labels = np.zeros((1, 3)), np.zeros(12, dtype=int)
+    found = []
+    for places in ([np.arange(12)], [np.arange(5), np.arange(5, 12)]):
+        pool = open_places(X, y, groups, *places)
+        found.append(pool.ask(Hessians, theta, labels))
+        assert not pool.rejected.any() and pool.answered is None
+    assert found[0].max() > 1e170
+    assert_allclose(found[1], found[0], rtol=1e-12)
+
+
 def test_many_non_finite_clients_are_all_found():
     """Also more than are looked for where a model diverged."""
     bad = np.zeros(400, dtype=bool)
