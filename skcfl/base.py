@@ -35,6 +35,7 @@ from ._base_updates import Updates
 from ._checks import about, check_size
 from ._docs import DocLinkMixin
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
+from ._options import TakesOptions
 from ._progress import CallbackSupportMixin, follow, remark
 from ._typing import (
     Array,
@@ -125,6 +126,7 @@ class BaseFederated(
     OnFederations,
     Reports,
     TakesIds,
+    TakesOptions,
     Updates,
     BaseEstimator,
     metaclass=ABCMeta,

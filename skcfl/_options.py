@@ -1,0 +1,63 @@
+"""Objects that hold options of an estimator, and estimators that take them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from sklearn.base import BaseEstimator
+
+from ._docs import DocLinkMixin
+
+__all__ = ["Options", "TakesOptions"]
+
+
+class Options(DocLinkMixin, BaseEstimator):
+    """Base of objects that hold options of an estimator, and check them when it is fitted."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
+
+
+class TakesOptions:
+    """Estimators some of whose parameters are such objects; left of ``BaseEstimator``."""
+
+    #: Parameters of which None stands for an object with default values: the objects' classes.
+    _option_classes: ClassVar[dict[str, type[Options]]] = {}
+
+    def _options(self, name: str) -> Any:
+        """The object of a parameter, that with default values for None."""
+        given = getattr(self, name)
+        return self._option_classes[name]() if given is None else given
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of objects that are None so far.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name, ``training__local_steps`` for those of an object.
+
+        Returns
+        -------
+        self : object
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter.
+        """
+        for key in params:
+            name, _, inner = key.partition("__")
+            if (
+                inner
+                and name in self._option_classes
+                and params.get(name, vars(self)[name]) is None
+            ):
+                params = {**params, name: self._option_classes[name]()}
+        return super().set_params(**params)  # type: ignore[misc]
+
+    def _validate_params(self) -> None:
+        super()._validate_params()  # type: ignore[misc]
+        for value in vars(self).values():
+            if isinstance(value, Options):
+                value._validate_params()
