@@ -30,7 +30,7 @@ from ._groups import (
     joined_ids,
     locate,
 )
-from ._options import TakesOptions
+from ._option_objects import TakesOptions
 from ._progress import CallbackSupportMixin, follow
 from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, fit_context
 from .exceptions import SingleClientWarning

@@ -35,7 +35,7 @@ from ._base_updates import Updates
 from ._checks import about, check_size
 from ._docs import DocLinkMixin
 from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
-from ._options import TakesOptions
+from ._option_objects import TakesOptions
 from ._progress import CallbackSupportMixin, follow, remark
 from ._typing import (
     Array,

@@ -41,7 +41,16 @@ LAYERS = (
     {"calls"},
     {"clients"},
     {"numerics"},
-    {"exceptions", "_checks", "_docs", "_groups", "_memory", "_progress", "_typing"},
+    {
+        "exceptions",
+        "_checks",
+        "_docs",
+        "_groups",
+        "_memory",
+        "_option_objects",
+        "_progress",
+        "_typing",
+    },
 )
 # Beside the layers: what is below may not know them, and they use these units only.
 BESIDE = {

@@ -46,13 +46,8 @@ class TakesOptions:
         ValueError
             If there is no such parameter.
         """
-        for key in params:
-            name, _, inner = key.partition("__")
-            if (
-                inner
-                and name in self._option_classes
-                and params.get(name, vars(self)[name]) is None
-            ):
+        for name in {key.partition("__")[0] for key in params if "__" in key}:
+            if name in self._option_classes and params.get(name, vars(self)[name]) is None:
                 params = {**params, name: self._option_classes[name]()}
         return super().set_params(**params)  # type: ignore[misc]
 
