@@ -1,14 +1,42 @@
-"""Objects that hold options of an estimator, and estimators that take them."""
+"""Parameters that are objects, estimators that take them, and links of both to their pages."""
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import metadata
 from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
 
-from ._docs import DocLinkMixin
+__all__ = ["DocLinkMixin", "Options", "TakesOptions"]
 
-__all__ = ["Options", "TakesOptions"]
+
+@cache
+def documentation_site() -> str | None:
+    """Address of the documentation: "Documentation" of the project's URLs, None without one."""
+    try:
+        urls = metadata.metadata("skcfl").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:  # the sources, not installed
+        return None
+    named = dict(url.split(", ", 1) for url in urls)
+    return named["Documentation"].rstrip("/") if "Documentation" in named else None
+
+
+class DocLinkMixin:
+    """Links from the HTML representation to the pages of this documentation, left of the bases."""
+
+    _doc_link_module = "skcfl"
+
+    @property
+    def _doc_link_template(self) -> str:
+        site = documentation_site()
+        return "" if site is None else f"{site}/generated/{{name}}.html"
+
+    def _doc_link_url_param_generator(self) -> dict[str, str]:
+        room = type(self).__module__.split(".")[1]
+        # Estimators are public at the top of the package.
+        module = f"skcfl.{room}" if room in {"models", "penalties"} else "skcfl"
+        return {"name": f"{module}.{type(self).__name__}"}
 
 
 class Options(DocLinkMixin, BaseEstimator):

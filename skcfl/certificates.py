@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ._checks import LEAST, MOST, about, real_array
-from ._groups import check_ids, encode
 from ._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
+from .clients.ids import check_ids, encode
 from .federation.federation import Federation
 from .federation.inprocess import open_rows
 from .fusion.connections import Demands, boundaries, has_source

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ._checks import LEAST, MOST, real_array, real_number
-from ._docs import DocLinkMixin
+from ._option_objects import DocLinkMixin
 from ._typing import Array, ArrayLike
 
 __all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]

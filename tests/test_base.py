@@ -16,12 +16,13 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor
-from skcfl.base import BaseFederated, _canonical
+from skcfl.base import BaseFederated
 from skcfl.calls.curvatures import Solve
 from skcfl.estimators._flavours import GenericMixin
 from skcfl.exceptions import SingleClientWarning
 from skcfl.federation.result import Result
 from skcfl.models import LinearModel, Location
+from skcfl.numerics.by_cluster import numbered_by_size
 
 # ------------------------------------------------------------------ data and a small method
 
@@ -177,9 +178,9 @@ def test_unsupervised():
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
-def test_canonical_numbers(labels):
+def test_numbers_by_size(labels):
     labels = np.array(labels)
-    order, new = _canonical(labels, 7)
+    order, new = numbered_by_size(labels)
     np.testing.assert_array_equal(order[new], labels)  # the same partition, nothing lost
     sizes = np.bincount(new)
     first = [np.flatnonzero(new == k)[0] for k in range(len(sizes))]

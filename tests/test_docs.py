@@ -8,8 +8,8 @@ import pytest
 from numpydoc.docscrape import NumpyDocString
 
 import skcfl
-from skcfl._docs import ATTRIBUTES, PARAMETERS, document
 from skcfl.base import BaseFederated
+from skcfl.base.docs import ATTRIBUTES, PARAMETERS, document
 
 ESTIMATORS = [
     thing

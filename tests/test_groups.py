@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from skcfl._groups import check_ids, column_position, describe_unseen, encode, locate
+from skcfl.clients.ids import check_ids, column_position, describe_unseen, encode, locate
 
 
 class Site(enum.Enum):

@@ -4,42 +4,43 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from skcfl import FPFC, ConvexClusteredFL, ConvexClustering, _memory
+from skcfl import FPFC, ConvexClusteredFL, ConvexClustering
 from skcfl.clients.blocks import make_blocks
 from skcfl.exceptions import NotEnoughMemoryError
 from skcfl.graphs import complete_graph, distance_graph, from_adjacency
 from skcfl.models import LinearModel
+from skcfl.numerics import memory
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Set how many bytes are available."""
-    monkeypatch.setattr(_memory, "SMALL", 0)
-    return lambda number: monkeypatch.setattr(_memory, "available", lambda: number)
+    monkeypatch.setattr(memory, "SMALL", 0)
+    return lambda number: monkeypatch.setattr(memory, "available", lambda: number)
 
 
 def test_the_machine_says_how_much_there_is():
-    assert 2**20 < _memory.available() < 2**50
+    assert 2**20 < memory.available() < 2**50
 
 
 def test_limits_of_the_machine_and_of_control_groups(monkeypatch):
     numbers = {}
-    monkeypatch.setattr(_memory, "_meminfo", lambda: 1000)
-    monkeypatch.setattr(_memory, "_number", lambda path: numbers.get(path.name))
-    assert _memory.available() == 1000
+    monkeypatch.setattr(memory, "_meminfo", lambda: 1000)
+    monkeypatch.setattr(memory, "_number", lambda path: numbers.get(path.name))
+    assert memory.available() == 1000
     numbers.update({"memory.max": 700, "memory.current": 300})
-    assert _memory.available() == 400
+    assert memory.available() == 400
     numbers["memory.current"] = 800
-    assert _memory.available() == 0
+    assert memory.available() == 0
 
 
 def test_the_error_says_what_is_needed_what_there_is_and_what_fits(small):
     small(3_000_000)
     with pytest.raises(NotEnoughMemoryError, match=r"Things need 4 MB of memory, and 3 MB are"):
-        _memory.require(4_000_000, "Things", "Take less.")
+        memory.require(4_000_000, "Things", "Take less.")
     with pytest.raises(MemoryError, match="3000000 would do"):
-        _memory.require(4_000_000, "Things", lambda there: f"{there} would do.")
-    _memory.require(3_000_000, "Things", "Take less.")
+        memory.require(4_000_000, "Things", lambda there: f"{there} would do.")
+    memory.require(3_000_000, "Things", "Take less.")
 
 
 def rows(n_clients, d=3, seed=0):

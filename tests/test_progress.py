@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 import skcfl
-from skcfl import _docs, _progress
+from skcfl import _option_objects, _progress
 from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError
@@ -411,9 +411,11 @@ def test_without_callbacks_all_else_works():
 def test_links_of_the_html_representation(monkeypatch):
     """To the site that the project names, and nowhere without one."""
     model = skcfl.IFCA(LinearModel())
-    monkeypatch.setattr(_docs, "documentation_site", lambda: None)
+    monkeypatch.setattr(_option_objects, "documentation_site", lambda: None)
     assert model._get_doc_link() == "" and "href" not in model._repr_html_()
-    monkeypatch.setattr(_docs, "documentation_site", lambda: "https://docs.invalid/skcfl")
+    monkeypatch.setattr(
+        _option_objects, "documentation_site", lambda: "https://docs.invalid/skcfl"
+    )
     assert model._get_doc_link() == "https://docs.invalid/skcfl/generated/skcfl.IFCA.html"
     page = "https://docs.invalid/skcfl/generated/skcfl.models.LinearModel.html"
     assert LinearModel()._get_doc_link() == page and page in LinearModel()._repr_html_()
@@ -440,5 +442,7 @@ def test_the_site_is_one_of_the_projects_urls(monkeypatch):
             "https://a.invalid/b",
         ),
     ):
-        monkeypatch.setattr(_docs.metadata, "metadata", lambda name, urls=urls: Metadata(*urls))
-        assert _docs.documentation_site.__wrapped__() == site
+        monkeypatch.setattr(
+            _option_objects.metadata, "metadata", lambda name, urls=urls: Metadata(*urls)
+        )
+        assert _option_objects.documentation_site.__wrapped__() == site

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from .._memory import require
+from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 
 BLOCK_BYTES = 4 * 2**20

@@ -12,8 +12,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array
 
 from skcfl._checks import about, is_missing, real_array
-from skcfl._groups import check_ids, encode
 from skcfl._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
+from skcfl.clients.ids import check_ids, encode
 
 __all__ = ["corrupt"]
 

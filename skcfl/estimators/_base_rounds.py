@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
-from .._groups import check_ids, encode
 from .._progress import series
 from ..base import BaseFederated
+from ..clients.ids import check_ids, encode
 from ..clients.optimizers import OPTIMIZERS
 from ..federation.lanes import lanes_of, together
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE, Count
-from .._docs import document
 from .._typing import Aggregation, ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
+from ..base.docs import document
 from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
 from ..rounds.number import find_n_clusters

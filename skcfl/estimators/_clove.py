@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._docs import document
 from .._typing import Aggregation, ArrayLike, ClientLabels, Clusterer, RandomState, Unseen
+from ..base.docs import document
 from ..rounds.kinds import kind_of
 from ..rounds.loss_clusters import EMBEDDINGS, MATCHINGS, LossClusters
 from ._base_rounds import AlternatingClustering

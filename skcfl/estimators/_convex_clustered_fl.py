@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._docs import document
 from .._typing import ArrayLike, RandomState, Unseen
+from ..base.docs import document
 from ._base_fusion import Fusion
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin

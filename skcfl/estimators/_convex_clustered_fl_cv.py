@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._docs import document
+from ..base.docs import document
 from ._constructors import cv_constructor
 from ._convex_clustered_fl import ConvexClusteredFLClassifier, ConvexClusteredFLRegressor
 from ._flavours import ClassifierMixin, RegressorMixin

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._base_points import BasePoints
 from .._checks import POSITIVE
-from .._docs import document
+from ..base.clustered_points import BasePoints
+from ..base.docs import document
 from ..calls.curvatures import Solve
 from ..fusion.admm import admm
 from ..fusion.ama import ama

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
+from ..base.docs import document
 from ..calls.first_order import Losses, Objectives
 from ..calls.kept_models import PersonalStep, Recall
 from ..personal.proximal import proximal_models, pulled_models

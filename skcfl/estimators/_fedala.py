@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
-from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
+from ..base.docs import document
 from ..calls.first_order import LocalUpdate
 from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .._base_mixtures import MixturePredictions, own_models
 from .._checks import MOST_STEPS, Count
-from .._docs import document
 from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
-from ..base import _canonical
+from ..base.docs import document
+from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
 from ..federation.lanes import lanes_of
+from ..numerics.by_cluster import numbered_by_size
 from ..rounds.alpha import n_priors
 from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
@@ -181,7 +181,7 @@ class _FedEM(MixturePredictions):
             results = with_progress("starts", tasks, lanes, pool.ledger, _objective)
         result = min(results, key=lambda one: np.nan_to_num(one.objective, nan=np.inf))
         shares, theta = result.extra.pop("shares"), result.cluster_params
-        order, result.labels = _canonical(result.labels, len(theta))
+        order, result.labels = numbered_by_size(result.labels)
         order = np.append(order, np.setdiff1d(np.arange(len(theta)), order))
         shares, theta = shares[:, order], theta[order]
         result.cluster_params = theta

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
-from .._docs import document
 from .._typing import Activation, Aggregation, ClassWeight, LayerSizes, RandomState, Unseen
+from ..base.docs import document
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared

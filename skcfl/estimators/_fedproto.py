@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._checks import NOT_NEGATIVE
-from .._docs import document
 from .._typing import Activation, Aggregation, LayerSizes, RandomState, Unseen
+from ..base.docs import document
 from ..calls.kept_models import Keep, Recall
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads

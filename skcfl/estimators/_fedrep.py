@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST_STEPS, Count
-from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
+from ..base.docs import document
 from ..calls.kept_models import Keep, Recall
 from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared

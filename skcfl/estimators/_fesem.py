@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._docs import document
 from .._typing import Aggregation, ArrayLike, ClientLabels, RandomState, Unseen
+from ..base.docs import document
 from ..rounds.by_updates import NearestModel, nearest_to_start, trained_means
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor

@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
-from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
-from ..base import _canonical
+from ..base.docs import document
 from ..calls.first_order import LocalUpdate
+from ..numerics.by_cluster import numbered_by_size
 from ..rounds.alternate import alternate
 from ..rounds.kinds import kind_of
 from ..rounds.once import Partition, heard, spread_labels
@@ -168,7 +168,7 @@ class _FlexCFL(ClustersOnce):
         labels = nearest_direction(updates[mine], directions_of(updates[first], groups))
         labels[np.isin(mine, first)] = groups
         labels = spread_labels(labels, known)
-        labels = _canonical(labels, int(labels.max()) + 1)[1]
+        labels = numbered_by_size(labels)[1]
         directions = directions_of(np.where(known[:, None], updates, 0.0), labels)
         theta = (start + directions).astype(pool.dtype)
         return Directed(labels, theta, start, directions)

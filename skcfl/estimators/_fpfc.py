@@ -22,9 +22,9 @@ from .._checks import (
     caller_level,
     real_array,
 )
-from .._docs import document
 from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
+from ..base.docs import document
 from ..clients.optimizers import OPTIMIZERS
 from ..fusion.bounded import ClientLimits
 from ..fusion.candidates import Family

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._docs import document
 from .._progress import series
+from ..base.docs import document
 from ..fusion.concave_path import FPFCRefits
 from ..fusion.search import ModelSearch
 from ._constructors import cv_constructor

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._docs import document
-from .._groups import check_ids, encode, locate
 from .._typing import ArrayLike, ClientIds, RandomState, Unseen
+from ..base.docs import document
+from ..clients.ids import check_ids, encode, locate
 from ._base_fusion import Fusion, is_network
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin

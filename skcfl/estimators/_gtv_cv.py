@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._docs import document
+from ..base.docs import document
 from ._constructors import cv_constructor
 from ._flavours import ClassifierMixin, NeuralMixin, RegressorMixin
 from ._gtv import GTVClassifier, GTVRegressor, NodesMixin

@@ -7,9 +7,9 @@ from typing import Literal
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._base_rows import ClusteredRows
 from .._checks import Count
 from .._typing import RandomState
+from ..base.clustered_rows import ClusteredRows
 from ..calls.descriptions import LocalCentres
 from ..rounds.merged_centres import merge_centres
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .._docs import document
 from .._typing import RandomState, Unseen
 from ..base import BaseFederated
+from ..base.docs import document
 from ..rounds.alone import solve_local
 from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options

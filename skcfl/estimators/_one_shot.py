@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._checks import Count
-from .._docs import document
 from .._typing import Aggregation, Clusterer, RandomState, Unseen
+from ..base.docs import document
 from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
 from ..rounds.kinds import NETWORK_STEP, kind_of

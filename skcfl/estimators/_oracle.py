@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .._docs import document
 from .._typing import ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
+from ..base.docs import document
 from ..rounds.alternate import alternate
 from ._base_rounds import ROUND_CONSTRAINTS, labels_of, make_options, robust_aggregator
 from ._constructors import everyday_constructor

@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
-from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
-from ..base import _canonical
+from ..base.docs import document
 from ..calls.descriptions import Subspaces
+from ..numerics.by_cluster import numbered_by_size
 from ..rounds.once import Partition, heard, spread_labels
 from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
 from ._base_once import ClustersOnce
@@ -106,7 +106,7 @@ class _PACFL(ClustersOnce):
         degrees = degrees[np.ix_(known, known)]
         labels = angle_clusters(degrees, n_clusters, self.distance_threshold, self.linkage)
         labels = spread_labels(labels, known)
-        labels = _canonical(labels, int(labels.max()) + 1)[1]
+        labels = numbered_by_size(labels)[1]
         theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
         return Spanned(labels, theta, bases, dims)
 

@@ -13,13 +13,13 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .._base_posteriors import MAX_COVARIANCES, PosteriorPredictions, posterior_std
 from .._checks import NOT_NEGATIVE, Count
-from .._docs import document
-from .._memory import require
 from .._typing import RandomState, Unseen
+from ..base.docs import document
+from ..base.posterior_predictions import MAX_COVARIANCES, PosteriorPredictions, posterior_std
 from ..federation.result import Result
 from ..models import LinearModel
+from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 from ..pooling.components import fit_population
 from ..pooling.criteria import bic

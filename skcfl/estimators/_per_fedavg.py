@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count
-from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
+from ..base.docs import document
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE, Count
-from .._docs import document
 from .._typing import Aggregation, RandomState, Unseen
+from ..base.docs import document
 from ..personal.proximal import MOREAU
 from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import publish, run_shared

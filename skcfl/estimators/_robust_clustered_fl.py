@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._docs import document
+from ..base.docs import document
 from ._constructors import everyday_constructor, like_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._one_shot import OneShot, _OneShot

@@ -11,11 +11,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import about
-from .._groups import check_ids, locate
 from .._typing import Array, ClientIds, RandomState, validate_params
 from ..calls import CALLS
 from ..calls.answers import questions
 from ..clients.draws import mixed
+from ..clients.ids import check_ids, locate
 from ..numerics.by_cluster import sum_by_cluster
 from .row_calls import check_calls
 from .sites import WrappedSite, answer_without

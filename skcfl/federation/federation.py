@@ -15,8 +15,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
 from .._checks import Count, about, check_size
-from .._groups import check_ids, encode, encode_runs, family, joined_ids, locate
 from .._typing import Array, ArrayLike, ClientIds, DTypeLike, Kind, MatrixLike, RandomState
+from ..clients.ids import check_ids, encode, encode_runs, family, joined_ids, locate
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
-from .._groups import check_ids, encode
 from ..calls import CALLS
+from ..clients.ids import check_ids, encode
 from ..clients.last_answers import Forgotten
 from ..exceptions import MessageError
 from .policy import check_policy

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._groups import locate
 from .._typing import Array, Kind
 from ..calls.answer_bounds import OutOfBounds
 from ..calls.answers import received
 from ..calls.call import CALLS, sizes_of
+from ..clients.ids import locate
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from .bounds import EXITS, Limits, check_hello

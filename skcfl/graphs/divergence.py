@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial import cKDTree
 
-from .. import _groups
 from .._checks import real_array
 from .._typing import Array, ArrayLike, ClientIds
+from ..clients.ids import check_ids, encode
 
 # Distances below this fraction of the rows' spread count as equal: rows that coincide.
 COINCIDE = 1e-12
@@ -43,7 +43,7 @@ def kl_divergences(X: ArrayLike, groups: ClientIds, k: int = 1) -> tuple[Array, 
         raise ValueError(f"X must have a row and a column, got shape {X.shape}.")
     # Only ratios of distances count: in units of a power of two their squares do not overflow.
     X = np.ldexp(X, -int(np.frexp(np.abs(X).max())[1]))
-    ids, codes = _groups.encode(_groups.check_ids(groups, len(X)))
+    ids, codes = encode(check_ids(groups, len(X)))
     sizes = np.bincount(codes, minlength=len(ids))
     if sizes.min() <= k:
         few = int(sizes.argmin())

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from .._memory import require
 from .._typing import Array
+from ..numerics.memory import require
 
 if TYPE_CHECKING:
     from . import Graph

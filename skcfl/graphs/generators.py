@@ -16,8 +16,8 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.random import sample_without_replacement
 
 from .._checks import LEAST, MOST, Count, about, real_array
-from .._memory import require
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
+from ..numerics.memory import require
 from .divergence import kl_divergences
 from .graph import MAX_NODES, NODES, Graph, whole_numbers
 from .links import shortest_links

@@ -13,8 +13,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .._checks import LEAST, MOST, Count, real_array
-from .._memory import require
 from .._typing import Array, ArrayLike, FloatArray, IntArray, validate_params
+from ..numerics.memory import require
 
 __all__ = ["Graph"]
 

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.extmath import svd_flip
 
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from ..numerics.by_cluster import numbered_by_size
 from ._axes import axes_or_new
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ class ClusterPathDisplay:
         if np.any(np.diff(self._lams) <= 0):
             raise ValueError("lams must be ascending.")
         # One numbering for all, so that equal partitions are equal rows.
-        self._labels = np.array([_canonical(row) for row in self._labels])
+        self._labels = np.array([numbered_by_size(row)[1] for row in self._labels])
         self.n_clusters_ = self._labels.max(axis=1) + 1
         chosen = self.partition
         if chosen is None:
@@ -281,7 +282,7 @@ class ClusterPathDisplay:
             raise ValueError(
                 f"partition must have one label per client, shape ({n},), got {np.shape(chosen)}."
             )
-        self.partition_ = _canonical(np.asarray(chosen))
+        self.partition_ = numbered_by_size(np.asarray(chosen))[1]
         self._held = np.flatnonzero((self._labels == self.partition_).all(axis=1))
         self.interval_ = None
         if len(self._held):
@@ -453,16 +454,6 @@ class ClusterPathDisplay:
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_major_formatter(FuncFormatter(lambda lam, _: f"{lam:g}"))
             ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _canonical(labels: Array) -> Array:
-    """Clusters numbered by decreasing size, equal ones by their first client."""
-    _, first, codes, sizes = np.unique(
-        labels, return_index=True, return_inverse=True, return_counts=True
-    )
-    rank = np.empty(len(first), dtype=np.intp)
-    rank[np.lexsort((first, -sizes))] = np.arange(len(first))
-    return rank[codes]
 
 
 def _mixed(path: Array, partition: Array) -> Iterator[tuple[Array, int]]:

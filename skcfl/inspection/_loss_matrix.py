@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
-from .._groups import check_ids, encode
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from ..clients.ids import check_ids, encode
 from ._axes import axes_or_new, check_name
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import Count
-from .._groups import check_ids, encode
 from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, RandomState
+from ..clients.ids import check_ids, encode
 from ..model_selection._columns import ids_in_column
 from ._axes import axes_or_new
 

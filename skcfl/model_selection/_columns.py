@@ -7,8 +7,8 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from .._checks import about
-from .._groups import check_ids, column_position
 from .._typing import Array, ArrayLike, MatrixLike
+from ..clients.ids import check_ids, column_position
 
 
 def ids_in_column(X: MatrixLike, group_col: str | int, names: ArrayLike | None = None) -> Array:

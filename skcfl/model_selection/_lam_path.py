@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval
 
 from .._checks import MOST, Count, real_array
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike, validate_params
+from ..numerics.by_cluster import numbered_by_size
 
 # Values of lam that a path can have.
 MOST_LAMS = 10**4
@@ -247,7 +248,7 @@ def lam_path(
     path = est._path(problem, lams)
     if not path.converged.all():
         warn_path(path, est)
-    labels = np.array([_canonical(row) for row in path.labels])
+    labels = np.array([numbered_by_size(row)[1] for row in path.labels])
     clients = np.zeros(1, dtype=int) if task.groups is None else task.groups
     return LamPath(
         lams=path.lams,
@@ -327,14 +328,3 @@ def _problem(
         )
     task = est._task(X, y, groups, sample_weight)
     return task, est._problem(task.pool, **task.options)
-
-
-def _canonical(labels: Array) -> Array:
-    """Number clusters by decreasing size, then by first member, as estimators do."""
-    _, first, labels, sizes = np.unique(
-        labels, return_index=True, return_inverse=True, return_counts=True
-    )
-    order = np.lexsort((first, -sizes))
-    number = np.empty(len(order), dtype=np.intp)
-    number[order] = np.arange(len(order))
-    return number[labels]

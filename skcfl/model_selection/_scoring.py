@@ -20,8 +20,8 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
 from .._checks import about, check_size, is_missing, only_numbers, real_array, refuse_masked
-from .._groups import check_ids, encode
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
 
 __all__ = ["grouped_scorer", "per_client_scores"]

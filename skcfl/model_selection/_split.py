@@ -22,8 +22,8 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _num_samples
 
 from .._checks import about, is_missing, refuse_masked
-from .._groups import check_ids, encode
 from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, RandomState
+from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
 
 __all__ = ["ClientKFold"]

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from .._checks import Count
-from .._docs import DocLinkMixin
+from .._option_objects import DocLinkMixin
 from .._typing import Array, DTypeLike, RandomState
 
 

@@ -13,6 +13,23 @@ def numbered(labels):
     return np.argsort(np.argsort(first))[labels]
 
 
+def numbered_by_size(labels):
+    """Labels 0..K-1 by decreasing size, then by first member; empty clusters have no number.
+
+    Returns
+    -------
+    order : ndarray of shape (K,)
+        Old number of each new cluster.
+    labels : ndarray of shape (n_clients,)
+        New numbers.
+    """
+    present, first, codes, sizes = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.lexsort((first, -sizes))
+    return present[order], np.argsort(order)[codes]
+
+
 def membership(labels, n_clusters, weights=None, dtype=float):
     """Sparse matrix (n_clusters, n) that sums by cluster, stored by members."""
     n = len(labels)

@@ -8,6 +8,7 @@ import numpy as np
 from .._progress import series
 from ..calls.posteriors_asked import Posteriors
 from ..federation.lanes import asked_at_once
+from ..numerics.by_cluster import numbered
 from ..numerics.kmeans import kmeans
 from ..numerics.matrices import count_different
 from ..numerics.newton import MAX_DENSE
@@ -292,7 +293,7 @@ def _grown(pool, fit, first, coordinates, K, n_init, options, target):
     if count_different(u) >= K:
         for _ in range(n_init):
             labels = _k_means(u, K, pool.random_state)
-            partitions.setdefault(_canonical(labels), labels)
+            partitions.setdefault(tuple(numbered(labels)), labels)
     responsibilities = pool.ask(Posteriors, *fit.population.arguments)[0][~pool.without_rows]
     labels = responsibilities.argmax(axis=1)
     if len(np.unique(labels)) == K - 1:
@@ -304,7 +305,7 @@ def _grown(pool, fit, first, coordinates, K, n_init, options, target):
             if count_different(u[mine]) >= 2:
                 split = labels.copy()
                 split[mine[_k_means(u[mine], 2, pool.random_state) == 1]] = K - 1
-                partitions.setdefault(_canonical(split), split)
+                partitions.setdefault(tuple(numbered(split)), split)
     starts = [
         _of_partition(first.population, means, labels, K, options)
         for labels in partitions.values()
@@ -344,12 +345,6 @@ def _continued(pool, fit, options, max_iter=None):
     """A fit from where another ended, whose exchanges and steps are its first."""
     done = maximise(pool, fit.population, options, max_iter)
     return replace(done, n_iter=fit.n_iter + done.n_iter, trail=fit.trail + done.trail[1:])
-
-
-def _canonical(labels):
-    """Partition as a key, whatever its numbers."""
-    _, first, codes = np.unique(labels, return_index=True, return_inverse=True)
-    return tuple(np.argsort(np.argsort(first))[codes].tolist())
 
 
 def _k_means(points, K, random_state):

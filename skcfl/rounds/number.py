@@ -42,7 +42,7 @@ from .._progress import loop, quiet, series
 from ..calls.first_order import Losses, OwnLosses
 from ..federation.lanes import asked_at_once, together
 from ..numerics.optimism import with_all_rows
-from ..rounds.alpha import is_automatic
+from .alpha import is_automatic
 from .kinds import kind_of
 from .starts import Candidates, sample
 from .suspicion import MOST_LOSS

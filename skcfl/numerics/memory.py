@@ -3,9 +3,7 @@
 import os
 from pathlib import Path
 
-from .exceptions import NotEnoughMemoryError
-
-__all__ = ["available", "require"]
+from ..exceptions import NotEnoughMemoryError
 
 # Bytes that are not worth the question.
 SMALL = 2**26

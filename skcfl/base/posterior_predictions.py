@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 from scipy import sparse
 
-from ._groups import check_ids, locate
-from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
-from .base import BaseFederated
-from .pooling.updates import KnownPosteriors, narrowed_covariances
+from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
+from ..clients.ids import check_ids, locate
+from ..pooling.updates import KnownPosteriors, narrowed_covariances
+from .federated import BaseFederated
 
 if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-__all__ = ["PosteriorPredictions", "posterior_std"]
+    from ..federation.pool import ClientPool
 
 # Bytes of the clients' covariances up to which they are kept for standard deviations.
 MAX_COVARIANCES = 2**28

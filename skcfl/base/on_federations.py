@@ -10,18 +10,16 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array, IntArray, Kind
-from .exceptions import RejectedClientWarning, UnitsWarning
-from .federation.fanout import joined
-from .federation.federation import Federation
-from .federation.pool import ClientPool
-from .federation.presence import Presence
-from .federation.sites import ask_each
+from .._typing import Array, IntArray, Kind
+from ..exceptions import RejectedClientWarning, UnitsWarning
+from ..federation.fanout import joined
+from ..federation.federation import Federation
+from ..federation.pool import ClientPool
+from ..federation.presence import Presence
+from ..federation.sites import ask_each
 
 if TYPE_CHECKING:
-    from .federation.federation import Hello
-
-__all__ = ["OnFederations", "asked", "check_same_features", "tell_rejected", "tell_units"]
+    from ..federation.federation import Hello
 
 METHODS = ("predict", "predict_proba", "decision_function")
 

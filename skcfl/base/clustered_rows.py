@@ -1,7 +1,7 @@
 """The base of clusterers of rows that belong to clients.
 
-Like ``base.py`` above the pool and in sight of rows: ``fit`` checks them and makes a federation of
-them, the clients find centres, and each row has the cluster of its client's nearest centre.
+Fits see the rows that they check, and make a federation of them: the clients find centres, and
+each row has the cluster of its client's nearest centre.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._base_federations import asked, check_same_features, tell_rejected
-from ._base_ids import TakesIds, check_new_ids
-from ._checks import about
-from ._docs import DocLinkMixin
-from ._groups import (
+from .._checks import about
+from .._option_objects import DocLinkMixin, TakesOptions
+from .._progress import CallbackSupportMixin, follow
+from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, fit_context
+from ..clients.ids import (
     check_ids,
     column_position,
     describe_unseen,
@@ -30,21 +30,18 @@ from ._groups import (
     joined_ids,
     locate,
 )
-from ._option_objects import TakesOptions
-from ._progress import CallbackSupportMixin, follow
-from ._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, fit_context
-from .exceptions import SingleClientWarning
-from .federation.checking import as_table, check_features, check_weights
-from .federation.federation import InProcessFederation
-from .federation.sites import ask_each
-from .models import Location
-from .models._nearest_centre import NearestCentre
+from ..exceptions import SingleClientWarning
+from ..federation.checking import as_table, check_features, check_weights
+from ..federation.federation import InProcessFederation
+from ..federation.sites import ask_each
+from ..models import Location
+from ..models._nearest_centre import NearestCentre
+from .group_column import TakesIds, check_new_ids
+from .on_federations import asked, check_same_features, tell_rejected
 
 if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-
-__all__ = ["ClusteredRows"]
+    from ..federation.federation import Federation, Hello
+    from ..federation.pool import ClientPool
 
 
 class ClusteredRows(

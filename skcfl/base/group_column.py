@@ -8,10 +8,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 
-from ._groups import column_position, locate
-from ._typing import Array, ClientIds
-
-__all__ = ["TakesIds", "check_new_ids"]
+from .._typing import Array, ClientIds
+from ..clients.ids import column_position, locate
 
 _METHODS_WITH_GROUPS = (
     "fit",

@@ -27,17 +27,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ._base_absent import options_of, with_absent
-from ._base_federations import OnFederations, asked, tell_rejected, tell_units
-from ._base_ids import TakesIds, check_new_ids
-from ._base_reports import Reports
-from ._base_updates import Updates
-from ._checks import about, check_size
-from ._docs import DocLinkMixin
-from ._groups import check_ids, column_position, describe_unseen, encode, joined_ids, locate
-from ._option_objects import TakesOptions
-from ._progress import CallbackSupportMixin, follow, remark
-from ._typing import (
+from .._checks import about, check_size
+from .._option_objects import DocLinkMixin, TakesOptions
+from .._progress import CallbackSupportMixin, follow, remark
+from .._typing import (
     Array,
     ArrayLike,
     ClientIds,
@@ -49,10 +42,11 @@ from ._typing import (
     available_if,
     fit_context,
 )
-from .calls.first_order import Losses
-from .calls.kept_models import Recall
-from .exceptions import SingleClientWarning
-from .federation.checking import (
+from ..calls.first_order import Losses
+from ..calls.kept_models import Recall
+from ..clients.ids import check_ids, column_position, describe_unseen, encode, joined_ids, locate
+from ..exceptions import SingleClientWarning
+from ..federation.checking import (
     FLOATS,
     as_rows,
     check_features,
@@ -60,20 +54,24 @@ from .federation.checking import (
     check_targets,
     check_weights,
 )
-from .federation.federation import InProcessFederation
-from .federation.inprocess import open_rows
-from .federation.presence import ClientsLost
-from .reports.evidence import memberships
-from .rounds.alpha import alpha_unit, is_automatic
+from ..federation.federation import InProcessFederation
+from ..federation.inprocess import open_rows
+from ..federation.presence import ClientsLost
+from ..numerics.by_cluster import numbered_by_size
+from ..reports.evidence import memberships
+from ..rounds.alpha import alpha_unit, is_automatic
+from .absent import options_of, with_absent
+from .group_column import TakesIds, check_new_ids
+from .on_federations import OnFederations, asked, tell_rejected, tell_units
+from .reporting import Reports
+from .updating import Updates
 
 if TYPE_CHECKING:
-    from .federation.federation import Federation, Hello
-    from .federation.pool import ClientPool
-    from .federation.presence import Presence
-    from .federation.result import Result
-    from .models import LocalModel
-
-__all__ = ["BaseFederated"]
+    from ..federation.federation import Federation, Hello
+    from ..federation.pool import ClientPool
+    from ..federation.presence import Presence
+    from ..federation.result import Result
+    from ..models import LocalModel
 
 _REQUEST_GROUPS = {"groups": True}
 
@@ -513,7 +511,7 @@ class BaseFederated(
     ) -> None:
         """Replace all fitted attributes at once."""
         model = pool.model if result.model is None else result.model
-        order, labels = _canonical(np.asarray(result.labels), len(result.cluster_params))
+        order, labels = numbered_by_size(np.asarray(result.labels))
 
         cluster_params = _in_user_units(pool, result.cluster_params, model.dtype)[order]
         shared = result.params is None
@@ -1241,20 +1239,3 @@ def _with_own(
         if mine.any():
             cluster_params[k, own] = _average(weights[mine], params[np.ix_(mine, own)])
     return params, cluster_params
-
-
-def _canonical(labels: Array, n_clusters: int) -> tuple[Array, Array]:
-    """Drop empty clusters; number the others by decreasing size, then by first member.
-
-    Returns
-    -------
-    order : ndarray of shape (n_clusters_,)
-        Old number of each new cluster.
-    labels : ndarray of shape (n_clients,)
-        New numbers.
-    """
-    present, first, sizes = np.unique(labels, return_index=True, return_counts=True)
-    order = present[np.lexsort((first, -sizes))]
-    number = np.empty(n_clusters, dtype=np.intp)
-    number[order] = np.arange(len(order))
-    return order, number[labels]

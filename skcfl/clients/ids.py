@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 from scipy import sparse
 
-from ._checks import is_missing
+from .._checks import is_missing
 
 _NUMBERS = ("bool", "int", "float")
 

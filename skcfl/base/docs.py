@@ -15,40 +15,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from functools import cache
-from importlib import metadata
 from typing import Any, TypeVar
-
-__all__ = ["DocLinkMixin", "document"]
-
-
-@cache
-def documentation_site() -> str | None:
-    """Address of the documentation: "Documentation" of the project's URLs, None without one."""
-    try:
-        urls = metadata.metadata("skcfl").get_all("Project-URL") or []
-    except metadata.PackageNotFoundError:  # the sources, not installed
-        return None
-    named = dict(url.split(", ", 1) for url in urls)
-    return named["Documentation"].rstrip("/") if "Documentation" in named else None
-
-
-class DocLinkMixin:
-    """Links from the HTML representation to the pages of this documentation, left of the bases."""
-
-    _doc_link_module = "skcfl"
-
-    @property
-    def _doc_link_template(self) -> str:
-        site = documentation_site()
-        return "" if site is None else f"{site}/generated/{{name}}.html"
-
-    def _doc_link_url_param_generator(self) -> dict[str, str]:
-        room = type(self).__module__.split(".")[1]
-        # Estimators are public at the top of the package.
-        module = f"skcfl.{room}" if room in {"models", "penalties"} else "skcfl"
-        return {"name": f"{module}.{type(self).__name__}"}
-
 
 _T = TypeVar("_T", bound=type)
 
@@ -491,7 +458,7 @@ def document(cls: _T) -> _T:
     Examples
     --------
     >>> import inspect
-    >>> from skcfl._docs import document
+    >>> from skcfl.base.docs import document
     >>> @document
     ... class Fit:
     ...     '''Fits.
@@ -541,7 +508,7 @@ def _parameter_entries(cls: Any) -> list[str]:
         if table.get(name) is None:
             raise TypeError(
                 f"Parameter {name!r} of {cls.__name__} has no description. Add it to "
-                f"skcfl._docs.PARAMETERS or to {cls.__name__}._doc_parameters."
+                f"skcfl.base.docs.PARAMETERS or to {cls.__name__}._doc_parameters."
             )
         default = parameter.default
         suffix = "" if default is parameter.empty else f", default={_spell(default)}"

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy.special import logit
 
-from ._groups import locate
-from ._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
-from .base import BaseFederated
-from .rounds.mixture import fit_shares
+from .._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
+from ..clients.ids import locate
+from ..rounds.mixture import fit_shares
+from .federated import BaseFederated
 
 if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .models import LocalModel
-
-__all__ = ["MixturePredictions"]
+    from ..federation.pool import ClientPool
+    from ..models import LocalModel
 
 
 class MixturePredictions(BaseFederated):

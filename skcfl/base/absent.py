@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ._typing import Array
-from .federation.result import Result
-from .graphs import Graph
-
-__all__ = ["options_of", "with_absent"]
+from .._typing import Array
+from ..federation.result import Result
+from ..graphs import Graph
 
 # Entries of absent clients in attributes with one row per client.
 UNKNOWN = {"dual_coef": 0.0, "suspicion": np.inf, "without_rows": True}

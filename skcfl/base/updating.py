@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._groups import describe_unseen, locate
-from ._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, fit_context
-from .calls.curvatures import Prox
-from .calls.first_order import Losses
+from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, fit_context
+from ..calls.curvatures import Prox
+from ..calls.first_order import Losses
+from ..clients.ids import describe_unseen, locate
 
 if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-
-__all__ = ["Updates"]
+    from ..federation.pool import ClientPool
 
 # Curvature of the old rows' loss where the loss has no bound of it, as of counts.
 CURVATURE = 1.0

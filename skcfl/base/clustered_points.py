@@ -1,7 +1,6 @@
 """The base of clusterers of points, where every row is a client of its own.
 
-Like ``base.py`` the only place above the pool of clients that sees rows: ``fit`` checks them and
-builds the pool, a subclass solves.
+A fit checks the points and builds the pool, a subclass solves.
 """
 
 from __future__ import annotations
@@ -18,19 +17,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._checks import about, check_size, refuse_masked
-from ._docs import DocLinkMixin
-from ._progress import CallbackSupportMixin, follow
-from ._typing import Array, ArrayLike, ClientIds, MatrixLike, fit_context
-from .base import Task, _canonical
-from .federation.inprocess import open_rows
+from .._checks import about, check_size, refuse_masked
+from .._option_objects import DocLinkMixin
+from .._progress import CallbackSupportMixin, follow
+from .._typing import Array, ArrayLike, ClientIds, MatrixLike, fit_context
+from ..federation.inprocess import open_rows
+from ..numerics.by_cluster import numbered_by_size
+from .federated import Task
 
 if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .federation.result import Result
-    from .models import LocalModel
-
-__all__ = ["BasePoints"]
+    from ..federation.pool import ClientPool
+    from ..federation.result import Result
+    from ..models import LocalModel
 
 
 class BasePoints(
@@ -84,7 +82,7 @@ class BasePoints(
         """Replace all fitted attributes at once."""
         header = task.header
         centres = np.asarray(result.cluster_params, dtype=np.float64) + task.options["shift"]
-        order, labels = _canonical(np.asarray(result.labels), len(centres))
+        order, labels = numbered_by_size(np.asarray(result.labels))
         fitted = {
             "n_features_in_": header.n_features_in_,
             "labels_": labels,

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array
-from .reports.evidence import gather
-from .reports.words import effects_of, report_of
+from .._typing import Array
+from ..reports.evidence import gather
+from ..reports.words import effects_of, report_of
 
 if TYPE_CHECKING:
-    from .federation.pool import ClientPool
-    from .inspection import ClusterStability
-    from .reports.report import Report
-
-__all__ = ["Reports"]
+    from ..federation.pool import ClientPool
+    from ..inspection import ClusterStability
+    from ..reports.report import Report
 
 
 class Reports:
