@@ -6,48 +6,30 @@ A fit checks the points and builds the pool, a subclass solves.
 from __future__ import annotations
 
 import copy
-import warnings
-from abc import ABCMeta, abstractmethod
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import ClusterMixin
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import about, check_size, refuse_masked
-from .._option_objects import DocLinkMixin
-from .._progress import CallbackSupportMixin, follow
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike, fit_context
 from ..federation.inprocess import open_rows
 from ..numerics.by_cluster import numbered_by_size
-from .federated import Task
+from .fitting import BaseFit, Task, given_to_fit
 
 if TYPE_CHECKING:
-    from ..federation.pool import ClientPool
     from ..federation.result import Result
-    from ..models import LocalModel
 
 
-class BasePoints(
-    CallbackSupportMixin, DocLinkMixin, ClusterMixin, BaseEstimator, metaclass=ABCMeta
-):
+class BasePoints(ClusterMixin, BaseFit):
     """Base of the clusterers of points; a subclass has ``_local_model`` and ``_solve``.
 
     Points are moved so that their mean is the origin, and centres back: where the origin of the
     features lies means nothing to a method that only knows distances, but far from it squares
     cost digits.
     """
-
-    @abstractmethod
-    def _local_model(self) -> LocalModel:
-        """The local model of a point, not bound."""
-
-    @abstractmethod
-    def _solve(self, pool: ClientPool) -> Result:
-        """Cluster the points of `pool`, one per client; return a Result."""
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
@@ -70,21 +52,12 @@ class BasePoints(
         ConvergenceWarning
             If the solver stopped before it reached its tolerance.
         """
-        task = self._task(X)
-        given = {"X": X, "y": y, "metadata": None}
-        solve, publish = partial(self._solve, task.pool), partial(self._publish, task)
-        result, stopped = follow(self, solve, publish, given)
-        if not (result.converged or stopped):
-            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=3)
-        return self
+        return self._run(self._task(X), given_to_fit(X, y))
 
     def _publish(self, task: Task, result: Result) -> None:
-        """Replace all fitted attributes at once."""
-        header = task.header
         centres = np.asarray(result.cluster_params, dtype=np.float64) + task.options["shift"]
         order, labels = numbered_by_size(np.asarray(result.labels))
         fitted = {
-            "n_features_in_": header.n_features_in_,
             "labels_": labels,
             "n_clusters_": len(order),
             "cluster_sizes_": np.bincount(labels, minlength=len(order)),
@@ -93,13 +66,9 @@ class BasePoints(
             "n_iter_": int(result.n_iter),
             "history_": dict(result.history),
         }
-        if hasattr(header, "feature_names_in_"):
-            fitted["feature_names_in_"] = header.feature_names_in_
         fitted.update({f"{k}_": v for k, v in result.extra.items()})
         fitted["_solution"] = fitted["cluster_centers_"][labels], fitted.get("dual_coef_")
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # what an earlier fit of another kind may have left
-        self.__dict__.update(fitted)
+        self._replace_attributes(task.header, fitted)
 
     def _task(
         self,
@@ -121,7 +90,7 @@ class BasePoints(
         model = self._local_model().bind(d, dtype=X.dtype)
         centred = (X - shift).astype(X.dtype, copy=False)
         pool = open_rows(model, centred, None, np.arange(n), n)
-        return Task(header, pool, np.arange(n), None, {"shift": shift}, None)
+        return Task(header, pool, np.arange(n), None, {"shift": shift})
 
     def _check_points(
         self, X: Any, reset: bool = True, dtype: Any = (np.float64, np.float32)

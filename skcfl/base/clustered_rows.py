@@ -7,57 +7,41 @@ each row has the cluster of its client's nearest centre.
 from __future__ import annotations
 
 import copy
-import warnings
-from abc import ABCMeta, abstractmethod
-from functools import partial
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import ClusterMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
-from .._option_objects import DocLinkMixin, TakesOptions
-from .._progress import CallbackSupportMixin, follow
 from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, fit_context
-from ..clients.ids import (
-    check_ids,
-    column_position,
-    describe_unseen,
-    encode,
-    family,
-    joined_ids,
-    locate,
-)
-from ..exceptions import SingleClientWarning
-from ..federation.checking import as_table, check_features, check_weights
+from ..clients.ids import check_ids, describe_unseen, encode, family, joined_ids, locate
+from ..federation.checking import FLOATS
 from ..federation.federation import InProcessFederation
+from ..federation.result import Result
 from ..federation.sites import ask_each
 from ..models import Location
 from ..models._nearest_centre import NearestCentre
-from .group_column import TakesIds, check_new_ids
-from .on_federations import asked, check_same_features, tell_rejected
+from .fitting import Task, given_to_fit
+from .of_clients import OfClients, check_new_ids
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation, Hello
     from ..federation.pool import ClientPool
 
 
-class ClusteredRows(
-    CallbackSupportMixin,
-    DocLinkMixin,
-    TakesIds,
-    TakesOptions,
-    ClusterMixin,
-    BaseEstimator,
-    metaclass=ABCMeta,
-):
+class ClusteredRows(ClusterMixin, OfClients):
     """Base of the clusterers of clients' rows; a subclass has ``_centres`` and ``_merge``."""
 
     n_clusters: int
-    random_state: Any
-    n_jobs: int | None
+    labels_: IntArray
+    n_clusters_: int
+    cluster_sizes_: Array
+    cluster_centers_: Array
+    client_labels_: IntArray
+    local_centers_: Array
+    local_labels_: IntArray
 
     __metadata_request__fit = {"groups": True}
     __metadata_request__predict = {"groups": True}
@@ -109,23 +93,9 @@ class ClusteredRows(
         SingleClientWarning
             If nothing names the clients.
         """
-        metadata = {"groups": groups, "sample_weight": sample_weight}
-        metadata = {name: value for name, value in metadata.items() if value is not None}
-        header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
-        rows, ids = header._take_rows(X, groups, reset=True)
-        weights = check_weights(sample_weight, rows)
-        if ids is None:
-            warnings.warn(
-                f"{type(self).__name__}.fit got no groups, so all rows are one client. Pass "
-                "groups= with one client id per row, or set group_col to the column of X that "
-                "holds them.",
-                SingleClientWarning,
-                stacklevel=3,
-            )
-        clients, codes = self._clients(rows, ids)
-        federation = self._federation(rows, clients, codes, weights)
-        given = {"X": X, "y": y, "metadata": metadata or None}
-        return self._run(header, federation, federation.hello(), given, ids is not None)
+        task = self._task(X, None, groups, sample_weight)
+        task.options["rows"] = task.federation
+        return self._run(task, given_to_fit(X, y, groups, sample_weight))
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit_federation(self, federation: Federation) -> Self:
@@ -157,84 +127,58 @@ class ClusteredRows(
         RejectedClientWarning
             If a client sent numbers that are not finite: it took no part.
         """
-        hello = asked(federation, None, self.group_col)
-        header = copy.copy(self)
-        header.n_features_in_ = hello.n_features
-        header.__dict__.pop("feature_names_in_", None)
-        if hello.feature_names is not None:
-            header.feature_names_in_ = hello.feature_names
-        return self._run(header, federation, hello)
+        return self._run(self._federation_task(federation))
 
-    def _run(
+    def _local_model(self) -> Location:
+        return Location()
+
+    @property
+    def _n_model_features(self) -> int:
+        return self.cluster_centers_.shape[1]
+
+    def _open(
         self,
-        header: Any,
         federation: Federation,
         hello: Hello,
-        given: dict[str, Any] | None = None,
-        has_groups: bool = True,
-    ) -> Self:
-        """Solve and publish; with rows `given` they are labelled."""
+        header: Any,
+        groups: Array | None,
+        before: Any = None,
+    ) -> Task:
         if hello.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={hello.n_rows} should be >= n_clusters={self.n_clusters}."
             )
-        pool = self._open(federation, hello)
+        pool = self._pool_of(federation, hello)
+        return Task(header, pool, groups, None, {}, federation=federation, hello=hello)
 
-        def solve() -> Any:
-            centres, counts = self._centres(pool)
-            return centres, counts, *self._merge(centres, counts)
-
-        rows = None if given is None else federation
-        publish = partial(self._publish, header, hello, pool, rows, has_groups)
-        follow(self, solve, publish, given)
-        tell_rejected(self.rejected_clients_, len(self.groups_), stacklevel=5)
-        return self
-
-    def _open(self, federation: Federation, hello: Hello) -> ClientPool:
-        model = Location().bind(hello.n_features, dtype=hello.dtype)
+    def _pool_of(self, federation: Federation, hello: Hello) -> ClientPool:
+        model = self._local_model().bind(hello.n_features, dtype=hello.dtype)
         return federation.open(model, check_random_state(self.random_state), hello)
 
-    def _publish(
-        self,
-        header: Any,
-        hello: Hello,
-        pool: ClientPool,
-        rows: Any,
-        has_groups: bool,
-        result: Any,
-    ) -> None:
-        """Replace all fitted attributes at once."""
-        centres, counts, which, merged = result
+    def _solve(self, pool: ClientPool, **options: Any) -> Result:
+        centres, counts = self._centres(pool)
+        which, merged = self._merge(centres, counts)
+        found = {"centres": centres, "counts": counts}
+        return Result(cluster_params=merged, labels=which, extra=found)
+
+    def _publish(self, task: Task, result: Result) -> None:
+        which, merged, dtype = result.labels, result.cluster_params, task.hello.dtype
+        centres, counts = result.extra["centres"], result.extra["counts"]
         # Clusters by decreasing weight of their rows, equal ones by their first client.
         sizes = np.bincount(which[which >= 0], counts[which >= 0], len(merged))
         order = np.argsort(-sizes, kind="stable")
         which = np.where(which < 0, -1, np.argsort(order)[which])
-        missing, _ = pool.roll_call()
-        fitted = {
-            "n_features_in_": header.n_features_in_,
+        fitted, _, _ = self._of_the_pool(task)
+        fitted |= {
             "n_clusters_": len(order),
             "cluster_sizes_": sizes[order],
-            "cluster_centers_": merged[order].astype(hello.dtype),
-            "groups_": hello.ids,
+            "cluster_centers_": merged[order].astype(dtype),
             "client_labels_": _largest(which, counts, len(order)),
-            "local_centers_": centres.astype(hello.dtype),
+            "local_centers_": centres.astype(dtype),
             "local_labels_": which,
-            "floats_up_": pool.ledger.up,
-            "floats_down_": pool.ledger.down,
-            "calls_": pool.ledger.calls,
-            "client_calls_": pool.ledger.client_calls,
-            "wire_bytes_": pool.ledger.wire_bytes,
-            "missing_clients_": hello.ids[missing],
-            "rejected_clients_": hello.ids[pool.rejected],
-            "_n_rows": pool.n_samples,
-            "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
-            "_has_groups": has_groups,
         }
-        if hasattr(header, "feature_names_in_"):
-            fitted["feature_names_in_"] = header.feature_names_in_
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # what an earlier fit may have left
-        self.__dict__.update(fitted)
+        self._replace_attributes(task.header, fitted)
+        rows = task.options.get("rows")
         if rows is not None:
             model, table = self._nearest()
             self.labels_ = model.decision(rows.X, table, rows.codes)
@@ -287,7 +231,7 @@ class ClusteredRows(
         FederationError
             If some rows do not answer.
         """
-        hello = self._hello_of(federation)
+        hello = self._hello_of(federation, None)
         model, table = self._nearest()
         index, parts = self._positions(hello.ids), []
         for part in federation.rows(Location().bind(hello.n_features, dtype=hello.dtype), hello):
@@ -337,7 +281,7 @@ class ClusteredRows(
         ValueError
             If the features are not those of fit.
         """
-        return self._met(federation, self._hello_of(federation))[-1]
+        return self._met(federation, self._hello_of(federation, None))[-1]
 
     @fit_context(prefer_skip_nested_validation=True)
     def adapt(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> Self:
@@ -384,7 +328,7 @@ class ClusteredRows(
 
     def _met(self, federation: Federation, hello: Hello) -> tuple[Array, Array, Array]:
         """Centres that clients find, their clusters among those of fit, and the clients'."""
-        centres, counts = self._centres(self._open(federation, hello))
+        centres, counts = self._centres(self._pool_of(federation, hello))
         n, h, d = centres.shape
         model = NearestCentre(self.n_clusters_, d, np.dtype(float))
         table = model.pack(self.cluster_centers_[None], np.arange(self.n_clusters_)[None])
@@ -412,21 +356,10 @@ class ClusteredRows(
 
     # ----------------------------------------------------------------------------- validation
 
-    def _take_rows(self, X: Any, groups: ClientIds | None, reset: bool = False) -> tuple[Any, Any]:
+    def _take_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
         """Checked features, and ids as they are, None if there are none."""
-        X = as_table(X)
-        with about("X"):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        ids = groups
-        if self.group_col is not None:
-            X, ids = self._take_column(X, groups, self)
-        if not reset and X.shape[1] != self.cluster_centers_.shape[1]:
-            raise ValueError(
-                f"The centres have {self.cluster_centers_.shape[1]} features, X has {X.shape[1]} "
-                f"besides the ids: group_col, now {self.group_col!r}, was changed after fit. Fit "
-                "again."
-            )
-        return check_features(X, estimator=self), ids
+        X, ids = self._take_ids(X, groups)
+        return self._check_features(X, FLOATS), ids
 
     def _clients(self, X: Any, ids: Any) -> tuple[Array, Array]:
         """Sorted ids and each row's client; one client where there are no ids."""
@@ -434,23 +367,8 @@ class ClusteredRows(
             return np.zeros(1, dtype=int), np.zeros(X.shape[0], dtype=np.intp)
         return encode(check_ids(ids, X.shape[0], self._ids_name()))
 
-    def _federation(
-        self, X: Any, clients: Array, codes: Array, weights: Array | None = None
-    ) -> InProcessFederation:
-        return InProcessFederation.of_checked(X, None, codes, clients, weights, self.n_jobs, None)
-
-    def _hello_of(self, federation: Federation) -> Hello:
-        """Who the clients are, if they have the features of fit."""
-        check_is_fitted(self)
-        hello = asked(federation, None, None)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            names = list(names)
-            if self.group_col is not None:
-                del names[column_position(self.group_col, names, len(names))]
-        d = self.cluster_centers_.shape[1]
-        check_same_features(hello, type(self).__name__, d, names)
-        return hello
+    def _federation(self, X: Any, clients: Array, codes: Array) -> InProcessFederation:
+        return InProcessFederation.of_checked(X, None, codes, clients, None, self.n_jobs, None)
 
     def __sklearn_tags__(self) -> Any:
         """Tags: sparse rows are made dense client by client."""

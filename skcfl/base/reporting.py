@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array
+from .._typing import Array, FloatArray
 from ..reports.evidence import gather
 from ..reports.words import effects_of, report_of
+from .predicting import Predictions
 
 if TYPE_CHECKING:
     from ..federation.pool import ClientPool
@@ -17,15 +18,12 @@ if TYPE_CHECKING:
     from ..reports.report import Report
 
 
-class Reports:
-    """What a fitted estimator says of its clients."""
+class Reports(Predictions):
+    """Estimators that say how sure they are of their clients."""
 
     _how_sure: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """What the estimators have that this is mixed into."""
+    _seen_weights: FloatArray
+    _seen_losses: FloatArray | None
 
     def _gather(self, pool: ClientPool, n_clients: int) -> None:
         """Ask the clients, after a fit, what a report needs to know of them."""

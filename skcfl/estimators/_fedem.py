@@ -189,11 +189,11 @@ class _FedEM(MixturePredictions):
         result.extra |= {"mixture_weights": shares, "mixture_params": theta}
         return result
 
-    def _publish(self, header, pool, groups, classes, result):
-        theta = result.extra["mixture_params"]
+    def _publish(self, task, result):
+        pool, theta = task.pool, result.extra["mixture_params"]
         dtype = (pool.model if result.model is None else result.model).dtype
         result.extra["mixture_params"] = np.asarray(pool.units.to_user(theta), dtype=dtype)
-        super()._publish(header, pool, groups, classes, result)
+        super()._publish(task, result)
         self._dispersion, self._client_weights = self.dispersion_, pool.client_weights
 
 

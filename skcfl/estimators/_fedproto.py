@@ -203,9 +203,9 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         result.cluster_params, result.labels = params, np.arange(pool.n_clients)
         return result
 
-    def _publish(self, header, pool, groups, classes, result):
+    def _publish(self, task, result):
         start = result.extra.pop("training_start")
-        super()._publish(header, pool, groups, classes, result)
+        super()._publish(task, result)
         self._start = start
 
     @staticmethod

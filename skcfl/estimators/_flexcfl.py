@@ -176,9 +176,9 @@ class _FlexCFL(ClustersOnce):
     def _more(self, found):
         return {"directed": found}
 
-    def _publish(self, header, pool, groups, classes, result):
+    def _publish(self, task, result):
         found = result.extra.pop("directed", None)
-        super()._publish(header, pool, groups, classes, result)
+        super()._publish(task, result)
         self._directed = found
 
     def _clusters_of(self, pool):

@@ -113,9 +113,9 @@ class _PACFL(ClustersOnce):
     def _more(self, found):
         return {"spanned": found}
 
-    def _publish(self, header, pool, groups, classes, result):
+    def _publish(self, task, result):
         found = result.extra.pop("spanned", None)
-        super()._publish(header, pool, groups, classes, result)
+        super()._publish(task, result)
         self._spanned = found
 
     def _clusters_of(self, pool):

@@ -394,10 +394,10 @@ class _PartialPooling(PosteriorPredictions):
         """Whether each client's covariance is asked for, which standard deviations need."""
         return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
 
-    def _publish(self, header, pool, groups, classes, result):
+    def _publish(self, task, result):
         state = result.extra.pop("state")
         self._population = result.extra.pop("population")
-        super()._publish(header, pool, groups, classes, result)
+        super()._publish(task, result)
         self._stack, self._covariances, self._n_rows = state
         # What is expected of a client of which nothing is known.
         self._average_params = self.mixture_weights_ @ self.cluster_params_

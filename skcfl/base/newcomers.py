@@ -1,0 +1,380 @@
+"""New clients, and new rows of known ones."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, fit_context
+from ..calls.curvatures import Prox
+from ..calls.first_order import Losses
+from ..clients.ids import check_ids, describe_unseen, encode, joined_ids, locate
+from ..federation.fanout import joined
+from ..federation.inprocess import open_rows
+from ..federation.pool import ClientPool
+from ..federation.presence import Presence
+from ..reports.evidence import memberships
+from .of_clients import check_new_ids
+from .predicting import Predictions
+
+if TYPE_CHECKING:
+    from ..federation.federation import Federation
+
+# Attributes of the solved problem; new clients and new rows have no part in it.
+OF_THE_PROBLEM = {
+    "_solution",
+    "dual_coef_",
+    "fusion_params_",
+    "graph_",
+    "mixing_weights_",
+    "partition_optimal_",
+    "round_labels_",
+    "round_params_",
+    "without_rows_",
+}
+# Curvature of the old rows' loss where the loss has no bound of it, as of counts.
+CURVATURE = 1.0
+# Largest share of parameters in rows that the noise of new clients is corrected for.
+MOST_FITTED = 0.9
+# Stands for losses that overflow.
+TOO_LARGE = 1e200
+
+
+class NewClients(Predictions):
+    """Estimators that find the clusters and the models of clients that they have not seen."""
+
+    #: If True, a new client's linear model is a mean of the clusters' by its rows' likelihood.
+    _mixes_newcomers = True
+    #: If True, new clients can be assigned without targets, by `_clusters_by_features`.
+    _assigns_by_features = False
+
+    # Total weight of the rows of each client so far, and losses of these under each cluster.
+    _seen_weights: FloatArray
+    _seen_losses: FloatArray | None
+
+    def assign(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> IntArray:
+        """Find the cluster that fits each of some new clients best.
+
+        A few labelled rows per client are enough. The estimator does not change: predict for the
+        new clients with ``predict_cluster``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
+            belong to one client.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_new_clients,)
+            The cluster of least mean loss for each client, in the order of
+            ``np.unique(groups)``.
+
+        Raises
+        ------
+        ValueError
+            If y is needed and missing, or holds a class not seen in fit.
+        """
+        check_is_fitted(self)
+        if y is None and self._assigns_by_features:
+            return self._clusters_by_features(self._new_clients(X, y, groups, False)[0])
+        pool, _ = self._new_clients(X, y, groups)
+        return self._clusters_of(pool)
+
+    def assign_federation(self, federation: Federation) -> IntArray:
+        """Find the cluster that fits each client of a federation best.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients, seen in fit or not.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_clients,)
+            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit, or y holds a class not seen in fit.
+        """
+        hello = self._hello_of(federation, self._kind())
+        if hello.classes is not None:
+            self._known_classes(hello.classes)
+            hello = replace(hello, classes=self.classes_)
+        parts = federation.rows(self.model_, hello)
+        if self._scaling is not None:
+            parts = [part.scaled(self._scaling) for part in parts]
+        pool = ClientPool(
+            joined([(part.site(self.model_), part.places) for part in parts]),
+            self.model_,
+            check_random_state(self.random_state),
+            self._scaling,
+            Presence(hello.ids, federation.min_clients, federation.retries),
+        )
+        labels = self._clusters_of(pool)
+        return labels if pool.answered is None else np.where(pool.answered, labels, -1)
+
+    def cluster_losses(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Array:
+        """Mean loss of each client's rows under each cluster's model.
+
+        The matrix that IFCA takes the least of, by rows, and whose rows CLoVE clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
+            belong to one client.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_some_clients, n_clusters_)
+            Losses without the local penalty, clients in the order of ``np.unique(groups)``.
+
+        Raises
+        ------
+        ValueError
+            If y is needed and missing, or holds a class not seen in fit.
+        """
+        check_is_fitted(self)
+        pool, _ = self._new_clients(X, y, groups)
+        return pool.ask(Losses, pool.units.from_user(self.cluster_params_))
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def adapt(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Self:
+        """Copy of this estimator that also knows some new clients.
+
+        A few labelled rows per client are enough. Each new client belongs to the cluster of least
+        mean loss. Its linear model is the mean of the clusters' models by the probabilities that
+        its rows give them: the mean of all if they say little, its cluster's if they say enough.
+        Fused methods and networks give it the model of its cluster, and
+        :class:`~skcfl.LocalModels` fits one to its rows. Nothing else changes, and this estimator
+        stays as it is.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows of the new clients, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client; not with ``group_col``.
+
+        Returns
+        -------
+        adapted : estimator
+            With the new clients in ``groups_``, ``labels_``, ``params_``, ``coef_`` and
+            ``cluster_sizes_``. What belongs to the problem that was solved, such as a graph or
+            a proof, is not copied: a new client has no part in it.
+
+        Raises
+        ------
+        ValueError
+            If there are no ids, an id was seen in fit, or y is needed and missing or holds a
+            class not seen in fit.
+        """
+        check_is_fitted(self)
+        pool, clients = self._new_clients(X, y, groups)
+        clients = check_new_ids(self.groups_, clients if self._has_groups else None)
+        labels, params = self._models_of(pool)
+        if labels is None:  # every client is a cluster
+            labels = self.n_clusters_ + np.arange(len(clients))
+        dtype = self.params_.dtype
+        params = np.asarray(pool.units.to_user(params), dtype=dtype)
+        adapted = copy.copy(self)
+        adapted._shared_params = False  # newcomers' models may be mixtures
+        for name in OF_THE_PROBLEM & vars(adapted).keys():
+            delattr(adapted, name)
+        ids, codes = encode(joined_ids(self.groups_, clients))
+        order = np.argsort(codes)  # every id is there once
+        adapted.groups_ = ids
+        adapted.labels_ = np.append(self.labels_, labels)[order]
+        adapted.params_ = np.vstack([self.params_, params])[order]
+        extra = int(adapted.labels_.max()) + 1 - self.n_clusters_
+        adapted.cluster_params_ = np.vstack([self.cluster_params_, params[:extra]])
+        adapted.n_clusters_ = self.n_clusters_ + extra
+        adapted.cluster_sizes_ = np.bincount(adapted.labels_)
+        adapted._seen_weights = np.append(self._seen_weights, pool.client_weights)[order]
+        adapted._seen_losses = None  # of which newcomers' are not known
+        for prefix, models in (("", adapted.params_), ("cluster_", adapted.cluster_params_)):
+            for name, value in self.model_.coefficients(models).items():
+                setattr(adapted, f"{prefix}{name}_", value)
+        return adapted
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def update(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+    ) -> Self:
+        """Copy of this estimator that also knows new rows of known clients.
+
+        What the clients have in common stays as it was fitted: clusters' models, populations,
+        graphs. A client that has the model of its cluster moves to the cluster of least loss of
+        its old and new rows together. A client with a linear model of its own moves to where the
+        loss of its new rows, plus a parabola about its model in the place of its old rows, is
+        least; see :class:`~skcfl.PartialPooling` for posteriors. Fit again once many clients
+        have many new rows. :meth:`adapt` is for new clients.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            New rows, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            Their targets. Not used with an unsupervised local model.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client, all of them known; not with ``group_col``.
+
+        Returns
+        -------
+        updated : estimator
+            With the clients' new ``labels_``, ``params_``, ``coef_`` and ``cluster_sizes_``. What
+            belongs to the problem that was solved, such as a proof, is not copied.
+
+        Raises
+        ------
+        ValueError
+            If there are no ids, an id is not known, a client's own model is not linear, or y is
+            needed and missing or holds a class not seen in fit.
+        """
+        check_is_fitted(self)
+        pool, clients = self._new_clients(X, y, groups)
+        if clients is None or not self._has_groups:
+            raise ValueError(
+                f"{type(self).__name__}.update needs to know the client of each row: pass groups=."
+            )
+        places, unknown = locate(self.groups_, clients)
+        if len(unknown):
+            text = describe_unseen(self.groups_, unknown)
+            raise ValueError(f"{text}. update() is for known clients, adapt() for new ones.")
+        updated = copy.copy(self)
+        for name in OF_THE_PROBLEM & vars(updated).keys():
+            delattr(updated, name)
+        updated.labels_, updated.params_ = self.labels_.copy(), self.params_.copy()
+        updated._seen_weights = self._seen_weights.copy()
+        labels, params = updated._updated(pool, places)
+        updated._seen_weights[places] += pool.client_weights
+        updated.labels_[places] = labels
+        updated.params_[places] = pool.units.to_user(params)
+        updated.cluster_sizes_ = np.bincount(updated.labels_, minlength=self.n_clusters_)
+        for name, value in self.model_.coefficients(updated.params_).items():
+            setattr(updated, f"{name}_", value)
+        return updated
+
+    # ------------------------------------------------------------------ what methods override
+
+    def _clusters_by_features(self, pool: ClientPool) -> Array:
+        raise NotImplementedError
+
+    def _clusters_of(self, pool: ClientPool) -> Array:
+        """Clusters of new clients, whose pool has the units of fit: those of least loss."""
+        return pool.ask(Losses, pool.units.from_user(self.cluster_params_)).argmin(axis=1)
+
+    def _models_of(self, pool: ClientPool) -> tuple[Array | None, Array]:
+        """Clusters and models of new clients, in the units of their pool.
+
+        The clusters are None where every client is one.  Few rows cannot say which cluster is a
+        client's: its linear model is the mean of the clusters' by their probabilities.
+        """
+        labels, theta = self._clusters_of(pool), pool.units.from_user(self.cluster_params_)
+        linear = self.model_.coefficients(np.zeros((1, self.model_.n_params)))
+        if not (self._mixes_newcomers and linear):
+            return labels, theta[labels]
+        losses = np.nan_to_num(pool.ask(Losses, theta), nan=TOO_LARGE, posinf=TOO_LARGE)
+        noise = self._noise(pool)
+        return labels, memberships(losses, pool.client_sizes, self.cluster_sizes_, noise) @ theta
+
+    def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
+        """Clusters and models of the clients at some places, in the units of their pool."""
+        if self._has_clusters:
+            labels = self._updated_clusters(pool, places)
+            return labels, pool.units.from_user(self.cluster_params_)[labels]
+        if not pool.can_answer("prox") or not hasattr(pool.model, "kernel"):
+            raise ValueError(
+                f"{type(self).__name__}.update needs a linear local model where each client has "
+                f"one of its own, got {type(pool.model).__name__}. Fit again with all rows."
+            )
+        bound = pool.model.kernel.max_curvature
+        curvature = bound if np.isfinite(bound) else CURVATURE
+        weights = np.maximum(pool.client_weights, 1e-300)
+        rho = curvature * self._seen_weights[places] / weights
+        models = pool.units.from_user(self.params_[places]).astype(float)
+        # The penalty is a part of the old model already.
+        return self.labels_[places], pool.penalised(0.0).ask(Prox, models, rho)
+
+    def _updated_clusters(self, pool: ClientPool, places: Array) -> Array:
+        """Clusters of least loss of the clients' rows so far."""
+        losses = np.asarray(
+            pool.ask(Losses, pool.units.from_user(self.cluster_params_)), dtype=float
+        )
+        if self._seen_losses is None:
+            return self.labels_[places]
+        self._seen_losses = self._seen_losses.copy()
+        old, new = self._seen_weights[places, None], pool.client_weights[:, None]
+        total = old * self._seen_losses[places] + new * losses
+        self._seen_losses[places] = total / np.maximum(old + new, 1e-300)
+        return total.argmin(axis=1)
+
+    def _noise(self, pool: ClientPool) -> float:
+        """Dispersion of a new client's rows about its cluster's model, 1 where it is known."""
+        model = pool.model
+        if not model.unknown_scale:
+            return 1.0
+        penalties = pool.model.penalties(pool.units.from_user(self.cluster_params_))[self.labels_]
+        loss = max(self.objective_ - np.average(penalties, weights=self._seen_weights), 1e-300)
+        # Akaike's final prediction error: the models fit the rows of fit too well.
+        share = min(self.n_clusters_ * model.n_params / self._n_rows, MOST_FITTED)
+        return model.loss_degree * loss * (1 + share) / (1 - share)
+
+    def _new_clients(
+        self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
+    ) -> tuple[ClientPool, Array | None]:
+        """Pool of clients that need not be those of fit, in the units of fit, and their ids.
+
+        Without targets nothing but the features may be asked of it.
+        """
+        X, ids = self._take_ids(X, groups)
+        if with_targets:
+            X, y = self._check_rows(X, y, dtype=self.model_.dtype)
+            if self._kind() == "classifier":
+                y = self._known_classes(y)
+            if y is not None:
+                self.model_.check_target(y)
+        else:
+            X = self._check_features(X, dtype=self.model_.dtype)
+            y = np.zeros(X.shape[0], dtype=int if self._kind() == "classifier" else float)
+        clients, codes, n_clients = None, np.zeros(X.shape[0], dtype=np.intp), 1
+        if ids is not None:
+            clients, codes = encode(check_ids(ids, X.shape[0], self._ids_name()))
+            n_clients = len(clients)
+        if self._scaling is not None:
+            X = self._scaling.transform(X)
+        pool = open_rows(
+            self.model_,
+            X,
+            y,
+            codes,
+            n_clients,
+            n_jobs=self.n_jobs,
+            random_state=check_random_state(self.random_state),
+            scaling=self._scaling,
+        )
+        return pool, clients

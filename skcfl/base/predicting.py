@@ -1,0 +1,488 @@
+"""Predictions with the model of each row's client, here and where a federation's rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from .._checks import about, check_size
+from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, available_if
+from ..clients.ids import check_ids, describe_unseen, locate
+from ..federation.checking import check_target, check_weights
+from ..federation.sites import ask_each
+from .of_clients import OfClients
+
+if TYPE_CHECKING:
+    from ..federation.federation import Federation, Hello
+    from ..models import LocalModel
+
+METHODS = ("predict", "predict_proba", "decision_function")
+
+
+def _has_proba(estimator: Any) -> bool:
+    return bool(getattr(estimator._local_model(), "has_proba", False))
+
+
+def _is_classifier(estimator: Any) -> bool:
+    return estimator._kind() == "classifier"
+
+
+class Predictions(OfClients):
+    """Estimators with a model for each client."""
+
+    # What every fit publishes; methods add to it.
+    labels_: IntArray
+    n_clusters_: int
+    cluster_sizes_: IntArray
+    params_: FloatArray
+    cluster_params_: FloatArray
+    coef_: FloatArray
+    intercept_: FloatArray
+    cluster_coef_: FloatArray
+    cluster_intercept_: FloatArray
+    coef_names_: Array
+    classes_: Array
+    model_: LocalModel
+    alpha_: float
+    objective_: float
+    n_iter_: int
+    history_: dict[str, Array]
+    unseen: str
+    _average_params: Array
+    _scaling: Any
+    #: If True, the clients' models are those of their clusters.
+    _shared_params: bool
+
+    @property
+    def _n_model_features(self) -> int:
+        return self.model_.n_features
+
+    def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+        """Predict with the model of each row's client.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        y_pred : ndarray of shape (n_samples,) or (n_samples, n_features)
+            Targets or class labels; with an unsupervised local model the reconstructed rows.
+
+        Raises
+        ------
+        ValueError
+            If ids are needed and missing, or not seen in fit under ``unseen="error"``.
+        """
+        return self._output(self._decide(X, groups))
+
+    @available_if(_is_classifier)
+    def decision_function(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+        """Confidence scores of the classes under each row's client's model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Scores in the order of ``classes_``; of ``classes_[1]`` if there are two classes.
+        """
+        raw = self._decide(X, groups)
+        return self.model_.scores(raw)
+
+    @available_if(_has_proba)
+    def predict_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+        """Class probabilities under each row's client's model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``, whatever classes a client has seen.
+        """
+        raw = self._decide(X, groups)
+        return self.model_.proba(raw)
+
+    @available_if(_has_proba)
+    def predict_log_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+        """Logarithms of the class probabilities.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        log_proba : ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``.
+        """
+        with np.errstate(divide="ignore"):  # a probability may be zero to the last digit
+            return np.log(self.predict_proba(X, groups))
+
+    def score(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ClientIds | None = None,
+    ) -> float:
+        """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
+
+        All rows count alike, whichever client they belong to.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit.
+        y : array-like of shape (n_samples,), default=None
+            True targets. Not used with an unsupervised local model.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        groups : array-like of shape (n_samples,), default=None
+            Id of each row's client. Needed after a fit with ``groups``.
+
+        Returns
+        -------
+        score : float
+            The larger the better.
+        """
+        kind = self._kind()
+        if kind is None:
+            X, params, index = self._rows_and_models(X, groups)
+            losses = self.model_.row_losses(X, None, params, index)
+            return -float(np.average(losses, weights=check_weights(sample_weight, X)))
+        predicted = self.predict(X, groups)
+        y = check_target(y, len(predicted), kind == "regressor", self)
+        if kind == "regressor":
+            check_size(y.astype(float, copy=False), "y")
+        weights = check_weights(sample_weight, np.zeros((len(predicted), 1)))
+        metric = accuracy_score if kind == "classifier" else r2_score
+        with about("y"), np.errstate(over="ignore", invalid="ignore"):
+            return float(metric(y, predicted, sample_weight=weights))
+
+    def predict_cluster(self, X: MatrixLike, label: ArrayLike) -> Array:
+        """Predict with the model of a cluster, whatever client the rows belong to.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
+            Rows, with the columns of fit; the ids in the group column are not looked at.
+        label : int or array-like of shape (n_samples,)
+            Cluster to use for all rows, or one for each row; in ``0, ..., n_clusters_ - 1``.
+
+        Returns
+        -------
+        y_pred : ndarray of shape (n_samples,) or (n_samples, n_features)
+            As from ``predict``.
+
+        Raises
+        ------
+        ValueError
+            If a label is not that of a cluster.
+        """
+        check_is_fitted(self)
+        X, _ = self._take_ids(X, None)
+        X = self._check_features(X, dtype=self.model_.dtype)
+        index = self._check_labels(label, X.shape[0])
+        return self._output(self.model_.decision(X, self.cluster_params_, index))
+
+    def client_model(self, group: Hashable | None = None) -> Any:
+        """Model of one client as a fitted estimator of plain scikit-learn.
+
+        Parameters
+        ----------
+        group : object, default=None
+            Id of the client; one not seen in fit is treated as ``unseen`` says. None only after a
+            fit without ids.
+
+        Returns
+        -------
+        estimator : estimator
+            ``LinearRegression``, ``HuberRegressor``, ``QuantileRegressor``, ``PoissonRegressor``,
+            ``GammaRegressor``, ``TweedieRegressor``,
+            ``LogisticRegression``, ``LinearSVC``, ``MLPClassifier`` or ``MLPRegressor``, with
+            the names of the features if fit had some. It needs no groups, knows nothing of other
+            clients, and predicts as this estimator does for the client. Of a module of PyTorch the
+            module with the client's weights, in ``eval`` mode.
+
+        Raises
+        ------
+        ValueError
+            If the id is needed or not seen in fit, or if scikit-learn has no such estimator.
+        """
+        check_is_fitted(self)
+        if group is None:
+            self._refuse_anonymous_rows()
+            params = self.params_[0]
+        else:
+            ids = np.empty(1, dtype=object)
+            ids[0] = group
+            table, index = self._models_at(self._locate(check_ids(ids.tolist(), 1, "group")))
+            params = table[index[0]]
+        plain = self.model_.plain(params, getattr(self, "classes_", None))
+        if not isinstance(plain, BaseEstimator):
+            return plain
+        plain.n_features_in_ = self.model_.n_features
+        if hasattr(self, "feature_names_in_"):
+            plain.feature_names_in_ = self.coef_names_.copy()
+        return plain
+
+    def sample_labels(self, groups: ClientIds) -> IntArray:
+        """Cluster of each row's client.
+
+        Parameters
+        ----------
+        groups : array-like of shape (n_samples,)
+            Client ids.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            ``labels_`` of the clients; for ids not seen in fit 0, the largest cluster, under
+            ``unseen="largest"``, and -1, no cluster, under "average".
+
+        Raises
+        ------
+        ValueError
+            If an id was not seen in fit, under ``unseen="error"``.
+        """
+        check_is_fitted(self)
+        return self._labels_at(self._locate(check_ids(groups)))
+
+    # ----------------------------------------------------------------------------- federations
+
+    def predict_federation(
+        self,
+        federation: Federation,
+        method: Literal["predict", "predict_proba", "decision_function"] = "predict",
+    ) -> Array:
+        """Predict the rows of a federation, and fetch the predictions.
+
+        Clients of this and other processes are sent their own models.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients: those of fit, or others under ``unseen``.
+        method : {"predict", "predict_proba", "decision_function"}, default="predict"
+            What to say of a row.
+
+        Returns
+        -------
+        output : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            As of the method, for all rows: part by part, those of a part as they were given.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit, the estimator has no such method, or clients
+            were not seen in fit under ``unseen="error"``.
+        FederationError
+            If some rows do not answer.
+        """
+        if method not in METHODS or not hasattr(self, method):
+            has = [name for name in METHODS if hasattr(self, name)]
+            raise ValueError(f"method must be one of {has}, got {method!r}.")
+        hello = self._hello_of(federation, None)
+        parts = self._scored_parts(federation, hello, None)
+        own = [(method,)] * len(parts)
+        output = federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
+        classifier = method == "predict" and self._kind() == "classifier"
+        return self.classes_[output] if classifier else output
+
+    def score_federation(self, federation: Federation) -> float:
+        """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
+
+        Places send sums over their rows, which count as their weights say.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients: those of fit, or others under ``unseen``.
+
+        Returns
+        -------
+        score : float
+            The larger the better; that of ``score`` on the same rows.
+
+        Raises
+        ------
+        ValueError
+            If the features are not those of fit, or clients were not seen in fit under
+            ``unseen="error"``.
+        FederationError
+            If some rows do not answer.
+        """
+        kind = self._kind()
+        hello, codes = self._hello_of(federation, kind), None
+        if kind == "classifier":
+            classes = np.unique(np.concatenate([self.classes_, hello.classes]))
+            hello, codes = replace(hello, classes=classes), np.searchsorted(classes, self.classes_)
+        parts = self._scored_parts(federation, hello, codes)
+
+        def sums(name: str, *arguments: Any) -> Any:
+            own = [arguments] * len(parts)
+            return np.sum(ask_each(parts, name, own, whole=True), axis=0)
+
+        if kind is None:
+            losses, weight = sums("total_loss")
+            return -float(losses / weight)
+        if kind == "classifier":
+            correct, weight = sums("correct")
+            return float(correct / weight)
+        total, weight = sums("target_sums")
+        errors, spread = sums("squares", float(total / weight))
+        if spread == 0:  # as scikit-learn says
+            return 1.0 if errors == 0 else 0.0
+        return float(1.0 - errors / spread)
+
+    def _scored_parts(
+        self, federation: Federation, hello: Hello, codes: Array | None
+    ) -> list[Any]:
+        """The federation's rows beside the predictions of their clients' models."""
+        if not self._predicts_by_client:
+            raise NotImplementedError(
+                f"{type(self).__name__} predicts by more than a client's parameters, and not yet "
+                "where the rows of a federation are: use predict and score on rows at hand."
+            )
+        table, index = self._models_at(self._locate(hello.ids))
+        parts = []
+        for part in federation.rows(self.model_, hello):
+            # A place is sent the models of its own clients.
+            some, own = np.unique(index[part.places], return_inverse=True)
+            parts.append(part.scored(self.model_, table[some], own, codes))
+        return parts
+
+    # ------------------------------------------------------------------------ models of rows
+
+    def _decide(self, X: MatrixLike, groups: ClientIds | None) -> Array:
+        X, params, index = self._rows_and_models(X, groups)
+        return self.model_.decision(X, params, index)
+
+    @property
+    def _predicts_by_client(self) -> bool:
+        """Whether predictions are those of the local model with the client's parameters."""
+        return type(self)._decide is Predictions._decide
+
+    def _rows_and_models(self, X: Any, groups: ClientIds | None) -> tuple[Any, Array, Array]:
+        """Checked rows, a table of models (m, n_params), and which of them each row uses."""
+        check_is_fitted(self)
+        X, ids = self._take_ids(X, groups)
+        X = self._check_features(X, dtype=self.model_.dtype)
+        if ids is None:
+            self._refuse_anonymous_rows()
+            positions = np.zeros(X.shape[0], dtype=np.intp)
+        else:
+            positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
+        return X, *self._models_at(positions)
+
+    def _models_at(self, positions: Array) -> tuple[Array, Array]:
+        """A table of models, and which of them clients at these positions have."""
+        if self._shared_params:
+            table, index = self.cluster_params_, self.labels_[positions]
+        else:
+            table, index = self.params_, positions
+        unseen = positions < 0
+        if not unseen.any():
+            return table, index
+        # Their model is put behind the others.
+        average = self.unseen == "average"
+        other = self._average_params if average else self.cluster_params_[0]
+        return np.vstack([table, other[None]]), np.where(unseen, len(table), index)
+
+    def _labels_at(self, positions: Array) -> Array:
+        unseen = -1 if self.unseen == "average" else 0
+        return np.where(positions < 0, unseen, self.labels_[positions])
+
+    def _locate(self, ids: Array) -> Array:
+        """Position of each row's client, -1 for unseen ones if these are allowed."""
+        if self._has_groups:
+            positions, unseen = locate(self.groups_, ids)
+            text = describe_unseen(self.groups_, unseen) if len(unseen) else ""
+        else:
+            positions, unseen = np.full(len(ids), -1), ids
+            text = f"{type(self).__name__} was fitted without groups and knows no client id"
+        if len(unseen) and self.unseen == "error":
+            raise ValueError(
+                f"{text}. Set unseen='average' to use the mean of the clients' models or "
+                "'largest' to use the largest cluster's model, or let adapt() find the cluster of "
+                "a new client from a few of its labelled rows. If clients were left out by a "
+                "cross-validation, split the rows inside each of them: cv=ClientKFold()."
+            )
+        if (
+            len(unseen)
+            and self.unseen == "largest"
+            and self.cluster_sizes_[0] == 1 < len(self.groups_)
+        ):
+            raise ValueError(
+                f"{text}, and unseen='largest' has no meaning here, since each of the "
+                f"{self.n_clusters_} clusters has one client. Set unseen='average' to use the "
+                "mean of the clients' models."
+            )
+        return positions
+
+    def _refuse_anonymous_rows(self) -> None:
+        if self._has_groups:
+            raise ValueError(
+                f"{type(self).__name__} was fitted with the rows of {len(self.groups_)} client(s) "
+                "and needs to know the client of each row: pass groups= with one id per row. "
+                "If a tool that cannot pass groups made this call (a scorer's name in "
+                "GridSearchCV, cross_val_predict), put the ids in a column of X and set group_col "
+                "before fit. predict_cluster(X, label) predicts with a cluster's model."
+            )
+
+    def _output(self, raw: Array) -> Array:
+        output = self.model_.output(raw)
+        return self.classes_[output] if self._kind() == "classifier" else output
+
+    def _known_classes(self, y: Any) -> Array:
+        """Codes of classes that were seen in fit."""
+        with about("y"):
+            values, codes = np.unique(y, return_inverse=True)
+        known = np.isin(values, self.classes_)
+        if not known.all():
+            raise ValueError(
+                f"y contains classes not seen in fit: {values[~known].tolist()}; the classes are "
+                f"{self.classes_.tolist()}."
+            )
+        return np.searchsorted(self.classes_, values)[codes]
+
+    def _check_labels(self, label: ArrayLike, n_rows: int) -> Array:
+        """One cluster label per row."""
+        with about("label"):
+            labels = np.asarray(label)
+        if labels.dtype.kind not in "iu" or labels.shape not in ((), (n_rows,)):
+            raise ValueError(
+                f"label must be an integer or {n_rows} integers, one for each row, got "
+                f"{labels.dtype} of shape {labels.shape}."
+            )
+        wrong = np.setdiff1d(labels, np.arange(self.n_clusters_))
+        if len(wrong):
+            raise ValueError(
+                f"label must be in 0, ..., {self.n_clusters_ - 1}, as there are "
+                f"{self.n_clusters_} clusters; got {wrong[:5].tolist()}."
+            )
+        return np.broadcast_to(labels.astype(np.intp), (n_rows,))
