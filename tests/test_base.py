@@ -1,5 +1,6 @@
 """The base estimator: every rule of fit, predict and the fitted attributes."""
 
+import copy
 import pickle
 import warnings
 
@@ -15,7 +16,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 
-from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor
+from skcfl import (
+    LocalModels,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+    OracleClustersRegressor,
+)
 from skcfl.base import BaseFederated
 from skcfl.calls.curvatures import Solve
 from skcfl.estimators._flavours import GenericMixin
@@ -111,7 +117,8 @@ LABELS = {"client a": 4, "client b": 1, "client c": 4, "client d": 2, "client e"
 
 
 def fitted_attributes(estimator):
-    return {name for name in vars(estimator) if name.endswith("_")}
+    computed = {name for name in ("params_", "coef_", "intercept_") if hasattr(estimator, name)}
+    return {name for name in vars(estimator) if name.endswith("_")} | computed
 
 
 @pytest.fixture
@@ -195,6 +202,40 @@ def test_refit_leaves_nothing_of_the_fit_before(rows):
     assert {"coef_", "feature_names_in_"} <= fitted_attributes(estimator)
     estimator.set_params(model=Location()).fit(X, groups=groups)
     assert not {"coef_", "intercept_", "feature_names_in_"} & fitted_attributes(estimator)
+
+
+def test_models_of_clients_that_are_their_clusters_are_computed_when_asked_for(rows):
+    X, y, groups = rows
+    labels = {name: k % 2 for k, name in enumerate(np.unique(groups).tolist())}
+    estimator = OracleClustersRegressor(labels).fit(X, y, groups)
+    size = len(pickle.dumps(estimator))
+    assert not {"params_", "coef_", "intercept_"} & vars(estimator).keys()
+    for name in ("params", "coef", "intercept"):
+        values = getattr(estimator, f"{name}_")
+        of_clusters = getattr(estimator, f"cluster_{name}_")
+        np.testing.assert_array_equal(values, of_clusters[estimator.labels_])
+        assert getattr(estimator, f"{name}_") is values  # a loop over clients copies nothing
+    # Neither pickles nor copies have them, and new rows change those of a copy only.
+    assert len(pickle.dumps(estimator)) == size
+    assert "coef_" not in vars(copy.copy(estimator))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(estimator)).coef_, estimator.coef_)
+    before = estimator.coef_.copy()
+    other = dict(zip(estimator.groups_.tolist(), 1 - estimator.labels_, strict=True))
+    for name in other:
+        mine = groups == name
+        y_of_others = estimator.predict_cluster(X[mine], int(other[name]))
+        updated = estimator.update(
+            np.tile(X[mine], (50, 1)), np.tile(y_of_others, 50), np.repeat(name, 50 * mine.sum())
+        )
+        place = estimator.groups_.tolist().index(name)
+        np.testing.assert_array_equal(updated.coef_[place], estimator.cluster_coef_[other[name]])
+    np.testing.assert_array_equal(estimator.coef_, before)
+
+
+def test_models_of_clients_are_missing_before_a_fit():
+    for name in ("params_", "coef_", "intercept_"):
+        with pytest.raises(AttributeError, match=f"LocalModelsRegressor.*{name}"):
+            getattr(LocalModelsRegressor(), name)
 
 
 # ------------------------------------------------------------------ the group column

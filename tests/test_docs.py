@@ -128,6 +128,7 @@ def test_fitted_attributes_are_documented(cls):
         estimator.set_params(random_state=0)
     estimator.fit(X, y, groups)
     published = {name for name in vars(estimator) if name.endswith("_")}
+    published |= {name for name in ("params_", "coef_", "intercept_") if hasattr(estimator, name)}
     documented = {p.name for p in NumpyDocString(inspect.getdoc(cls))["Attributes"]}
     assert published <= documented
     # Names X or y does not have, and what options ask for.

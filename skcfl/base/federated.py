@@ -302,24 +302,23 @@ class BaseFederated(NewClients, Reports):
         order, labels = numbered_by_size(np.asarray(result.labels))
 
         cluster_params = _in_user_units(pool, result.cluster_params, model.dtype)[order]
-        shared = result.params is None
-        if result.params is None:
-            params = cluster_params[labels]
-        else:
+        params = None
+        if result.params is not None:
             params = _in_user_units(pool, result.params, model.dtype)
         if model.own is not None:
+            params = cluster_params[labels] if params is None else params
             params, cluster_params = _with_own(pool, labels, params, cluster_params)
-            shared = False
+        models = cluster_params if params is None else params
         if not (
-            (shared or np.isfinite(params).all())
+            np.isfinite(models).all()
             and np.isfinite(cluster_params).all()
             and np.isfinite(result.objective)
         ):
             raise ValueError(self._divergence(result.n_iter))
         extra = dict(result.extra)
-        counted, models = _counted(pool, extra), params
-        if shared:  # models that are equal count together
-            counted, models = np.bincount(labels, counted, len(order)), cluster_params
+        counted = _counted(pool, extra)
+        if params is None:  # models that are equal count together
+            counted = np.bincount(labels, counted, len(order))
         fitted, missing, complete = self._of_the_pool(task)
         if missing.any() or not complete:
             # Both need every client.
@@ -333,7 +332,6 @@ class BaseFederated(NewClients, Reports):
             "labels_": labels,
             "n_clusters_": len(order),
             "cluster_sizes_": np.bincount(labels, minlength=len(order)),
-            "params_": params,
             "cluster_params_": cluster_params,
             "objective_": float(result.objective),
             "n_iter_": int(result.n_iter),
@@ -341,8 +339,8 @@ class BaseFederated(NewClients, Reports):
             "coef_names_": self._feature_names(task.header, model.n_features),
             "_scaling": pool.scaling,
             "_average_params": _average(counted, models),
-            "_shared_params": shared,
-            "_has_clusters": shared,
+            "_shared_params": params is None,
+            "_has_clusters": params is None,
         }
         if hasattr(model, "alpha_"):
             fitted["alpha_"] = model.alpha_
@@ -353,7 +351,9 @@ class BaseFederated(NewClients, Reports):
             extra["dual_coef"] = pool.units.slopes_to_user(extra["dual_coef"])
         if task.classes is not None:
             fitted["classes_"] = task.classes
-        fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
+        if params is not None:
+            fitted["params_"] = params
+            fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
         fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(cluster_params).items()})
         extra = {f"{k}_": v for k, v in extra.items()}
         if fitted.keys() & extra.keys():

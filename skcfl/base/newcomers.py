@@ -268,15 +268,18 @@ class NewClients(Predictions):
         updated = copy.copy(self)
         for name in OF_THE_PROBLEM & vars(updated).keys():
             delattr(updated, name)
-        updated.labels_, updated.params_ = self.labels_.copy(), self.params_.copy()
+        updated.labels_ = self.labels_.copy()
+        if not self._shared_params:
+            updated.params_ = self.params_.copy()
         updated._seen_weights = self._seen_weights.copy()
         labels, params = updated._updated(pool, places)
         updated._seen_weights[places] += pool.client_weights
         updated.labels_[places] = labels
-        updated.params_[places] = pool.units.to_user(params)
         updated.cluster_sizes_ = np.bincount(updated.labels_, minlength=self.n_clusters_)
-        for name, value in self.model_.coefficients(updated.params_).items():
-            setattr(updated, f"{name}_", value)
+        if not self._shared_params:
+            updated.params_[places] = pool.units.to_user(params)
+            for name, value in self.model_.coefficients(updated.params_).items():
+                setattr(updated, f"{name}_", value)
         return updated
 
     # ------------------------------------------------------------------ what methods override

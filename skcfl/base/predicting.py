@@ -33,6 +33,27 @@ def _is_classifier(estimator: Any) -> bool:
     return estimator._kind() == "classifier"
 
 
+class OfCluster:
+    """Attribute of each client that is its cluster's: computed when it is first asked for.
+
+    A fit whose clients have models of their own sets the attribute, which is found before this.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.source = name, f"cluster_{name}"
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self
+        values = vars(estimator)
+        if not values.get("_shared_params") or self.source not in values:
+            raise AttributeError(
+                f"{type(estimator).__name__!r} object has no attribute {self.name!r}"
+            )
+        values[self.name] = values[self.source][values["labels_"]]
+        return values[self.name]
+
+
 class Predictions(OfClients):
     """Estimators with a model for each client."""
 
@@ -40,10 +61,10 @@ class Predictions(OfClients):
     labels_: IntArray
     n_clusters_: int
     cluster_sizes_: IntArray
-    params_: FloatArray
+    params_: FloatArray = OfCluster()  # type: ignore[assignment]
+    coef_: FloatArray = OfCluster()  # type: ignore[assignment]
+    intercept_: FloatArray = OfCluster()  # type: ignore[assignment]
     cluster_params_: FloatArray
-    coef_: FloatArray
-    intercept_: FloatArray
     cluster_coef_: FloatArray
     cluster_intercept_: FloatArray
     coef_names_: Array
@@ -62,6 +83,14 @@ class Predictions(OfClients):
     @property
     def _n_model_features(self) -> int:
         return self.model_.n_features
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State without what is computed from the clusters' models when it is asked for."""
+        state = dict(super().__getstate__())
+        if state.get("_shared_params"):
+            for name in ("params_", "coef_", "intercept_"):
+                state.pop(name, None)
+        return state
 
     def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
         """Predict with the model of each row's client.
@@ -236,13 +265,13 @@ class Predictions(OfClients):
         check_is_fitted(self)
         if group is None:
             self._refuse_anonymous_rows()
-            params = self.params_[0]
+            position = np.zeros(1, dtype=np.intp)
         else:
             ids = np.empty(1, dtype=object)
             ids[0] = group
-            table, index = self._models_at(self._locate(check_ids(ids.tolist(), 1, "group")))
-            params = table[index[0]]
-        plain = self.model_.plain(params, getattr(self, "classes_", None))
+            position = self._locate(check_ids(ids.tolist(), 1, "group"))
+        table, index = self._models_at(position)
+        plain = self.model_.plain(table[index[0]], getattr(self, "classes_", None))
         if not isinstance(plain, BaseEstimator):
             return plain
         plain.n_features_in_ = self.model_.n_features

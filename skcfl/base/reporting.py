@@ -28,7 +28,8 @@ class Reports(Predictions):
     def _gather(self, pool: ClientPool, n_clients: int) -> None:
         """Ask the clients, after a fit, what a report needs to know of them."""
         theta = pool.units.from_user(self.cluster_params_)
-        evidence = gather(pool, self.labels_, theta, self.params_, self._deviations())
+        params = None if self._shared_params else self.params_
+        evidence = gather(pool, self.labels_, theta, params, self._deviations())
         evidence.ids = self.groups_[evidence.clients]
         evidence.weights = pool.client_weights[evidence.clients]
         self._how_sure, self._n_fitted = evidence, n_clients

@@ -124,7 +124,7 @@ class ConvergenceDisplay:
             check_is_fitted(estimator, "history_")
         display = cls(
             history=estimator.history_,
-            itemsize=estimator.params_.dtype.itemsize,
+            itemsize=estimator.cluster_params_.dtype.itemsize,
             name=type(estimator).__name__ if name is None else name,
         )
         return display.plot(ax, x=x, y=y, **line_kw)

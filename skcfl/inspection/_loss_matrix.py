@@ -439,7 +439,7 @@ def _round_scores(
         heard = labels[labels >= 0]
         # Clients not heard yet use the largest cluster's model, as new ones would.
         rest = np.bincount(heard).argmax() if len(heard) else 0
-        one.cluster_params_ = params.astype(estimator.params_.dtype)
+        one.cluster_params_ = params.astype(estimator.cluster_params_.dtype)
         one.labels_ = np.where(labels < 0, rest, labels)
         scores.append(one.score(X, y, groups=groups))
     return np.array(scores)

@@ -76,8 +76,8 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         Clusters.
     cluster_params : ndarray of shape (K, n_params)
         Models of the clusters, in the units of the pool.
-    params : ndarray of shape (n_clients, n_params)
-        Models of the clients, in the user's units.
+    params : ndarray of shape (n_clients, n_params) or None
+        Models of the clients, in the user's units; None if they are those of their clusters.
     deviations : callable, default=None
         ``deviations(pool, common, centre, spread)`` returns standard deviations of coefficients.
 
@@ -87,7 +87,8 @@ def gather(pool, labels, cluster_params, params, deviations=None):
     """
     clients = _sampled(pool)
     if len(clients) < pool.n_clients:
-        pool, labels, params = pool.subset(clients), labels[clients], params[clients]
+        pool, labels = pool.subset(clients), labels[clients]
+        params = None if params is None else params[clients]
     evidence = Evidence(clients, np.asarray(pool.client_sizes))
     if pool.travels:
         # They agreed to a fit; the tests would send thirty times as many bytes.
@@ -100,7 +101,8 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         evidence.reason = "there is one client"
     if evidence.reason:
         return evidence
-    pool, params = pool.lane(), pool.units.from_user(params)
+    pool = pool.lane()
+    params = cluster_params[labels] if params is None else pool.units.from_user(params)
     try:
         _ask(pool, evidence, labels, cluster_params, params, deviations)
     except (FederationError, np.linalg.LinAlgError) as error:
