@@ -27,6 +27,7 @@ SOURCES = {
     "..graphs.generators": ["GraphLike"],
     "..models": ["LocalModel"],
     "..penalties": ["Penalty"],
+    "..search.lam_search": ["LamSearch"],
 }
 
 

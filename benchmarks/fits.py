@@ -36,11 +36,11 @@ from skcfl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
-    ConvexClusteredFLRegressorCV,
     FPFCClassifier,
     FPFCRegressor,
     GTVClassifier,
     GTVRegressor,
+    LamSearch,
     LocalModelsRegressor,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -147,7 +147,7 @@ def main():
             line("schools, IFCA", IFCA(random_state=0), rows)
             line("schools, CLoVE", CLoVE(random_state=0), rows)
             line("schools, ConvexClusteredFL", ConvexClusteredFL(), rows)
-            line("schools, its CV", ConvexClusteredFLRegressorCV(), rows)
+            line("schools, its CV", ConvexClusteredFLRegressor(search=LamSearch(cv=5)), rows)
         if "sparse" in args.only:
             X, y, groups = make_wide()
             rows, new = slice(len(y) // 2), slice(len(y) // 2, None)

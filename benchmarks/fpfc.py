@@ -32,8 +32,8 @@ from sklearn.metrics import adjusted_rand_score
 from skcfl import (
     FedAvgClassifier,
     FPFCClassifier,
-    FPFCClassifierCV,
     IFCAClassifier,
+    LamSearch,
     LocalModelsClassifier,
     OracleClustersClassifier,
     PerFedAvgClassifier,
@@ -43,7 +43,7 @@ from skcfl.datasets import make_fedprox_classification, partition_label_swaps
 # The papers train on the features as they are.
 PLAIN = {"alpha": 1e-4, "standardize": False}
 PAPER = {"init": "local", "penalty_scale": 1.0, **PLAIN}
-SEARCH = {"n_lams": 10, "cv": 3}
+SEARCH = LamSearch(cv=3, n_lams=10)
 RATES = (1.0, 0.5, 0.3, 0.1)
 
 
@@ -67,9 +67,11 @@ def methods(labels, seed, options, search):
     )
     yield "IFCA, one random start", random, True
     yield "IFCA, defaults", IFCAClassifier(n_clusters=k, random_state=seed), True
-    norm = FPFCClassifierCV(6, penalty="l1", criterion="bic", max_iter=100, init="local")
+    norm = FPFCClassifier(
+        penalty="l1", search=LamSearch("bic", n_lams=6), max_iter=100, init="local"
+    )
     yield "FPFC-l1", norm, True
-    cv = FPFCClassifierCV(**search, **options, refit=True, random_state=seed)
+    cv = FPFCClassifier(search=search, **options, refit=True, random_state=seed)
     yield "FPFC, refitted", cv, True
     yield "FPFC", lambda: FPFCClassifier(cv.lam_, **options), True
     yield "FPFC, defaults", FPFCClassifier(refit=True), True

@@ -496,10 +496,10 @@ def make_job(rows, units, train, test, seed):
 # ------------------------------------------------------------------
 
 
-def everyday(family, job, suffix="", **options):
+def everyday(family, job, **options):
     """An everyday class with nothing but groups (and a seed)."""
     kind = "Classifier" if job.loss == LOG else "Regressor"
-    cls = getattr(skcfl, f"{family}{kind}{suffix}")
+    cls = getattr(skcfl, f"{family}{kind}")
     parameters = {"random_state": job.seed, "loss": job.loss, **options}
     known = inspect.signature(cls).parameters
     model = cls(**{name: value for name, value in parameters.items() if name in known})
@@ -653,13 +653,12 @@ EVERYDAY = {
     "IFCA": partial(everyday, "IFCA"),
     "CLoVE": partial(everyday, "CLoVE"),
     "CCFL": partial(everyday, "ConvexClusteredFL"),
-    "CCFL CV": partial(everyday, "ConvexClusteredFL", suffix="CV"),
+    "CCFL CV": partial(everyday, "ConvexClusteredFL", search=skcfl.LamSearch(cv=5)),
     "GTV": partial(everyday, "GTV"),
     "FPFC": partial(everyday, "FPFC"),
-    "FPFC CV": partial(everyday, "FPFC", suffix="CV"),
+    "FPFC CV": partial(everyday, "FPFC", search=skcfl.LamSearch(cv=5)),
+    "GTV CV": partial(everyday, "GTV", search=skcfl.LamSearch(cv=5)),
 }
-if hasattr(skcfl, "GTVRegressorCV"):
-    EVERYDAY["GTV CV"] = partial(everyday, "GTV", suffix="CV")
 METHODS = {
     **BASELINES,
     **EVERYDAY,

@@ -22,7 +22,7 @@ import time
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import FedAvgRegressor, GTVRegressor, LocalModelsRegressor
+from skcfl import FedAvgRegressor, GTVRegressor, LamSearch, LocalModelsRegressor
 from skcfl.graphs import knn_graph
 
 N_STATIONS, N_ROWS, NOISE = 90, 8, 0.7
@@ -41,7 +41,9 @@ def main():
     new = ~np.isin(np.arange(N_STATIONS), station)
 
     graph = knn_graph(places, n_neighbors=5, scale=1.0)  # weights fall little with distance
-    gtv = GTVRegressor(graph=graph, nodes=np.arange(N_STATIONS), refit=True, criterion="bic")
+    gtv = GTVRegressor(
+        graph=graph, nodes=np.arange(N_STATIONS), refit=True, search=LamSearch("bic")
+    )
     gtv.fit(X, y, groups=station)
     local = LocalModelsRegressor().fit(X, y, groups=station)
     common = FedAvgRegressor().fit(X, y, groups=station)

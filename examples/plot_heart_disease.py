@@ -38,7 +38,12 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from skcfl import ConvexClusteredFLClassifierCV, FedAvgClassifier, LocalModelsClassifier
+from skcfl import (
+    ConvexClusteredFLClassifier,
+    FedAvgClassifier,
+    LamSearch,
+    LocalModelsClassifier,
+)
 from skcfl.model_selection import ClientKFold
 
 SOURCE = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
@@ -64,8 +69,8 @@ def main():
     options = {"alpha": ALPHA, "group_col": "hospital"}
     # What is drawn below: models of the penalty that makes them equal, on all pairs.
     kind = {"graph": "complete", "penalty": "l2", "refit": False}
-    fusion = ConvexClusteredFLClassifierCV(
-        n_lams=12, cv=ClientKFold(5, random_state=0), tol=1e-4, **kind, **options
+    fusion = ConvexClusteredFLClassifier(
+        search=LamSearch(cv=ClientKFold(5, random_state=0), n_lams=12), tol=1e-4, **kind, **options
     )
     models = {
         "one model for all": pipeline(FedAvgClassifier(**options)),

@@ -207,6 +207,24 @@ def real_number(value, name, least=-np.inf, most=np.inf):
     return float(number)
 
 
+def strengths(values, name):
+    """Strengths of a penalty that a user gives: ascending, each once.
+
+    Raises
+    ------
+    ValueError
+        If they are not numbers from 0 to `MOST`.
+    """
+    given = real_array(values, name, finite=False)
+    if given.max(initial=0.0) > MOST:
+        raise ValueError(f"{name} must not be larger than {MOST:g}, got {given.max()}.")
+    if given.ndim != 1 or not len(given) or not (np.isfinite(given) & (given >= 0)).all():
+        raise ValueError(
+            f"{name} must be a sequence of finite numbers that are not negative, got {values!r}."
+        )
+    return np.unique(given)
+
+
 def _brief(values):
     """A value as messages show it, cut where it is long."""
     text = repr(values)

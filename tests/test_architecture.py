@@ -23,6 +23,7 @@ LAYERS = (
     {"base", "certificates"},
     {"fusion", "personal"},
     {"rounds", "pooling"},
+    {"search"},
     {"reports"},
     {"models"},
     {"federation", "penalties", "graphs"},
@@ -50,7 +51,7 @@ BESIDE = {
 }
 # Rooms of the server: they hold parameters and messages, never rows.
 SERVER_SIDE = {
-    *{"estimators", "fusion", "personal", "rounds", "pooling"},
+    *{"estimators", "fusion", "personal", "rounds", "pooling", "search"},
     *{"penalties", "graphs", "numerics", "reports"},
 }
 # Those that solve on a pool.
@@ -163,7 +164,7 @@ def test_imports_go_downwards(path):
     else:
         depth = next(i for i, layer in enumerate(LAYERS) if unit in layer)
         allowed = set().union(*LAYERS[depth:])
-        # The top may use what stands beside: a *CV class needs the splitter.
+        # The top may use what stands beside.
         allowed |= set(BESIDE) - {"inspection", "testing"} if unit == "estimators" else set()
         # What servers hold of the clients is a pool; models and kernels are none of theirs.
         allowed -= {"models"} if unit in SOLVERS else set()
@@ -536,6 +537,7 @@ def test_readme_and_guide_name_what_exists():
     rows = re.findall(r"^   \* - (``.*?)(?=^   \* - |^\S)", text, re.M | re.S)
     named = {name for row in rows for name in re.findall(r"``(\w+)``", row.splitlines()[0])}
     assert not [name for name in sorted(named) if not hasattr(skcfl, name)]
-    kinds = r"(Classifier|Regressor)?(CV)?$"
-    methods = {re.sub(kinds, "", name) for name in skcfl.__all__ if name != "SingleClientWarning"}
+    kinds = r"(Classifier|Regressor)?$"
+    fitted = {name for name in skcfl.__all__ if hasattr(getattr(skcfl, name), "fit")}
+    methods = {re.sub(kinds, "", name) for name in fitted}
     assert not methods - {re.sub(kinds, "", name) for name in named}

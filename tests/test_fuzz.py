@@ -263,7 +263,7 @@ def test_malformed_calls(share):
 
 #: What takes pools and problems, not arguments of users: other tests call it.
 DEVELOPERS = {
-    *("FPFCOptions", "FPFCRefits", "FPFCSearch", "FusionPath", "HeldOutSearch", "LamSearch"),
+    *("FPFCOptions", "FPFCRefits", "FPFCSearch", "FusionPath", "HeldOutSearch", "PartitionSearch"),
     *("Answers", "Average", "ChoiceRule", "DealtFirst", "Draw", "FrozenClients", "GradientStep"),
     *("HalvedSteps", "History", "Known", "ModelAverage", "Participants", "Reseeding"),
     *("RoundRecord", "Safeguard", "State", "StepSizes", "StopRule", "UpdateRule"),

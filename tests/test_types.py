@@ -26,7 +26,7 @@ NAMES = {
     **vars(collections.abc),
     **vars(_typing),
     **dict(BaseFederated=BaseFederated, GraphLike=GraphLike),
-    **dict(LocalModel=LocalModel, Penalty=Penalty),
+    **dict(LocalModel=LocalModel, Penalty=Penalty, LamSearch=skcfl.LamSearch),
 }
 # Packages whose public names all have hints.
 HINTED = [

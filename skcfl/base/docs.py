@@ -431,9 +431,6 @@ USES = {
         clients are honest: :class:`OneShot` is the same without what honest clients do not
         need.""",
 }
-# ... and when to take the class that chooses lam by cross-validation.
-CV_USE = """\
-    Beyond ``lam="auto"``, which holds rows out too: for folds and a score of the user's choice."""
 
 
 def document(cls: _T) -> _T:
@@ -494,11 +491,7 @@ def document(cls: _T) -> _T:
 
 def _use(name: str) -> str:
     """What a class is for."""
-    single = name.removesuffix("CV")
-    texts = [USES[single.removesuffix("Classifier").removesuffix("Regressor")]]
-    if single != name:
-        texts.append(CV_USE)
-    return "\n".join(textwrap.dedent(text) for text in texts)
+    return textwrap.dedent(USES[name.removesuffix("Classifier").removesuffix("Regressor")])
 
 
 def _parameter_entries(cls: Any) -> list[str]:

@@ -7,7 +7,6 @@ from ._convex_clustered_fl import (
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
 )
-from ._convex_clustered_fl_cv import ConvexClusteredFLClassifierCV, ConvexClusteredFLRegressorCV
 from ._convex_clustering import ConvexClustering
 from ._ditto import Ditto, DittoClassifier, DittoRegressor
 from ._fedala import FedALA, FedALAClassifier, FedALARegressor
@@ -19,9 +18,7 @@ from ._fedrep import FedRep, FedRepClassifier, FedRepRegressor
 from ._fesem import FeSEM, FeSEMClassifier, FeSEMRegressor
 from ._flexcfl import FlexCFL, FlexCFLClassifier, FlexCFLRegressor
 from ._fpfc import FPFC, FPFCClassifier, FPFCRegressor
-from ._fpfc_cv import FPFCClassifierCV, FPFCRegressorCV
 from ._gtv import GTV, GTVClassifier, GTVRegressor
-from ._gtv_cv import GTVClassifierCV, GTVRegressorCV
 from ._ifca import IFCA, IFCAClassifier, IFCARegressor
 from ._kfed import KFED
 from ._local_models import LocalModels, LocalModelsClassifier, LocalModelsRegressor
@@ -72,17 +69,13 @@ __all__ = [
     "IFCA",
     "ConvexClusteredFL",
     "ConvexClusteredFLClassifier",
-    "ConvexClusteredFLClassifierCV",
     "ConvexClusteredFLRegressor",
-    "ConvexClusteredFLRegressorCV",
     "ConvexClustering",
     "Ditto",
     "DittoClassifier",
     "DittoRegressor",
     "FPFCClassifier",
-    "FPFCClassifierCV",
     "FPFCRegressor",
-    "FPFCRegressorCV",
     "FedAvg",
     "FedALA",
     "FedALAClassifier",
@@ -95,9 +88,7 @@ __all__ = [
     "FedAvgClassifier",
     "FedAvgRegressor",
     "GTVClassifier",
-    "GTVClassifierCV",
     "GTVRegressor",
-    "GTVRegressorCV",
     "IFCAClassifier",
     "IFCARegressor",
     "LocalModels",

@@ -1,14 +1,14 @@
 """Written by .ci/stubs.py: what type checkers cannot read from code."""
 
 from collections.abc import (
-    Callable, Iterable, Sequence
+    Sequence
 )
 from typing import (
     Any, Literal
 )
 from .._typing import (
     Activation, Aggregation, ArrayLike, ClassWeight, ClientIds, ClientLabels, Clusterer,
-    LayerSizes, RandomState, Splitter, Unseen
+    LayerSizes, RandomState, Unseen
 )
 from ..base import (
     BaseFederated
@@ -22,10 +22,13 @@ from ..models import (
 from ..penalties import (
     Penalty
 )
+from ..search.lam_search import (
+    LamSearch
+)
 from . import (
-    _cfl, _clove, _convex_clustered_fl, _convex_clustered_fl_cv, _ditto, _fedala, _fedavg, _fedem,
-    _fedrep, _fesem, _flexcfl, _fpfc, _fpfc_cv, _gtv, _gtv_cv, _ifca, _local_models, _one_shot,
-    _oracle, _pacfl, _partial_pooling, _per_fedavg, _pfedme, _robust_clustered_fl
+    _cfl, _clove, _convex_clustered_fl, _ditto, _fedala, _fedavg, _fedem, _fedrep, _fesem,
+    _flexcfl, _fpfc, _gtv, _ifca, _local_models, _one_shot, _oracle, _pacfl, _partial_pooling,
+    _per_fedavg, _pfedme, _robust_clustered_fl
 )
 from ._cfl import CFL as CFL
 from ._clove import CLoVE as CLoVE
@@ -83,17 +86,13 @@ __all__ = [
     "IFCA",
     "ConvexClusteredFL",
     "ConvexClusteredFLClassifier",
-    "ConvexClusteredFLClassifierCV",
     "ConvexClusteredFLRegressor",
-    "ConvexClusteredFLRegressorCV",
     "ConvexClustering",
     "Ditto",
     "DittoClassifier",
     "DittoRegressor",
     "FPFCClassifier",
-    "FPFCClassifierCV",
     "FPFCRegressor",
-    "FPFCRegressorCV",
     "FedAvg",
     "FedALA",
     "FedALAClassifier",
@@ -106,9 +105,7 @@ __all__ = [
     "FedAvgClassifier",
     "FedAvgRegressor",
     "GTVClassifier",
-    "GTVClassifierCV",
     "GTVRegressor",
-    "GTVRegressorCV",
     "IFCAClassifier",
     "IFCARegressor",
     "LocalModels",
@@ -222,30 +219,12 @@ class ConvexClusteredFLClassifier(_convex_clustered_fl.ConvexClusteredFLClassifi
         standardize: bool = True, class_weight: ClassWeight = None,
         graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
-        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        client_loss: float | Literal["huber"] | None = None,
         solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
         solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
-    ) -> None: ...
-
-class ConvexClusteredFLClassifierCV(_convex_clustered_fl_cv.ConvexClusteredFLClassifierCV):
-    def __init__(
-        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
-        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
-        scoring: str | Callable[..., Any] | None = None,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
-        standardize: bool = True, class_weight: ClassWeight = None,
-        graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
-        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
-        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
-        client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class ConvexClusteredFLRegressor(_convex_clustered_fl.ConvexClusteredFLRegressor):
@@ -256,30 +235,12 @@ class ConvexClusteredFLRegressor(_convex_clustered_fl.ConvexClusteredFLRegressor
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
-        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        client_loss: float | Literal["huber"] | None = None,
         solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
         solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
-    ) -> None: ...
-
-class ConvexClusteredFLRegressorCV(_convex_clustered_fl_cv.ConvexClusteredFLRegressorCV):
-    def __init__(
-        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
-        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
-        scoring: str | Callable[..., Any] | None = None,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
-        standardize: bool = True, graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
-        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
-        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
-        client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class DittoClassifier(_ditto.DittoClassifier):
@@ -328,9 +289,9 @@ class FPFCClassifier(_fpfc.FPFCClassifier):
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         penalty: Literal["scad", "mcp", "l2", "l1"] = "scad", a: float | None = None,
         xi: float | None = None, penalty_scale: float | Literal["auto"] = "auto",
-        refit: bool = True, criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
-        nu: float | Literal["auto"] = "auto", rho: float | Literal["auto"] = "auto",
+        refit: bool = True, search: LamSearch | None = None,
+        client_loss: float | Literal["huber"] | None = None, nu: float | Literal["auto"] = "auto",
+        rho: float | Literal["auto"] = "auto",
         local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
         step_size: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
@@ -341,32 +302,6 @@ class FPFCClassifier(_fpfc.FPFCClassifier):
         n_iter_no_change: int | None = 20, warm_start: bool = False,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
-    ) -> None: ...
-
-class FPFCClassifierCV(_fpfc_cv.FPFCClassifierCV):
-    def __init__(
-        self, n_lams: int = 15, *, lams: ArrayLike | None = None,
-        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
-        scoring: str | Callable[..., Any] | None = None, criterion: Literal["cv", "bic"] = "cv",
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
-        standardize: bool = True, class_weight: ClassWeight = None,
-        hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        penalty: Literal["scad", "mcp", "l2", "l1"] = "scad", a: float | None = None,
-        xi: float | None = None, penalty_scale: float | Literal["auto"] = "auto",
-        refit: bool = True, alphas: ArrayLike | None = None,
-        client_loss: float | Literal["huber"] | None = None, nu: float | Literal["auto"] = "auto",
-        rho: float | Literal["auto"] = "auto",
-        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        batch_size: int | None = None, participation: float = 1.0,
-        pairs: Literal["either", "both"] = "either",
-        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
-        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05,
-        n_iter_no_change: int | None = 20, group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
     ) -> None: ...
 
 class FPFCRegressor(_fpfc.FPFCRegressor):
@@ -379,9 +314,8 @@ class FPFCRegressor(_fpfc.FPFCRegressor):
         activation: Activation = "relu", penalty: Literal["scad", "mcp", "l2", "l1"] = "scad",
         a: float | None = None, xi: float | None = None,
         penalty_scale: float | Literal["auto"] = "auto", refit: bool = True,
-        criterion: Literal["held_out", "bic"] = "held_out", alphas: ArrayLike | None = None,
-        client_loss: float | Literal["huber"] | None = None, nu: float | Literal["auto"] = "auto",
-        rho: float | Literal["auto"] = "auto",
+        search: LamSearch | None = None, client_loss: float | Literal["huber"] | None = None,
+        nu: float | Literal["auto"] = "auto", rho: float | Literal["auto"] = "auto",
         local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
         step_size: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
@@ -392,32 +326,6 @@ class FPFCRegressor(_fpfc.FPFCRegressor):
         n_iter_no_change: int | None = 20, warm_start: bool = False,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
-    ) -> None: ...
-
-class FPFCRegressorCV(_fpfc_cv.FPFCRegressorCV):
-    def __init__(
-        self, n_lams: int = 15, *, lams: ArrayLike | None = None,
-        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
-        scoring: str | Callable[..., Any] | None = None, criterion: Literal["cv", "bic"] = "cv",
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
-        standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
-        activation: Activation = "relu", penalty: Literal["scad", "mcp", "l2", "l1"] = "scad",
-        a: float | None = None, xi: float | None = None,
-        penalty_scale: float | Literal["auto"] = "auto", refit: bool = True,
-        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
-        nu: float | Literal["auto"] = "auto", rho: float | Literal["auto"] = "auto",
-        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        batch_size: int | None = None, participation: float = 1.0,
-        pairs: Literal["either", "both"] = "either",
-        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
-        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05,
-        n_iter_no_change: int | None = 20, group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
     ) -> None: ...
 
 class FeSEMClassifier(_fesem.FeSEMClassifier):
@@ -656,32 +564,12 @@ class GTVClassifier(_gtv.GTVClassifier):
         graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
         nodes: ClientIds | None = None,
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
-        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        client_loss: float | Literal["huber"] | None = None,
         solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
         solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
-    ) -> None: ...
-
-class GTVClassifierCV(_gtv_cv.GTVClassifierCV):
-    def __init__(
-        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
-        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
-        scoring: str | Callable[..., Any] | None = None,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
-        standardize: bool = True, class_weight: ClassWeight = None,
-        hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
-        nodes: ClientIds | None = None,
-        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
-        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
-        client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class GTVRegressor(_gtv.GTVRegressor):
@@ -695,33 +583,12 @@ class GTVRegressor(_gtv.GTVRegressor):
         graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
         nodes: ClientIds | None = None,
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
-        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        client_loss: float | Literal["huber"] | None = None,
         solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
         solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
-    ) -> None: ...
-
-class GTVRegressorCV(_gtv_cv.GTVRegressorCV):
-    def __init__(
-        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
-        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
-        scoring: str | Callable[..., Any] | None = None,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
-        standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
-        activation: Activation = "relu",
-        graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
-        nodes: ClientIds | None = None,
-        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
-        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
-        client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class IFCAClassifier(_ifca.IFCAClassifier):

@@ -21,7 +21,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from .._checks import NOT_NEGATIVE, caller_level
 from ..base import BaseFederated
 from ..fusion.admm import admm
-from ..fusion.bic_search import LamSearch
+from ..fusion.bic_search import PartitionSearch
 from ..fusion.bounded import BoundedProblem
 from ..fusion.candidates import Family
 from ..fusion.judges import FEW_LAMS, Judge, is_large
@@ -33,7 +33,7 @@ from ..graphs.generators import graph_of_matrix
 from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
-from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
+from ._lam_choice import N_LAMS_FOLDS, LamChoiceMixin, check_bounded, warn_no_rows
 
 __all__ = ["Fusion", "FusionMixin"]
 
@@ -150,8 +150,11 @@ class FusionMixin:
         result.extra["lam"] = float(lam)
         return result
 
-    def _best_partition(self, problem):
-        """The lam of the best partition by the information criterion, and the search."""
+    def _best_partition(self, problem, lams=None):
+        """The lam of the best partition by the information criterion, and the search.
+
+        Of the values given, or of those of a path that takes its steps by what it finds.
+        """
         if not problem.exact:
             raise ValueError(
                 "criterion='bic' needs a convex problem, which that of "
@@ -163,8 +166,8 @@ class FusionMixin:
                 f"{problem.penalty!r} forms none."
             )
         solve, max_iter = self._searcher(problem)
-        search = LamSearch(problem, partial(solve, problem), max_iter)
-        lam, result, state = search.run()
+        search = PartitionSearch(problem, partial(solve, problem), max_iter)
+        lam, result, state = search.run(lams)
         run = self._solver(problem)
         if lam == 0.0:
             result = problem.own_models(run)
@@ -229,7 +232,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     _doc_parameters = {
         "lam": f"""\
-{LAM} by ``criterion``, and chooses what else is left open with it: ``graph``,
+{LAM} as ``search`` says, and chooses what else is left open with it: ``graph``,
             ``penalty``, ``refit`` and ``alpha`` of "auto". The values tried go from 0 to where
             everything fuses, and others are tried around the best one.""",
         "graph": f"""\
@@ -301,26 +304,30 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         # In a graph that is given they follow their neighbours.
         return not isinstance(self.graph, str)
 
-    def _solve(self, pool, groups):
+    def _solve(self, pool, groups, folds):
         if self.lam == "auto" and pool.n_clients > 1:
-            return self._choose(pool, groups)
-        problem = self._problem(pool, groups)
-        lam = 0.0 if self.lam == "auto" else self.lam
-        return self._finish(problem, self._minimise(problem, lam, groups), self.refit is True)
+            return self._choose(pool, groups, folds)
+        problem, (lam, published) = self._problem(pool, groups), (self.lam, {})
+        if lam == "auto":
+            lam, published = self._options("search").of_one_client()
+        result = self._minimise(problem, lam, groups)
+        result.extra.update(published)
+        return self._finish(problem, result, self.refit is True)
 
-    def _choose(self, pool, groups):
-        """Fit at the lam, and with the rest of what is left open, that the criterion chooses."""
-        if self.criterion == "bic":
+    def _choose(self, pool, groups, folds):
+        """Fit at the lam, and with the rest of what is left open, that the search chooses."""
+        options = self._options("search")
+        if options.criterion == "bic":
             return self._choose_partition(pool, groups)
-        if not Judge.can_judge(pool):
+        by_folds = options.cv is not None
+        if not (by_folds or Judge.can_judge(pool)):
             warn_no_rows()
             return self._choose_partition(pool, groups)
         alphas, pool = self._alphas(pool)
-        n_lams = FEW_LAMS if is_large(pool) else N_LAMS
+        n_lams = N_LAMS_FOLDS if by_folds else FEW_LAMS if is_large(pool) else N_LAMS
         families, problems = self._families(pool, groups, n_lams)
-        judge = self._held_out(problems[0])
-        exact = problems[0].exact
-        search = ModelSearch(families, judge, alphas, exact, self.n_jobs)
+        judge, simpler = self._judge(problems[0], folds), not by_folds and problems[0].exact
+        search = ModelSearch(families, judge, alphas, simpler, self.n_jobs)
         search.run(pool.ledger)
         return self._fit_best(pool, groups, problems, search)
 
@@ -338,7 +345,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                 lam = max(lam, BEYOND * bound)
         result = self._minimise(problem, float(lam), groups)
         result.model = pool.model
-        result.extra["lam_search"] = search.record()
+        result.extra.update(search.published())
         return self._finish(problem, result, best.refit)
 
     def _choose_partition(self, pool, groups):
@@ -354,10 +361,11 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                 "criterion='bic' judges refitted models, which is what it returns: refit must be "
                 "'auto' or True, got False."
             )
-        best = None
+        best, options = None, self._options("search")
         for graph, penalty in self._kinds(pool, partitions=True):
             problem = self._problem(pool, groups, graph, penalty)
-            criterion, result = self._best_partition(problem)
+            lams = None if options.is_open else options.grid(problem, N_LAMS_FOLDS)
+            criterion, result = self._best_partition(problem, lams)
             if best is None or criterion < best[0]:
                 best = criterion, problem, result
         return self._finish(*best[1:], True)
@@ -389,15 +397,16 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         parameter = getattr(self, name)
         return isinstance(parameter, str) and parameter == value
 
-    def _families(self, pool, groups, n_lams, ratio=None, lams=None):
+    def _families(self, pool, groups, n_lams):
         """What competes, and the problem of each on all rows."""
-        families, problems = [], []
+        families, problems, options = [], [], self._options("search")
+        grows = options.lams is None
         for graph, penalty in self._kinds(pool):
             make = partial(self._problem, groups=groups, graph=graph, penalty=penalty)
             problem = make(pool)
             norm = problem.penalty.norm
             refits = (False, True) if self.refit == "auto" else (self.refit is True,)
-            given = lams if lams is not None else problem.grid(n_lams, ratio, rough=True)
+            lams = options.grid(problem, n_lams, rough=True)
             families.append(
                 Family(
                     name={"graph": _named(graph), "penalty": _named(penalty)},
@@ -405,9 +414,9 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                     solve=self._roughly,
                     refit=lambda problem, labels, theta: problem.refit(labels, theta),
                     refits=refits if norm else refits[:1],
-                    lams=given,
-                    fused=problem.fused_from(given) if lams is None else np.inf,
-                    grows=lams is None,
+                    lams=lams,
+                    fused=problem.fused_from(lams) if grows else np.inf,
+                    grows=grows,
                     refines=problem.exact,
                     anew=not problem.exact,
                 )

@@ -1,8 +1,7 @@
 """Constructors of classes whose parameters are those of another class, but for some.
 
-The generic class of a method spells its constructor out; the everyday classes, the classes that
-choose lam by cross-validation, and a method that is another with other defaults say in what theirs
-differ.
+The generic class of a method spells its constructor out; the everyday classes, and a method that
+is another with other defaults, say in what theirs differ.
 """
 
 from __future__ import annotations
@@ -12,22 +11,9 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["cv_constructor", "everyday_constructor", "like_constructor"]
+__all__ = ["everyday_constructor", "like_constructor"]
 
 NAMED, PLACED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-# Parameters of the search of lam, with their defaults, and those that they take the place of.
-SEARCHED = {"n_lams": 30, "lams": None, "lam_min_ratio": None, "cv": 5, "scoring": None}
-REPLACED = {"lam", "criterion", "warm_start"}
-# Their types.
-SEARCH_HINTS = {
-    "n_lams": "int",
-    "lams": "ArrayLike | None",
-    "lam_min_ratio": "float | None",
-    "cv": "int | Splitter | Iterable[Any]",
-    "scoring": "str | Callable[..., Any] | None",
-    "criterion": 'Literal["cv", "bic"]',
-}
 
 
 def everyday_constructor(generic: Any, *flavours: Any, **defaults: Any) -> Any:
@@ -59,27 +45,6 @@ def everyday_constructor(generic: Any, *flavours: Any, **defaults: Any) -> Any:
 def like_constructor(other: Any, **defaults: Any) -> Any:
     """Constructor of a class with the parameters of another one, some with other defaults."""
     return _constructor(_parameters_of(other, defaults))
-
-
-def cv_constructor(single: Any, **search: Any) -> Any:
-    """Constructor of a CV class: that of the class with one lam, the search in place of lam.
-
-    Parameters
-    ----------
-    single : type
-        The class that fits at one lam.
-    **search
-        Parameters of the search besides `SEARCHED`, or with other defaults.
-
-    Returns
-    -------
-    __init__ : function
-        The first parameter of the search may be given by position, as ``lam`` of `single`.
-    """
-    own, *rest = _parameters_of(single)
-    first, *others = _named({**SEARCHED, **search}, SEARCH_HINTS)
-    kept = [parameter.replace(kind=NAMED) for parameter in rest if parameter.name not in REPLACED]
-    return _constructor([own, first.replace(kind=PLACED), *others, *kept])
 
 
 def _parameters_of(cls: Any, defaults: Any = MappingProxyType({})) -> list[inspect.Parameter]:

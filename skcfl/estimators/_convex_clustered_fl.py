@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._typing import ArrayLike, RandomState, Unseen
+from .._typing import RandomState, Unseen
 from ..base.docs import document
 from ._base_fusion import Fusion
 from ._constructors import everyday_constructor
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..graphs.generators import GraphLike
     from ..models import LocalModel
     from ..penalties import Penalty
+    from ..search.lam_search import LamSearch
 
 __all__ = ["ConvexClusteredFL", "ConvexClusteredFLClassifier", "ConvexClusteredFLRegressor"]
 
@@ -65,9 +66,9 @@ class ConvexClusteredFL(GenericMixin, Fusion):
     a quarter for one model for all, two for clusters that are the same in all folds) the one of
     fewest models is taken, so that chance forms no clusters and hides none.
 
-    ``criterion="bic"`` goes by *partitions* instead.  It judges every one met on a path of ``lam``
-    by its refitted models, each cluster's best model on the pooled rows of its clients, with a
-    Bayesian information criterion:
+    ``search=LamSearch("bic")`` goes by *partitions* instead.  It judges every one met on a path of
+    ``lam`` by its refitted models, each cluster's best model on the pooled rows of its clients,
+    with a Bayesian information criterion:
 
     .. math:: D\Bigl(\sum_k \frac{n_k L_k + L_k^0}{n_k + 1}\Bigr) + \sum_k p_k \log(1 + n_k)
               + p \log \sum_k \frac{n_k}{1 + n_k} + 2 \log S(N, K) + 2 \log K
@@ -94,11 +95,12 @@ class ConvexClusteredFL(GenericMixin, Fusion):
 
     Examples
     --------
-    >>> from skcfl import ConvexClusteredFL
+    >>> from skcfl import ConvexClusteredFL, LamSearch
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.models import LinearModel
     >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = ConvexClusteredFL(LinearModel(loss="huber"), graph="knn", criterion="bic")
+    >>> search = LamSearch("bic")
+    >>> fusion = ConvexClusteredFL(LinearModel(loss="huber"), graph="knn", search=search)
     >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
     array([6, 6])
     """
@@ -111,8 +113,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         graph: Literal["auto", "complete", "knn"] | GraphLike = "complete",
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
         refit: bool | Literal["auto"] = "auto",
-        criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None,
+        search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
         solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
         solver_options: dict[str, Any] | None = None,
@@ -130,8 +131,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         self.graph = graph
         self.penalty = penalty
         self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
+        self.search = search
         self.client_loss = client_loss
         self.solver = solver
         self.solver_options = solver_options

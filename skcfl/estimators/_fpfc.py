@@ -42,12 +42,14 @@ from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
 if TYPE_CHECKING:
     from ..models import LocalModel
+    from ..search.lam_search import LamSearch
 
 __all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
-# Values of lam that "auto" begins with, by partitions, and by rows held out, where others are
-# tried between partitions that differ; and how far it goes on where clients are still apart.
-N_LAMS, N_LAMS_HELD_OUT, BEYOND, MAX_BEYOND = 12, 8, 1.5, 12
+# Values of lam that a search begins with: by partitions, by rows held out, by folds.
+N_LAMS, N_LAMS_HELD_OUT, N_LAMS_FOLDS = 12, 8, 15
+# Factor by which lam goes on where clients are still apart, and how often.
+BEYOND, MAX_BEYOND = 1.5, 12
 # Accuracy of the fits that are judged, and rounds that their partitions have to last.
 SEARCH_TOL, SEARCH_PATIENCE = 1e-3, 10
 # Most rounds at full participation.
@@ -99,8 +101,8 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             within clusters and between clusters, a window of a factor of about 2. "auto" finds
             it: it goes up a grid from the least to the largest distance, with 0 and one model for
             all at its ends, every value from the same local models, all clients taking part, and
-            takes the best by ``criterion``, in the middle of the values where the same clusters
-            were met.""",
+            takes the best by ``search``, in the middle of the values where the same clusters were
+            met.""",
         "penalty": """\
             {"scad", "mcp", "l2", "l1"}
             The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
@@ -232,14 +234,13 @@ class _FPFC(LamChoiceMixin, BaseFederated):
     def _places_absent(self):
         return not isinstance(self.init, str) or np.ndim(self.local_steps) > 0
 
-    def _solve(self, pool, folds=None):
-        more = {} if folds is None else {"folds": folds}
+    def _solve(self, pool, folds):
         if self.client_loss is None:
-            return self._fit(pool, **more)
+            return self._fit(pool, folds)
         check_bounded(self, pool)
         limits = ClientLimits(pool, self._bound())
         if limits.trusted.all():
-            result = self._fit(pool, **more)
+            result = self._fit(pool, folds)
         else:
             for name in ("init", "local_steps"):
                 if not isinstance(getattr(self, name), (str, Integral)):
@@ -247,35 +248,38 @@ class _FPFC(LamChoiceMixin, BaseFederated):
                         f"{name} must be a name or a number with client_loss, which leaves "
                         f"{int((~limits.trusted).sum())} clients out of the rounds, got an array."
                     )
-            if folds is not None:
-                more = {"folds": folds.judged_by(limits.trusted, alone=True)}
-            result = _with_the_rest(self._fit(pool.subset(limits.trusted), **more), limits)
+            folds = folds.judged_by(limits.trusted, alone=True)
+            result = _with_the_rest(self._fit(pool.subset(limits.trusted), folds), limits)
         result.extra["suspicion"] = limits.suspicion
         return result
 
-    def _fit(self, pool):
+    def _fit(self, pool, folds):
         if self.lam == "auto" and pool.n_clients > 1:
-            return self._choose(pool)
-        problem = self._problem(pool)
-        run, lam = self._runner(problem), 0.0 if self.lam == "auto" else self.lam
-        result, state = run(lam, self._last_state(problem))
+            return self._choose(pool, folds)
+        problem, (lam, published) = self._problem(pool), (self.lam, {})
+        if lam == "auto":
+            lam, published = self._options("search").of_one_client()
+        result, state = self._runner(problem)(lam, self._last_state(problem))
         if self.warm_start:
             self._warm = state
-        result.extra["lam"] = float(lam)
+        result.extra.update(published, lam=float(lam))
         return self._finish(problem, result)
 
-    def _choose(self, pool):
-        """Fit at the lam that the criterion chooses."""
-        if self.criterion == "held_out" and Judge.can_judge(pool):
+    def _choose(self, pool, folds):
+        """Fit at the lam that the search chooses."""
+        options = self._options("search")
+        by_folds, grows = options.cv is not None, options.lams is None
+        if options.criterion == "held_out" and (by_folds or Judge.can_judge(pool)):
             alphas, pool = self._alphas(pool)
             problem = self._problem(pool)
-            n_lams = FEW_LAMS if is_large(pool) else N_LAMS_HELD_OUT
-            family = self._family(problem, problem.grid(n_lams), grows=True)
-            judge = self._held_out(problem)
-            search = ModelSearch([family], judge, alphas, problem.exact, self.n_jobs)
+            few = FEW_LAMS if is_large(pool) else N_LAMS_HELD_OUT
+            lams = options.grid(problem, N_LAMS_FOLDS if by_folds else few)
+            family = self._family(problem, lams, grows)
+            judge, simpler = self._judge(problem, folds), not by_folds and problem.exact
+            search = ModelSearch([family], judge, alphas, simpler, self.n_jobs)
             search.run(pool.ledger)
             return self._fit_best(problem, search)
-        if self.criterion == "held_out":
+        if options.criterion == "held_out":
             warn_no_rows()
         if not self.refit:
             raise ValueError(
@@ -285,7 +289,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         problem = self._problem(pool)
         run = self._runner(problem)
         search = FPFCSearch(problem, lambda lam: run(lam)[0], problem.rng)
-        lam, result = search.run(problem.grid(N_LAMS))
+        lam, result = search.run(options.grid(problem, N_LAMS), grows)
         result.extra.update(lam=float(lam), lam_search=search.record())
         return self._finish(problem, result)
 
@@ -311,7 +315,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         """Result at a lam, as accurate as a search needs; infinity fuses everything."""
         if np.isinf(lam):
             return problem.fused(), None
-        options = self._options(problem)
+        options = self._round_options(problem)
         wait = options.n_iter_no_change
         options = replace(
             options,
@@ -336,7 +340,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         if getattr(self, "warm_start", False):
             self._warm = state
         result.model = pool.model
-        result.extra.update(lam=float(lam), lam_search=search.record())
+        result.extra.update(search.published(), lam=float(lam))
         return self._finish(problem, result)
 
     def _fuse(self, problem, run, lam, result, state):
@@ -364,7 +368,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         pool = problem.pool
         seed = pool.random_state.randint(np.iinfo(np.int32).max)
         problem.rng = check_random_state(seed)
-        options = self._options(problem)
+        options = self._round_options(problem)
 
         def run(lam, state=None):
             pool.reseed(seed)
@@ -377,7 +381,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         state = getattr(self, "_warm", None) if self.warm_start else None
         return state if state is not None and state.W.shape == (problem.n, problem.d) else None
 
-    def _options(self, problem):
+    def _round_options(self, problem):
         """Options of the solver, none automatic but what depends on the problem."""
         exact = self.local_steps == "exact" if isinstance(self.local_steps, str) else False
         if exact and not problem.exact:
@@ -560,8 +564,7 @@ class FPFC(GenericMixin, _FPFC):
         xi: float | None = None,
         penalty_scale: float | Literal["auto"] = "auto",
         refit: bool = True,
-        criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None,
+        search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
         nu: float | Literal["auto"] = "auto",
         rho: float | Literal["auto"] = "auto",
@@ -589,8 +592,7 @@ class FPFC(GenericMixin, _FPFC):
         self.xi = xi
         self.penalty_scale = penalty_scale
         self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
+        self.search = search
         self.client_loss = client_loss
         self.nu = nu
         self.rho = rho
@@ -629,7 +631,6 @@ class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
     See Also
     --------
     FPFC : The same with any local model, and notes on the method.
-    FPFCClassifierCV : The same with ``lam`` chosen by cross-validation.
     ConvexClusteredFLClassifier : Convex fusion, with certificates.
 
     {references}
@@ -666,7 +667,6 @@ class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
     See Also
     --------
     FPFC : The same with any local model, and notes on the method.
-    FPFCRegressorCV : The same with ``lam`` chosen by cross-validation.
     ConvexClusteredFLRegressor : Convex fusion, with certificates.
 
     {references}

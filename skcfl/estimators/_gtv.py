@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._typing import ArrayLike, ClientIds, RandomState, Unseen
+from .._typing import ClientIds, RandomState, Unseen
 from ..base.docs import document
 from ..clients.ids import check_ids, encode, locate
 from ._base_fusion import Fusion, is_network
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..graphs.generators import GraphLike
     from ..models import LocalModel
     from ..penalties import Penalty
+    from ..search.lam_search import LamSearch
 
 __all__ = ["GTV", "GTVClassifier", "GTVRegressor", "NodesMixin"]
 
@@ -229,8 +230,7 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
         nodes: ClientIds | None = None,
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
         refit: bool | Literal["auto"] = "auto",
-        criterion: Literal["held_out", "bic"] = "held_out",
-        alphas: ArrayLike | None = None,
+        search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
         solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
         solver_options: dict[str, Any] | None = None,
@@ -249,8 +249,7 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
         self.nodes = nodes
         self.penalty = penalty
         self.refit = refit
-        self.criterion = criterion
-        self.alphas = alphas
+        self.search = search
         self.client_loss = client_loss
         self.solver = solver
         self.solver_options = solver_options

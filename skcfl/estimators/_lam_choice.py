@@ -3,57 +3,42 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from .._checks import MOST, POSITIVE, caller_level, real_array
+from .._checks import POSITIVE, caller_level, strengths
 from ..fusion.candidates import Alphas
-from ..fusion.judges import Judge
+from ..fusion.judges import FoldsJudge, Judge
 from ..rounds.alpha import is_automatic
 from ..rounds.kinds import need_minima
+from ..search.lam_search import LamSearch
 
 __all__ = ["LamChoiceMixin", "check_bounded", "warn_no_rows"]
 
 # Bound of a client's force, in typical gradients: honest clients of other clusters are within 2.
 HUBER = 4.0
+# Values of lam that a search by folds begins with.
+N_LAMS_FOLDS = 30
 
 
 class LamChoiceMixin:
     """Parameters of the choice of lam, by rows held out inside the clients or by partitions."""
 
+    _option_classes: ClassVar[dict[str, Any]] = {"search": LamSearch}
+
     _parameter_constraints = {
-        "criterion": [StrOptions({"held_out", "bic"})],
-        "alphas": ["array-like", None],
+        "search": [LamSearch, None],
         "client_loss": [StrOptions({"huber"}), POSITIVE, None],
     }
 
     _doc_parameters = {
-        "criterion": """\
-            {"held_out", "bic"}
-            What ``lam="auto"`` goes by. "held_out" is the loss of the models on rows held out
-            inside the clients, five folds (fewer of many clients, one of more than
-            250,000 parameters of all clients together): the models that are returned
-            are the ones that were judged; half of the difference to the loss on the rows that the
-            models are fitted to is taken to fall with the number of rows, for squared losses. Of
-            those within a standard error of the best (one model for all: 1.25, also in signed
-            ranks) the one with fewest models is taken, but not with a smaller ``alpha``; where one
-            client's loss outweighs all other differences, ranks take the place of means. Clusters
-            are not refitted where one of them has fewer rows than parameters, and than half of the
-            largest: then of the finer partitions only the clients' own models are left.
-            Folds are dealt by the places of rows: the same rows in another order are other folds,
-            and may give another ``lam``. "bic" is a Bayesian information criterion of the
-            partitions, refitted (the notes of :class:`ConvexClusteredFL` have the formula), and
-            the refitted models are returned: for crisp clusters, whose number is what one wants to
-            know. Not used with a number for ``lam``.""",
-        "alphas": """\
-            array-like or None
-            Local penalties to try with ``lam="auto"``, under ``criterion="held_out"``: at the best
-            ``lam`` and at both of its ends. None tries ``alpha`` alone, with ``alpha="auto"`` a
-            standard normal prior once, once per client, and the geometric mean of the two; of
-            these one model for all is first judged with the first, one per client with the second,
-            and what lies between with the third. Not used with a number for ``lam``.""",
+        "search": """\
+            LamSearch or None
+            How ``lam="auto"`` is chosen: by rows held out inside the clients (None), by folds and
+            a score of your choice, or by the partitions, see :class:`LamSearch`. Not used with a
+            number for ``lam``.""",
         "client_loss": """\
             {"huber"}, float or None
             Whether a client's objective is bounded in what it does to others, where clients may be
@@ -79,16 +64,36 @@ class LamChoiceMixin:
             Whether ``params_`` are the refitted models of the clusters.""",
         "lam_search_": """\
             dict of str to ndarray
-            With ``lam="auto"`` what was tried, one entry each. Under ``criterion="held_out"``
-            "lam", "refit", and "graph", "penalty" and "alpha" where they competed; "n_clusters",
-            mean of the folds; "criterion", the mean loss of the rows held out, "standard_error",
-            that of its difference to the chosen one, over clients; "chosen". Under "bic" the
-            values tried, "lam", ascending, "n_clusters" and "criterion" at each.""",
+            With ``lam="auto"`` what was tried, one entry each. With rows held out: "lam",
+            "refit", and "graph", "penalty" and "alpha" where they competed; "n_clusters", mean of
+            the folds; "criterion", the mean loss of the rows held out, "standard_error", that of
+            its difference to the chosen one, over clients; "chosen". Under "bic" the values
+            tried, "lam", ascending, "n_clusters" and "criterion" at each.""",
+        "lams_": """\
+            ndarray of shape (n_tried,)
+            With ``search=LamSearch(cv=...)``: the values tried with the ``graph``, ``penalty``,
+            ``refit`` and ``alpha`` that were chosen, ascending. A single 0 with one client.""",
+        "cv_scores_": """\
+            ndarray of shape (n_folds, n_tried)
+            Score of every fold at every one of ``lams_``, the larger the better. NaN with one
+            client, where nothing is chosen.""",
+        "best_index_": """\
+            int
+            Place of ``lam_`` in ``lams_``.""",
     }
 
-    def _held_out(self, problem):
-        """Rows held out inside the clients: the same in every fit unless seeds are asked for."""
-        pool = problem.clients
+    def _task_options(self, task):
+        return {**task.options, "folds": task.folds}
+
+    def _judge(self, problem, folds):
+        """Who compares models: folds, or rows held out inside the clients."""
+        options, pool = self._options("search"), problem.clients
+        if options.cv is not None:
+            if problem.trusted is not None:
+                folds = folds.judged_by(problem.trusted)
+            dealt = options.deal(folds, pool.random_state)
+            return FoldsJudge(dealt, options.scoring, pool.random_state)
+        # The same rows in every fit unless seeds are asked for.
         rng = check_random_state(0) if self.random_state is None else pool.random_state
         return Judge(pool, rng, problem.exact, problem.trusted)
 
@@ -99,24 +104,18 @@ class LamChoiceMixin:
 
     def _alphas_of(self, pool):
         model = pool.model
-        if self.alphas is None:
+        values = self._options("search").alphas
+        if values is None:
             if not is_automatic(pool):
                 return Alphas()
             return Alphas.automatic(model.alpha_, pool.n_clients)
-        values = real_array(self.alphas, "alphas", finite=False)
-        if values.max(initial=0.0) > MOST:
-            raise ValueError(f"alphas must not be larger than {MOST:g}, got {values.max()}.")
-        if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
-            raise ValueError(
-                "alphas must be a sequence of finite numbers that are not negative, got "
-                f"{self.alphas!r}."
-            )
+        values = strengths(values, "alphas")
         if not hasattr(model, "alpha_"):
             raise ValueError(
                 f"alphas needs a linear local model, got {type(model).__name__}, which has no "
                 "penalty to choose."
             )
-        return Alphas.given(np.unique(values).tolist())
+        return Alphas.given(values.tolist())
 
     def _bound(self):
         """Most force of a client, in typical gradients; None where there is no bound."""
@@ -137,7 +136,7 @@ def warn_no_rows():
     """Say that no rows can be held out."""
     warnings.warn(
         "lam='auto' holds rows out inside clients, but no client has two: partitions are judged "
-        "by criterion='bic' instead.",
+        "as by search=LamSearch(criterion='bic') instead.",
         UserWarning,
         stacklevel=caller_level(),
     )

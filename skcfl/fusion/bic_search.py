@@ -30,7 +30,7 @@ from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.polish import solve_pooled
 from .reduced import lam_max_bounds
 
-__all__ = ["LamSearch"]
+__all__ = ["PartitionSearch"]
 
 # A path takes about so many steps, of a factor between these two, longer where nothing changes.
 N_STEPS, LEAST_STEP, STEP = 10, 1.15, 1.5
@@ -142,7 +142,7 @@ def log_partitions(N, K):
     return 0.5 * np.log(t / ((1.0 + t) * (x - t))) + exponent + (N - K) * np.log(K) + log_binomial
 
 
-class LamSearch:
+class PartitionSearch:
     """Choice of lam by the criterion of its partition.
 
     Parameters
@@ -164,8 +164,13 @@ class LamSearch:
         self.criteria.append(self.refits.criterion(self.labels[0]))
         self.best = 0, None, None
 
-    def run(self):
-        """Walk up the path, then look closer around the best.
+    def run(self, lams=None):
+        """Walk up the path, then look closer around the best; or try the values given.
+
+        Parameters
+        ----------
+        lams : ndarray, default=None
+            The values to try, ascending.
 
         Returns
         -------
@@ -176,9 +181,19 @@ class LamSearch:
             Of the solver there; None at 0.
         """
         with series("lam", "candidate", None) as self.told:
-            return self._search()
+            if lams is None:
+                self._walk()
+                self._look_closer()
+            else:
+                state = None
+                for lam in lams[lams > 0.0]:
+                    if not self.told.stopped:
+                        state = self._try(float(lam), state)
+        best, result, state = self.best
+        return self.lams[best], result, state
 
-    def _search(self):
+    def _walk(self):
+        """Try values from where little fuses to where everything does."""
         # The first bounds will do: the last lam need not be the least where everything fuses.
         upper = 1.01 * lam_max_bounds(self.problem, tol=1e9)[1]
         if upper == 0.0 and self.problem.graph.n_edges:
@@ -194,6 +209,9 @@ class LamSearch:
             same = np.array_equal(labels, self.labels[-2]) and labels.max() + 1 < self.problem.n
             step = min(step * ACCELERATION, MAX_STEP) if same else usual
             lam = min(lam * step, upper)
+
+    def _look_closer(self):
+        """Try values where many models fused in one step, and around the best."""
         for _ in range(MAX_FILLS):
             lam = self._largest_drop()
             if lam is None or self.told.stopped:
@@ -205,8 +223,6 @@ class LamSearch:
                 break
             for lam in between:
                 self._try(lam, self.best[2])
-        best, result, state = self.best
-        return self.lams[best], result, state
 
     def _try(self, lam, state, fused=False):
         with self.told.item(f"lam {lam:.4g}", leaf=True) as tell:

@@ -53,8 +53,15 @@ class FPFCSearch:
         self.best = self.tried[0.0][1]
         self.results = {0.0: None}  # at the values of the best partition
 
-    def run(self, lams):
-        """The lam of least criterion among `lams` and beyond, and the result there.
+    def run(self, lams, grows=True):
+        """The lam of least criterion among `lams`, and the result there.
+
+        Parameters
+        ----------
+        lams : ndarray
+            Values to begin with, ascending.
+        grows : bool, default=True
+            If True, values beyond and between them are tried too.
 
         Returns
         -------
@@ -63,13 +70,15 @@ class FPFCSearch:
             fall apart or fuse; 0 where the clients' own models are best.
         result : Result
         """
-        lams = [*lams, *lams[-1] * BEYOND ** np.arange(1, MAX_BEYOND + 1)]
-        most = len(lams) + 2 * REFINEMENTS
+        beyond, refinements = (MAX_BEYOND, REFINEMENTS) if grows else (0, 0)
+        lams = [*lams, *lams[-1] * BEYOND ** np.arange(1, beyond + 1)]
+        most = len(lams) + 2 * refinements
         with series("lam", "candidate", most, sure=False) as self.told:
             for lam in lams:
-                if (lam > 0.0 and self._try(lam) == 1) or self.told.stopped:
+                fused = lam > 0.0 and self._try(lam) == 1
+                if (fused and grows) or self.told.stopped:
                     break
-            for _ in range(REFINEMENTS):
+            for _ in range(refinements):
                 for lam in [] if self.told.stopped else self._beside_best():
                     self._try(lam)
         lam = self._middle()

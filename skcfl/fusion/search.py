@@ -705,6 +705,16 @@ class ModelSearch:
         table["chosen"] = np.array([m is self.best for m in order])
         return table
 
+    def published(self):
+        """Attributes of an estimator: what was tried, and the scores of folds over lam."""
+        out = {"lam_search": self.record()}
+        if self.judge.units == "folds":
+            members = self.along(self.best)
+            out["lams"] = np.array([m.lam for m in members])
+            out["cv_scores"] = np.array([-m.losses for m in members]).T
+            out["best_index"] = members.index(self.best)
+        return out
+
     def along(self, member):
         """Members that differ from one in lam only, ascending."""
         like = member.family, member.alpha, member.refit

@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
-from .._checks import MOST, Count, real_array
-from .._typing import Array, ArrayLike, ClientIds, MatrixLike, validate_params
+from .._checks import MOST, Count, strengths
+from .._typing import ArrayLike, ClientIds, MatrixLike, validate_params
 from ..numerics.by_cluster import numbered_by_size
 
 # Values of lam that a path can have.
@@ -217,7 +217,7 @@ def lam_path(
     See Also
     --------
     lam_max : Where a path ends.
-    skcfl.ConvexClusteredFLClassifierCV : Chooses lam on a path by cross-validation.
+    skcfl.LamSearch : Chooses lam, by cross-validation too.
 
     Notes
     -----
@@ -244,7 +244,7 @@ def lam_path(
                 f"{MOST:g}: rescale them, or give lams."
             )
     else:
-        lams = check_lams(lams)
+        lams = strengths(lams, "lams")
     path = est._path(problem, lams)
     if not path.converged.all():
         warn_path(path, est)
@@ -263,33 +263,6 @@ def lam_path(
         n_iter=path.n_iter,
         converged=path.converged,
     )
-
-
-def check_lams(lams: ArrayLike) -> Array:
-    """Values of lam given by a user: ascending, each once.
-
-    Parameters
-    ----------
-    lams : array-like of shape (n_lams,)
-        Values.
-
-    Returns
-    -------
-    lams : ndarray
-
-    Raises
-    ------
-    ValueError
-        If they are not numbers from 0.
-    """
-    values = real_array(lams, "lams", finite=False)
-    if values.max(initial=0.0) > MOST:
-        raise ValueError(f"lams must not be larger than {MOST:g}, got {values.max()}.")
-    if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(
-            f"lams must be a sequence of finite numbers that are not negative, got {lams!r}."
-        )
-    return np.unique(values)
 
 
 def warn_path(path: Any, est: Any) -> None:

@@ -11,12 +11,10 @@ from skcfl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
-    ConvexClusteredFLRegressorCV,
     FPFCRegressor,
-    FPFCRegressorCV,
     GTVClassifier,
     GTVRegressor,
-    GTVRegressorCV,
+    LamSearch,
 )
 from skcfl.certificates import certify_partition
 from skcfl.datasets import make_clustered_regression
@@ -119,7 +117,7 @@ def test_clients_in_several_places(lam):
     [
         (GTVClassifier(hidden_layer_sizes=(4,), client_loss="huber"), "convex objective"),
         (ConvexClusteredFLRegressor(0.1, penalty="squared_l2", client_loss="huber"), "bounds"),
-        (ConvexClusteredFLRegressor(criterion="bic", client_loss="huber"), "criterion"),
+        (ConvexClusteredFLRegressor(search=LamSearch("bic"), client_loss="huber"), "criterion"),
         (ConvexClusteredFLRegressor(client_loss="capped"), "client_loss"),
         (ConvexClusteredFLRegressor(client_loss=-1.0), "client_loss"),
         (FPFC(init=np.zeros((9, 4)), client_loss=0.1), "init"),
@@ -143,18 +141,18 @@ def test_theorems_and_paths_are_about_unbounded_objectives():
 @pytest.mark.parametrize(
     "cls, units",
     [
-        (ConvexClusteredFLRegressorCV, "X"),
-        (GTVRegressorCV, "y"),
-        (FPFCRegressorCV, "X"),
-        (FPFCRegressorCV, "y"),
+        (ConvexClusteredFLRegressor, "X"),
+        (GTVRegressor, "y"),
+        (FPFCRegressor, "X"),
+        (FPFCRegressor, "y"),
     ],
 )
 def test_one_client_in_other_units_by_cross_validation(cls, units):
     """It judges nothing: scores, lam and models are as if it had rows nowhere."""
     X = DATA.X * np.where(HONEST | (units == "y"), 1.0, 1e6)[:, None]
     y = DATA.y * np.where(HONEST | (units == "X"), 1.0, 1e6)
-    options = {"n_lams": 4, "cv": 2, "refit": True, **QUICK}
-    if cls is not FPFCRegressorCV:
+    options = {"search": LamSearch(cv=2, n_lams=4), "refit": True, **QUICK}
+    if cls is not FPFCRegressor:
         options.update(graph="knn", penalty="l2")
     model = cls(client_loss="huber", **options).fit(X, y, groups=DATA.groups)
     plain = cls(**options).fit(DATA.X[HONEST], DATA.y[HONEST], groups=DATA.groups[HONEST])
@@ -168,25 +166,28 @@ def test_one_client_in_other_units_by_cross_validation(cls, units):
     np.testing.assert_allclose(worse.cv_scores_.max(), model.cv_scores_.max(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("cls", [GTVRegressorCV, FPFCRegressorCV])
+@pytest.mark.parametrize("cls", [GTVRegressor, FPFCRegressor])
 def test_folds_of_several_places_and_splitters(cls):
-    options = {"lams": [0.05, 0.3], "client_loss": "huber", **QUICK}
-    if cls is GTVRegressorCV:
+    options, lams = {"client_loss": "huber", **QUICK}, [0.05, 0.3]
+    if cls is GTVRegressor:
         options.update(graph="knn", penalty="l2")
     y = np.where(HONEST, DATA.y, 1e6 * DATA.y)
-    model = cls(cv=2, **options).fit(DATA.X, y, groups=DATA.groups)
+    search = LamSearch(cv=2, lams=lams)
+    model = cls(search=search, **options).fit(DATA.X, y, groups=DATA.groups)
     halves = [CODES % 2 == k for k in (0, 1)]
     places = [InProcessFederation(DATA.X[h], y[h], DATA.groups[h]) for h in halves]
-    other = cls(cv=2, **options).fit_federation(StrictFederation(FanOutFederation(places)))
+    federation = StrictFederation(FanOutFederation(places))
+    other = cls(search=search, **options).fit_federation(federation)
     np.testing.assert_allclose(other.cv_scores_, model.cv_scores_, rtol=1e-6)
     # The fold of the client's own rows is none.
     rows = [np.flatnonzero(CODES == k)[::2] for k in range(4)]
     everything = np.arange(len(y))
     cv = [(np.setdiff1d(everything, test), test) for test in rows]
-    model = cls(cv=cv, **options).fit(DATA.X, y, groups=DATA.groups)
+    model = cls(search=LamSearch(cv=cv, lams=lams), **options)
+    model.fit(DATA.X, y, groups=DATA.groups)
     assert model.cv_scores_.shape == (3, 2) and (model.cv_scores_ > -1).all()
     with pytest.raises(ValueError, match="no fold has rows"):
-        cls(cv=cv[3:], **options).fit(DATA.X, y, groups=DATA.groups)
+        cls(search=LamSearch(cv=cv[3:]), **options).fit(DATA.X, y, groups=DATA.groups)
 
 
 def test_classes_and_nodes_without_rows():

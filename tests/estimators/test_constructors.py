@@ -14,7 +14,6 @@ from skcfl import (
     FedAvg,
     FedAvgClassifier,
     FPFCRegressor,
-    FPFCRegressorCV,
     IFCAClassifier,
     IFCARegressor,
 )
@@ -56,13 +55,13 @@ def test_defaults_are_the_generic_classes_where_nothing_else_is_said():
 def test_one_parameter_may_be_given_by_position():
     assert IFCAClassifier(3).n_clusters == 3
     assert FedAvgClassifier("squared_hinge").loss == "squared_hinge"
-    assert FPFCRegressorCV(7).n_lams == 7
-    for cls in (IFCAClassifier, FedAvgClassifier, FPFCRegressorCV):
+    assert FPFCRegressor(7.0).lam == 7.0
+    for cls in (IFCAClassifier, FedAvgClassifier, FPFCRegressor):
         with pytest.raises(TypeError, match=rf"{cls.__name__}\.__init__\(\) too many positional"):
             cls(2, 3)
 
 
-@pytest.mark.parametrize("cls", [IFCARegressor, FPFCRegressor, FPFCRegressorCV])
+@pytest.mark.parametrize("cls", [IFCARegressor, FPFCRegressor])
 def test_unknown_keywords_are_refused_by_name(cls):
     expected = rf"{cls.__name__}\.__init__\(\) got an unexpected keyword argument 'n_cluster'"
     with pytest.raises(TypeError, match=expected):

@@ -20,6 +20,7 @@ from skcfl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
+    LamSearch,
     LocalModels,
     LocalModelsClassifier,
     LocalModelsRegressor,
@@ -30,7 +31,7 @@ from skcfl import (
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
-from skcfl.fusion.bic_search import LamSearch, log_partitions
+from skcfl.fusion.bic_search import PartitionSearch, log_partitions
 from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.model_selection import ClientKFold
@@ -168,7 +169,7 @@ def test_squared_penalty_is_a_linear_system():
 )
 def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     data = make_clustered_regression(random_state=seed)  # 24 clients of 20 to 60 rows
-    options = {"graph": "knn", "refit": True, "alpha": 1e-4, "criterion": criterion}
+    options = {"graph": "knn", "refit": True, "alpha": 1e-4, "search": LamSearch(criterion)}
     model = fit(ConvexClusteredFLRegressor(**options), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.partition_optimal_
@@ -232,7 +233,7 @@ def test_partitions_of_the_complete_graph():
     """With many rows the clusters, with few what the data can tell: here local models."""
     options = {"n_clients": 24, "n_features": 5, "noise": 1.0}
     data = regression(n_samples=100, **options)
-    model = ConvexClusteredFLRegressor(graph="complete", criterion="bic")
+    model = ConvexClusteredFLRegressor(graph="complete", search=LamSearch("bic"))
     fit(model, data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.partition_optimal_ and model.refit_
@@ -252,7 +253,7 @@ def test_auto_does_not_depend_on_the_units_of_the_features():
 
 def test_partitions_tell_what_was_tried():
     data = regression()
-    model = fit(ConvexClusteredFLRegressor(graph="knn", criterion="bic"), data)
+    model = fit(ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")), data)
     search = model.lam_search_
     assert (np.diff(search["lam"]) > 0).all()
     assert search["lam"][0] == 0.0 and search["n_clusters"][0] == 12
@@ -264,20 +265,20 @@ def test_partitions_tell_what_was_tried():
 
 
 def test_partitions_need_a_penalty_that_fuses_and_are_refitted():
-    model = ConvexClusteredFLRegressor(penalty="squared_l2", criterion="bic")
+    model = ConvexClusteredFLRegressor(penalty="squared_l2", search=LamSearch("bic"))
     with pytest.raises(ValueError, match="compares the clusters"):
         fit(model, regression())
     with pytest.raises(ValueError, match="refit must be 'auto' or True, got False"):
-        fit(ConvexClusteredFLRegressor(criterion="bic", refit=False), regression())
+        fit(ConvexClusteredFLRegressor(search=LamSearch("bic"), refit=False), regression())
 
 
 def test_criterion_is_sent_as_losses(monkeypatch):
     """Judging a partition takes one model down and one loss up, and Newton steps for refits."""
     data = regression()
     booked = []
-    evaluate = LamSearch.run
+    evaluate = PartitionSearch.run
 
-    def run(self):
+    def run(self, lams):
         refits = self.refits
         labels = np.zeros(self.problem.n, dtype=int)
         refits.known.clear()
@@ -288,10 +289,10 @@ def test_criterion_is_sent_as_losses(monkeypatch):
         refits.criterion(labels)
         booked.append(ledger.up - before)
         monkeypatch.undo()
-        return evaluate(self)
+        return evaluate(self, lams)
 
-    monkeypatch.setattr(LamSearch, "run", run)
-    fit(ConvexClusteredFLRegressor(graph="knn", criterion="bic"), data)
+    monkeypatch.setattr(PartitionSearch, "run", run)
+    fit(ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")), data)
     assert booked[0] <= 12 * 6  # a value and a gradient per client
 
 
@@ -360,7 +361,7 @@ def test_a_short_fit_warns_with_the_number():
 ESTIMATORS = [
     ConvexClusteredFLRegressor(lam=0.05, tol=1e-10),
     ConvexClusteredFLRegressor(lam=0.3, graph="knn", tol=1e-10),
-    ConvexClusteredFLRegressor(graph="knn", criterion="bic"),
+    ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")),
     ConvexClusteredFL(LinearModel(loss="huber"), lam=0.05, tol=1e-10),
 ]
 
@@ -558,7 +559,7 @@ def test_unseen_clients_get_the_largest_cluster():
 
 
 def test_search_of_lam_by_hand():
-    """LamSearch works on any solver that returns a result and a state."""
+    """PartitionSearch works on any solver that returns a result and a state."""
     data = regression(n_samples=100)
     _, codes = np.unique(data.groups, return_inverse=True)
     pool = open_rows(LinearModel().bind(4), data.X, data.y, codes, 12)
@@ -569,7 +570,7 @@ def test_search_of_lam_by_hand():
         lams.append(lam)
         return admm(problem, lam, state=state, max_iter=max_iter)
 
-    search = LamSearch(problem, solve)
+    search = PartitionSearch(problem, solve)
     lam, result, _ = search.run()
     assert set(lams) == set(search.lams) - {0.0}
     assert lam in lams

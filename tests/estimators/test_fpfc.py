@@ -15,9 +15,8 @@ from skcfl import (
     FPFC,
     ConvexClusteredFLRegressor,
     FPFCClassifier,
-    FPFCClassifierCV,
     FPFCRegressor,
-    FPFCRegressorCV,
+    LamSearch,
     LocalModelsRegressor,
     OracleClustersClassifier,
     OracleClustersRegressor,
@@ -144,7 +143,7 @@ NETWORK = {"hidden_layer_sizes": (16,), "activation": "tanh", "refit": True, "ma
 def test_networks_in_the_everyday_classes():
     X, y, groups, labels = waves()
     # Here the networks of single clients predict as well as those of clusters.
-    options = {"criterion": "bic", "random_state": 0}
+    options = {"search": LamSearch("bic"), "random_state": 0}
     model = FPFCRegressor(**NETWORK, **options).fit(X, y, groups=groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     assert model.score(X, y, groups=groups) > 0.95
@@ -159,10 +158,10 @@ def test_networks_in_the_everyday_classes():
         FPFCRegressor(**NETWORK, fit_intercept=False).fit(X, y, groups=groups)
 
 
-@pytest.mark.parametrize("criterion", ["cv", "bic"])
-def test_networks_with_a_chosen_lam(criterion):
+@pytest.mark.parametrize("search", [LamSearch(cv=2, n_lams=6), LamSearch("bic", n_lams=6)])
+def test_networks_with_a_chosen_lam(search):
     X, y, groups, labels = waves()
-    model = FPFCRegressorCV(6, criterion=criterion, cv=2, **NETWORK, random_state=0)
+    model = FPFCRegressor(search=search, **NETWORK, random_state=0)
     assert adjusted_rand_score(labels, model.fit(X, y, groups=groups).labels_) == 1.0
     assert model.score(X, y, groups=groups) > 0.95
 
@@ -390,18 +389,24 @@ def test_path_warns_without_a_gap():
 @pytest.mark.parametrize("regressor", [True, False])
 def test_chosen_lam_finds_the_clusters(criterion, regressor):
     if regressor:
-        data, cls = regression(seed=1), FPFCRegressorCV
+        data, cls = regression(seed=1), FPFCRegressor
     else:
         data = make_clustered_classification(
             n_clients=8, n_clusters=2, n_features=5, n_samples=80, random_state=1
         )
-        cls = FPFCClassifierCV
-    model = fit(cls(10, criterion=criterion, cv=2, refit=True, random_state=0), data)
+        cls = FPFCClassifier
+    search = LamSearch(cv=2, n_lams=10) if criterion == "cv" else LamSearch("bic", n_lams=10)
+    model = fit(cls(search=search, random_state=0), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    assert model.lam_ == model.lams_[model.best_index_]
-    assert model.cv_scores_.shape == (2 if criterion == "cv" else 1, len(model.lams_))
-    mean = model.cv_scores_.mean(axis=0)
-    assert mean[model.best_index_] >= mean.max() - 1e-9 * abs(mean.max())
+    if criterion == "cv":
+        assert model.lam_ == model.lams_[model.best_index_]
+        assert model.cv_scores_.shape == (2, len(model.lams_))
+        values = -model.cv_scores_.mean(axis=0)
+    else:
+        assert not hasattr(model, "cv_scores_")
+        values = model.lam_search_["criterion"]
+    lams = model.lams_ if criterion == "cv" else model.lam_search_["lam"]
+    assert values[lams == model.lam_] <= values.min() + 1e-9 * abs(values.min())
     # the fit is the one at this lam
     single = FPFCRegressor if regressor else FPFCClassifier
     np.testing.assert_allclose(
@@ -411,11 +416,11 @@ def test_chosen_lam_finds_the_clusters(criterion, regressor):
 
 def test_cv_does_not_depend_on_threads_and_one_client_has_nothing_to_choose():
     data = regression()
-    one = fit(FPFCRegressorCV(5, cv=2, random_state=1), data)
-    two = fit(FPFCRegressorCV(5, cv=2, random_state=1, n_jobs=2), data)
+    one = fit(FPFCRegressor(search=LamSearch(cv=2, n_lams=5), random_state=1), data)
+    two = fit(FPFCRegressor(search=LamSearch(cv=2, n_lams=5), random_state=1, n_jobs=2), data)
     np.testing.assert_array_equal(one.cv_scores_, two.cv_scores_)
     alone = regression(n_clients=1, n_clusters=1)
-    model = fit(FPFCRegressorCV(5, cv=2), alone)
+    model = fit(FPFCRegressor(search=LamSearch(cv=2, n_lams=5)), alone)
     assert np.isnan(model.cv_scores_).all() and model.n_clusters_ == 1
 
 

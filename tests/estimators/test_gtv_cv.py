@@ -1,16 +1,12 @@
 """GTV with lam by cross-validation: the user's graph, nodes without rows, networks."""
 
-import inspect
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
 
-import skcfl
-from skcfl import GTVClassifierCV, GTVRegressor, GTVRegressorCV
+from skcfl import GTVClassifier, GTVRegressor, LamSearch
 from skcfl.graphs import chain_graph
 
 
@@ -28,7 +24,9 @@ GRAPH = {"graph": chain_graph(8, [1, 1, 1, 0.1, 1, 1, 1]), "nodes": range(8)}
 
 def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
     X, y, sensor = river(per_sensor=20)
-    cv = GTVRegressorCV(8, cv=3, refit=True, random_state=0, **GRAPH).fit(X, y, groups=sensor)
+    cv = GTVRegressor(search=LamSearch(cv=3, n_lams=8), refit=True, random_state=0, **GRAPH).fit(
+        X, y, groups=sensor
+    )
     assert_array_equal(cv.labels_, np.repeat([0, 1], 4))
     assert_array_equal(np.flatnonzero(cv.without_rows_), [2, 5])
     assert cv.cv_scores_.shape == (3, len(cv.lams_)) and cv.lams_[0] == 0.0
@@ -38,7 +36,9 @@ def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
     assert_array_equal(cv.predict(X[:3], groups=[2, 5, 7]), same.predict(X[:3], groups=[2, 5, 7]))
     # Neighbours that are unlike each other, and no noise: models of their own.
     y = np.where(np.isin(sensor, [1, 4, 7]), 2.0, -1.0) * X[:, 0]
-    apart = GTVRegressorCV(8, cv=3, graph=chain_graph(6), random_state=0).fit(X, y, groups=sensor)
+    apart = GTVRegressor(
+        search=LamSearch(cv=3, n_lams=8), graph=chain_graph(6), random_state=0
+    ).fit(X, y, groups=sensor)
     mean = apart.cv_scores_.mean(axis=0)
     assert apart.n_clusters_ == 6 and mean[apart.best_index_] > mean[-1] + 0.1
 
@@ -46,11 +46,13 @@ def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
 def test_folds_over_clients():
     """Sensors whose rows are all held out have the models of their neighbours."""
     X, y, sensor = river()
-    cv = GTVRegressorCV(lams=[1e-6, 0.1, 100.0], cv=GroupKFold(6), refit=True, **GRAPH)
+    cv = GTVRegressor(
+        search=LamSearch(cv=GroupKFold(6), lams=[1e-6, 0.1, 100.0]), refit=True, **GRAPH
+    )
     cv.fit(X, y, groups=sensor)
     assert cv.lam_ == 0.1 and cv.cv_scores_[:, 1].min() > -0.2 > cv.cv_scores_[:, 2].max()
     with pytest.raises(ValueError, match="graph='knn' joins clients by their local models"):
-        GTVRegressorCV(cv=GroupKFold(6)).fit(X, y, groups=sensor)
+        GTVRegressor(search=LamSearch(cv=GroupKFold(6))).fit(X, y, groups=sensor)
 
 
 def test_networks():
@@ -59,7 +61,7 @@ def test_networks():
     labels = (y > 0).astype(int)
     options = {"hidden_layer_sizes": (4,), "max_iter": 30, "refit": False, "random_state": 0}
     fits = [
-        GTVClassifierCV(lams=[0.0, 0.02, 1e3], cv=2, n_jobs=n, **options, **GRAPH)
+        GTVClassifier(search=LamSearch(cv=2, lams=[0.0, 0.02, 1e3]), n_jobs=n, **options, **GRAPH)
         for n in (None, 2)
     ]
     with pytest.warns(ConvergenceWarning):
@@ -69,23 +71,3 @@ def test_networks():
     assert_array_equal(one.cv_scores_, two.cv_scores_)
     assert_array_equal(one.params_, two.params_)
     assert one.score(X, labels, groups=sensor) > 0.8
-
-
-@pytest.mark.parametrize("name", [n for n in skcfl.__all__ if n.endswith("CV")])
-def test_constructors_of_searches(name):
-    """A CV class has the parameters of the class with one lam, with equal defaults."""
-    cls, single = getattr(skcfl, name), getattr(skcfl, name.removesuffix("CV"))
-    mine, others = inspect.signature(cls).parameters, inspect.signature(single).parameters
-    assert set(others) - set(mine) - {"criterion"} == {"lam", "warm_start"}
-    search = {"n_lams", "lams", "lam_min_ratio", "cv", "scoring"}
-    assert set(mine) - set(others) == search
-    assert all(
-        mine[n].default == others[n].default for n in set(mine) & set(others) - {"criterion"}
-    )
-    model = cls(7, cv=3)
-    assert clone(model).get_params() == model.get_params() == vars(model)
-    assert (model.n_lams, model.cv, model.tol) == (7, 3, others["tol"].default)
-    with pytest.raises(TypeError, match=rf"{name}.__init__\(\) got an unexpected .* 'lam'"):
-        cls(lam=0.1)
-    with pytest.raises(TypeError, match="too many positional"):
-        cls(7, [0.1])

@@ -12,12 +12,11 @@ from skcfl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
-    ConvexClusteredFLRegressorCV,
     FedAvgClassifier,
     FedAvgRegressor,
     FPFCRegressor,
-    FPFCRegressorCV,
     GTVRegressor,
+    LamSearch,
     LocalModelsClassifier,
     LocalModelsRegressor,
 )
@@ -65,10 +64,15 @@ def score(model, train, test):
 
 
 @pytest.mark.parametrize(
-    "method", [ConvexClusteredFLRegressor, GTVRegressor, ConvexClusteredFLRegressorCV]
+    "model",
+    [
+        ConvexClusteredFLRegressor(),
+        GTVRegressor(),
+        ConvexClusteredFLRegressor(search=LamSearch(cv=5)),
+    ],
 )
 @pytest.mark.parametrize("truth", ["clusters", "continuum", "same"])
-def test_right_in_all_three_truths(truth, method):
+def test_right_in_all_three_truths(truth, model):
     """Not worse than the better of one model for all and one per client, but for chance."""
     data = clusters(n_samples=24)
     rows = {
@@ -77,7 +81,6 @@ def test_right_in_all_three_truths(truth, method):
         "same": continuum(spread=0.0),
     }[truth]
     train, test = halves(*rows)
-    model = method()
     mine = score(model, train, test)
     pooled = score(FedAvgRegressor(), train, test)
     local = score(LocalModelsRegressor(), train, test)
@@ -87,7 +90,7 @@ def test_right_in_all_three_truths(truth, method):
         assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     if truth == "continuum":
         assert mine > max(pooled, local) + 0.01
-    if truth == "same" and method is ConvexClusteredFLRegressor:
+    if truth == "same" and type(model) is ConvexClusteredFLRegressor and model.search is None:
         assert model.n_clusters_ == 1
 
 
@@ -468,16 +471,16 @@ class _Distance:
 def test_alphas_compete():
     """Separable classes and few rows ask for more penalty than one model for all does."""
     X, y, groups = continuum(rows=4, noise=3.0, spread=0.0, n_clients=10)
-    wide = FPFCRegressor(alphas=[1e-6, 3.0, 1e6]).fit(X, y, groups=groups)
+    wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6])).fit(X, y, groups=groups)
     assert wide.alpha_ in (1e-6, 3.0)
     assert set(wide.lam_search_["alpha"]) == {1e-6, 3.0, 1e6}
     model = ConvexClusteredFL(LinearModel(alpha=0.5)).fit(X, y, groups=groups)
     assert model.alpha_ == 0.5 and "alpha" not in model.lam_search_
     for bad in ([], [-1.0], [np.nan], 3.0):
         with pytest.raises(ValueError, match="alphas"):
-            ConvexClusteredFLRegressor(alphas=bad).fit(X, y, groups=groups)
+            ConvexClusteredFLRegressor(search=LamSearch(alphas=bad)).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="alphas needs a linear"):
-        GTV(Location(), alphas=[1.0], graph="complete").fit(X, groups=groups)
+        GTV(Location(), search=LamSearch(alphas=[1.0]), graph="complete").fit(X, groups=groups)
 
 
 def test_options_hold_in_the_search():
@@ -519,8 +522,8 @@ def test_no_rows_to_hold_out():
 
 def test_a_value_at_the_edge_of_those_given_is_told():
     X, y, groups = continuum(spread=0.0)
-    options = {"graph": "complete", "penalty": "squared_l2", "alpha": 1e-3, "cv": 3}
-    cv = ConvexClusteredFLRegressorCV(lams=[1e-4, 1e-3, 1e-2], **options)
+    options = {"graph": "complete", "penalty": "squared_l2", "alpha": 1e-3}
+    cv = ConvexClusteredFLRegressor(search=LamSearch(cv=3, lams=[1e-4, 1e-3, 1e-2]), **options)
     with pytest.warns(UserWarning, match="largest of those tried"):
         cv.fit(X, y, groups=groups)
     assert cv.lam_ == 1e-2 and cv.cv_scores_.shape == (3, 3)
@@ -561,11 +564,11 @@ def test_fpfc_finds_clusters_at_any_participation(participation):
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
-@pytest.mark.parametrize("method", [FPFCRegressor, FPFCRegressorCV])
-def test_fpfc_holds_both_ends(method):
+@pytest.mark.parametrize("search", [None, LamSearch(cv=5)])
+def test_fpfc_holds_both_ends(search):
     for spread in (0.0, 20.0):
         X, y, groups = continuum(spread=spread, n_clients=10, rows=20)
-        model = method(alpha=0.01).fit(X, y, groups=groups)
+        model = FPFCRegressor(alpha=0.01, search=search).fit(X, y, groups=groups)
         assert model.n_clusters_ == (1 if spread == 0.0 else 10)
         search = model.lam_search_
         assert search["lam"].min() == 0.0

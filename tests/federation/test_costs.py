@@ -14,8 +14,8 @@ from skcfl import (
     ConvexClusteredFLRegressor,
     FedAvgRegressor,
     GTVRegressor,
-    GTVRegressorCV,
     IFCARegressor,
+    LamSearch,
     LocalModelsRegressor,
 )
 from skcfl.calls import CALLS
@@ -147,7 +147,9 @@ def test_participation_is_that_of_fit():
 
 def test_searches_count_their_exchanges():
     """Those of a fold are no single one."""
-    model = GTVRegressorCV(n_lams=3, cv=2, alpha=0.01, graph="knn", max_iter=30, random_state=0)
+    model = GTVRegressor(
+        search=LamSearch(cv=2, n_lams=3), alpha=0.01, graph="knn", max_iter=30, random_state=0
+    )
     model.fit(DATA.X, DATA.y, groups=DATA.groups)
     assert model.calls_ > 20
     ledger, other = Ledger(), Ledger()

@@ -15,8 +15,9 @@ from skcfl import (
     FedAvgClassifier,
     FedEMClassifier,
     FedRepClassifier,
-    GTVClassifierCV,
+    GTVClassifier,
     IFCAClassifier,
+    LamSearch,
     PartialPoolingClassifier,
 )
 from skcfl.calls import CALLS
@@ -548,7 +549,7 @@ def test_a_lie_in_the_middle_of_a_fit(call, n_honest):
     ],
 )
 def test_scores(at, lie):
-    model = GTVClassifierCV(lams=[0.05, 0.2], cv=2, graph="complete", alpha=0.01)
+    model = GTVClassifier(search=LamSearch(cv=2, lams=[0.05, 0.2]), graph="complete", alpha=0.01)
     found = lied(model, at, lie)
     assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
 

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skcfl import ConvexClusteredFLRegressorCV, FedAvgRegressor, IFCARegressor, LocalModels
+from skcfl import (
+    ConvexClusteredFLRegressor,
+    FedAvgRegressor,
+    IFCARegressor,
+    LamSearch,
+    LocalModels,
+)
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import FederationError
 from skcfl.federation import SiteRows, collab
@@ -213,8 +219,8 @@ def test_a_job_leaves_the_fitted_estimator(fake):
 
 def test_a_search_asks_from_several_threads(fake):
     """Folds are fitted at the same time: the same model, and every thread may ask."""
-    options = {"lams": [0.1, 1.0], "alpha": 0.01, "cv": 3, "random_state": 0}
-    search = ConvexClusteredFLRegressorCV(**options)
+    options = {"search": LamSearch(cv=3, lams=[0.1, 1.0]), "alpha": 0.01, "random_state": 0}
+    search = ConvexClusteredFLRegressor(**options)
     run(fake, fit_recipe(search, "clinic:Clinic"))
     found = load_fitted(fake.folder)
     assert len(fake.asking) > 1

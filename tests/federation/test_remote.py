@@ -8,7 +8,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import CLASSES, DATA, PickledHost, compare, make, named, parts_of
 
-from skcfl import FedAvgRegressor, GTVRegressor, GTVRegressorCV, IFCAClassifier, IFCARegressor
+from skcfl import (
+    FedAvgRegressor,
+    GTVRegressor,
+    IFCAClassifier,
+    IFCARegressor,
+    LamSearch,
+)
 from skcfl.calls import CALLS
 from skcfl.calls.answers import check_answers
 from skcfl.calls.first_order import Losses, Objectives
@@ -68,13 +74,14 @@ def test_folds_are_dealt_by_the_hosts():
 
 
 def test_searches_by_cross_validation():
-    settings = {"n_lams": 3, "cv": 3, "alpha": 0.01, "max_iter": 100, "random_state": 0}
-    wanted = GTVRegressorCV(**settings).fit(DATA.X, DATA.y, groups=DATA.groups)
-    compare(GTVRegressorCV(**settings).fit_federation(remote()[0]), wanted)
+    settings = {"alpha": 0.01, "max_iter": 100, "random_state": 0}
+    settings["search"] = LamSearch(cv=3, n_lams=3)
+    wanted = GTVRegressor(**settings).fit(DATA.X, DATA.y, groups=DATA.groups)
+    compare(GTVRegressor(**settings).fit_federation(remote()[0]), wanted)
     with pytest.raises(ValueError, match="a splitter needs them here"):
         from sklearn.model_selection import KFold
 
-        GTVRegressorCV(cv=KFold(3)).fit_federation(remote(n_hosts=1)[0])
+        GTVRegressor(search=LamSearch(cv=KFold(3))).fit_federation(remote(n_hosts=1)[0])
 
 
 def make_remote_pool(model, X, y, codes, n_clients, sample_weight):

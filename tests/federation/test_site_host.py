@@ -43,7 +43,10 @@ from skcfl.testing import check_pool
         ("GTVRegressor", {"lam": 0.1}),
         ("FPFCRegressor", {"lam": 0.5}),
         ("ConvexClusteredFLClassifier", {"lam": 0.05, "graph": "complete"}),
-        ("GTVRegressorCV", {"lams": [0.1], "cv": 2, "graph": "complete", "alpha": 0.01}),
+        (
+            "GTVRegressor",
+            {"search": skcfl.LamSearch(cv=2, lams=[0.1]), "graph": "complete", "alpha": 0.01},
+        ),
         ("PartialPoolingRegressor", {"n_clusters": 1}),
         ("FedAvgRegressor", {"loss": "quantile"}),
         ("IFCAClassifier", {"n_clusters": 2, "hidden_layer_sizes": (3,), "batch_size": 5}),
@@ -637,7 +640,9 @@ def test_a_site_without_enough_rows_has_no_part():
 def test_scores_of_few_rows_stay():
     """Of 40 rows ten are held out, which are too few: so the 30 others would tell of them."""
     X = np.random.RandomState(0).normal(size=(40, 3))
-    model = skcfl.GTVRegressorCV(lams=[0.1], cv=4, graph="complete", alpha=0.01)
+    model = skcfl.GTVRegressor(
+        search=skcfl.LamSearch(cv=4, lams=[0.1]), graph="complete", alpha=0.01
+    )
     both = [
         Wire(Table(name, change=lambda *rows: (X, X[:, 0], None), policy=policy))
         for name, policy in (("north", SitePolicy(min_rows=20)), ("south", None))

@@ -267,8 +267,6 @@ DATA_ALIASES = dict.fromkeys(DATA, (*DATA, "group id"))
 #: Parameters that make fits of the base call short.
 SHORT = {
     "lam": 0.05,
-    "n_lams": 3,
-    "cv": 2,
     "n_init": 1,
     "random_state": 0,
     "graph": "complete",
@@ -341,15 +339,39 @@ def fit_target(cls, given):
     long = [k for k in ANYTHING if k not in ("10**9", "10**30", "2**63")]
     for name in ("max_iter", "local_steps"):
         values[name] = ({k: ANYTHING[k] for k in long},)
-    # A callable is the user's own.
-    values["scoring"] = ({k: v for k, v in ANYTHING.items() if k not in ("type", "function")},)
     aliases = dict(DATA_ALIASES)
     aliases["group_col"] = ("group_col", "groups", "X")
-    aliases["groups"] = (*DATA, "group id", "n_clusters", "n_splits", "cv", "nodes")
-    aliases["cv"] = ("cv", "n_splits")
+    aliases["groups"] = (*DATA, "group id", "n_clusters", "n_splits", "nodes")
     aliases["xi"], aliases["a"] = ("xi", "lam"), ("a", "rho")
     aliases["lam"] = ("lam", "xi")
     return Target(f"{cls.__name__}{given or ''}.fit", call, base, values, aliases, check_fit)
+
+
+def option_targets():
+    """Objects of options, checked when an estimator is fitted."""
+    X, y, groups = rows("regressor")
+
+    def call(**options):
+        search = skcfl.LamSearch(**options)
+        short = {"graph": "complete", "penalty": "l2", "alpha": 0.01, "random_state": 0}
+        model = skcfl.ConvexClusteredFLRegressor(search=search, **short)
+        return model.fit(X, y, groups=groups).params_
+
+    # A callable is the user's own.
+    scoring = ({k: v for k, v in ANYTHING.items() if k not in ("type", "function")},)
+    yield function_target(
+        call,
+        {"scoring": scoring},
+        {"cv": ("cv", "n_splits", "scoring"), "criterion": ("criterion", "cv")},
+        title="LamSearch",
+        criterion="held_out",
+        cv=2,
+        scoring=None,
+        n_lams="auto",
+        lams=[0.05, 0.1],
+        lam_min_ratio=None,
+        alphas=None,
+    )
 
 
 def check_fit(outcome):
@@ -817,6 +839,7 @@ def targets():
         if not given:
             found.extend(method_targets(cls))
     for family in (
+        option_targets,
         graph_targets,
         dataset_targets,
         certificate_targets,

@@ -17,13 +17,11 @@ from sklearn.preprocessing import StandardScaler
 from skcfl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
-    ConvexClusteredFLClassifierCV,
     ConvexClusteredFLRegressor,
-    ConvexClusteredFLRegressorCV,
     FedAvgClassifier,
     GTVClassifier,
-    GTVClassifierCV,
     IFCARegressor,
+    LamSearch,
     LocalModelsClassifier,
     LocalModelsRegressor,
 )
@@ -285,7 +283,9 @@ def test_wrong_estimators():
 def test_cross_validation_finds_the_clusters():
     X, y, groups = REGRESSION.X, REGRESSION.y, REGRESSION.groups
     one = {"graph": "knn", "refit": True, "alpha": 0.001}  # only lam is to be chosen
-    cv = ConvexClusteredFLRegressorCV(12, cv=3, random_state=0, **one).fit(X, y, groups=groups)
+    cv = ConvexClusteredFLRegressor(search=LamSearch(cv=3, n_lams=12), random_state=0, **one).fit(
+        X, y, groups=groups
+    )
     assert adjusted_rand_score(cv.labels_, REGRESSION.labels) == 1.0
     assert cv.cv_scores_.shape == (3, len(cv.lams_)) and len(cv.lams_) >= 12
     assert cv.lams_[0] == 0.0 and (np.diff(cv.lams_) > 0).all()
@@ -300,13 +300,9 @@ def test_cross_validation_finds_the_clusters():
 
 
 @pytest.mark.parametrize(
-    ("method", "single", "graph"),
-    [
-        (ConvexClusteredFLClassifierCV, ConvexClusteredFLClassifier, "complete"),
-        (GTVClassifierCV, GTVClassifier, "knn"),
-    ],
+    ("method", "graph"), [(ConvexClusteredFLClassifier, "complete"), (GTVClassifier, "knn")]
 )
-def test_scores_are_those_of_fits_on_the_folds(method, single, graph, monkeypatch):
+def test_scores_are_those_of_fits_on_the_folds(method, graph, monkeypatch):
     # The models of a search, to the accuracy of a fit.
     monkeypatch.setattr("skcfl.estimators._base_fusion.SEARCH_TOL", 1e-9)
     monkeypatch.setattr("skcfl.estimators._base_fusion.SEARCH_ITERATIONS", 2000)
@@ -316,11 +312,11 @@ def test_scores_are_those_of_fits_on_the_folds(method, single, graph, monkeypatc
     lams = [0.003, 0.1]
     model = {"alpha": 0.01, "standardize": False, "tol": 1e-9}
     model |= {"graph": graph, "penalty": "l2", "refit": False}
-    cv = method(lams=lams, cv=folds, **model)
+    cv = method(search=LamSearch(cv=folds, lams=lams), **model)
     cv.fit(X, y, groups=groups, sample_weight=weight)
     for f, (train, test) in enumerate(folds):
         for k, lam in enumerate(lams):
-            fit = single(lam, **model)
+            fit = method(lam, **model)
             fit.fit(X[train], y[train], groups=groups[train], sample_weight=weight[train])
             proba = fit.predict_proba(X[test], groups=groups[test])
             loss = log_loss(y[test], proba, sample_weight=weight[test])
@@ -335,31 +331,35 @@ ONE_FAMILY = {"graph": "complete", "penalty": "l2", "alpha": 0.01, "random_state
 def test_scoring_by_name(scoring):
     data = CLASSIFICATION
     names = np.array(["no", "yes"])[data.y]
-    cv = ConvexClusteredFLClassifierCV(3, cv=2, scoring=scoring, **ONE_FAMILY)
+    cv = ConvexClusteredFLClassifier(
+        search=LamSearch(cv=2, scoring=scoring, n_lams=3), **ONE_FAMILY
+    )
     cv.fit(data.X, names, groups=data.groups)
     assert np.isfinite(cv.cv_scores_).all()
     assert set(cv.classes_) == {"no", "yes"}
     if scoring == "neg_log_loss":
-        plain = ConvexClusteredFLClassifierCV(3, cv=2, **ONE_FAMILY)
+        plain = ConvexClusteredFLClassifier(search=LamSearch(cv=2, n_lams=3), **ONE_FAMILY)
         plain.fit(data.X, names, groups=data.groups)
         assert_allclose(plain.cv_scores_, cv.cv_scores_, rtol=1e-6)
 
 
 def test_scoring_without_probabilities():
     data = CLASSIFICATION
-    cv = ConvexClusteredFLClassifierCV(
-        2, loss="squared_hinge", cv=2, scoring="roc_auc", **ONE_FAMILY
+    cv = ConvexClusteredFLClassifier(
+        loss="squared_hinge", search=LamSearch(cv=2, scoring="roc_auc", n_lams=2), **ONE_FAMILY
     ).fit(data.X, data.y, groups=data.groups)
     assert (cv.cv_scores_ > 0.5).all()
     with pytest.raises(AttributeError, match="predict_proba"):
-        cv.set_params(scoring="neg_log_loss").fit(data.X, data.y, groups=data.groups)
+        cv.set_params(search__scoring="neg_log_loss").fit(data.X, data.y, groups=data.groups)
 
 
 def test_scoring_of_regression():
     data = REGRESSION
     scores = {}
     for scoring in (None, "neg_mean_squared_error"):
-        cv = ConvexClusteredFLRegressorCV(3, cv=2, scoring=scoring, **ONE_FAMILY)
+        cv = ConvexClusteredFLRegressor(
+            search=LamSearch(cv=2, scoring=scoring, n_lams=3), **ONE_FAMILY
+        )
         scores[scoring] = cv.fit(data.X, data.y, groups=data.groups).cv_scores_
     assert_allclose(2 * scores[None], scores["neg_mean_squared_error"], rtol=1e-6)
 
@@ -368,7 +368,7 @@ def test_scoring_of_regression():
 def test_the_number_of_jobs_changes_nothing(n_jobs):
     data = CLASSIFICATION
     one, more = (
-        ConvexClusteredFLClassifierCV(4, cv=3, n_jobs=n, **ONE_FAMILY).fit(
+        ConvexClusteredFLClassifier(search=LamSearch(cv=3, n_lams=4), n_jobs=n, **ONE_FAMILY).fit(
             data.X, data.y, groups=data.groups
         )
         for n in (None, n_jobs)
@@ -381,7 +381,7 @@ def test_the_number_of_jobs_changes_nothing(n_jobs):
 def test_one_client_has_nothing_to_choose():
     data = REGRESSION
     one = np.zeros(len(data.y), dtype=int)
-    cv = ConvexClusteredFLRegressorCV(cv=4).fit(data.X, data.y, groups=one)
+    cv = ConvexClusteredFLRegressor(search=LamSearch(cv=4)).fit(data.X, data.y, groups=one)
     assert cv.lam_ == 0.0 and np.isnan(cv.cv_scores_).all() and cv.cv_scores_.shape == (4, 1)
     local = LocalModelsRegressor().fit(data.X, data.y, groups=one)
     assert_allclose(cv.params_, local.params_, atol=1e-8)
@@ -394,16 +394,20 @@ def test_unseen_classes_in_a_fold():
     X = rng.standard_normal((80, 3))
     y = (X[:, 0] > 0).astype(int)
     y[0] = 2
-    cv = ConvexClusteredFLClassifierCV(3, alpha=0.1, cv=3, scoring="neg_log_loss", random_state=0)
+    cv = ConvexClusteredFLClassifier(
+        alpha=0.1, search=LamSearch(cv=3, scoring="neg_log_loss", n_lams=3), random_state=0
+    )
     assert np.isfinite(cv.fit(X, y, groups=groups).cv_scores_).all()
 
 
 def test_bad_cross_validation():
     data = REGRESSION
     with pytest.raises(ValueError, match="'cv' parameter"):
-        ConvexClusteredFLRegressorCV(cv=1).fit(data.X, data.y, groups=data.groups)
+        ConvexClusteredFLRegressor(search=LamSearch(cv=1)).fit(data.X, data.y, groups=data.groups)
     with pytest.raises(ValueError, match="not negative"):
-        ConvexClusteredFLRegressorCV(lams=[-1]).fit(data.X, data.y, groups=data.groups)
+        ConvexClusteredFLRegressor(search=LamSearch(cv=5, lams=[-1])).fit(
+            data.X, data.y, groups=data.groups
+        )
 
 
 def hospitals(random_state=0):
@@ -442,7 +446,11 @@ def test_in_a_pipeline_no_worse_than_pooled_or_local():
             )
         return -np.log(proba[np.arange(len(y)), y])
 
-    chosen = losses(ConvexClusteredFLClassifierCV(15, group_col="hospital", cv=3, random_state=0))
+    chosen = losses(
+        ConvexClusteredFLClassifier(
+            group_col="hospital", search=LamSearch(cv=3, n_lams=15), random_state=0
+        )
+    )
     pooled = losses(FedAvgClassifier(group_col="hospital"))
     local = losses(LocalModelsClassifier(group_col="hospital"))
     # The rule that defaults are judged by: within a standard error of the better of the two.

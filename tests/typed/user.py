@@ -16,13 +16,14 @@ from skcfl import (
     IFCA,
     KFED,
     ConvexClusteredFL,
-    ConvexClusteredFLClassifierCV,
+    ConvexClusteredFLClassifier,
     ConvexClustering,
     FedAvgRegressor,
-    FPFCRegressorCV,
+    FPFCRegressor,
     GTVRegressor,
     IFCAClassifier,
     IFCARegressor,
+    LamSearch,
     OneShot,
     PartialPoolingRegressor,
 )
@@ -64,13 +65,16 @@ model.predict_cluster(X, 0)
 model.client_model("a").predict(X)
 
 assert_type(IFCA(MLP((8, 4)), "auto", random_state=np.random.RandomState(0)).fit(X, y), IFCA)
-assert_type(ConvexClusteredFLClassifierCV(10, cv=3).fit(X, y), ConvexClusteredFLClassifierCV)
+assert_type(
+    ConvexClusteredFLClassifier(search=LamSearch(cv=3, n_lams=10)).fit(X, y),
+    ConvexClusteredFLClassifier,
+)
 rows = KFED(3, group_col=0).fit(X, groups=days, sample_weight=np.ones(6))
 labels = rows.predict(X, groups=days)
 assert_type(rows.adapt(X, groups=days), KFED)
 assert_type(ConvexClustering(0.5).fit(X), ConvexClustering)
 FedAvgRegressor("huber", delta=2, hidden_layer_sizes=[8], aggregation="median", n_jobs=-1)
-FPFCRegressorCV(criterion="bic", lams=[0.1, 1.0])
+FPFCRegressor(search=LamSearch("bic", lams=[0.1, 1.0]))
 FPFC(LinearModel("log_loss"), lam=1, local_steps=np.array([1, 2]))
 GTVRegressor(graph=Graph(2, [0], [1]), penalty=L2())
 GTVRegressor(graph=[[0, 1], [1, 0]], lam=0.5)
@@ -89,7 +93,7 @@ IFCARegressor(loss="log_loss")  # type: ignore[arg-type]
 IFCAClassifier(delta=1.0)  # type: ignore[call-arg]
 IFCA(model="linear")  # type: ignore[arg-type]
 ConvexClusteredFL(solver="newton")  # type: ignore[arg-type]
-ConvexClusteredFLClassifierCV(lam=1.0)  # type: ignore[call-arg]
+ConvexClusteredFLClassifier(search=5)  # type: ignore[arg-type]
 FedAvgRegressor(unseen="mean")  # type: ignore[arg-type]
 FedAvgRegressor(random_state="zero")  # type: ignore[arg-type]
 model.fit(X, y, group=days)  # type: ignore[call-arg]

@@ -1,0 +1,1 @@
+"""Choices among models: what competes, who judges, and the simplest within a margin."""

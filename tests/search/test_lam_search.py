@@ -1,0 +1,103 @@
+"""Options of the choice of lam: objects of scikit-learn, checked together, and what they do."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
+
+from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, GTVRegressor, LamSearch
+from skcfl.datasets import make_clustered_regression
+from skcfl.model_selection import ClientKFold
+
+DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
+CLASSES = [ConvexClusteredFLRegressor, GTVRegressor, FPFCRegressor]
+
+
+def fit(model):
+    return model.fit(DATA.X, DATA.y, groups=DATA.groups)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_options_are_parameters_of_the_estimator(cls):
+    model = clone(cls(search=LamSearch(cv=KFold(3), lams=[0.1])))
+    assert model.get_params()["search__cv"].n_splits == 3
+    assert "search=LamSearch(cv=KFold(" in repr(model).replace("\n", "").replace(" ", "")
+    model = cls().set_params(search__criterion="bic")
+    assert model.search.criterion == "bic" and cls().search is None
+    with pytest.raises(ValueError, match="Invalid parameter 'folds'"):
+        cls().set_params(search__folds=3)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"criterion": "aic"}, "'criterion' parameter of LamSearch"),
+        ({"cv": 1}, "'cv' parameter of LamSearch"),
+        ({"n_lams": 0}, "'n_lams' parameter of LamSearch"),
+        ({"lam_min_ratio": 2.0}, "'lam_min_ratio' parameter of LamSearch"),
+        ({"criterion": "bic", "cv": 3}, "cv of LamSearch must be None with criterion='bic'"),
+        ({"criterion": "bic", "alphas": [1.0]}, "alphas of LamSearch must be None with crit"),
+        ({"scoring": "r2"}, "scoring of LamSearch must be None with cv=None"),
+        ({"lams": [1.0], "n_lams": 3}, "n_lams of LamSearch must be 'auto' with lams"),
+        ({"lams": [1.0], "lam_min_ratio": 0.1}, "lam_min_ratio of LamSearch must be None with"),
+        ({"lams": [-1.0]}, "lams must be a sequence of finite numbers"),
+        ({"alphas": [[1.0]]}, "alphas must be a sequence of finite numbers"),
+        ({"lams": [1e300]}, "lams must not be larger"),
+    ],
+)
+@pytest.mark.parametrize("cls", CLASSES)
+def test_what_makes_no_sense_is_refused(cls, options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(cls(search=LamSearch(**options)))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("criterion", ["held_out", "bic"])
+def test_given_values_are_all_that_is_tried(cls, criterion):
+    lams = [0.01, 0.1, 1.0, 100.0]
+    model = fit(cls(alpha=0.01, refit=True, search=LamSearch(criterion, lams=lams)))
+    tried = set(model.lam_search_["lam"].tolist())
+    assert tried - {0.0} == set(lams) and model.lam_ in tried
+    assert not hasattr(model, "cv_scores_")
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_number_and_ratio_of_the_values(cls):
+    search = LamSearch(n_lams=3, lam_min_ratio=1e-2)
+    lams = fit(cls(alpha=0.01, search=search)).lam_search_["lam"]
+    few = fit(cls(alpha=0.01, search=LamSearch(n_lams=3))).lam_search_["lam"]
+    if cls is not FPFCRegressor:
+        assert len(set(lams)) < len(set(fit(cls(alpha=0.01)).lam_search_["lam"]))
+    assert lams[lams > 0].min() != few[few > 0].min()
+
+
+def test_a_number_of_folds_is_a_splitter_of_clients():
+    """Scores are those of the folds: the mean score of the chosen lam is the best."""
+    model = fit(ConvexClusteredFLRegressor(search=LamSearch(cv=3, n_lams=5), random_state=0))
+    mean = model.cv_scores_.mean(axis=0)
+    assert model.cv_scores_.shape == (3, len(model.lams_))
+    assert mean[model.best_index_] == mean.max() and model.lam_ == model.lams_[model.best_index_]
+    folds = LamSearch(cv=ClientKFold(3, random_state=0), n_lams=5)
+    assert fit(ConvexClusteredFLRegressor(search=folds)).cv_scores_.shape[0] == 3
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_single_client_has_nothing_to_choose(cls):
+    rows = DATA.groups == DATA.groups[0]
+    X, y, groups = DATA.X[rows], DATA.y[rows], DATA.groups[rows]
+    plain = cls().fit(X, y, groups=groups)
+    for cv in (4, KFold(4)):
+        model = cls(search=LamSearch(cv=cv)).fit(X, y, groups=groups)
+        assert np.isnan(model.cv_scores_).all() and model.cv_scores_.shape == (4, 1)
+        assert_array_equal(model.params_, plain.params_)
+    assert not hasattr(plain, "cv_scores_") and plain.lam_ == 0.0
+
+
+def test_searches_over_options_and_objects():
+    X = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
+    grid = {"search": [LamSearch("bic"), LamSearch(lams=[0.1])], "search__lams": [[0.1], [0.2]]}
+    model = ConvexClusteredFLRegressor(group_col=-1, graph="complete", penalty="l2", refit=True)
+    cv = ClientKFold(2, group_col=-1, random_state=0)
+    found = GridSearchCV(model, grid, cv=cv, error_score="raise").fit(X, DATA.y)
+    assert found.best_estimator_.search.lams == found.best_params_["search__lams"]
