@@ -14,7 +14,7 @@ from skcfl import (
 )
 from skcfl.calls import CALLS
 from skcfl.calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
-from skcfl.calls.descriptions import ClassStatistics, LocalCentres, Subspaces
+from skcfl.calls.descriptions import ClassStatistics, Fingerprints, LocalCentres, Subspaces
 from skcfl.calls.first_order import (
     BestResponse,
     LocalUpdate,
@@ -180,6 +180,7 @@ def test_every_call_under_loss():
         "mixture": lambda p: p.ask(Mixture, theta, shares, 1.0)[0],
         "mixture_sums": lambda p: p.ask(MixtureSums, theta, shares, 1.0)[0],
         "mixture_update": lambda p: p.ask(MixtureUpdate, theta, shares, 1.0, 2, 0.1)[0],
+        "fingerprints": lambda p: p.ask(Fingerprints, 1),
         "local_centres": lambda p: p.ask(LocalCentres, 2)[0],
         "subspaces": lambda p: p.ask(Subspaces, 1, 2, False),
     }
@@ -188,7 +189,7 @@ def test_every_call_under_loss():
         assert_allclose(found[~gone], wanted[~gone], rtol=1e-9, err_msg=name)
         assert_array_equal(lost.answered, ~gone)
         assert whole.answered is None
-        if name == "losses":
+        if name in {"losses", "fingerprints"}:
             assert np.isnan(found[gone]).all()
         elif name in {"local_update", "moreau_update", "meta_update", "recall", "blended_update"}:
             assert_array_equal(found[gone], w[gone])
@@ -201,7 +202,7 @@ def test_every_call_under_loss():
     here = np.flatnonzero(~gone)
     H = lost.ask(Hessians, theta, labels)
     assert_allclose(H, whole.subset(here).ask(Hessians, theta, labels[here]), rtol=1e-12)
-    others = {"hessians", "present", "enclosures", "fingerprints"}
+    others = {"hessians", "present", "enclosures"}
     others |= {"personal_step", "prototype_update"}  # tested with the personal methods
     # Tested with partial pooling.
     others |= {"posteriors", "posterior_sums", "posterior_products", "left_out_sums"}

@@ -18,9 +18,11 @@ from skcfl import (
     OracleClusters,
     OracleClustersRegressor,
 )
+from skcfl.calls.kept_models import PersonalStep, Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
-from skcfl.models import MLP
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import MLP, LinearModel
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=15, random_state=0)
 CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
@@ -162,3 +164,18 @@ def test_silent_clients_keep_what_they_have(precision):
     assert np.isfinite(model.params_).all()
     assert_array_equal(model.params_, again.params_)
     assert len(model.missing_clients_) < 8
+
+
+def test_a_client_without_rows_keeps_the_last_centre_that_it_was_sent():
+    rng = np.random.RandomState(0)
+    codes = np.repeat([0, 1], 10)
+    pool = open_rows(
+        LinearModel().bind(2), rng.normal(size=(20, 2)), rng.normal(size=20), codes, 3
+    )
+    nothing = np.zeros((3, pool.n_params))
+    for _ in range(2):
+        centres = rng.normal(size=(3, pool.n_params))
+        pool.ask(PersonalStep, centres, 2, 0.1, 0.5)
+    kept = pool.ask(Recall, nothing)
+    assert_array_equal(kept[2], centres[2])
+    assert (kept[:2] != centres[:2]).all()
