@@ -70,7 +70,11 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         the intercepts vary, and that of one model for all.
     """
     n = int((~pool.without_rows).sum())
-    start, singles = _one_cluster(pool, "diag" if kind == "stacked" else kind, options)
+    is_stacked = kind == "stacked" and n > 1
+    ahead = is_stacked and n_clusters in (1, "auto")
+    start, singles, look = _one_cluster(
+        pool, "diag" if kind == "stacked" else kind, options, ahead
+    )
     fit = min(singles.values(), key=lambda fit: bic(fit, pool, options))
     simple = next(iter(singles.values()))
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
@@ -114,12 +118,11 @@ def fit_population(pool, kind, n_clusters, n_init, options):
             if n_clusters == "auto" and (told.stopped or not _may_pay(fit, pool, options)):
                 break
     several = n_clusters == "auto" and best.population.n_clusters > 1
-    is_stacked = kind == "stacked" and n > 1
     rival = several and kind not in ("auto", "full")
     part = is_stacked and best.population.n_clusters == 1
     if (rival or part) and _may_correlate(start, options):
         target = icl(best, pool, options) - STRONG if rival else np.inf
-        singles["full"] = correlated = _maximised(pool, start, "full", options, target)
+        singles["full"] = correlated = _maximised(pool, start, "full", options, target, look)
         criterion = icl(correlated, pool, options)
         path.insert(1, _entry(correlated, 1, criterion, pool, options))
         if rival and icl(best, pool, options) >= criterion + STRONG:
@@ -191,10 +194,11 @@ def _may_correlate(population, options):
     return len(population.unit) <= MAX_DENSE and options.varying.sum() > 1
 
 
-def _one_cluster(pool, kind, options):
-    """One model for all, where fits begin, and fits of one cluster by kind.
+def _one_cluster(pool, kind, options, ahead=False):
+    """One model for all, where fits begin, fits of one cluster by kind, and a look at another.
 
-    The first one is where several clusters begin.
+    The first kind is where several clusters begin. If `ahead` is True, the first exchanges of a
+    fit with correlations, which will count or compete, go together with those of the others.
     """
     start, n_iter = pooled(pool, options)
     kinds = [kind]
@@ -204,20 +208,29 @@ def _one_cluster(pool, kind, options):
         # One client's differences from others are not known.
         own = start.of_kind(kinds[0], np.zeros_like(start.unit))
         fit = maximise(pool, own, options, max_iter=1)
-        return start, {kinds[0]: replace(fit, n_iter=n_iter + 1, converged=True)}
+        return start, {kinds[0]: replace(fit, n_iter=n_iter + 1, converged=True)}, None
     tasks = [partial(_maximised, start=start, kind=each, options=options) for each in kinds]
-    fits = dict(zip(kinds, _at_once(pool, tasks), strict=True))
+    if ahead and _may_correlate(start, options):
+        how = {"options": options, "max_iter": LOOK}
+        tasks.append(partial(maximise, population=_origin(start, "full", options), **how))
+    *done, look = [*_at_once(pool, tasks), *[None] * (len(kinds) + 1 - len(tasks))]
+    fits = dict(zip(kinds, done, strict=True))
     n_iter += sum(fit.n_iter for fit in fits.values())
     best = min(fits, key=lambda each: bic(fits[each], pool, options))
-    return start, {**fits, best: replace(fits[best], n_iter=n_iter)}
+    return start, {**fits, best: replace(fits[best], n_iter=n_iter)}, look
 
 
-def _maximised(pool, start, kind, options, target=np.inf):
-    """Fit of one cluster with a covariance of a kind, at most a look if it will miss a target."""
+def _maximised(pool, start, kind, options, target=np.inf, look=None):
+    """Fit of one cluster with a covariance of a kind, at most a look if it will miss a target.
+
+    A look that was taken before is not taken again.
+    """
     origin = _origin(start, kind, options)
-    if target < np.inf:
+    if look is None and target < np.inf:
         look = maximise(pool, origin, options, max_iter=LOOK)
-        if not _may_reach(pool, look, options, target):
+    if look is not None:
+        settled = look.converged and look.n_iter < LOOK
+        if settled or (target < np.inf and not _may_reach(pool, look, options, target)):
             return look
     return maximise(pool, origin, options)
 
@@ -246,12 +259,12 @@ def _seem_clusters(pool, fit, options):
 
     Outliers make one population wide, which then looks worse than several.
     """
-    labels = pool.ask(Posteriors, *fit.population.arguments)[0][~pool.without_rows].argmax(axis=1)
+    labels = fit.responsibilities(pool).argmax(axis=1)
     alone = np.bincount(labels) == 1
     if not alone.any():
         return False
     part = pool.subset(np.flatnonzero(~pool.without_rows)[~alone[labels]])
-    _, single = _one_cluster(part, "diag", options)
+    _, single, _ = _one_cluster(part, "diag", options)
     rest = maximise(part, fit.population.ordered(np.flatnonzero(~alone)), options)
     return icl(rest, part, options) >= icl(single["diag"], part, options) - STRONG
 
@@ -273,8 +286,9 @@ def _may_pay(fit, pool, options):
 def _coordinates(pool, fit):
     """Posterior means of the clients with rows, in units of the prior: (n, p), and as they are."""
     population = fit.population
-    means = pool.ask(Posteriors, *population.arguments)[1]
-    means = means[~pool.without_rows]
+    r, means, *_ = pool.ask(Posteriors, *population.arguments)
+    here = ~pool.without_rows
+    fit.known, means = (population, r[here]), means[here]
     away = (means - population.weights @ population.means)[:, population.varying]
     if population.kind != "full":
         return away / np.sqrt(population.covariance[population.varying]), means
@@ -294,8 +308,7 @@ def _grown(pool, fit, first, coordinates, K, n_init, options, target):
         for _ in range(n_init):
             labels = _k_means(u, K, pool.random_state)
             partitions.setdefault(tuple(numbered(labels)), labels)
-    responsibilities = pool.ask(Posteriors, *fit.population.arguments)[0][~pool.without_rows]
-    labels = responsibilities.argmax(axis=1)
+    labels = fit.responsibilities(pool).argmax(axis=1)
     if len(np.unique(labels)) == K - 1:
         scatter = [
             ((u[labels == k] - u[labels == k].mean(axis=0)) ** 2).sum() for k in range(K - 1)
@@ -343,8 +356,9 @@ def _best_of(pool, starts, options, target):
 
 def _continued(pool, fit, options, max_iter=None):
     """A fit from where another ended, whose exchanges and steps are its first."""
-    done = maximise(pool, fit.population, options, max_iter)
-    return replace(done, n_iter=fit.n_iter + done.n_iter, trail=fit.trail + done.trail[1:])
+    done = maximise(pool, fit.population, options, max_iter, fit.sums)
+    n_iter = fit.n_iter + done.n_iter - 1
+    return replace(done, n_iter=n_iter, trail=fit.trail + done.trail[1:])
 
 
 def _k_means(points, K, random_state):
@@ -381,8 +395,7 @@ def _of_partition(population, means, labels, K, options):
 def _pruned(pool, fit, options):
     """The fit without clusters that are no client's most probable one."""
     while fit.population.n_clusters > 1:
-        labels = pool.ask(Posteriors, *fit.population.arguments)[0].argmax(axis=1)
-        kept = np.unique(labels)
+        kept = np.unique(fit.responsibilities(pool).argmax(axis=1))
         if len(kept) == fit.population.n_clusters:
             break
         again = maximise(pool, fit.population.ordered(kept), options)

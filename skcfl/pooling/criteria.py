@@ -4,7 +4,6 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import xlogy
 
-from ..calls.posteriors_asked import Posteriors
 from .em import is_df_free
 from .normal_equations import SINGULAR, is_lean, solve
 
@@ -55,7 +54,7 @@ def icl(fit, pool, options):
         free = pool.model.n_free / pool.n_params
         drawn = -2.0 * _drawn_means(fit) + free * len(fit.population.unit) * np.log(max(rows, n))
         criterion = min(criterion, drawn + (others + free * n_varying) * np.log(n))
-    r = pool.ask(Posteriors, *fit.population.arguments)[0][~pool.without_rows]
+    r = fit.responsibilities(pool)
     return criterion - 2.0 * xlogy(r, r).sum() if _are_clusters(fit, pool, r) else np.inf
 
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .._progress import loop
-from ..calls.posteriors_asked import PosteriorSums
+from ..calls.posteriors_asked import Posteriors, PosteriorSums
 from ..numerics.newton import MAX_DENSE
 from .heavy_tails import expected_df
 from .normal_equations import (
@@ -125,6 +125,15 @@ class Fit:
     n_iter: int = 0
     converged: bool = False
     trail: list = field(default_factory=list)
+    #: A population, and the responsibilities of its clusters for each client.
+    known: tuple = (None, None)
+
+    def responsibilities(self, pool):
+        """Probabilities of the clusters (n, K) for the clients with rows, asked for once."""
+        if self.known[0] is not self.population:
+            r = pool.ask(Posteriors, *self.population.arguments)[0]
+            self.known = self.population, r[~pool.without_rows]
+        return self.known[1]
 
     @property
     def loglik(self):
@@ -240,8 +249,9 @@ def pooled(pool, options):
         varying=options.varying,
     )
     known = options.dispersion_of is None
-    size = _noise(evaluate(pool, population).sums, options)
-    current, n_iter = _newton(pool, population, options)
+    current = evaluate(pool, population)
+    size = _noise(current.sums, options)
+    current, n_iter = _newton(pool, current, options)
     h = current.sums["curvature"][0]
     h = (np.diag(h) if h.ndim == 2 else h) / max(float(current.sums["weight"]), 1e-300)
     if pool.other_units and options.free.any():
@@ -257,7 +267,7 @@ def pooled(pool, options):
     start = dispersion / (n_slopes if pool.n_params > MAX_DENSE else 1)
     prior = np.full(1, start if options.prior == "auto" else options.prior)
     population = replace(current.population, dispersion=dispersion, unit=unit, prior=prior)
-    current, more = _newton(pool, population, options)
+    current, more = _newton(pool, evaluate(pool, population), options)
     population = current.population
     n_iter += more
     if not known:
@@ -289,9 +299,12 @@ def _spent(pool, population, sums, options, variances=None):
     return min(degrees_of_freedom(population, variances), most)
 
 
-def _newton(pool, population, options):
-    """The mean of a population without variance, by Newton's method with halving."""
-    current, n_iter = evaluate(pool, population), 1
+def _newton(pool, current, options):
+    """The mean of a population without variance, by Newton's method with halving.
+
+    Also the number of exchanges, with that of the fit to begin with.
+    """
+    n_iter = 1
     for _ in range(1 if pool.model.quadratic else POOLED_STEPS):
         ahead = newton_means(pool, current.population, current.sums) - current.population.means
         slopes = current.sums["slopes"] - current.population.precision * current.population.means
@@ -312,7 +325,7 @@ def _newton(pool, population, options):
     return current, n_iter
 
 
-def maximise(pool, population, options, max_iter=None):
+def maximise(pool, population, options, max_iter=None, sums=None):
     """Fit a population by the steps above.
 
     Parameters
@@ -325,13 +338,15 @@ def maximise(pool, population, options, max_iter=None):
         How.
     max_iter : int, default=None
         Most exchanges, in place of that of the options.
+    sums : dict, default=None
+        Those of the start, where they are known; they count as an exchange.
 
     Returns
     -------
     fit : Fit
     """
     max_iter = options.max_iter if max_iter is None else max_iter
-    fit = evaluate(pool, population)
+    fit = evaluate(pool, population) if sums is None else Fit(population, sums)
     fit = _by_em(pool, replace(fit, n_iter=1, trail=[(fit.loglik, fit.value)]), options, max_iter)
     if not (fit.converged and _is_climbed(pool, fit.sums) and pool.steady):
         return fit
