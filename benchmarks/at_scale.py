@@ -32,6 +32,7 @@ import skcfl
 from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Federation, Hello, Site, estimate_cost
+from skcfl.federation.sites import count_derived
 from skcfl.models import MLP, LinearModel
 from skcfl.numerics.by_cluster import sum_by_cluster
 
@@ -178,19 +179,13 @@ class GeneratedSite(Site):
         rounding = np.full((self.n_clients, p), 1e-12)
         return {"rounding": rounding, "drift": np.zeros(self.n_clients), "floor": floor}
 
-    def subset(self, clients):
+    def derive(self, step, *arguments):
+        if step != "subset":
+            return [self] * count_derived(step, *arguments)
+        (clients,) = arguments
         site = GeneratedSite(self.centers[clients], self.client_sizes[clients], self.clock)
         site.last = None if self.last is None else self.last[clients]
-        return site
-
-    def penalised(self, alpha):
-        return self
-
-    def held_out(self, fraction, seed):
-        return self, self
-
-    def folds(self, n_folds, seed):
-        return [(self, self)] * n_folds
+        return [site]
 
 
 class GeneratedRows:

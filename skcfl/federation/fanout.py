@@ -23,9 +23,8 @@ class FanOut(Site):
     """
 
     def __init__(self, parts):
-        self.parts = [(site, np.asarray(places)) for site, places in parts if len(places)]
-        if not self.parts:
-            self.parts = [(parts[0][0], np.asarray(parts[0][1]))]
+        parts = [(site, np.asarray(places)) for site, places in parts]
+        self.parts = [part for part in parts if len(part[1])] or parts[:1]
         self._n = sum(len(places) for _, places in self.parts)
         self.travels = any(site.travels for site, _ in self.parts)
         self.client_sizes = self._gathered("client_sizes")
@@ -81,32 +80,17 @@ class FanOut(Site):
                 joined[name] = self._joined([answer.get(name, mask) for answer, mask in masks])
         return joined
 
-    def subset(self, clients):
-        """Site of some of the clients, in the given order."""
-        position = np.full(self._n, -1)
-        position[clients] = np.arange(len(clients))
-        parts = []
-        for site, places in self.parts:
-            here = np.flatnonzero(position[places] >= 0)
-            parts.append((site.subset(here), position[places[here]]))
-        return FanOut(parts)
-
-    def penalised(self, alpha):
-        """Site of the same rows under another local penalty."""
-        return FanOut([(site.penalised(alpha), places) for site, places in self.parts])
-
-    def held_out(self, fraction, seed):
-        """Two parts of each client's rows: to train on, held out."""
-        pairs = [(site.held_out(fraction, seed), places) for site, places in self.parts]
-        return tuple(FanOut([(pair[k], places) for pair, places in pairs]) for k in (0, 1))
-
-    def folds(self, n_folds, seed):
-        """Every row held out once, but for the only row of a client."""
-        dealt = [(site.folds(n_folds, seed), places) for site, places in self.parts]
-        return [
-            tuple(FanOut([(folds[f][k], places) for folds, places in dealt]) for k in (0, 1))
-            for f in range(n_folds)
-        ]
+    def derive(self, step, *arguments):
+        """Sites of the same clients, of some of them, or of parts of their rows."""
+        own, places = [arguments] * len(self.parts), [places for _, places in self.parts]
+        if step == "subset":
+            position = np.full(self._n, -1)
+            position[arguments[0]] = np.arange(len(arguments[0]))
+            here = [np.flatnonzero(position[some] >= 0) for some in places]
+            own = [(some,) for some in here]
+            places = [position[every[some]] for every, some in zip(places, here, strict=True)]
+        made = [site.derive(step, *some) for (site, _), some in zip(self.parts, own, strict=True)]
+        return [FanOut(zip(sites, places, strict=True)) for sites in zip(*made, strict=True)]
 
 
 def _sum_of_clusters(values, clusters, n_clusters):

@@ -232,7 +232,17 @@ class InProcessSite(Site):
 
     # -------------------------------------------------------------------- other sites
 
-    def subset(self, clients):
+    def derive(self, step, *arguments):
+        """Sites of the same clients, of some of them, or of parts of their rows."""
+        made = {
+            "subset": self._subset,
+            "penalised": self._penalised,
+            "held_out": self._held_out,
+            "folds": self._folds,
+        }
+        return made[step](*arguments)
+
+    def _subset(self, clients):
         """Site of some of the clients, in the given order."""
         place = np.full(self.n_clients, -1)
         place[clients] = np.arange(len(clients))
@@ -255,9 +265,9 @@ class InProcessSite(Site):
         site.client_weights = self.client_weights[clients]
         site.client_sizes = self.client_sizes[clients]
         site.without_rows = self.without_rows[clients]
-        return site
+        return [site]
 
-    def penalised(self, alpha):
+    def _penalised(self, alpha):
         """Site of the same rows under another local penalty, None for the same one."""
         site = copy.copy(self)
         if alpha is None:
@@ -265,16 +275,16 @@ class InProcessSite(Site):
             site.memory = LastAnswers(len(self.memory.known))
             if self.model.own is None:
                 site.state = ClientMemory(len(self.memory.known))
-            return site
+            return [site]
         site.model = self.model.penalised(alpha)
         # What blocks remember of their rows holds under one penalty.
         site._blocks = [(copy.copy(block), *where) for block, *where in self._blocks]
         for block, *_ in site._blocks:
             block.cache = {}
         site._forget()
-        return site
+        return [site]
 
-    def held_out(self, fraction, seed):
+    def _held_out(self, fraction, seed):
         """Two parts of each client's rows: to train on, held out."""
         rows = self.rows()
         codes, size = rows[3], self.client_sizes
@@ -284,7 +294,7 @@ class InProcessSite(Site):
         train = ~held | (size == 1)[codes]
         return self._parts(rows, train, held)
 
-    def folds(self, n_folds, seed):
+    def _folds(self, n_folds, seed):
         """Every row held out once, but for the only row of a client."""
         rows = self.rows()
         codes, classes = rows[3], None
@@ -294,7 +304,8 @@ class InProcessSite(Site):
         first = (mixed(seed, self.places) % np.uint64(n_folds)).astype(np.intp)
         fold = (self._shuffle(codes, seed, classes) + first[codes]) % n_folds
         fold[(self.client_sizes == 1)[codes]] = -1
-        return [self._parts(rows, fold != k, fold == k) for k in range(n_folds)]
+        pairs = [self._parts(rows, fold != k, fold == k) for k in range(n_folds)]
+        return [site for pair in pairs for site in pair]
 
     def _shuffle(self, codes, seed, classes=None):
         """Place of each row, sorted by client, in a random order, by class if given."""
@@ -307,7 +318,7 @@ class InProcessSite(Site):
 
     def _parts(self, rows, train, held):
         """Sites of rows to train on and of others, whose clients are the same."""
-        parts = self._part(rows, train), self._part(rows, held)
+        parts = [self._part(rows, train), self._part(rows, held)]
         if self.model.own is not None:
             parts[1].state = parts[0].state
         return parts

@@ -289,12 +289,13 @@ class PolicySite(WrappedSite):
             value[few] = 0
         return {**answers, "answered": answered & ~few}
 
-    def subset(self, clients):
-        """Site of some of the clients, each of them once."""
-        clients = np.asarray(clients)
-        if clients.ndim != 1 or len(np.unique(clients)) < len(clients):
-            raise ValueError("clients must be positions, each once.")
-        return super().subset(clients)
+    def derive(self, step, *arguments):
+        """Sites that keep to the policy; of some clients each of them once."""
+        if step == "subset":
+            clients = np.asarray(arguments[0])
+            if clients.ndim != 1 or len(np.unique(clients)) < len(clients):
+                raise ValueError("clients must be positions, each once.")
+        return super().derive(step, *arguments)
 
     def _of(self, site, clients=None):
         return PolicySite(site, self.guard, self._rows)

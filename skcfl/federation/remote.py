@@ -39,7 +39,7 @@ from .federation import (
     joined_hellos,
 )
 from .rows import merged
-from .sites import Place, PlaceLost, Refused, Site
+from .sites import Place, PlaceLost, Refused, Site, count_derived
 from .turns import pass_turn, post
 
 if TYPE_CHECKING:
@@ -553,34 +553,19 @@ class RemoteSite(Kept, Site):
         pass_turn()
         return wait()
 
-    def _site(self, facts, parent, method, *arguments):
-        n, limits = self._n if facts is None else len(facts[0]), None
-        if facts is None and self._limits is not None:  # parts of these rows
+    def derive(self, step, *arguments):
+        """Sites of the same clients, of some of them, or of parts of their rows."""
+        facts, limits = None, None
+        if step == "subset":
+            facts = tuple(value[arguments[0]] for value in self.facts())
+        elif step == "penalised":
+            facts = self.facts()
+        elif self._limits is not None:  # parts of these rows
             limits = Limits(*self.facts()[:2], self._limits.n_features)
-        about = n, self.model, facts, limits
-        return RemoteSite(*about, self.line, parent, method, *arguments)
-
-    def subset(self, clients):
-        """Site of some of the clients, in the given order."""
-        facts = tuple(value[clients] for value in self.facts())
-        return self._site(facts, self, "subset", clients)
-
-    def penalised(self, alpha):
-        """Site of the same rows under another local penalty."""
-        return self._site(self.facts(), self, "penalised", alpha)
-
-    def _pair(self, parent, method, *arguments):
-        pair = Kept(self.line, parent, method, arguments)
-        return tuple(self._site(None, pair, "__getitem__", k) for k in (0, 1))
-
-    def held_out(self, fraction, seed):
-        """Two parts of each client's rows: to train on, held out."""
-        return self._pair(self, "held_out", fraction, seed)
-
-    def folds(self, n_folds, seed):
-        """Every row held out once, but for the only row of a client."""
-        dealt = Kept(self.line, self, "folds", (n_folds, seed))
-        return [self._pair(dealt, "__getitem__", k) for k in range(n_folds)]
+        n = self._n if facts is None else len(facts[0])
+        made = Kept(self.line, self, "derive", (step, *arguments))
+        about = n, self.model, facts, limits, self.line, made, "__getitem__"
+        return [RemoteSite(*about, k) for k in range(count_derived(step, *arguments))]
 
 
 class RemoteFederation(Federation):

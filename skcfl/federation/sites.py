@@ -163,11 +163,27 @@ class Site(Place, ABC):
         return self.client_sizes, self.client_weights, self.without_rows
 
     @abstractmethod
-    def subset(self, clients: Array) -> Site:
-        """Site of some of the clients, by their positions, in that order."""
+    def derive(self, step: str, *arguments: Any) -> list[Any]:
+        """Sites of the same clients, of some of them, or of parts of their rows.
 
-    @abstractmethod
-    def penalised(self, alpha: float | None) -> Site:
+        Parameters
+        ----------
+        step : {"subset", "penalised", "held_out", "folds"}
+            The method below that says what is made.
+        *arguments : object
+            What it takes.
+
+        Returns
+        -------
+        sites : list of Site
+            As many as :func:`count_derived` says: parts of rows by twos, to train on and held out.
+        """
+
+    def subset(self, clients: Array) -> Any:
+        """Site of some of the clients, by their positions, in that order."""
+        return self.derive("subset", clients)[0]
+
+    def penalised(self, alpha: float | None) -> Any:
         """Site of the same clients under another local penalty, with no memory of answers.
 
         Parameters
@@ -175,14 +191,23 @@ class Site(Place, ABC):
         alpha : float or None
             The penalty; None is that of this site.
         """
+        return self.derive("penalised", alpha)[0]
 
-    @abstractmethod
-    def held_out(self, fraction: float, seed: int) -> tuple[Site, Site]:
+    def held_out(self, fraction: float, seed: int) -> tuple[Any, ...]:
         """Sites of the same clients with two parts of each one's rows: to train on, held out."""
+        return tuple(self.derive("held_out", fraction, seed))
 
-    @abstractmethod
-    def folds(self, n_folds: int, seed: int) -> list[tuple[Site, Site]]:
+    def folds(self, n_folds: int, seed: int) -> list[tuple[Any, Any]]:
         """List of (training, held out) sites, every row held out in one of them."""
+        made = self.derive("folds", n_folds, seed)
+        return list(zip(made[::2], made[1::2], strict=True))
+
+
+def count_derived(step, *arguments):
+    """Number of sites that :meth:`Site.derive` makes."""
+    if step == "folds":
+        return 2 * arguments[0]
+    return 2 if step == "held_out" else 1
 
 
 class WrappedSite(Site):
@@ -222,21 +247,10 @@ class WrappedSite(Site):
     def _of(self, site, clients=slice(None)):
         """The same before another site, of some of the clients."""
 
-    def subset(self, clients):
-        """Site of some of the clients."""
-        return self._of(self.site.subset(clients), clients)
-
-    def penalised(self, alpha):
-        """Site of the same clients under another local penalty."""
-        return self._of(self.site.penalised(alpha))
-
-    def held_out(self, fraction, seed):
-        """Two parts of each client's rows."""
-        return tuple(map(self._of, self.site.held_out(fraction, seed)))
-
-    def folds(self, n_folds, seed):
-        """Pairs of parts, one per fold."""
-        return [tuple(map(self._of, pair)) for pair in self.site.folds(n_folds, seed)]
+    def derive(self, step, *arguments):
+        """Sites behind as many of this kind, see :meth:`Site.derive`."""
+        clients = arguments[0] if step == "subset" else slice(None)
+        return [self._of(site, clients) for site in self.site.derive(step, *arguments)]
 
 
 def answer_without(site, call, arguments, answered, compute=True):

@@ -213,7 +213,8 @@ def _one_cluster(pool, kind, options, ahead=False):
     if ahead and _may_correlate(start, options):
         how = {"options": options, "max_iter": LOOK}
         tasks.append(partial(maximise, population=_origin(start, "full", options), **how))
-    *done, look = [*_at_once(pool, tasks), *[None] * (len(kinds) + 1 - len(tasks))]
+    done = list(_at_once(pool, tasks))
+    look = done.pop() if len(done) > len(kinds) else None
     fits = dict(zip(kinds, done, strict=True))
     n_iter += sum(fit.n_iter for fit in fits.values())
     best = min(fits, key=lambda each: bic(fits[each], pool, options))

@@ -50,22 +50,10 @@ class StrictSite(Site):
         """Ask through pickle."""
         return _through(self._StrictSite__site.answer(*_through((call, arguments))))
 
-    def subset(self, clients):
-        """Site of some of the clients."""
-        return StrictSite(self._StrictSite__site.subset(_through(clients)))
-
-    def penalised(self, alpha):
-        """Site of the same clients under another local penalty."""
-        return StrictSite(self._StrictSite__site.penalised(_through(alpha)))
-
-    def held_out(self, fraction, seed):
-        """Two parts of each client's rows."""
-        return tuple(map(StrictSite, self._StrictSite__site.held_out(fraction, seed)))
-
-    def folds(self, n_folds, seed):
-        """Pairs of parts, one per fold."""
-        pairs = self._StrictSite__site.folds(n_folds, seed)
-        return [tuple(map(StrictSite, pair)) for pair in pairs]
+    def derive(self, step, *arguments):
+        """Sites behind walls of their own."""
+        sites = self._StrictSite__site.derive(*_through((step, *arguments)))
+        return [StrictSite(site) for site in sites]
 
     def __getattr__(self, name):
         raise AttributeError(

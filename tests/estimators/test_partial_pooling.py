@@ -984,7 +984,9 @@ def test_a_stack_is_the_mean_of_its_populations(kind):
     shares = model.stacking_shares_
     assert model.covariance_type_ == "stacked"
     assert list(shares) == ["diag", "full", "intercept", "none"]
-    assert sum(shares.values()) == pytest.approx(1.0) and model.n_iter_ < model.calls_
+    assert sum(shares.values()) == pytest.approx(1.0)
+    # Each part counts its exchanges, and those of two parts may go together.
+    assert 0 < model.n_iter_ < 2 * model.calls_
     told = [{"covariance": "diag"}, {"covariance": "full"}, {"random": "intercept"}]
     parts = [clone(model).set_params(**{"covariance": "diag", **each}) for each in told]
     parts = [part.fit(X, y, groups=groups) for part in parts]

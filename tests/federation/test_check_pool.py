@@ -57,8 +57,8 @@ class Selfish(FanOut):
 class Forgetful(FanOut):
     """Keeps its penalty."""
 
-    def penalised(self, alpha):
-        return self
+    def derive(self, step, *arguments):
+        return [self] if step == "penalised" else super().derive(step, *arguments)
 
 
 class Narrow(FanOut):
@@ -72,8 +72,10 @@ class Narrow(FanOut):
 class Other(FanOut):
     """Holds out other rows."""
 
-    def held_out(self, fraction, seed):
-        return super().held_out(fraction, seed + 1)
+    def derive(self, step, *arguments):
+        if step == "held_out":
+            arguments = arguments[0], arguments[1] + 1
+        return super().derive(step, *arguments)
 
 
 @pytest.mark.parametrize(
