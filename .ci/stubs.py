@@ -24,9 +24,10 @@ SOURCES = {
         *("Clusterer", "LayerSizes", "RandomState", "Splitter", "Unseen"),
     ],
     "..base": ["BaseFederated"],
+    "..fusion.solvers": ["FPFCRounds", "Solver"],
     "..graphs.generators": ["GraphLike"],
     "..models": ["LocalModel"],
-    "..penalties": ["Penalty"],
+    "..penalties": ["ConcavePenalty", "Penalty"],
     "..search.lam_search": ["LamSearch"],
 }
 

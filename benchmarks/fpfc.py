@@ -39,10 +39,11 @@ from skcfl import (
     PerFedAvgClassifier,
 )
 from skcfl.datasets import make_fedprox_classification, partition_label_swaps
+from skcfl.penalties import SCAD
 
 # The papers train on the features as they are.
 PLAIN = {"alpha": 1e-4, "standardize": False}
-PAPER = {"init": "local", "penalty_scale": 1.0, **PLAIN}
+PAPER = {"init": "local", "penalty": SCAD(scale=1.0), **PLAIN}
 SEARCH = LamSearch(cv=3, n_lams=10)
 RATES = (1.0, 0.5, 0.3, 0.1)
 
@@ -129,22 +130,22 @@ def participation(n_clients):
     train, test = split(data, 0)
     lam = FPFCClassifier(**PLAIN).fit(**train).lam_
     print(f"\nTable 1's setting, {n_clients} clients, lam = {lam:.3g}, until the clusters settle")
-    print(f"{'participation':>14}{'pairs':>8}{'rounds':>8}{'megabytes':>11}{'clusters':>10}{'ARI':>6}"
-          f"{'accuracy':>10}{'refitted':>10}")  # fmt: skip
-    for pairs in ("either", "both"):
-        for rate in RATES:
-            model = FPFCClassifier(
-                lam, participation=rate, pairs=pairs, max_iter=500, random_state=0, **PLAIN
-            ).fit(**train)
-            history = model.history_
-            sent = (history["floats_up"] + history["floats_down"]).sum() * 8e-6
-            again = OracleClustersClassifier(model.labels_, **PLAIN).fit(**train)
-            print(
-                f"{rate:14.1f}{pairs:>8}{model.n_iter_:8d}{sent:11.1f}{model.n_clusters_:10d}"
-                f"{adjusted_rand_score(data.labels, model.labels_):6.2f}"
-                f"{100 * model.score(**test):10.1f}{100 * again.score(**test):10.1f}",
-                flush=True,
-            )
+    print(
+        f"{'participation':>14}{'rounds':>8}{'megabytes':>11}{'clusters':>10}{'ARI':>6}"
+        f"{'accuracy':>10}{'refitted':>10}"
+    )
+    for rate in RATES:
+        model = FPFCClassifier(lam, participation=rate, max_iter=500, random_state=0, **PLAIN)
+        model.fit(**train)
+        history = model.history_
+        sent = (history["floats_up"] + history["floats_down"]).sum() * 8e-6
+        again = OracleClustersClassifier(model.labels_, **PLAIN).fit(**train)
+        print(
+            f"{rate:14.1f}{model.n_iter_:8d}{sent:11.1f}{model.n_clusters_:10d}"
+            f"{adjusted_rand_score(data.labels, model.labels_):6.2f}"
+            f"{100 * model.score(**test):10.1f}{100 * again.score(**test):10.1f}",
+            flush=True,
+        )
 
 
 def main():

@@ -47,6 +47,7 @@ from skcfl import (
     OracleClustersClassifier,
     PFedMeClassifier,
 )
+from skcfl.fusion.solvers import InexactPrimalDual
 from skcfl.graphs import kl_graph
 
 LAMS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -177,9 +178,9 @@ def curves(args, graph, truth, data, train):
     rounds = same | {"tol": 0, "local_steps": 10}
 
     def gtv(lam):
-        own = {"local_steps": 10, "n_iter_no_change": None}  # does not end before t
+        own = InexactPrimalDual(local_steps=10, n_iter_no_change=None)  # does not end before t
         return lambda t: GTVClassifier(
-            lam, graph=graph, refit=False, max_iter=t, tol=0, solver_options=own, **same
+            lam, graph=graph, refit=False, max_iter=t, tol=0, solver=own, **same
         )
 
     makers = {f"GTV, lam = {lam:g}": gtv(lam) for lam in (1e-3, 1e-2, 1e-1, 1.0)}

@@ -35,6 +35,7 @@ from skcfl import (
     OracleClustersClassifier,
 )
 from skcfl.datasets import make_ellipses
+from skcfl.fusion.solvers import PDMM
 
 MODEL = {"loss": "squared_hinge", "alpha": 1e-3, "standardize": False}
 LAMS = np.geomspace(0.001, 1.0, 40)
@@ -191,8 +192,7 @@ def converge(data):
         model = method(
             "fusion",
             PDMM_LAM,
-            solver="pdmm",
-            solver_options=variant,
+            solver=PDMM(**variant),
             max_iter=600,
             tol=1e-8,
             random_state=0,

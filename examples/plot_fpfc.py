@@ -26,6 +26,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, OracleClustersRegressor
 from skcfl.datasets import make_clustered_regression
+from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import lam_path
 
 N_LAMS, MAX_ITER = 24, 500
@@ -49,7 +50,8 @@ def main():
     rows = {"X": data.X, "y": data.y, "groups": data.groups}
     oracle = OracleClustersRegressor(data.labels, **MODEL).fit(**rows).params_
 
-    how = {"init": "local", "max_iter": MAX_ITER, "n_iter_no_change": None, "tol": 1e-4}
+    rounds = FPFCRounds(n_iter_no_change=None)
+    how = {"init": "local", "max_iter": MAX_ITER, "solver": rounds, "tol": 1e-4}
     norm = {"penalty": "l2", **MODEL}
     methods = {
         SCAD: FPFCRegressor(refit=False, **how, **MODEL),

@@ -33,9 +33,10 @@ class DocLinkMixin:
         return "" if site is None else f"{site}/generated/{{name}}.html"
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
-        room = type(self).__module__.split(".")[1]
-        # Estimators are public at the top of the package.
-        module = f"skcfl.{room}" if room in {"models", "penalties"} else "skcfl"
+        parts = type(self).__module__.split(".")
+        # Estimators and their options are public at the top of the package, solvers in a module.
+        whole = {"models": 2, "penalties": 2, "fusion": 3}
+        module = ".".join(parts[: whole.get(parts[1], 1)])
         return {"name": f"{module}.{type(self).__name__}"}
 
 

@@ -229,8 +229,8 @@ class ConcavePenalty(Penalty):
     zero is rounded off: up to a radius `xi`, g is a parabola that meets the rest with equal value
     and slope.  A difference is therefore never exactly zero, and clusters need a threshold.
 
-    A subclass has the parameters ``lam``, ``a`` and ``xi`` and says what g is beyond `xi`; the
-    strength is a part of the penalty, because g is not homogeneous.
+    A subclass has the parameters ``lam``, ``a``, ``xi`` and ``scale`` and says what g is beyond
+    `xi`, but for the scale; the strength is a part of the penalty, because g is not homogeneous.
     """
 
     convex = False
@@ -274,6 +274,19 @@ class ConcavePenalty(Penalty):
         return lam, a, xi
 
     @property
+    def factor(self) -> float:
+        """The factor of the function, ``scale``, or 1."""
+        if self.scale is None:
+            return 1.0
+        scale = real_number(self.scale, "scale")
+        if not (LEAST <= scale <= MOST):
+            raise ValueError(
+                f"scale of {type(self).__name__} must be positive and finite, between {LEAST:g} "
+                f"and {MOST:g}, got {self.scale!r}."
+            )
+        return scale
+
+    @property
     def smoothing(self) -> float:
         """The radius `xi` within which the penalty is a parabola."""
         return self._parameters()[2]
@@ -282,7 +295,7 @@ class ConcavePenalty(Penalty):
     def curvature(self) -> float:
         """Lipschitz constant of the gradient."""
         lam, a, xi = self._parameters()
-        return max(float(self._beyond(xi, lam, a)[1]) / xi, self.concavity)
+        return max(self.factor * float(self._beyond(xi, lam, a)[1]) / xi, self.concavity)
 
     def value(self, Z: Array) -> Array:
         """``g(|z|)`` of every edge."""
@@ -290,21 +303,24 @@ class ConcavePenalty(Penalty):
         r = _length(Z)
         edge, slope = self._beyond(xi, lam, a)
         parabola = edge + 0.5 * slope * (np.minimum(r, xi) ** 2 / xi - xi)
-        return np.where(r <= xi, parabola, self._beyond(np.maximum(r, xi), lam, a)[0])
+        beyond = self._beyond(np.maximum(r, xi), lam, a)[0]
+        return self.factor * np.where(r <= xi, parabola, beyond)
 
     def derivative(self, r: Array) -> Array:
         """``g'`` at radii `r`, an array of any shape."""
         lam, a, xi = self._parameters()
         r = real_array(r, "r", finite=False)
         # slope / xi * r would overflow for tiny xi, r / xi does not
-        return self._beyond(np.maximum(r, xi), lam, a)[1] * np.minimum(r / xi, 1.0)
+        slope = self._beyond(np.maximum(r, xi), lam, a)[1] * np.minimum(r / xi, 1.0)
+        return self.factor * slope
 
     def gradient(self, Z: Array) -> Array:
         """``g'(|z|) z / |z|`` of every edge, 0 at zero."""
         Z = _differences(Z)
         lam, a, xi = self._parameters()
         r = _length(Z)
-        return Z * (self._beyond(np.maximum(r, xi), lam, a)[1] / np.maximum(r, xi))
+        slope = self.factor * self._beyond(np.maximum(r, xi), lam, a)[1]
+        return Z * (slope / np.maximum(r, xi))
 
     def prox(self, Z: Array, t: float | Array) -> Array:
         """Shorten every difference, by ``lam t`` at most, long ones not at all.
@@ -335,7 +351,7 @@ class ConcavePenalty(Penalty):
                 f"larger than {self.concavity:.4g}, for the prox of {self!r} to have one "
                 f"minimiser, got {largest:.4g}."
             )
-        r = _length(Z)
+        r, t = _length(Z), self.factor * t
         slope = float(self._beyond(xi, lam, a)[1])
         beyond = np.maximum(r, xi + slope * t)
         scale = self._shrunk(beyond, t, lam, a) / beyond
@@ -362,6 +378,9 @@ class SCAD(ConcavePenalty):
         Beyond ``a lam`` the penalty is constant. Larger than 2; 3.7 is Fan and Li's choice.
     xi : float or None, default=None
         Radius of the smoothed part, in (0, lam); None is ``lam / 1000``.
+    scale : float or None, default=None
+        Factor of the function. None is 1, and in :class:`skcfl.FPFC` what suits the clients'
+        curvatures.
 
     Examples
     --------
@@ -376,15 +395,22 @@ class SCAD(ConcavePenalty):
 
     least_a = 2.0
 
-    def __init__(self, lam: float = 1.0, a: float = 3.7, xi: float | None = None) -> None:
+    def __init__(
+        self,
+        lam: float = 1.0,
+        a: float = 3.7,
+        xi: float | None = None,
+        scale: float | None = None,
+    ) -> None:
         self.lam = lam
         self.a = a
         self.xi = xi
+        self.scale = scale
 
     @property
     def concavity(self) -> float:
-        """``1 / (a - 1)``."""
-        return 1.0 / (self._parameters()[1] - 1.0)
+        """``scale / (a - 1)``."""
+        return self.factor / (self._parameters()[1] - 1.0)
 
     def _beyond(self, r: float | Array, lam: float, a: float) -> tuple[Array, Array]:
         bend = np.clip(r, lam, a * lam) - lam
@@ -411,6 +437,9 @@ class MCP(ConcavePenalty):
         Beyond ``a lam`` the penalty is constant. Larger than 1.
     xi : float or None, default=None
         Radius of the smoothed part, in (0, lam); None is ``lam / 1000``.
+    scale : float or None, default=None
+        Factor of the function. None is 1, and in :class:`skcfl.FPFC` what suits the clients'
+        curvatures.
 
     Examples
     --------
@@ -421,15 +450,22 @@ class MCP(ConcavePenalty):
            [0. , 0. , 8. ]])
     """
 
-    def __init__(self, lam: float = 1.0, a: float = 3.0, xi: float | None = None) -> None:
+    def __init__(
+        self,
+        lam: float = 1.0,
+        a: float = 3.0,
+        xi: float | None = None,
+        scale: float | None = None,
+    ) -> None:
         self.lam = lam
         self.a = a
         self.xi = xi
+        self.scale = scale
 
     @property
     def concavity(self) -> float:
-        """``1 / a``."""
-        return 1.0 / self._parameters()[1]
+        """``scale / a``."""
+        return self.factor / self._parameters()[1]
 
     def _beyond(self, r: float | Array, lam: float, a: float) -> tuple[Array, Array]:
         r = np.minimum(r, a * lam)
@@ -486,3 +522,15 @@ def make_penalty(penalty: str | Penalty) -> Penalty:
             f"certificate. Use one of {sorted(PENALTIES)}, or the method FPFC."
         )
     return penalty
+
+
+def name_of(penalty: str | Penalty) -> str:
+    """What a penalty is called where it is published: its name if its parameters are usual."""
+    if isinstance(penalty, str):
+        return penalty
+    names = {kind: name for name, kind in {**PENALTIES, **CONCAVE}.items()}
+    if type(penalty) not in names:
+        return repr(penalty)
+    usual, given = type(penalty)().get_params(), penalty.get_params()
+    plain = all(np.isscalar(v) and given[n] == v or given[n] is v for n, v in usual.items())
+    return names[type(penalty)] if plain else repr(penalty)

@@ -31,7 +31,15 @@ def size(Z, t):
 @settings(max_examples=40)
 @given(
     st.sampled_from(
-        [L2(), L1(), SquaredL2(), SquaredL2(Q=Q3), SCAD(0.7), MCP(20.0, a=1.5, xi=0.1)]
+        [
+            L2(),
+            L1(),
+            SquaredL2(),
+            SquaredL2(Q=Q3),
+            SCAD(0.7),
+            MCP(20.0, a=1.5, xi=0.1),
+            SCAD(0.7, scale=3.0),
+        ]
     ),
     st.integers(0, 2**31),
 )
@@ -318,7 +326,10 @@ def test_concave_conjugate(drawn, Z, U):
     assert (t * penalty.value(Z) + bound >= inner(U, Z) - 1e-9 * np.abs(inner(U, Z))).all()
 
 
-@pytest.mark.parametrize("penalty", [SCAD(0.7, xi=0.1), MCP(0.7, xi=0.1)])
+@pytest.mark.parametrize(
+    "penalty",
+    [SCAD(0.7, xi=0.1), MCP(0.7, xi=0.1), SCAD(0.7, xi=0.1, scale=1.2), MCP(0.7, scale=0.1)],
+)
 def test_concave_penalties_take_any_shape_of_edges(penalty):
     rng = np.random.RandomState(1)
     Z = rng.standard_normal((3, 4, 5))
@@ -347,3 +358,18 @@ def test_concave_penalties_take_any_shape_of_edges(penalty):
 def test_concave_penalties_say_what_they_refuse(penalty, t, message):
     with pytest.raises(ValueError, match=message):
         penalty.prox(np.ones((3, 2)), t)
+
+
+@pytest.mark.parametrize("kind", [SCAD, MCP])
+def test_scale_is_a_factor(kind):
+    Z = np.random.RandomState(0).standard_normal((2, 7))
+    plain, scaled = kind(0.7), kind(0.7, scale=1.7)
+    for name in ("value", "gradient"):
+        np.testing.assert_allclose(getattr(scaled, name)(Z), 1.7 * getattr(plain, name)(Z))
+    np.testing.assert_allclose(scaled.derivative(Z), 1.7 * plain.derivative(Z))
+    np.testing.assert_allclose(scaled.prox(Z, 0.3), plain.prox(Z, 0.51))
+    for name in ("curvature", "concavity"):
+        np.testing.assert_allclose(getattr(scaled, name), 1.7 * getattr(plain, name))
+    for bad in (0.0, -1.0, np.inf, "two"):
+        with pytest.raises((ValueError, TypeError), match="scale"):
+            kind(0.7, scale=bad).value(Z)

@@ -15,9 +15,10 @@ from sklearn.utils._param_validation import Interval, Options
 import skcfl
 from skcfl import _typing
 from skcfl.base import BaseFederated
+from skcfl.fusion.solvers import FPFCRounds, Solver
 from skcfl.graphs.generators import GraphLike
 from skcfl.models import LocalModel
-from skcfl.penalties import Penalty
+from skcfl.penalties import ConcavePenalty, Penalty
 
 ROOT = Path(__file__).resolve().parents[1]
 ESTIMATORS = [getattr(skcfl, n) for n in skcfl.__all__ if not n.endswith("Warning")]
@@ -27,6 +28,7 @@ NAMES = {
     **vars(_typing),
     **dict(BaseFederated=BaseFederated, GraphLike=GraphLike),
     **dict(LocalModel=LocalModel, Penalty=Penalty, LamSearch=skcfl.LamSearch),
+    **dict(ConcavePenalty=ConcavePenalty, FPFCRounds=FPFCRounds, Solver=Solver),
 }
 # Packages whose public names all have hints.
 HINTED = [

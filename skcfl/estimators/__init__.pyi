@@ -4,7 +4,7 @@ from collections.abc import (
     Sequence
 )
 from typing import (
-    Any, Literal
+    Literal
 )
 from .._typing import (
     Activation, Aggregation, ArrayLike, ClassWeight, ClientIds, ClientLabels, Clusterer,
@@ -13,6 +13,9 @@ from .._typing import (
 from ..base import (
     BaseFederated
 )
+from ..fusion.solvers import (
+    FPFCRounds, Solver
+)
 from ..graphs.generators import (
     GraphLike
 )
@@ -20,7 +23,7 @@ from ..models import (
     LocalModel
 )
 from ..penalties import (
-    Penalty
+    ConcavePenalty, Penalty
 )
 from ..search.lam_search import (
     LamSearch
@@ -221,10 +224,10 @@ class ConvexClusteredFLClassifier(_convex_clustered_fl.ConvexClusteredFLClassifi
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
         refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
+        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class ConvexClusteredFLRegressor(_convex_clustered_fl.ConvexClusteredFLRegressor):
@@ -237,10 +240,10 @@ class ConvexClusteredFLRegressor(_convex_clustered_fl.ConvexClusteredFLRegressor
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
         refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
+        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class DittoClassifier(_ditto.DittoClassifier):
@@ -287,19 +290,15 @@ class FPFCClassifier(_fpfc.FPFCClassifier):
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        penalty: Literal["scad", "mcp", "l2", "l1"] = "scad", a: float | None = None,
-        xi: float | None = None, penalty_scale: float | Literal["auto"] = "auto",
-        refit: bool = True, search: LamSearch | None = None,
-        client_loss: float | Literal["huber"] | None = None, nu: float | Literal["auto"] = "auto",
-        rho: float | Literal["auto"] = "auto",
+        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad", refit: bool = True,
+        search: LamSearch | None = None, client_loss: float | Literal["huber"] | None = None,
+        solver: FPFCRounds | None = None,
         local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
         step_size: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
         batch_size: int | None = None, participation: float = 1.0,
-        pairs: Literal["either", "both"] = "either",
         init: Literal["auto", "local", "common"] | ArrayLike = "auto",
-        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05,
-        n_iter_no_change: int | None = 20, warm_start: bool = False,
+        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05, warm_start: bool = False,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -311,19 +310,16 @@ class FPFCRegressor(_fpfc.FPFCRegressor):
         delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
-        activation: Activation = "relu", penalty: Literal["scad", "mcp", "l2", "l1"] = "scad",
-        a: float | None = None, xi: float | None = None,
-        penalty_scale: float | Literal["auto"] = "auto", refit: bool = True,
+        activation: Activation = "relu",
+        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad", refit: bool = True,
         search: LamSearch | None = None, client_loss: float | Literal["huber"] | None = None,
-        nu: float | Literal["auto"] = "auto", rho: float | Literal["auto"] = "auto",
+        solver: FPFCRounds | None = None,
         local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
         step_size: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
         batch_size: int | None = None, participation: float = 1.0,
-        pairs: Literal["either", "both"] = "either",
         init: Literal["auto", "local", "common"] | ArrayLike = "auto",
-        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05,
-        n_iter_no_change: int | None = 20, warm_start: bool = False,
+        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05, warm_start: bool = False,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -566,10 +562,10 @@ class GTVClassifier(_gtv.GTVClassifier):
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
         refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
+        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class GTVRegressor(_gtv.GTVRegressor):
@@ -585,10 +581,10 @@ class GTVRegressor(_gtv.GTVRegressor):
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
         refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
-        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
+        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class IFCAClassifier(_ifca.IFCAClassifier):

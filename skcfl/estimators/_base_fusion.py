@@ -28,10 +28,11 @@ from ..fusion.judges import FEW_LAMS, Judge, is_large
 from ..fusion.path import fusion_path
 from ..fusion.problem import SOLVERS, FusionProblem
 from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, ModelSearch
+from ..fusion.solvers import Solver
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
 from ..numerics.newton import MAX_DENSE
-from ..penalties import PENALTIES, Penalty, make_penalty
+from ..penalties import PENALTIES, Penalty, make_penalty, name_of
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
 from ._lam_choice import N_LAMS_FOLDS, LamChoiceMixin, check_bounded, warn_no_rows
 
@@ -225,8 +226,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             HasMethods(["neighbors"]),
         ],
         "penalty": [StrOptions({"auto", *PENALTIES}), Penalty],
-        "solver": [StrOptions({"auto", *SOLVERS})],
-        "solver_options": [dict, None],
+        "solver": [StrOptions({"auto", *SOLVERS}), Solver],
         "refit": [StrOptions({"auto"}), "boolean"],
     }
 
@@ -257,7 +257,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             without being in clusters. "auto": with ``lam="auto"`` "l2" and "squared_l2" compete;
             with a number for ``lam`` it is "l2".""",
         "solver": """\
-            {"auto", "admm", "primal_dual", "pdmm"}
+            {"auto", "admm", "primal_dual", "pdmm"} or Solver
             Algorithm; all give the same solution. "admm" is the alternating direction method of
             multipliers with an automatic step and exact partitions, which needs fewest iterations.
             "primal_dual" passes messages along the edges, with exact partitions too; its
@@ -265,12 +265,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm";
             "squared_l2" on the complete graph is solved as a smooth problem in the mean model.
             "pdmm" is the parallel direction method of multipliers, in which some of the clients
-            may take part in a round.""",
-        "solver_options": """\
-            dict or None
-            Further arguments of the solver by name, as ``{"participation": 0.4}`` for "pdmm":
-            see :func:`skcfl.fusion.admm.admm`, :func:`skcfl.fusion.primal_dual.primal_dual` and
-            :func:`skcfl.fusion.pdmm.pdmm`.""",
+            may take part in a round. An object has options, as ``PDMM(participation=0.4)``, see
+            :mod:`skcfl.fusion.solvers`.""",
         "refit": """\
             "auto" or bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the
@@ -409,7 +405,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             lams = options.grid(problem, n_lams, rough=True)
             families.append(
                 Family(
-                    name={"graph": _named(graph), "penalty": _named(penalty)},
+                    name={
+                        "graph": graph if isinstance(graph, str) else "given",
+                        "penalty": name_of(penalty),
+                    },
                     problem=make,
                     solve=self._roughly,
                     refit=lambda problem, labels, theta: problem.refit(labels, theta),
@@ -480,7 +479,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         """Refit the clusters if that is asked for, and keep what the fit publishes."""
         result.extra.update(
             graph=problem.graph,
-            penalty=_named(problem.penalty),
+            penalty=name_of(problem.penalty),
             refit=bool(refit),
             fusion_params=result.params,
         )
@@ -494,13 +493,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     def _solver(self, problem):
         """The solver with all its options, to be called with the problem and lam."""
         solve = problem.solver(self.solver)
-        name, options = solve.__name__, self.solver_options or {}
-        unknown = set(options) - solve.options
-        if unknown:
-            raise ValueError(
-                f"solver_options has {sorted(unknown)}, which solver={name!r} does not know; its "
-                f"options are {sorted(solve.options)}."
-            )
+        options = {} if isinstance(self.solver, str) else self.solver.get_params()
         told = {"certify": True, "rng": problem.pool.random_state}
         told = {parameter: value for parameter, value in told.items() if parameter in solve.told}
         told.update(tol=self.tol, max_iter=self.max_iter)
@@ -573,16 +566,3 @@ def _same_graph(a, b):
         np.array_equal(getattr(a, name), getattr(b, name))
         for name in ("heads", "tails", "weights")
     )
-
-
-def _named(value):
-    """What graphs and penalties are called where they are published."""
-    names = {kind: name for name, kind in PENALTIES.items()}
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Penalty):
-        plain = type(value) in names and not any(
-            v is not None for v in value.get_params().values()
-        )
-        return names[type(value)] if plain else repr(value)
-    return "given"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from .._typing import RandomState, Unseen
 from ..base.docs import document
@@ -11,6 +11,7 @@ from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
 
 if TYPE_CHECKING:
+    from ..fusion.solvers import Solver
     from ..graphs.generators import GraphLike
     from ..models import LocalModel
     from ..penalties import Penalty
@@ -115,8 +116,7 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         refit: bool | Literal["auto"] = "auto",
         search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
         max_iter: int = 2000,
         tol: float = 1e-6,
         warm_start: bool = False,
@@ -134,7 +134,6 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         self.search = search
         self.client_loss = client_loss
         self.solver = solver
-        self.solver_options = solver_options
         self.max_iter = max_iter
         self.tol = tol
         self.warm_start = warm_start

@@ -9,11 +9,11 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import (
-    MOST,
     MOST_STEPS,
     NOT_NEGATIVE,
     POSITIVE,
@@ -34,7 +34,8 @@ from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
 from ..fusion.judges import FEW_LAMS, Judge, is_large
 from ..fusion.path import FusionPath
 from ..fusion.search import ModelSearch
-from ..penalties import CONCAVE, PENALTIES
+from ..fusion.solvers import FPFCRounds
+from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
 from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
@@ -61,6 +62,8 @@ PROBLEMS = {MINIMISED: FPFCProblem, TRAINED: TrainedFPFCProblem}
 class _FPFC(LamChoiceMixin, BaseFederated):
     """What the three flavours share."""
 
+    _option_classes = {**LamChoiceMixin._option_classes, "solver": FPFCRounds}
+
     _doc_references = """
     .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
        (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
@@ -68,13 +71,9 @@ class _FPFC(LamChoiceMixin, BaseFederated):
 
     _parameter_constraints = {
         "lam": [StrOptions({"auto"}), NOT_NEGATIVE],
-        "penalty": [StrOptions({*CONCAVE, "l1", "l2"})],
-        "a": [Interval(Real, 1, MOST, closed="right"), None],
-        "xi": [POSITIVE, None],
-        "penalty_scale": [StrOptions({"auto"}), POSITIVE],
+        "penalty": [StrOptions({*CONCAVE, "l1", "l2"}), ConcavePenalty],
         "refit": ["boolean"],
-        "nu": [StrOptions({"auto"}), NOT_NEGATIVE],
-        "rho": [StrOptions({"auto"}), POSITIVE],
+        "solver": [FPFCRounds, None],
         "local_steps": [
             StrOptions({"auto", "exact"}),
             Count(1, MOST_STEPS),
@@ -84,11 +83,9 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         "optimizer": [StrOptions({"auto", *OPTIMIZERS})],
         "batch_size": [Count(1, MOST_STEPS), None],
         "participation": [Interval(Real, 0, 1, closed="right")],
-        "pairs": [StrOptions({"either", "both"})],
         "init": [StrOptions({"auto", "local", "common"}), "array-like"],
         "max_iter": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), None],
         "warm_start": ["boolean"],
     }
 
@@ -104,28 +101,17 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             takes the best by ``search``, in the middle of the values where the same clusters were
             met.""",
         "penalty": """\
-            {"scad", "mcp", "l2", "l1"}
+            {"scad", "mcp", "l2", "l1"}, SCAD or MCP
             The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
-            do not bias clusters that are apart (:class:`skcfl.penalties.SCAD`,
-            :class:`skcfl.penalties.MCP`). "l2" and "l1" are norms, of weight ``lam``: convex, and
-            for comparison; ``ConvexClusteredFL(lam=lam / n_clients)`` has the same solution.""",
-        "a": """\
-            float or None
-            Beyond ``a * lam`` the penalty is constant; larger than 2 with "scad", than 1 with
-            "mcp". None is 3.7 and 3. Not used by norms.""",
-        "xi": """\
-            float or None
-            Radius within which the kink of the penalty at zero is rounded off, smaller than
-            ``lam``; None is ``lam / 1000``. Not used by norms.""",
-        "penalty_scale": """\
-            "auto" or float
-            Factor s of the penalty; 1 is the paper's. "auto" is 5 times the typical curvature of
-            the clients' objectives, or, where that is larger, of the gradients at the common
-            model over the distances of the start from it (25 times where clients have fewer rows
-            than parameters), so that the units of the features do not matter: with 1, models of
-            features in large units are hardly drawn together, and those of features in small
-            units hardly learn (networks count as of curvature 1). Raise it where curvatures
-            differ widely, as with counts. For norms "auto" is 1.""",
+            do not bias clusters that are apart. An object has parameters, as
+            ``SCAD(a=5.0, scale=1.0)`` (:class:`skcfl.penalties.SCAD`,
+            :class:`skcfl.penalties.MCP`); ``lam`` takes the place of its own. "l2" and "l1" are
+            norms, of weight ``lam``: convex, and for comparison;
+            ``ConvexClusteredFL(lam=lam / n_clients)`` has the same solution.""",
+        "solver": """\
+            FPFCRounds or None
+            What the server does in a round, and when the rounds end before ``tol``, see
+            :class:`skcfl.fusion.solvers.FPFCRounds`; None is its defaults.""",
         "refit": """\
             bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the
@@ -133,17 +119,6 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             penalty reaches, long before the rounds get there. False gives a cluster the mean of
             its clients' models, weighted by their rows, as in the paper. The clients' own models
             are kept in ``fusion_params_``.""",
-        "nu": """\
-            "auto" or float
-            Threshold of clusters: clients i and j are linked if ``theta_ij`` is not longer, and
-            clusters are the connected components. "auto" looks for the widest gap in the lengths
-            at which clients link up, on a logarithmic scale between ``xi`` and ``lam``, where the
-            penalty is linear and no difference can rest.""",
-        "rho": """\
-            "auto" or float
-            Weight of the augmented term. "auto" is the typical curvature of the clients'
-            objectives, and three times the concavity of the penalty at least (``3 / (a - 1)`` for
-            the paper's), where the update of a pair has one minimiser and goes to it quickly.""",
         "local_steps": """\
             "auto", "exact", int or array-like of shape (n_clients,)
             Steps of a client in a round; an array gives every client its own number, in the order
@@ -159,12 +134,6 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             Rule of the local steps. "sgd" takes plain gradient steps, which is gradient descent
             where ``batch_size`` is None; "momentum" adds momentum of 0.9. "auto" is "sgd" for
             linear models and "adam" for networks.""",
-        "pairs": """\
-            {"either", "both"}
-            Pairs that the server updates in a round with a part of the clients: those of which
-            either client takes part, with its last copy of the other's model, or of which both
-            do. The paper leaves it open. With a fraction q of the clients "both" reaches a pair
-            in ``q ** 2`` of the rounds only, and needs many times the rounds.""",
         "init": """\
             {"auto", "local", "common"} or array-like of shape (n_clients, n_params)
             Models to start from. "local" is each client's own converged model, from which a wide
@@ -183,12 +152,6 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             Stationarity residual at which the rounds end, relative to the clients' gradients
             before any training and to the distances of the local models. 0 runs all ``max_iter``
             rounds.""",
-        "n_iter_no_change": """\
-            int or None
-            The rounds also end when the partition has been the same for so many (divided by
-            ``participation``) and ``theta`` is within a thousandth of the models' differences, a
-            hundredth for networks and samples of the clients: clusters settle long before models
-            do. None waits for ``tol``.""",
         "warm_start": """\
             bool
             Whether to start from the models of the last fit, if it was of as many clients and
@@ -297,7 +260,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
         """What FPFC gives over lam."""
         seed = problem.pool.random_state.randint(np.iinfo(np.int32).max)
         return Family(
-            name={"penalty": self.penalty},
+            name={"penalty": name_of(self.penalty)},
             problem=self._problem,
             solve=partial(self._roughly, seed=seed),
             refit=lambda problem, labels, theta: problem.refit(
@@ -357,10 +320,11 @@ class _FPFC(LamChoiceMixin, BaseFederated):
 
     def _problem(self, pool):
         """The clients and the kind of penalty, checked."""
-        kind = CONCAVE.get(self.penalty) or PENALTIES[self.penalty]
-        given = {"a": self.a, "xi": self.xi} if self.penalty in CONCAVE else {}
-        penalty = kind(**{name: value for name, value in given.items() if value is not None})
-        scale = None if self.penalty_scale == "auto" else float(self.penalty_scale)
+        penalty, scale = self.penalty, None
+        if isinstance(penalty, str):
+            penalty = {**CONCAVE, **PENALTIES}[penalty]()
+        elif penalty.scale is not None:
+            scale, penalty = penalty.factor, clone(penalty).set_params(scale=None)
         return PROBLEMS[kind_of(pool)](pool, penalty, scale, self._init(pool))
 
     def _runner(self, problem):
@@ -383,6 +347,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
 
     def _round_options(self, problem):
         """Options of the solver, none automatic but what depends on the problem."""
+        rounds = self._options("solver")
         exact = self.local_steps == "exact" if isinstance(self.local_steps, str) else False
         if exact and not problem.exact:
             raise ValueError(
@@ -399,12 +364,11 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             optimizer=optimizer,
             batch_size=self.batch_size,
             participation=float(self.participation),
-            pairs=self.pairs,
-            rho=None if self.rho == "auto" else float(self.rho),
-            nu=None if self.nu == "auto" else float(self.nu),
+            rho=None if rounds.rho == "auto" else float(rounds.rho),
+            nu=None if rounds.nu == "auto" else float(rounds.nu),
             max_iter=self._rounds(),
             tol=self.tol,
-            n_iter_no_change=self.n_iter_no_change,
+            n_iter_no_change=rounds.n_iter_no_change,
         )
 
     def _rounds(self):
@@ -525,13 +489,21 @@ class FPFC(GenericMixin, _FPFC):
 
     Notes
     -----
-    ``lam`` is the paper's :math:`\lambda`, and with ``penalty_scale=1`` the objective is. (The
+    ``lam`` is the paper's :math:`\lambda`, and with ``SCAD(scale=1)`` the objective is. (The
     paper's formula, over all ordered pairs with 1/(2 m), is the same.) It is not the ``lam`` of
     :class:`ConvexClusteredFL`, because g is not homogeneous.
 
     A ``lam`` so small that all distances are beyond :math:`a \lambda` leaves every client its
     local model, which is an exact stationary point: the rounds stop at once.  A ``lam`` so large
     that distances between clusters are not, fuses all.
+
+    The scale s of a concave penalty is by default 5 times the typical curvature of the clients'
+    objectives.  Where that is larger, it is as many times the gradients at the common model over
+    the distances of the start from it (25 times where clients have fewer rows than parameters).
+    So the units of the features do not matter: with 1, models of features in large units are
+    hardly drawn together, and those of features in small units hardly learn.  Networks count as of
+    curvature 1.  Raise the scale, ``SCAD(scale=...)``, where curvatures differ widely, as with
+    counts.  Norms have 1.
 
     Local models with second derivatives start from exact minimisers and are refitted by Newton's
     method; others, networks, are trained: 300 steps of Adam for the start (the same initial
@@ -559,25 +531,19 @@ class FPFC(GenericMixin, _FPFC):
         model: LocalModel | None = None,
         lam: float | Literal["auto"] = "auto",
         *,
-        penalty: Literal["scad", "mcp", "l2", "l1"] = "scad",
-        a: float | None = None,
-        xi: float | None = None,
-        penalty_scale: float | Literal["auto"] = "auto",
+        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad",
         refit: bool = True,
         search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        nu: float | Literal["auto"] = "auto",
-        rho: float | Literal["auto"] = "auto",
+        solver: FPFCRounds | None = None,
         local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
         step_size: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
         batch_size: int | None = None,
         participation: float = 1.0,
-        pairs: Literal["either", "both"] = "either",
         init: Literal["auto", "local", "common"] | ArrayLike = "auto",
         max_iter: int | Literal["auto"] = "auto",
         tol: float = 1e-5,
-        n_iter_no_change: int | None = 20,
         warm_start: bool = False,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -588,24 +554,18 @@ class FPFC(GenericMixin, _FPFC):
         self.model = model
         self.lam = lam
         self.penalty = penalty
-        self.a = a
-        self.xi = xi
-        self.penalty_scale = penalty_scale
         self.refit = refit
         self.search = search
         self.client_loss = client_loss
-        self.nu = nu
-        self.rho = rho
+        self.solver = solver
         self.local_steps = local_steps
         self.step_size = step_size
         self.optimizer = optimizer
         self.batch_size = batch_size
         self.participation = participation
-        self.pairs = pairs
         self.init = init
         self.max_iter = max_iter
         self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
         self.group_col = group_col
         self.unseen = unseen

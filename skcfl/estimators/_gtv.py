@@ -15,6 +15,7 @@ from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixi
 from ._network_fusion import NetworkFusionMixin
 
 if TYPE_CHECKING:
+    from ..fusion.solvers import Solver
     from ..graphs.generators import GraphLike
     from ..models import LocalModel
     from ..penalties import Penalty
@@ -232,8 +233,7 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
         refit: bool | Literal["auto"] = "auto",
         search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
-        solver_options: dict[str, Any] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
         max_iter: int = 2000,
         tol: float = 1e-6,
         warm_start: bool = False,
@@ -252,7 +252,6 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
         self.search = search
         self.client_loss = client_loss
         self.solver = solver
-        self.solver_options = solver_options
         self.max_iter = max_iter
         self.tol = tol
         self.warm_start = warm_start

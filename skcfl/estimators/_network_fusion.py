@@ -16,16 +16,14 @@ class NetworkFusionMixin:
 
     _doc_parameters = {
         "lam": f"""\
-{LAM} by ``criterion``, and chooses what else is left open with it: ``refit``
+{LAM} as ``search`` says, and chooses what else is left open with it: ``refit``
             and ``alpha`` of "auto". The values tried go from 0 to where everything fuses, and
             others are tried around the best one. With networks it fits eight values to four fifths
             of each client's rows and takes the one of least loss on the others.""",
         "solver": f"""\
 {Fusion._doc_parameters["solver"]}
-            Networks have "primal_dual" only, with inexact updates.""",
-        "solver_options": f"""\
-{Fusion._doc_parameters["solver_options"]}
-            For networks see :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.""",
+            Networks have "primal_dual" only, with inexact updates,
+            :class:`~skcfl.fusion.solvers.InexactPrimalDual`.""",
         "tol": f"""\
 {FusionMixin._doc_parameters["tol"]}
             With networks the residual, see the notes of :class:`GTV`; their iterations also end

@@ -44,7 +44,7 @@ from ..calls.curvatures import Prox
 from ..graphs.edges import coordinate_parts, require_edges, shrinkage
 from ..numerics.conjugate_gradients import conjugate_gradients
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
-from .options import solver
+from .solvers import ADMM, solver
 
 __all__ = ["admm"]
 
@@ -78,7 +78,7 @@ class FusionState:
 
 
 @solver(
-    {"contraction": ["boolean"]},
+    ADMM,
     told={"certify": ["boolean"], "contract_from": [Interval(Integral, 0, None, closed="left")]},
 )
 def admm(
@@ -108,8 +108,7 @@ def admm(
         Where to start; at another ``lam`` its duals are rescaled, and its partition, or one
         that follows from it, is tried before anything is iterated.
     contraction : bool
-        Whether to try the exact partition: solve the reduced problem of the clusters seen,
-        and prove it by a flow.
+        See :class:`~skcfl.fusion.solvers.ADMM`.
     certify : bool
         Whether to look for a proof of the partition at more expense where the gap is small enough
         without: near a lam at which many models meet at once that can take longer than the

@@ -46,8 +46,8 @@ from ..calls.proofs_asked import Conjugate
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import factor
-from .options import solver
 from .reduced import contract
+from .solvers import solver
 
 __all__ = ["ama"]
 
@@ -96,7 +96,7 @@ class AMAState:
     converged: bool = False
 
 
-@solver({"contraction": ["boolean"]})
+@solver(told={"contraction": ["boolean"]})
 def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True):
     """Solve convex clustering of points on a sparse graph.
 

@@ -174,9 +174,9 @@ class BoundedProblem(FusionProblem):
         """Whether no client can be pulled at by more than the bound at this lam."""
         return bool((lam * self.graph.degrees()[self.heard] <= self.limits.most).all())
 
-    def solver(self, name="auto"):
-        """The solver of a name, of the problem with copies where the bound may bind."""
-        return bounded(super().solver(name))
+    def solver(self, given="auto"):
+        """The solver, of the problem with copies where the bound may bind."""
+        return bounded(super().solver(given))
 
     # -------------------------------------------------------------- copies of the clients
 

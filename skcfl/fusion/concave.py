@@ -19,9 +19,9 @@ One round, over the participants A_k:
 
 The sum in zeta_i includes j = i: a proximal term, with which the clients' problems together are
 an upper bound of L, so that all may move at once.  Pairs with exactly one participant are
-undefined in the paper; ``pairs="either"`` updates them with the server's last copy of the other
-model, ``pairs="both"`` leaves them.  With a fraction q of the clients a pair is updated in a share
-``2 q - q^2`` or ``q^2`` of the rounds: at q = .1 every 5 or every 100.
+undefined in the paper; here they are updated with the server's last copy of the other model.  With
+a fraction q of the clients a pair is updated in a share ``2 q - q^2`` of the rounds: at q = .1
+every 5, and if both clients had to take part every 100.
 
 ===============  =====================================  ==========================
 paper            here                                   parameter
@@ -98,7 +98,6 @@ class FPFCOptions:
     optimizer: str = "sgd"
     batch_size: int | None = None
     participation: float = 1.0
-    pairs: str = "either"
     rho: float | None = None
     nu: float | None = None
     max_iter: int = 500
@@ -268,7 +267,7 @@ class _Rounds:
             return
         step = self.options.step_size
         cause = (
-            "X, y or a parameter (alpha, lam, rho, penalty_scale) is too large"
+            "X, y or a parameter (alpha, lam, rho, scale) is too large"
             if step is None
             else f"step_size={step:g} is too long for these X, y, alpha and rho: lower it"
         )
@@ -325,7 +324,7 @@ class _Rounds:
         takes_part = np.zeros(self.problem.n, dtype=bool)
         takes_part[members] = True
         rows, columns = takes_part[block.rows, None], takes_part[None, block.columns]
-        return rows | columns if self.options.pairs == "either" else rows & columns
+        return rows | columns
 
     def _measure(self, block, of_models, of_theta, gap2, inner):
         """Sums over the pairs: penalty, augmented terms, squared residual of theta."""

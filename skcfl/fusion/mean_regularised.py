@@ -27,7 +27,7 @@ from ..federation.result import Result
 from ..penalties import SquaredL2
 from ..rounds.record import History
 from .certified import HOPELESS, IDLE
-from .options import solver
+from .solvers import solver
 
 __all__ = ["mean_regularised"]
 

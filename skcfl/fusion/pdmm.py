@@ -58,20 +58,17 @@ temporaries of one block.
 """
 
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._checks import MOST, POSITIVE, Count
 from .._progress import loop
 from ..calls.curvatures import Prox
 from ..graphs.edges import EdgeList, Tile, require_edges
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
-from .options import solver
+from .solvers import PDMM, solver
 
 __all__ = ["pdmm"]
 
@@ -101,31 +98,18 @@ class PDMMState:
     lam: float
 
 
-@solver(
-    {
-        "rho": [POSITIVE, None],
-        "eta": [Interval(Real, 0, MOST, closed="both"), None],
-        "tau": [POSITIVE],
-        "nu": [Interval(Real, 0, 1, closed="left")],
-        "participation": [Interval(Real, 0, 1, closed="right")],
-        "dual_sampling": [StrOptions({"ends", "independent"})],
-        "skip_zeros": ["boolean"],
-        "contraction": ["boolean"],
-        "check_every": [Count(), None],
-    },
-    told={"rng": ["random_state"]},
-)
+@solver(PDMM, told={"rng": ["random_state"]})
 def pdmm(
     problem,
     lam,
     *,
     tol=1e-6,
     max_iter=5000,
+    participation=1.0,
     rho=None,
     eta=None,
     tau=0.8,
     nu=0.2,
-    participation=1.0,
     dual_sampling="ends",
     skip_zeros=False,
     rng=None,
@@ -145,36 +129,15 @@ def pdmm(
         Relative duality gap to reach.
     max_iter : int
         Most rounds.
-    rho : float, default=None
-        Penalty of the split; None starts from the clients' curvature and adapts.
-    eta : float, default=None
-        Weight of the Bregman terms (half squared distances to the last iterate) of both
-        clients and pairs; None is rho for pairs and what the graph asks for for clients.
-    tau : float
-        Step of the duals (18), as a multiple of rho.
-    nu : float
-        Backward step (19), as a multiple of rho.
-    participation : float
-        Share of the clients sampled in a round, at least one client.
-    dual_sampling : {"ends", "independent"}
-        Which pairs are updated in a round: those with a sampled end, or two draws of their
-        own, each pair with probability `participation`, for (17) and for (18).
-    skip_zeros : bool
-        Appendix C's saving: a client stops updating and sending a ``z_e`` that has been zero
-        for 10 updates, and neither its other end's model nor its dual is sent to it any more.
-        The server, which has them, goes on with (17) to (19) of these pairs and sends a
-        sampled client the sum of what they pull, one vector; a pair that has to leave zero
-        is handed back.  (The paper takes x_j for x_i in these pairs, and never hands back.)
-        The iterates are the same; only the messages are fewer.
+    participation, rho, eta, tau, nu, dual_sampling, skip_zeros, contraction, check_every
+        See :class:`~skcfl.fusion.solvers.PDMM`. Of pairs that ``skip_zeros`` leaves out the server
+        goes on with (17) to (19) and sends a sampled client the sum of what they pull; a pair that
+        has to leave zero is handed back. (The paper takes x_j for x_i in these pairs, and never
+        hands back.)
     rng : int, RandomState instance or None, default=None
         Source of the samples.
     state : PDMMState, default=None
         Where to start; at another ``lam`` its duals are rescaled.
-    contraction : bool
-        Whether to try the exact partition, as the ADMM does.
-    check_every : int, default=None
-        Rounds between checks of the gap, each of which is one entry of the history; None is
-        every 10th, after 200 rounds every 50th.  Does not change the iterates.
 
     Returns
     -------

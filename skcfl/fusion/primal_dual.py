@@ -63,22 +63,18 @@ vector each way (``floats_down``, ``floats_up``, which also have the checks' mes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
-from .._checks import POSITIVE
 from .._progress import loop
 from ..calls.curvatures import Prox
 from ..calls.first_order import ObjectivesGradients
 from ..graphs.edges import require_edges
 from .certified import CHECK_EVERY, SETTLED, CertifiedLoop
-from .options import solver
+from .solvers import RELAXATION, PrimalDual, solver
 
 __all__ = ["primal_dual"]
 
-RELAXATION = 1.7
 # The ratio changes by at most 2 ** (MEMORY ** changes), where moves differ by more than BALANCE.
 BALANCE, MEMORY = 2.0, 0.93
 # Nodes of a sparse graph beyond which this is the fastest solver, by benchmarks/gtv.py.
@@ -109,11 +105,7 @@ def _is_large(problem):
 
 
 @solver(
-    {
-        "ratio": [POSITIVE, None],
-        "relaxation": [Interval(Real, 0, 2, closed="neither")],
-        "contraction": ["boolean"],
-    },
+    PrimalDual,
     best_for=_is_large,
 )
 def primal_dual(
@@ -139,16 +131,11 @@ def primal_dual(
         Relative duality gap to reach; of the residual gap where the former is infinite.
     max_iter : int
         Most iterations.
-    ratio : float, default=None
-        Primal over dual step, kept as it is; None starts from the clients' curvature and adapts.
-    relaxation : float
-        Factor by which proposals are overshot, in (0, 2); 1 is as printed.
+    ratio, relaxation, contraction
+        See :class:`~skcfl.fusion.solvers.PrimalDual`.
     state : PrimalDualState, default=None
         Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew, and
         its partition, or one that follows from it, is tried before anything is iterated.
-    contraction : bool
-        Whether to try the exact partition: solve the reduced problem of the clusters seen,
-        and prove it by a flow.
 
     Returns
     -------

@@ -41,7 +41,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .._checks import MOST, POSITIVE, Count
+from .._checks import MOST
 from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..federation.result import Result
 from ..graphs import Graph
@@ -51,19 +51,19 @@ from ..rounds.alternate import Options, alternate
 from ..rounds.kinds import NETWORK_STEP
 from ..rounds.stop import rounds_stable
 from .certified import _components
-from .options import solver
 from .primal_dual import _PrimalDual
 from .problem import FusionProblem
+from .solvers import SETTLED_ITERATIONS, STEPS, InexactPrimalDual, solver
 
 __all__ = ["primal_dual_inexact"]
 
-# Steps of Adam in an update of a node; iterations after which their length is halved.
-STEPS, DELAY = 30, 10.0
+# Iterations after which the length of the steps of a node is halved.
+DELAY = 10.0
 # First strength of the pull of (32), deg_i / s, at a node of mean degree.
 STRENGTH = 0.3
-# Residual at which partitions that do not change are taken, and for how many iterations; by how
-# much gradients have to fall in that time where they are larger.
-RESIDUAL, PATIENCE, FALL = 0.01, 30, 0.95
+# Residual at which partitions that do not change are taken; by how much gradients have to fall
+# meanwhile where they are larger.
+RESIDUAL, FALL = 0.01, 0.95
 # Training of a cluster's network on its clients' rows.
 ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": NETWORK_STEP}
 # The grid of lam: decades, and values that a search begins with at most.
@@ -131,12 +131,13 @@ class NetworkProblem(FusionProblem):
         """Each client's own model, trained."""
         return solve(self, 0.0)[0]
 
-    def solver(self, name="auto"):
+    def solver(self, given="auto"):
         """Networks have one solver."""
-        if name not in ("auto", "primal_dual"):
+        if not (isinstance(given, InexactPrimalDual) or given in ("auto", "primal_dual")):
             raise ValueError(
-                f"solver={name!r} needs exact proximal points, which "
-                f"{type(self.pool.model).__name__} does not have. Use solver='primal_dual'."
+                f"solver={given!r} needs exact proximal points, which "
+                f"{type(self.pool.model).__name__} does not have. Use solver='primal_dual' or an "
+                "InexactPrimalDual."
             )
         return primal_dual_inexact
 
@@ -162,13 +163,7 @@ class NetworkProblem(FusionProblem):
 
 
 @solver(
-    {
-        "ratio": [POSITIVE, None],
-        "relaxation": [Interval(Real, 0, 2, closed="neither")],
-        "local_steps": [Count()],
-        "step_size": [POSITIVE],
-        "n_iter_no_change": [Count(), None],
-    },
+    InexactPrimalDual,
     told={"lam": [Interval(Real, 0, MOST, closed="both")]},
 )
 def primal_dual_inexact(
@@ -181,7 +176,7 @@ def primal_dual_inexact(
     relaxation=1.0,
     local_steps=STEPS,
     step_size=NETWORK_STEP,
-    n_iter_no_change=PATIENCE,
+    n_iter_no_change=SETTLED_ITERATIONS,
     state=None,
 ):
     """Solve a fusion problem of networks by primal-dual message passing.
@@ -196,18 +191,8 @@ def primal_dual_inexact(
         Residual at which the iteration ends.
     max_iter : int
         Most iterations.
-    ratio : float, default=None
-        Primal over dual step, kept as it is; None starts at a pull of `STRENGTH` and adapts.
-    relaxation : float
-        Factor by which proposals are overshot, in (0, 2); 1 is as printed.
-    local_steps : int
-        Steps of Adam of a node in an iteration.
-    step_size : float
-        Their length in the first iterations.
-    n_iter_no_change : int or None
-        The iteration also ends when the partition has been the same for so many iterations, the
-        residual of the edges is at most .01, and that of the nodes too, or it has not fallen in
-        as many: models settle long after clusters. None waits for `tol`.
+    ratio, relaxation, local_steps, step_size, n_iter_no_change
+        See :class:`~skcfl.fusion.solvers.InexactPrimalDual`.
     state : PrimalDualState, default=None
         Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew.
 

@@ -31,6 +31,7 @@ from .path import lam_grid
 from .pdmm import pdmm
 from .primal_dual import primal_dual
 from .reduced import compare_own_models, lam_max_bounds
+from .solvers import InexactPrimalDual
 from .theorems import gap_of, proved_apart
 
 SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
@@ -376,10 +377,15 @@ class FusionProblem:
 
     # ------------------------------------------------------------------------------ solvers
 
-    def solver(self, name="auto"):
-        """The solver of a name; the fastest for such a problem, by what was measured."""
-        if name != "auto":
-            return SOLVERS[name]
+    def solver(self, given="auto"):
+        """The solver of a name or an object; the fastest for such a problem, by measurements."""
+        if isinstance(given, InexactPrimalDual):
+            raise ValueError(
+                f"solver={given!r} is for networks, got {type(self.pool.model).__name__}. Use one "
+                f"of {sorted(SOLVERS)} or an object of ADMM, PrimalDual or PDMM."
+            )
+        if given != "auto":
+            return SOLVERS[given] if isinstance(given, str) else given.solve
         return next(s for s in (mean_regularised, primal_dual, admm) if s.best_for(self))
 
     @staticmethod

@@ -33,6 +33,7 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.bic_search import PartitionSearch, log_partitions
 from skcfl.fusion.problem import FusionProblem
+from skcfl.fusion.solvers import ADMM, PDMM
 from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.model_selection import ClientKFold
 from skcfl.models import LinearModel, Location
@@ -475,8 +476,7 @@ def test_pdmm_solves_the_same_problem():
     sampled = ConvexClusteredFLRegressor(
         lam=0.05,
         graph="knn",
-        solver="pdmm",
-        solver_options={"participation": 0.5},
+        solver=PDMM(participation=0.5),
         max_iter=5000,
         random_state=0,
     )
@@ -506,8 +506,8 @@ def bad_network():
         ({"penalty": "l0"}, "The 'penalty' parameter"),
         ({"penalty": SquaredL2(np.eye(3)), "lam": 0.1}, r"Q must be .* of shape \(5, 5\)"),
         ({"solver": "newton"}, "The 'solver' parameter"),
-        ({"solver_options": {"participation": 0.5}}, r"\['participation'\], which solver='admm'"),
-        ({"solver": "pdmm", "lam": 0.1, "solver_options": {"nu": 7.0}}, "nu"),
+        ({"solver": PDMM(nu=7.0), "lam": 0.1}, "'nu' parameter of PDMM"),
+        ({"solver": ADMM(contraction="no"), "lam": 0.1}, "'contraction' parameter of ADMM"),
         ({"max_iter": 0}, "The 'max_iter' parameter"),
         ({"tol": -1.0}, "The 'tol' parameter"),
     ],

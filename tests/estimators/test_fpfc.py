@@ -30,9 +30,10 @@ from skcfl.datasets import (
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.concave_path import FPFCRefits
 from skcfl.fusion.concave_problem import FPFCProblem
+from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import MLP, LinearModel, Location
-from skcfl.penalties import SCAD
+from skcfl.penalties import MCP, SCAD
 
 
 def regression(seed=0, **options):
@@ -137,6 +138,8 @@ def waves(seed=0):
     return X, y, groups, labels
 
 
+# Rounds that end at ``tol`` only.
+TO_TOL = FPFCRounds(n_iter_no_change=None)
 NETWORK = {"hidden_layer_sizes": (16,), "activation": "tanh", "refit": True, "max_iter": 100}
 
 
@@ -183,9 +186,9 @@ def test_without_targets():
 def test_clusters_are_not_biased_and_those_of_a_norm_are():
     data = regression(n_clients=6, n_clusters=2, n_samples=30)
     oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4, standardize=False), data)
-    options = {"tol": 1e-6, "max_iter": 3000, "n_iter_no_change": None, "refit": False}
+    options = {"tol": 1e-6, "max_iter": 3000, "solver": TO_TOL, "refit": False}
     options |= {"alpha": 1e-4, "standardize": False}
-    concave = fit(FPFCRegressor(0.7, xi=1e-7, local_steps="exact", **options), data)
+    concave = fit(FPFCRegressor(0.7, penalty=SCAD(xi=1e-7), local_steps="exact", **options), data)
     np.testing.assert_allclose(concave.cluster_coef_, oracle.cluster_coef_, atol=1e-5)
     path = lam_path(ConvexClusteredFLRegressor(), data.X, data.y, groups=data.groups, n_lams=20)
     lam = path.lams[path.n_clusters == 2][0] * 6
@@ -196,7 +199,7 @@ def test_clusters_are_not_biased_and_those_of_a_norm_are():
 
 def test_a_norm_is_convex_clustering():
     data = regression(n_clients=6)
-    options = {"penalty": "l2", "tol": 1e-6, "max_iter": 3000, "n_iter_no_change": None}
+    options = {"penalty": "l2", "tol": 1e-6, "max_iter": 3000, "solver": TO_TOL}
     model = fit(FPFCRegressor(0.6, **options), data)
     convex = fit(ConvexClusteredFLRegressor(0.1, tol=1e-12), data)
     np.testing.assert_allclose(model.fusion_params_, convex.params_, atol=1e-5)
@@ -341,9 +344,12 @@ def test_too_few_rounds_warn():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"xi": 2.0, "lam": 1.0}, r"xi of SCAD must be in \(0, lam\) = \(0, 1\)"),
-        ({"a": 1.5, "lam": 1.0}, "a of SCAD must be larger than 2"),
-        ({"rho": 1e-3, "lam": 1.0}, "rho must be larger than"),
+        ({"penalty": SCAD(xi=2.0), "lam": 1.0}, r"xi of SCAD must be in \(0, lam\) = \(0, 1\)"),
+        ({"penalty": SCAD(a=1.5), "lam": 1.0}, "a of SCAD must be larger than 2"),
+        ({"penalty": MCP(scale=0.0), "lam": 1.0}, "scale of MCP must be positive"),
+        ({"solver": FPFCRounds(rho=1e-3), "lam": 1.0}, "rho must be larger than"),
+        ({"solver": FPFCRounds(nu=-1.0)}, "'nu' parameter of FPFCRounds"),
+        ({"solver": FPFCRounds(n_iter_no_change=0)}, "'n_iter_no_change' parameter of FPFCR"),
         ({"local_steps": [1, 2]}, "for each of the 9 clients"),
         ({"local_steps": [0.5] * 9}, "local_steps must be a number of steps"),
         ({"init": np.zeros((3, 5))}, r"init must have shape \(9, 5\)"),
@@ -364,7 +370,8 @@ def test_convex_methods_refuse_concave_penalties():
 
 def test_path_is_fits():
     data = regression()
-    model = FPFCRegressor(participation=0.5, random_state=5, max_iter=60, n_iter_no_change=5)
+    rounds = FPFCRounds(n_iter_no_change=5)
+    model = FPFCRegressor(participation=0.5, random_state=5, max_iter=60, solver=rounds)
     path = lam_path(model, data.X, data.y, groups=data.groups, n_lams=5)
     assert (np.diff(path.lams) > 0).all() and np.isnan(path.gaps).all()
     for k in (2, 4):

@@ -22,6 +22,7 @@ from skcfl import (
     LocalModels,
 )
 from skcfl.certificates import certify_partition, duality_gap
+from skcfl.fusion.solvers import InexactPrimalDual, PrimalDual
 from skcfl.graphs import Graph, chain_graph, complete_graph, from_adjacency, star_graph
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import LinearModel, Location
@@ -474,8 +475,8 @@ def test_auto_passes_messages_on_large_sparse_graphs(monkeypatch):
     assert "messages" not in clone(gtv).set_params(graph="complete").fit(X, y, groups).history_
     gtv.set_params(lam="auto").fit(X, y, groups=groups)
     assert_array_equal(gtv.labels_, GROUPS)
-    with pytest.raises(ValueError, match="solver='primal_dual' does not know"):
-        gtv.set_params(lam=0.05, solver_options={"rho": 1.0}).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="is for networks, got LinearModel. Use one of"):
+        gtv.set_params(lam=0.05, solver=InexactPrimalDual()).fit(X, y, groups=groups)
 
 
 def test_options_of_the_primal_dual_solver():
@@ -484,8 +485,7 @@ def test_options_of_the_primal_dual_solver():
         0.05,
         graph=CHAIN,
         nodes=NAMES,
-        solver="primal_dual",
-        solver_options={"ratio": 3.0, "contraction": False},
+        solver=PrimalDual(ratio=3.0, contraction=False),
     )
     gtv.fit(X, y, groups=groups)
     assert set(gtv.history_["ratio"]) == {3.0}

@@ -21,6 +21,7 @@ from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.certificates import certify_partition, duality_gap
 from skcfl.datasets import make_rotated_digits
 from skcfl.fusion.primal_dual_inexact import NetworkProblem, primal_dual_inexact
+from skcfl.fusion.solvers import PDMM, InexactPrimalDual
 from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.inspection import EmpiricalGraphDisplay
 from skcfl.model_selection import lam_max, lam_path
@@ -143,7 +144,7 @@ def test_without_hidden_layers_it_is_the_convex_problem(penalty, seed):
     options = {"lam": 0.1, "graph": WEIR, "penalty": penalty, "random_state": 0}
     exact = GTV(LinearModel(alpha=0.01, standardize=False), **options).fit(X, y, groups=groups)
     model = MLP((), loss="squared_error", alpha=0.01, precision="double")
-    net = GTV(model, solver_options={"n_iter_no_change": None}, tol=5e-4, **options)
+    net = GTV(model, solver=InexactPrimalDual(n_iter_no_change=None), tol=5e-4, **options)
     net.fit(X, y, groups=groups)
     assert exact.objective_ <= net.objective_ * (1 + 1e-5)
     assert net.objective_ <= 1.003 * exact.objective_
@@ -258,7 +259,7 @@ def test_short_fits_say_so():
 
 def test_tol_alone_can_end_a_fit():
     X, y, groups = waves()
-    patient = {"solver_options": {"n_iter_no_change": None}}
+    patient = {"solver": InexactPrimalDual(n_iter_no_change=None)}
     loose = wave_net(tol=0.02, **patient).fit(X, y, groups=groups)
     residual = loose.history_["residual"]
     assert residual[-1] <= 0.02 < residual[:-1].min()
@@ -270,12 +271,12 @@ def test_tol_alone_can_end_a_fit():
         ({"solver": "admm"}, "solver='admm' needs exact proximal points"),
         ({"solver": "pdmm"}, "Use solver='primal_dual'"),
         ({"fit_intercept": False}, "fit_intercept=False is for linear models"),
-        ({"solver_options": {"participation": 0.5}}, "'participation'"),
-        ({"solver_options": {"ratio": -1.0}}, "'ratio' parameter"),
-        ({"solver_options": {"step_size": 0.0}}, "'step_size' parameter"),
-        ({"solver_options": {"local_steps": 0}}, "'local_steps' parameter"),
-        ({"solver_options": {"n_iter_no_change": 0}}, "'n_iter_no_change' parameter"),
-        ({"solver_options": {"relaxation": 2.0}}, "'relaxation' parameter"),
+        ({"solver": PDMM(0.5)}, r"solver=PDMM\(participation=0.5\) needs exact"),
+        ({"solver": InexactPrimalDual(ratio=-1.0)}, "'ratio' parameter"),
+        ({"solver": InexactPrimalDual(step_size=0.0)}, "'step_size' parameter"),
+        ({"solver": InexactPrimalDual(local_steps=0)}, "'local_steps' parameter"),
+        ({"solver": InexactPrimalDual(n_iter_no_change=0)}, "'n_iter_no_change' parameter"),
+        ({"solver": InexactPrimalDual(relaxation=2.0)}, "'relaxation' parameter"),
     ],
 )
 def test_refusals(options, message):

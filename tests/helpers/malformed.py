@@ -342,8 +342,6 @@ def fit_target(cls, given):
     aliases = dict(DATA_ALIASES)
     aliases["group_col"] = ("group_col", "groups", "X")
     aliases["groups"] = (*DATA, "group id", "n_clusters", "n_splits", "nodes")
-    aliases["xi"], aliases["a"] = ("xi", "lam"), ("a", "rho")
-    aliases["lam"] = ("lam", "xi")
     return Target(f"{cls.__name__}{given or ''}.fit", call, base, values, aliases, check_fit)
 
 
