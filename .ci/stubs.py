@@ -27,6 +27,7 @@ SOURCES = {
     "..fusion.solvers": ["FPFCRounds", "Solver"],
     "..graphs.generators": ["GraphLike"],
     "..models": ["LocalModel"],
+    "..models.losses": ["Loss"],
     "..penalties": ["ConcavePenalty", "Penalty"],
     "..search.lam_search": ["LamSearch"],
 }

@@ -6,7 +6,9 @@ from functools import cache
 from importlib import metadata
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import InvalidParameterError
 
 __all__ = ["DocLinkMixin", "Options", "TakesOptions"]
 
@@ -51,6 +53,8 @@ class TakesOptions:
 
     #: Parameters of which None stands for an object with default values: the objects' classes.
     _option_classes: ClassVar[dict[str, type[Options]]] = {}
+    #: Options of such an object that the estimator uses, where it does not use all of them.
+    _option_names: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def _options(self, name: str) -> Any:
         """The object of a parameter, that with default values for None."""
@@ -82,6 +86,21 @@ class TakesOptions:
 
     def _validate_params(self) -> None:
         super()._validate_params()  # type: ignore[misc]
-        for value in vars(self).values():
+        for name, value in vars(self).items():
             if isinstance(value, Options):
-                value._validate_params()
+                try:
+                    value._validate_params()
+                except InvalidParameterError as error:
+                    raise InvalidParameterError(f"{name}: {error}") from None
+                self._check_used(name, value)
+
+    def _check_used(self, name: str, options: Options) -> None:
+        """Raise an InvalidParameterError if an option is set that the estimator does not use."""
+        default = type(options)().get_params(deep=False)
+        used = self._option_names.get(name, tuple(default))
+        for option, value in options.get_params(deep=False).items():
+            if option not in used and (np.ndim(value) or value != default[option]):
+                raise InvalidParameterError(
+                    f"{name}: {type(self).__name__} does not use {option}, got {value!r}. It uses "
+                    f"{', '.join(used)}."
+                )

@@ -9,6 +9,7 @@ from skcfl import FedAvgRegressor, PartialPoolingRegressor
 from skcfl.datasets import corrupt, make_clustered_regression
 from skcfl.inspection import RandomEffectsDisplay
 from skcfl.model_selection import per_client_scores
+from skcfl.models.losses import Huber
 from skcfl.penalties import L2
 from skcfl.testing import check_loss, check_penalty
 
@@ -63,9 +64,8 @@ def test_nor_where_rows_are_scored(values):
         (check_loss, {"loss": "huber", "n_rows": 2.5}, "n_rows.*int.*2.5"),
         (check_loss, {"loss": "log_loss", "n_classes": 1}, r"n_classes.*\[2.*1"),
         (check_loss, {"loss": "huber", "random_state": 2.5}, "random_state.*int.*2.5"),
-        (check_loss, {"loss": "huber", "delta": "a"}, "delta.*float.*'a'"),
-        (check_loss, {"loss": "huber", "delta": -1.0}, "delta.*float.*-1.0"),
-        (check_loss, {"loss": "huber", "power": 1.5}, r"takes \['delta'\] here, got \['power'\]"),
+        (check_loss, {"loss": Huber("a")}, "delta.*float.*'a'"),
+        (check_loss, {"loss": Huber(-1.0)}, "delta.*float.*-1.0"),
         (check_loss, {"loss": "huber", "y": ["a", "b"]}, "y must be .*numbers, got"),
         (check_loss, {"loss": "huber", "y": 3.0}, r"y must be a one-dim.*shape \(\)"),
         (check_loss, {"loss": "huber", "y": [1.0]}, "y must have at least two entries, got 1"),

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 import skcfl
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
+from skcfl.models.losses import Gamma, Huber, Quantile, Tweedie
 
 
 def numbered(data):
@@ -350,29 +351,21 @@ def test_client_model_of_regressors(loss):
 
 @pytest.mark.parametrize("hidden", [(), (6,)])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"loss": "tweedie", "power": 1.7},
-        {"loss": "gamma"},
-        {"loss": "quantile", "quantile": 0.9, "smoothing": 0.05},
-        {"loss": "huber", "delta": 0.5},
-    ],
-    ids=lambda options: options["loss"],
+    "loss",
+    [Tweedie(power=1.7), Gamma(), Quantile(quantile=0.9, smoothing=0.05), Huber(delta=0.5)],
+    ids=lambda loss: loss.name,
 )
-def test_parameters_of_losses_reach_the_model(options, hidden):
+def test_parameters_of_losses_reach_the_model(loss, hidden):
     data = REGRESSION
     y = np.exp(np.clip(data.y, -3, 3))
-    options = {**options, "hidden_layer_sizes": hidden, "random_state": 0}
-    model = skcfl.FedAvgRegressor(**options).fit(data.X, y, groups=data.groups)
-    for name in set(options) & set(model.model_.kernel.parameters):
-        assert getattr(model.model_.kernel, name) == options[name]
-    assert model.__sklearn_tags__().target_tags.positive_only == (
-        options["loss"] in ("gamma", "tweedie")
-    )
+    model = skcfl.FedAvgRegressor(loss, hidden_layer_sizes=hidden, random_state=0)
+    model.fit(data.X, y, groups=data.groups)
+    assert model.model_.kernel.get_params() == loss.get_params()
+    assert model.__sklearn_tags__().target_tags.positive_only == (loss.link == "log")
     predicted = model.predict(data.X, groups=data.groups)
-    if options["loss"] == "quantile":
+    if loss.name == "quantile":
         assert 0.85 <= (y <= predicted).mean() <= 0.95
-    if options["loss"] == "gamma":
+    if loss.name == "gamma":
         with pytest.raises(ValueError, match="y must be positive for loss='gamma'"):
             model.fit(data.X, y - y.min(), groups=data.groups)
 

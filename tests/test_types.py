@@ -18,6 +18,7 @@ from skcfl.base import BaseFederated
 from skcfl.fusion.solvers import FPFCRounds, Solver
 from skcfl.graphs.generators import GraphLike
 from skcfl.models import LocalModel
+from skcfl.models.losses import Loss
 from skcfl.penalties import ConcavePenalty, Penalty
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,8 +28,8 @@ NAMES = {
     **vars(collections.abc),
     **vars(_typing),
     **dict(BaseFederated=BaseFederated, GraphLike=GraphLike),
-    **dict(LocalModel=LocalModel, Penalty=Penalty, LamSearch=skcfl.LamSearch),
     **dict(ConcavePenalty=ConcavePenalty, FPFCRounds=FPFCRounds, Solver=Solver),
+    **dict(LamSearch=skcfl.LamSearch, LocalModel=LocalModel, Loss=Loss, Penalty=Penalty),
 }
 # Packages whose public names all have hints.
 HINTED = [

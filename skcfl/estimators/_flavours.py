@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._typing import Activation, ClassWeight, LayerSizes
 from ..models import MLP, LinearModel, LocalModel
-from ..models.losses import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
+from ..models.losses import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, Loss
 
 # What alpha="auto" is of networks, as of scikit-learn's.
 NETWORK_ALPHA = 1e-4
@@ -33,6 +33,21 @@ __all__ = [
     "NeuralMixin",
     "RegressorMixin",
 ]
+
+
+class LossOf(HasMethods):
+    """Constraint: a loss object of classifiers, or one of regressors."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(["value", "gradient"])
+        self.kind = kind
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether the value is such a loss."""
+        return isinstance(val, Loss) and val.classifier == (self.kind == "classifier")
+
+    def __str__(self) -> str:
+        return f"a Loss of a {self.kind}"
 
 
 class GenericMixin:
@@ -55,8 +70,6 @@ class GenericMixin:
 
 # Everyday parameters of a linear model, with their defaults.
 _LINEAR = {"alpha": "auto", "fit_intercept": True, "standardize": True}
-# Those of the losses of regressors, of which a fit uses those of its loss.
-_LOSS = {"delta": 1.35, "power": 1.5, "quantile": 0.5, "smoothing": 0.1}
 
 
 class _LinearMixin:
@@ -88,7 +101,7 @@ class _LinearMixin:
 class ClassifierMixin(_LinearMixin):
     """Classifier, linear unless a mixin to the left makes it a network."""
 
-    loss: Literal["log_loss", "squared_hinge"]
+    loss: Literal["log_loss", "squared_hinge"] | Loss
     class_weight: ClassWeight
 
     _model_parameters: dict[str, Any] = {
@@ -99,60 +112,41 @@ class ClassifierMixin(_LinearMixin):
     _passed_on = ("loss", "class_weight")
 
     _parameter_constraints: dict[str, Any] = {
-        "loss": [StrOptions(set(CLASSIFICATION_LOSSES))],
+        "loss": [StrOptions(set(CLASSIFICATION_LOSSES)), LossOf("classifier")],
         "class_weight": LinearModel._parameter_constraints["class_weight"],
     }
 
     _doc_parameters = {
         "loss": """\
-            {"log_loss", "squared_hinge"}
-            Loss of the model. "log_loss" makes a linear model logistic regression, multinomial
-            with more than two classes, and predicts probabilities; "squared_hinge" makes it a
-            linear support vector machine, one class against the rest.""",
+            {"log_loss", "squared_hinge"} or Loss
+            Loss of the model, or an object of :mod:`skcfl.models.losses`. "log_loss" makes a
+            linear model logistic regression, multinomial with more than two classes, and predicts
+            probabilities; "squared_hinge" makes it a linear support vector machine, one class
+            against the rest.""",
     }
 
 
 class RegressorMixin(_LinearMixin):
     """Regressor, linear unless a mixin to the left makes it a network."""
 
-    loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"]
-    delta: float
-    power: float
-    quantile: float
-    smoothing: float
+    loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss
 
-    _model_parameters: dict[str, Any] = {"loss": "squared_error", **_LOSS, **_LINEAR}
-    _passed_on = ("loss", *_LOSS)
+    _model_parameters: dict[str, Any] = {"loss": "squared_error", **_LINEAR}
 
     _parameter_constraints: dict[str, Any] = {
-        "loss": [StrOptions(set(REGRESSION_LOSSES))],
-        **{name: LinearModel._parameter_constraints[name] for name in _LOSS},
+        "loss": [StrOptions(set(REGRESSION_LOSSES)), LossOf("regressor")],
     }
 
     _doc_parameters = {
         "loss": """\
-            {"squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"}
-            Loss of the model. "squared_error" is least squares (half the squared error);
-            "huber" is linear in residuals larger than `delta`, so that outliers count less;
-            "quantile" predicts the `quantile` of the target. The others have a log link: the
+            {"squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"} or Loss
+            Loss of the model, or an object with other parameters, such as
+            ``Quantile(quantile=0.9)`` of :mod:`skcfl.models.losses`. "squared_error" is least
+            squares (half the squared error); "huber" is linear in large residuals, so that
+            outliers count less; "quantile" predicts the median. The others have a log link: the
             prediction is the exponential of the model's. "poisson" suits counts and rates, y >=
             0; "gamma" amounts whose spread grows with them, y > 0; "tweedie" amounts that may be
-            0, such as claims, with a variance that grows with the `power` of the mean.""",
-        "delta": """\
-            float
-            Where the loss "huber" becomes linear, in units of the target.""",
-        "power": """\
-            float
-            Power of the mean that the variance grows with under the loss "tweedie", from 1, which
-            is "poisson", to 2, which is "gamma".""",
-        "quantile": """\
-            float
-            Which quantile the loss "quantile" predicts, in (0, 1).""",
-        "smoothing": """\
-            float
-            Width of the window about zero in which the loss "quantile" is a parabola, in standard
-            deviations of the target, of which the clients tell counts and sums. The error of the
-            quantile is of the order of its square, and fits take longer the narrower it is.""",
+            0, such as claims.""",
     }
 
     _doc_attributes: dict[str, Any] = {"classes_": None}

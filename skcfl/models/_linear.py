@@ -53,11 +53,11 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
     ----------
     loss : str or Loss, default="squared_error"
         The loss of a regressor: ``"squared_error"`` is half the squared error, ``"huber"`` is
-        linear beyond `delta`, ``"quantile"`` is the smoothed pinball loss; ``"poisson"``,
-        ``"gamma"`` and ``"tweedie"`` are half the deviance of these distributions, with a log
-        link.  Of a classifier: ``"log_loss"`` is logistic with two classes and softmax with more,
-        ``"squared_hinge"`` takes one class against the rest.  Or an object, as
-        :class:`~skcfl.models.losses.Loss` says.
+        linear in large residuals, ``"quantile"`` is the smoothed pinball loss of the median;
+        ``"poisson"``, ``"gamma"`` and ``"tweedie"`` are half the deviance of these distributions,
+        with a log link.  Of a classifier: ``"log_loss"`` is logistic with two classes and softmax
+        with more, ``"squared_hinge"`` takes one class against the rest.  An object has other
+        values of its parameters, or is a loss of your own: see :mod:`skcfl.models.losses`.
     alpha : "auto" or float, default="auto"
         L2 penalty of the coefficients; the intercept is free.  "auto" leaves it to the
         estimator, which sets a standard normal prior once per model (see
@@ -65,8 +65,6 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         estimator has none until then.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
-    delta : float, default=1.35
-        Where the Huber loss becomes linear, in units of the target.
     standardize : bool, default=True
         Whether an estimator trains on features of mean 0 and variance 1 over the rows of all
         clients, of which they send counts, sums and sums of squares once.  The penalty and
@@ -78,16 +76,6 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers.  "balanced" gives all
         classes the same total weight over all clients.
-    power : float, default=1.5
-        Power of the mean that the variance of ``loss="tweedie"`` grows with, from 1, Poisson's
-        loss, to 2, the gamma loss.
-    quantile : float, default=0.5
-        Which quantile ``loss="quantile"`` predicts, in (0, 1).
-    smoothing : float, default=0.1
-        Width of the window in which the pinball loss of ``loss="quantile"`` is a parabola, in
-        standard deviations of the target, which estimators find as they do those of features
-        (outside of an estimator in units of the target).  Wider windows make fits faster and
-        quantiles less exact, by an error of order of its square.
 
     Examples
     --------
@@ -110,22 +98,14 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         loss: str | Loss = "squared_error",
         alpha: Literal["auto"] | float = "auto",
         fit_intercept: bool = True,
-        delta: float = 1.35,
         standardize: bool = True,
         class_weight: ClassWeight = None,
-        power: float = 1.5,
-        quantile: float = 0.5,
-        smoothing: float = 0.1,
     ) -> None:
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
-        self.delta = delta
         self.standardize = standardize
         self.class_weight = class_weight
-        self.power = power
-        self.quantile = quantile
-        self.smoothing = smoothing
 
     # Raw prediction of the start, and size of the differences of random starts from it.
     _constant, _spread = 0.0, 1.0

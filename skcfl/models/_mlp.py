@@ -37,24 +37,12 @@ class MLP(SupervisedMixin, Network):  # type: ignore[override]
     alpha : float, default=1e-4
         L2 penalty of the weights, relative to a client's mean loss; scikit-learn's
         networks divide theirs by the number of rows.
-    delta : float, default=1.35
-        Where the Huber loss becomes linear, in units of the target.
     precision : {"single", "double"}, default="single"
         Floating type of parameters and computations, whatever the type of the rows.  Single
         precision is twice as fast, and training is not exact anyway.
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers, as of
         :class:`~skcfl.models.LinearModel`.
-    power : float, default=1.5
-        Power of the mean that the variance of ``loss="tweedie"`` grows with, from 1, Poisson's
-        loss, to 2, the gamma loss.
-    quantile : float, default=0.5
-        Which quantile ``loss="quantile"`` predicts, in (0, 1).
-    smoothing : float, default=0.1
-        Width of the window in which the pinball loss of ``loss="quantile"`` is a parabola, in
-        standard deviations of the target, which estimators find (outside of one in its units).
-        Wider windows make fits faster and quantiles less exact, by an error of the order of the
-        square of the width.
 
     Notes
     -----
@@ -88,23 +76,15 @@ class MLP(SupervisedMixin, Network):  # type: ignore[override]
         activation: Activation = "relu",
         loss: str | Loss = "log_loss",
         alpha: float = 1e-4,
-        delta: float = 1.35,
         precision: Literal["single", "double"] = "single",
         class_weight: ClassWeight = None,
-        power: float = 1.5,
-        quantile: float = 0.5,
-        smoothing: float = 0.1,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.loss = loss
         self.alpha = alpha
-        self.delta = delta
         self.precision = precision
         self.class_weight = class_weight
-        self.power = power
-        self.quantile = quantile
-        self.smoothing = smoothing
 
     def _plain_output(self):
         return self.kernel.plain_activation(self.n_outputs)

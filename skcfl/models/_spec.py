@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from .._checks import Count
-from .._option_objects import DocLinkMixin
+from .._option_objects import DocLinkMixin, TakesOptions
 from .._typing import Array, DTypeLike, RandomState
 
 
-class ModelSpec(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
+class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     """The part of a local model that server code may use.
 
     A local model is a scikit-learn object of parameters.  :meth:`bind` returns a copy that knows

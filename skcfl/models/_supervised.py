@@ -2,33 +2,20 @@
 
 import copy
 from math import isfinite
-from numbers import Real
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import POSITIVE
 from ._local_model import check_class_weight
 from .losses import LOSSES, Loss, make_loss
 
-# Constraints of the parameters of losses, by name.
-PARAMETERS = {
-    "delta": [POSITIVE],
-    "power": [Interval(Real, 1, 2, closed="both")],
-    "quantile": [Interval(Real, 0, 1, closed="neither")],
-    "smoothing": [POSITIVE],
-}
 LOSS_CONSTRAINTS = {
     "loss": [StrOptions(set(LOSSES)), Loss],
-    **PARAMETERS,
     "class_weight": [StrOptions({"balanced"}), dict, None],
 }
 
 
 class SupervisedMixin:
-    """A local model whose parameter ``loss`` names a loss; left of the model.
-
-    The model has the parameters of all losses, and asks the loss, ``kernel``, what it is.
-    """
+    """A local model with a parameter ``loss``, left of the model: it asks the loss what it is."""
 
     def describe_loss(self):
         """Return the loss, of models that are not bound too."""
@@ -37,12 +24,11 @@ class SupervisedMixin:
         named = isinstance(self.loss, str) and self.loss in LOSSES
         if not named and not isinstance(self.loss, Loss):
             return Loss()  # not valid, which bind says
-        return make_loss(self.loss, **{name: getattr(self, name) for name in PARAMETERS})
+        return make_loss(self.loss)
 
     def _bind_loss(self):
         check_class_weight(self)
-        values = {name: getattr(self, name) for name in PARAMETERS}
-        self.kernel = make_loss(self.loss, n_classes=self.n_classes, **values)
+        self.kernel = make_loss(self.loss, self.n_classes)
         self.n_outputs = self.kernel.n_outputs(self.n_classes)
 
     @property

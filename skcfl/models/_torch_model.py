@@ -149,9 +149,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
 
     any_rank = True
 
-    # Parameters of losses by their defaults; others are those of an object.
-    delta, power, quantile, smoothing = 1.35, 1.5, 0.5, 0.1
-
     def __init__(
         self,
         module: Any,
@@ -246,10 +243,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             return ReconstructionLoss()
         if not isinstance(self.loss, Loss) and self.loss not in LOSSES:
             return Loss()  # not valid, which bind says
-        values = {
-            name: getattr(self, name) for name in ("delta", "power", "quantile", "smoothing")
-        }
-        return make_loss(self.loss, n_classes=n_classes, **values)
+        return make_loss(self.loss, n_classes)
 
     @property
     def estimator_type(self):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import StrOptions
 
 from .._checks import Count, real_array
 from .._typing import ArrayLike, RandomState, validate_params
-from ..models._supervised import PARAMETERS
 from ..models.losses import LOSSES, Loss, make_loss
 from ._comparing import require, require_close, sent
 
@@ -35,7 +33,6 @@ def check_loss(
     n_classes: int | None = None,
     n_rows: int = 60,
     random_state: RandomState = 0,
-    **parameters: Any,
 ) -> None:
     """Check that a loss is what the local models and the proofs take it for.
 
@@ -48,7 +45,7 @@ def check_loss(
     Parameters
     ----------
     loss : Loss or str
-        An object, or the name of one of the package's losses.
+        An object, or the name of one of the package's losses with default parameters.
     y : array-like of shape (n_rows,), default=None
         Targets to check at, class codes for classifiers.  None draws them from what the loss says
         of its range.
@@ -58,8 +55,6 @@ def check_loss(
         How many targets are drawn.
     random_state : int, RandomState instance or None, default=0
         Source of targets and predictions.
-    **parameters : dict
-        Parameters of a loss that is given by its name.
 
     Raises
     ------
@@ -74,14 +69,14 @@ def check_loss(
 
     Examples
     --------
-    >>> from skcfl.models.losses import make_loss
+    >>> from skcfl.models.losses import Huber, SquaredError
     >>> from skcfl.testing import check_loss
-    >>> check_loss(make_loss("huber", delta=2.0))
+    >>> check_loss(Huber(delta=2.0))
     >>> check_loss("log_loss", n_classes=4)
 
     A derivative that is not one:
 
-    >>> class Wrong(type(make_loss("squared_error"))):
+    >>> class Wrong(SquaredError):
     ...     def gradient(self, z, y):
     ...         return 2.0 * (z - y)
     >>> check_loss(Wrong())
@@ -90,8 +85,8 @@ def check_loss(
     AssertionError: Wrong(): gradient is not the derivative of value (60 of 60 entries): ...
     """
     rng = check_random_state(random_state)
-    _check_parameters(loss, parameters)
-    loss = make_loss(loss, n_classes=n_classes, **parameters)
+    loss = make_loss(loss, n_classes)
+    loss._validate_params()
     if loss.classifier and n_classes is None:
         n_classes = 2
     y = _draw_targets(loss, n_classes, n_rows, rng) if y is None else _given(y, loss, n_classes)
@@ -108,20 +103,6 @@ def check_loss(
         _check_extremes,
     ):
         check(case)
-
-
-def _check_parameters(loss, parameters):
-    """Raise a ValueError if parameters are not those of a named loss, or not valid."""
-    own = LOSSES[loss].parameters if isinstance(loss, str) else ()
-    unknown = sorted(set(parameters) - set(own))
-    if unknown:
-        raise ValueError(
-            f"loss={loss!r} takes {sorted(own) or 'no parameters'} here, got {unknown}. Set the "
-            "parameters of an object where it is made."
-        )
-    validate_parameter_constraints(
-        {name: PARAMETERS[name] for name in parameters}, parameters, "check_loss"
-    )
 
 
 def _given(y, loss, n_classes):

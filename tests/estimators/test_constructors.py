@@ -27,10 +27,9 @@ def parameters(cls):
 
 def test_everyday_classes_take_the_local_models_parameters_in_place_of_model():
     linear = ["alpha", "fit_intercept", "standardize"]
-    regression = ["loss", "delta", "power", "quantile", "smoothing"]
     network = ["hidden_layer_sizes", "activation"]
     _, clusters, *rest = parameters(IFCA)
-    assert list(parameters(IFCARegressor)) == [clusters, *regression, *linear, *network, *rest]
+    assert list(parameters(IFCARegressor)) == [clusters, "loss", *linear, *network, *rest]
     assert list(parameters(IFCAClassifier)) == [
         clusters,
         "loss",
@@ -39,7 +38,7 @@ def test_everyday_classes_take_the_local_models_parameters_in_place_of_model():
         *network,
         *rest,
     ]
-    assert list(parameters(ConvexClusteredFLRegressor))[1:9] == [*regression, *linear]
+    assert list(parameters(ConvexClusteredFLRegressor))[1:5] == ["loss", *linear]
     assert "hidden_layer_sizes" not in parameters(ConvexClusteredFLRegressor)
     model, *rest = parameters(FedAvg)
     assert model == "model" and list(parameters(FedAvgClassifier))[-len(rest) :] == rest
@@ -89,7 +88,7 @@ def test_users_may_derive_from_them():
 def test_help_shows_the_parameters():
     text = pydoc.plain(pydoc.render_doc(IFCARegressor))
     text = "".join(text.replace("|", "").split())  # from Python 3.13 on a parameter a line
-    assert "IFCARegressor(n_clusters='auto',*,loss='squared_error',delta=1.35" in text
+    assert "IFCARegressor(n_clusters='auto',*,loss='squared_error',alpha='auto'" in text
     assert "__init__(self,n_clusters='auto',*,loss='squared_error'" in text
 
 

@@ -8,6 +8,7 @@ from skcfl.federation.fanout import FanOut
 from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.federation.pool import ClientPool
 from skcfl.models import MLP, LinearModel, Location
+from skcfl.models.losses import Quantile
 from skcfl.testing import check_pool
 
 
@@ -28,7 +29,7 @@ def fan_out(kind=FanOut, n_places=3):
     [
         None,
         LinearModel("tweedie", alpha=0.2),
-        LinearModel("quantile", alpha=0.2, smoothing=0.5),
+        LinearModel(Quantile(smoothing=0.5), alpha=0.2),
         Location(),
         MLP((4,), alpha=0.1, precision="double"),
     ],

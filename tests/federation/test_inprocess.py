@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import hessians
+from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
@@ -74,7 +75,8 @@ class Federation:
         if self.y is None:
             model = Location(loss=loss.removeprefix("location_"), delta=DELTA)
         else:
-            model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept, delta=DELTA)
+            loss = loss_of(loss, delta=DELTA)
+            model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept)
         self.model, self.alpha, self.fit_intercept = model, alpha, fit_intercept
 
     def pool(self, form=np.asarray, dtype=float, **options):

@@ -21,7 +21,7 @@ from skcfl.federation.serialization import MAGIC, MAX_HEADER, RESULTS, dumps, lo
 from skcfl.federation.sites import PlaceLost
 from skcfl.federation.wire import WireTransport
 from skcfl.models import MLP, LinearModel
-from skcfl.models.losses import make_loss
+from skcfl.models.losses import Huber, Quantile
 
 KINDS = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 >f8 >i4 S3 U3 >U2"
 DTYPES = st.sampled_from(KINDS.split(" "))
@@ -77,7 +77,7 @@ def test_scalars_types_and_texts():
 @pytest.mark.parametrize(
     "model",
     [
-        LinearModel("quantile", smoothing=0.2).bind(3).in_units(1.5, 4.0),
+        LinearModel(Quantile(smoothing=0.2)).bind(3).in_units(1.5, 4.0),
         LinearModel("poisson").bind(3).in_units(2.5, 4.0),
         LinearModel(alpha="auto").bind(3).penalised(0.3),
         LinearModel("log_loss", class_weight={"a": 2.0}).bind(2, 4, np.float32),
@@ -311,5 +311,5 @@ def test_versions_shake_hands():
 
 
 def test_losses_travel_by_their_attributes():
-    loss = make_loss("huber", delta=2.5)
+    loss = Huber(delta=2.5)
     assert repr(loads(dumps(loss))) == repr(loss)

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from hypothesis import currently_in_test_context, reject
+from loss_objects import loss_of
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.problem import FusionProblem
@@ -18,7 +19,6 @@ LOSSES = ("squared_error", "log_loss", "squared_hinge", "huber", "poisson")
 MORE_LOSSES = (*LOSSES, "gamma", "tweedie", "quantile")
 CLASSIFIERS = ("log_loss", "squared_hinge")
 GRAPHS = ("complete", "weighted", "knn", "tree", "disconnected")
-DELTA = 1.35
 
 
 def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
@@ -41,8 +41,8 @@ def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
 
 
 def pool_of(loss, Z, t, codes, n_clients, *, alpha=0.1, fit_intercept=False):
-    options = {"delta": DELTA, "quantile": 0.4, "smoothing": 0.5}
-    model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept, **options)
+    loss = loss_of(loss, quantile=0.4, smoothing=0.5)
+    model = LinearModel(loss=loss, alpha=alpha, fit_intercept=fit_intercept)
     bound = model.bind(Z.shape[1], n_classes=2 if loss in CLASSIFIERS else None)
     return open_rows(bound, Z, t, codes, n_clients)
 
@@ -113,20 +113,20 @@ def optimum(problem, lam, labels=None):
         sign = None if t is None else 2 * t - 1
         value = {
             "squared_error": lambda: cp.sum_squares(cp.multiply(root, z - t)) / 2,
-            "huber": lambda: share @ cp.huber(z - t, model.delta) / 2,
+            "huber": lambda: share @ cp.huber(z - t, model.loss.delta) / 2,
             "gamma": lambda: (
                 share @ (z + cp.multiply(t, cp.exp(-z)) - np.log(np.where(t > 0, t, 1.0)) - 1.0)
             ),
             "tweedie": lambda: (
                 share @ (2 * cp.exp(z / 2) + 2 * cp.multiply(t, cp.exp(-z / 2)) - 4 * np.sqrt(t))
             ),
-            "quantile": lambda: share @ _quantile(z - t, model.quantile, model.smoothing),
+            "quantile": lambda: share @ _quantile(z - t, 0.4, 0.5),
             "poisson": lambda: share @ (cp.exp(z) - cp.multiply(t, z)),
             "log_loss": lambda: share @ cp.logistic(cp.multiply(-sign, z)),
             "squared_hinge": lambda: cp.sum_squares(
                 cp.multiply(root, cp.pos(1 - cp.multiply(sign, z)))
             ),
-        }[model.loss]()
+        }[model.loss.name]()
         decay = np.sqrt(model.decay)
         if decay.any():
             value += cp.sum_squares(cp.multiply(decay[None, :], W)) / 2

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernels import hessians, maximisers, minimisers_from
+from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
@@ -28,6 +29,7 @@ from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
+from skcfl.models.losses import Huber, Quantile, Tweedie
 
 seeds = st.integers(0, 2**32 - 1)
 # No row, one row, fewer rows than features, more.
@@ -63,8 +65,8 @@ class Problem:
             }.get(name, lambda: 3 * z)()
         self.X = self.X if units is None else self.X * units
         self.weights = rng.integers(1, 4, size=n).astype(float)
-        options = {"delta": DELTA, "power": 1.4, "quantile": 0.3, "smoothing": 0.7, **options}
-        self.model = LinearModel(loss=name, alpha=alpha, **options)
+        loss = loss_of(name, delta=DELTA, power=1.4, quantile=0.3, smoothing=0.7)
+        self.model = LinearModel(loss=loss, alpha=alpha, **options)
         self.rng = rng
 
     def pool(self, form=np.asarray, dtype=float):
@@ -135,7 +137,8 @@ def test_shapes_and_kinds():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"loss": "log"}, {"alpha": -1e-9}, {"delta": 0.0}, {"fit_intercept": "yes"}]
+    "bad",
+    [{"loss": "log"}, {"alpha": -1e-9}, {"loss": Huber(delta=0.0)}, {"fit_intercept": "yes"}],
 )
 def test_bad_parameters_are_named(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
@@ -310,7 +313,7 @@ def cvxpy_objective(problem, i, W):
     X, y, w = problem.of(i)
     w = w / w.sum()
     Z = X @ W[:, :-1].T + np.ones((len(X), 1)) @ cp.reshape(W[:, -1], (1, W.shape[0]), order="C")
-    name = problem.model.loss
+    name = problem.model.loss.name
     if name == "squared_error":
         loss = 0.5 * w @ cp.square(Z[:, 0] - y)
     elif name == "huber":
@@ -445,11 +448,11 @@ def test_tweedie_ends_at_poisson_and_gamma(power):
     name = {1: "poisson", 2: "gamma"}[power]
     problem = Problem(name, sizes=[30, 20])
     end = problem.pool().ask(Solve)[0]
-    problem.model = clone(problem.model).set_params(loss="tweedie", power=power)
+    problem.model = clone(problem.model).set_params(loss=Tweedie(power))
     assert_array_equal(problem.pool().ask(Solve)[0], end)
     for near in (1.001, 1.999):
         if abs(near - power) < 0.1:
-            problem.model = clone(problem.model).set_params(loss="tweedie", power=near)
+            problem.model = clone(problem.model).set_params(loss=Tweedie(near))
             assert_allclose(problem.pool().ask(Solve)[0], end, atol=5e-3)
 
 
@@ -459,7 +462,7 @@ def test_quantiles_in_the_limit(quantile):
     problem = Problem("quantile", sizes=[101, 57], d=2, alpha=0.0)
     errors = []
     for h in (0.1, 1e-3):
-        problem.model = clone(problem.model).set_params(quantile=quantile, smoothing=h)
+        problem.model = clone(problem.model).set_params(loss=Quantile(quantile, smoothing=h))
         w, converged = problem.pool().ask(Solve)
         assert converged.all()
         for i in range(2):

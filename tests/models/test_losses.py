@@ -4,10 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
 
-from skcfl.models.losses import CLASSIFICATION_LOSSES, LOSSES, REGRESSION_LOSSES, make_loss
+from skcfl.models.losses import (
+    CLASSIFICATION_LOSSES,
+    LOSSES,
+    REGRESSION_LOSSES,
+    Huber,
+    Quantile,
+    Tweedie,
+    make_loss,
+)
 from skcfl.testing import check_loss
 
 CASES = [(name, None) for name in LOSSES if name in REGRESSION_LOSSES]
@@ -23,7 +32,7 @@ seeds = st.integers(0, 2**32 - 1)
 def rows(name, n_classes, seed, n=40, size=4.0, dtype=float):
     """A loss, predictions (C, n) around the targets, and encoded targets (q, n)."""
     rng = np.random.default_rng(seed)
-    loss = make_loss(name, n_classes=n_classes, delta=DELTA)
+    loss = make_loss(name, n_classes)
     if name in CLASSIFICATION_LOSSES:
         target = rng.integers(n_classes, size=n)
     else:
@@ -50,8 +59,7 @@ def test_table_and_kinds_agree():
     smoothing=st.floats(0.01, 1.0),
 )
 def test_every_loss_passes_the_check(name, n_classes, seed, **parameters):
-    own = {key: parameters[key] for key in LOSSES[name].parameters}
-    check_loss(name, n_classes=n_classes, random_state=seed, **own)
+    check_loss(loss_of(name, **parameters), n_classes=n_classes, random_state=seed)
 
 
 @every_loss
@@ -79,7 +87,7 @@ def test_max_curvature_bounds_and_is_reached(name, n_classes, seed):
 
 
 def test_huber_has_a_majorant_where_its_curvature_vanishes():
-    loss = make_loss("huber", delta=DELTA)
+    loss = Huber()
     z, y = np.array([[-100.0, 0.0, 100.0]]), np.zeros((1, 3))
     assert_array_equal(loss.curvature(z, y), [[0, 1, 0]])
     assert_allclose(loss.newton_curvature(z, y, 1.0), [[DELTA / 100, 1, DELTA / 100]])
@@ -91,7 +99,7 @@ class Wrong:
     def __init__(self, name, method, change):
         self.name, self.method, self.change = name, method, change
 
-    def make(self):
+    def made(self):
         base = type(make_loss(self.name))
         change, method = self.change, getattr(base, self.method)
         changed = property(change) if not callable(method) else None
@@ -126,7 +134,7 @@ class Wrong:
 )
 def test_the_check_says_what_is_wrong(wrong, message):
     with pytest.raises((AssertionError, RuntimeWarning), match=message):
-        check_loss(wrong.make())
+        check_loss(wrong.made())
 
 
 # ------------------------------------------------------------------------------ conjugates
@@ -226,7 +234,7 @@ def test_outputs_by_number_of_classes():
 
 
 def test_windows_of_quantiles_are_in_units_of_the_targets():
-    loss = make_loss("quantile", quantile=0.3, smoothing=0.1)
+    loss = Quantile(0.3)
     small = loss.in_units(1e-3)
     assert small.max_curvature == pytest.approx(1e3 * loss.max_curvature)
     z, y = np.array([[0.02, -0.3, 0.4]]), np.zeros((1, 3))
@@ -241,7 +249,7 @@ def test_windows_of_quantiles_are_in_units_of_the_targets():
 )
 def test_conjugate_of_tweedie_is_a_bound_that_is_met(power, a, y):
     """Whatever the power, the slope and the target: at the prediction of this slope."""
-    loss = make_loss("tweedie", power=power)
+    loss = Tweedie(power)
     a, y = np.array([[a]]), np.array([[y]])
     a = loss.project(a, y)
     bound, terms = loss.conjugate(a, y), loss.conjugate_terms(a, y)

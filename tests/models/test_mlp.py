@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
@@ -24,6 +25,7 @@ from skcfl.clients.training import Guide, train
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
 from skcfl.models._network import ACTIVATIONS
+from skcfl.models.losses import Huber
 
 seeds = st.integers(0, 2**32 - 1)
 # No row, one row, few, many.
@@ -52,8 +54,8 @@ class Problem:
         else:
             self.y = rng.poisson(1.5, size=n) + 0.5 * (name == "gamma")
         self.weights = rng.integers(1, 4, size=n).astype(float)
-        options = {"precision": "double", "delta": 0.8, **options}
-        self.model = MLP(hidden, loss=name, alpha=alpha, **options)
+        options = {"precision": "double", **options}
+        self.model = MLP(hidden, loss=loss_of(name, delta=0.8), alpha=alpha, **options)
         self.rng = rng
 
     def bind(self):
@@ -134,7 +136,7 @@ def test_layers_are_named_and_cover_the_vector(hidden):
         {"activation": "swish"},
         {"loss": "log"},
         {"alpha": -1e-9},
-        {"delta": 0.0},
+        {"loss": Huber(0.0)},
         {"precision": "half"},
     ],
 )
@@ -247,7 +249,7 @@ def test_without_hidden_layers_it_is_the_linear_model(loss):
     problem = Problem(loss, hidden=(), alpha=0.2)
     pool = problem.pool()
     w = problem.models(problem.m)
-    linear = LinearModel(loss=problem.model.loss, alpha=0.2, delta=0.8)
+    linear = LinearModel(loss=problem.model.loss, alpha=0.2)
     bound = linear.bind(problem.d, problem.C if problem.classifier else None)
     same = open_rows(bound, problem.X, problem.y, problem.codes, problem.m, problem.weights)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
@@ -45,7 +46,7 @@ class Problem:
         if self.y is None:
             self.model = Location(loss=name.removeprefix("location_"), delta=DELTA)
         else:
-            self.model = LinearModel(loss=name, alpha=alpha, delta=DELTA)
+            self.model = LinearModel(loss=loss_of(name, delta=DELTA), alpha=alpha)
 
     def pool(self, form=np.asarray, dtype=float):
         bound = self.model.bind(self.d, self.k, dtype)

@@ -10,6 +10,7 @@ from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location, _convex
+from skcfl.models.losses import Huber
 
 
 def exact(values):
@@ -97,7 +98,7 @@ def test_sums_over_rows_are_rounded_up():
 @pytest.mark.parametrize(
     "model",
     [
-        LinearModel("huber", alpha=0.0, fit_intercept=False, delta=1.0, standardize=False),
+        LinearModel(Huber(1.0), alpha=0.0, fit_intercept=False, standardize=False),
         Location("huber", delta=1.0),
     ],
     ids=["linear", "location"],

@@ -342,7 +342,7 @@ def test_gaps_in_single_precision(loss):
         if seed % 2:
             t = t + (0.1 if loss in ("squared_error", "huber") else 0.0)
         single = make_problem(loss, 5, seed=seed, rows=(Z, t, codes), alpha=0.01)
-        model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False, delta=1.35)
+        model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False)
         n_classes = 2 if model.estimator_type == "classifier" else None
         pool = open_rows(model.bind(2, n_classes, np.float32), Z, t, codes, 5)
         problem = FusionProblem(pool, complete_graph(5), L2())

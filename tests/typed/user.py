@@ -42,6 +42,7 @@ from skcfl.graphs import Graph, chain_graph, from_adjacency, stochastic_block_mo
 from skcfl.inspection import ClusterPathDisplay
 from skcfl.model_selection import ClientKFold, LamPath, lam_path, per_client_scores
 from skcfl.models import MLP, LinearModel
+from skcfl.models.losses import Huber
 from skcfl.penalties import L2, SCAD
 from skcfl.testing import StrictFederation, check_penalty
 
@@ -73,7 +74,7 @@ rows = KFED(3, group_col=0).fit(X, groups=days, sample_weight=np.ones(6))
 labels = rows.predict(X, groups=days)
 assert_type(rows.adapt(X, groups=days), KFED)
 assert_type(ConvexClustering(0.5).fit(X), ConvexClustering)
-FedAvgRegressor("huber", delta=2, hidden_layer_sizes=[8], aggregation="median", n_jobs=-1)
+FedAvgRegressor(Huber(delta=2), hidden_layer_sizes=[8], aggregation="median", n_jobs=-1)
 FPFCRegressor(search=LamSearch("bic", lams=[0.1, 1.0]))
 FPFC(LinearModel("log_loss"), lam=1, local_steps=np.array([1, 2]))
 GTVRegressor(graph=Graph(2, [0], [1]), penalty=L2())

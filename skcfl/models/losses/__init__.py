@@ -7,8 +7,6 @@ below; the tests run over that list.  :class:`Loss` says what a file must have, 
 
 from __future__ import annotations
 
-from typing import Any
-
 from .gamma import Gamma
 from .huber import Huber
 from .log_loss import Logistic
@@ -19,7 +17,18 @@ from .squared_error import SquaredError
 from .squared_hinge import SquaredHinge
 from .tweedie import Tweedie
 
-__all__ = ["Loss", "make_loss"]
+__all__ = [
+    "Gamma",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Poisson",
+    "Quantile",
+    "SquaredError",
+    "SquaredHinge",
+    "Tweedie",
+    "make_loss",
+]
 
 #: Losses by the name that users know.
 LOSSES = {
@@ -39,17 +48,15 @@ REGRESSION_LOSSES = tuple(name for name, loss in LOSSES.items() if not loss.clas
 CLASSIFICATION_LOSSES = tuple(name for name, loss in LOSSES.items() if loss.classifier)
 
 
-def make_loss(loss: str | Loss, *, n_classes: int | None = None, **parameters: Any) -> Loss:
-    """Loss object of a name.
+def make_loss(loss: str | Loss, n_classes: int | None = None) -> Loss:
+    """Loss of a name, for a number of classes.
 
     Parameters
     ----------
     loss : str or Loss
-        The name; an object is returned as it is.
+        The name of a loss with default values of its parameters, or an object.
     n_classes : int or None, default=None
         Number of classes, which log loss depends on.
-    **parameters : dict
-        Values of parameters; those that the loss does not have are not used.
 
     Returns
     -------
@@ -63,13 +70,11 @@ def make_loss(loss: str | Loss, *, n_classes: int | None = None, **parameters: A
     Examples
     --------
     >>> from skcfl.models.losses import make_loss
-    >>> make_loss("huber", delta=2.0)
-    Huber(delta=2.0)
+    >>> make_loss("log_loss", n_classes=4)
+    Multinomial()
     """
     if isinstance(loss, Loss):
-        return loss
+        return loss.for_classes(n_classes)
     if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(f"loss must be a Loss or one of {sorted(LOSSES)}, got {loss!r}.")
-    kind = LOSSES[loss]
-    own = {name: parameters[name] for name in kind.parameters if name in parameters}
-    return kind.make(n_classes, **own)
+    return LOSSES[loss]().for_classes(n_classes)

@@ -14,6 +14,13 @@ class Gamma(Loss):
     """``y / mu - log(y / mu) - 1`` with ``mu = exp(z)``: half deviance, log link.
 
     With ``u = z - log y`` it is ``exp(-u) - 1 + u``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import Gamma
+    >>> Gamma().value(np.array([[0.0, 1.0]]), np.array([[1.0, 1.0]]))
+    array([0.        , 0.36787944])
     """
 
     name = "gamma"

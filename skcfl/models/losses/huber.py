@@ -3,14 +3,30 @@
 import numpy as np
 from sklearn.linear_model import HuberRegressor
 
+from ..._checks import POSITIVE
 from .loss import Loss
 
 
 class Huber(Loss):
-    """``r^2 / 2`` for ``|r| <= delta``, else ``delta (|r| - delta / 2)``, ``r = z - y``."""
+    """Squares of small residuals, absolute values of large ones, so that outliers count less.
+
+    ``r^2 / 2`` for ``|r| <= delta``, else ``delta (|r| - delta / 2)``, ``r = z - y``.
+
+    Parameters
+    ----------
+    delta : float, default=1.35
+        Where the loss becomes linear, in units of the target.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import Huber
+    >>> Huber(delta=2.0).value(np.array([[1.0, 10.0]]), np.zeros((1, 2)))
+    array([ 0.5, 18. ])
+    """
 
     name = "huber"
-    parameters = ("delta",)
+    _parameter_constraints = {"delta": [POSITIVE]}
     unknown_scale = True
     max_curvature = 1.0
 

@@ -8,16 +8,23 @@ from .loss import ClassLoss
 
 
 class Logistic(ClassLoss):
-    """``log(1 + exp(-s z))`` with the sign ``s`` of the class: log loss of two classes."""
+    """``log(1 + exp(-s z))`` with the sign ``s`` of the class: log loss of two classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import Logistic
+    >>> Logistic().value(np.array([[0.0, 2.0]]), np.array([[1.0, 1.0]]))
+    array([0.69314718, 0.12692801])
+    """
 
     name = "log_loss"
     has_proba = True
     is_likelihood = True
     max_curvature = 0.25
 
-    @classmethod
-    def make(cls, n_classes=None):
-        return cls() if n_classes is None or n_classes <= 2 else Multinomial()
+    def for_classes(self, n_classes):
+        return self if n_classes is None or n_classes <= 2 else Multinomial()
 
     def encode(self, y, n_classes, dtype):
         return np.where(np.asarray(y) > 0, 1.0, -1.0).astype(dtype)[:, None]

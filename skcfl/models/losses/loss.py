@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
+from ..._option_objects import Options
 
-class Loss:
+
+class Loss(Options):
     """A convex, differentiable loss of a linear prediction, which says of itself what it is.
 
     Predictions ``z`` have shape ``(..., C, n)``, ``C`` outputs (1 unless there are several
@@ -16,15 +18,14 @@ class Loss:
     A subclass gives :meth:`value`, :meth:`gradient`, :meth:`curvature`, :meth:`conjugate`,
     :meth:`conjugate_terms` and :meth:`project`, the attributes that differ, and :meth:`steadiness`
     and :meth:`ceiling` if its curvature is not constant.  Parameters of the loss are those of its
-    constructor.  :func:`skcfl.testing.check_loss` checks it, and the local models take it:
-    ``LinearModel(loss=MyLoss())``.
+    constructor, which a grid search reaches as ``loss__<name>``; their constraints are in
+    ``_parameter_constraints``.  :func:`skcfl.testing.check_loss` checks it, and the local models
+    and estimators take it: ``LinearModel(loss=MyLoss())``.
 
     Attributes
     ----------
     name : str or None
         Name under which users choose the loss.
-    parameters : tuple of str
-        Parameters of the loss, which the local models have too.
     classifier : bool
         Whether targets are class codes.
     has_proba : bool
@@ -65,7 +66,6 @@ class Loss:
     """
 
     name: str | None = None
-    parameters: tuple[str, ...] = ()
     classifier = False
     has_proba = False
     link: str | None = "identity"
@@ -80,14 +80,9 @@ class Loss:
     overdispersed = False
     max_curvature = np.inf
 
-    @classmethod
-    def make(cls, n_classes=None, **parameters):
-        """Loss for a number of classes, with values of its parameters."""
-        return cls(**parameters)
-
-    def __repr__(self):
-        own = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.parameters)
-        return f"{type(self).__name__}({own})"
+    def for_classes(self, n_classes):
+        """The loss for a number of classes, None where there are none: itself, or another."""
+        return self
 
     def n_outputs(self, n_classes):
         """Outputs of a model: one, or one per class where there are more than two."""

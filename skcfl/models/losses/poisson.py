@@ -12,6 +12,13 @@ class Poisson(Loss):
 
     With a dispersion other than 1 the likelihood is that of the double Poisson distribution
     (Efron, 1986), without its normalising constant, which is nearly 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import Poisson
+    >>> Poisson().value(np.array([[0.0, 1.0]]), np.array([[1.0, 1.0]]))
+    array([1.        , 1.71828183])
     """
 
     name = "poisson"

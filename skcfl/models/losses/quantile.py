@@ -1,9 +1,14 @@
 """Quantiles: the pinball loss, smoothed."""
 
+import copy
+from numbers import Real
+
 import numpy as np
 from scipy.special import ndtri
 from sklearn.linear_model import QuantileRegressor
+from sklearn.utils._param_validation import Interval
 
+from ..._checks import POSITIVE
 from .loss import Loss
 
 
@@ -16,19 +21,43 @@ class Quantile(Loss):
     loss minus the constant ``h quantile (1 - quantile) / 2``, which makes 0 the least value.  The
     window is centred, so that the error of the quantile is of order h squared.  (Convolution
     smoothing: Fernandes, Guerre and Horta, 2021; He, Pan, Tan and Zhou, 2023.)
+
+    Parameters
+    ----------
+    quantile : float, default=0.5
+        Which quantile is predicted, in (0, 1).
+    smoothing : float, default=0.1
+        Width of the window, in standard deviations of the target, which estimators find as they
+        do those of features (outside of an estimator in units of the target).  The error of the
+        quantile is of the order of its square, and fits take longer the narrower it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import Quantile
+    >>> Quantile(0.9).gradient(np.array([[-5.0, 5.0]]), np.zeros((1, 2)))
+    array([[-0.9,  0.1]])
     """
 
     name = "quantile"
-    parameters = ("quantile", "smoothing")
+    _parameter_constraints = {
+        "quantile": [Interval(Real, 0, 1, closed="neither")],
+        "smoothing": [POSITIVE],
+    }
     unknown_scale = True
     degree = 1
     has_units = True
+    #: Standard deviation of the targets.
+    scale = 1.0
 
-    def __init__(self, quantile=0.5, smoothing=0.1, scale=1.0):
+    def __init__(self, quantile=0.5, smoothing=0.1):
         self.quantile = quantile
         self.smoothing = smoothing
-        self.scale = scale
-        self.width = smoothing * scale
+
+    @property
+    def width(self):
+        """Width of the window, in units of the target."""
+        return self.smoothing * self.scale
 
     @property
     def max_curvature(self):
@@ -48,7 +77,9 @@ class Quantile(Loss):
 
     def in_units(self, scale):
         """The same loss with a window that is `smoothing` times the scale of the targets."""
-        return Quantile(self.quantile, self.smoothing, scale)
+        loss = copy.copy(self)
+        loss.scale = scale
+        return loss
 
     def value(self, z, y):
         bent, line, constant = self._pieces(z, y)

@@ -6,7 +6,15 @@ from .loss import Loss
 
 
 class SquaredError(Loss):
-    """``(z - y)^2 / 2``."""
+    """``(z - y)^2 / 2``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import SquaredError
+    >>> SquaredError().value(np.array([[0.0, 1.0]]), np.array([[2.0, 2.0]]))
+    array([2. , 0.5])
+    """
 
     name = "squared_error"
     unknown_scale = True

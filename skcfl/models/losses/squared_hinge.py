@@ -7,7 +7,15 @@ from .loss import ClassLoss
 
 
 class SquaredHinge(ClassLoss):
-    """``max(0, 1 - s z)^2`` summed over the classes, one against the rest."""
+    """``max(0, 1 - s z)^2`` summed over the classes, one against the rest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import SquaredHinge
+    >>> SquaredHinge().value(np.array([[0.0, 2.0]]), np.array([[1.0, 1.0]]))
+    array([1., 0.])
+    """
 
     name = "squared_hinge"
     max_curvature = 2.0

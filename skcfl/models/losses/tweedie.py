@@ -1,8 +1,11 @@
 """Amounts that may be zero: the half deviance of Tweedie's distributions."""
 
+from numbers import Real
+
 import numpy as np
 from scipy.special import xlogy
 from sklearn.linear_model import TweedieRegressor
+from sklearn.utils._param_validation import Interval
 
 from .gamma import Gamma, log_of
 from .loss import Loss
@@ -21,10 +24,23 @@ class Tweedie(Loss):
     ``y^p / (p q)``; where y is positive and ``u = z - log y``, that is ``y^p`` times
     ``expm1(p u) / p + expm1(-q u) / q``.  The ends are Poisson's and the gamma loss; beyond them
     the deviance is not convex under the log link.
+
+    Parameters
+    ----------
+    power : float, default=1.5
+        Power of the mean that the variance grows with, from 1, Poisson's loss, to 2, the gamma
+        loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl.models.losses import Tweedie
+    >>> Tweedie(power=1.2).gradient(np.zeros((1, 2)), np.array([[0.0, 1.0]]))
+    array([[1., 0.]])
     """
 
     name = "tweedie"
-    parameters = ("power",)
+    _parameter_constraints = {"power": [Interval(Real, 1, 2, closed="both")]}
     link = "log"
     target_range = "non-negative"
     unknown_scale = True
@@ -32,9 +48,8 @@ class Tweedie(Loss):
     def __init__(self, power=1.5):
         self.power = power
 
-    @classmethod
-    def make(cls, n_classes=None, power=1.5):
-        return {1: Poisson, 2: Gamma}[power]() if power in (1, 2) else cls(power)
+    def for_classes(self, n_classes):
+        return {1: Poisson, 2: Gamma}.get(self.power, lambda: self)()
 
     @property
     def _powers(self):
