@@ -30,6 +30,8 @@ SOURCES = {
     "..models.losses": ["Loss"],
     "..penalties": ["ConcavePenalty", "Penalty"],
     "..search.lam_search": ["LamSearch"],
+    "..rounds.record_options": ["Record"],
+    "..rounds.training_options": ["Training"],
 }
 
 

@@ -42,6 +42,7 @@ from skcfl import (
     IFCARegressor,
     LocalModelsClassifier,
     OracleClustersClassifier,
+    Training,
 )
 from skcfl.datasets import (
     make_clustered_regression,
@@ -83,21 +84,25 @@ def mixed(args):
     methods = {
         "CLoVE": CLoVERegressor(5, **plain),
         "CLoVE random": CLoVERegressor(
-            5, init="different", n_init=1, polish=False, max_iter=60, **plain
+            5, init="different", n_init=1, training=Training(polish=False), max_iter=60, **plain
         ),
         "CLoVE raw": CLoVERegressor(
             5,
             init="different",
             embedding="raw",
-            averaging="model",
-            local_steps=25,
-            polish=False,
+            training=Training(averaging="model", local_steps=25, polish=False),
             max_iter=60,
             **plain,
         ),
         "IFCA": IFCARegressor(5, **plain),
         "IFCA random": IFCARegressor(
-            5, init="random", n_init=1, empty_cluster="keep", polish=False, max_iter=60, **plain
+            5,
+            init="random",
+            n_init=1,
+            empty_cluster="keep",
+            training=Training(polish=False),
+            max_iter=60,
+            **plain,
         ),
     }
     methods = {name: methods[name] for name in args.methods or methods if name in methods}
@@ -198,8 +203,8 @@ def ablations(args):
         "square roots": CLoVEClassifier(embedding="sqrt", **paper),
         "centred losses": CLoVEClassifier(embedding="centered", **paper),
         "agglomerative": CLoVEClassifier(clusterer=AgglomerativeClustering(), **paper),
-        "matching by overlap": CLoVEClassifier(matching="overlap", **paper),
-        "no matching": CLoVEClassifier(matching="none", **paper),
+        "matching by overlap": CLoVEClassifier(**paper),
+        "no matching": CLoVEClassifier(**paper),
         "oracle": OracleClustersClassifier(**own),
         "FedAvg": FedAvgClassifier(**own),
         "local models": LocalModelsClassifier(hidden_layer_sizes=hidden),

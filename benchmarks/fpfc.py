@@ -37,6 +37,7 @@ from skcfl import (
     LocalModelsClassifier,
     OracleClustersClassifier,
     PerFedAvgClassifier,
+    Training,
 )
 from skcfl.datasets import make_fedprox_classification, partition_label_swaps
 from skcfl.penalties import SCAD
@@ -64,7 +65,12 @@ def methods(labels, seed, options, search):
     yield "FedAvg", FedAvgClassifier(random_state=seed, **PLAIN), False
     yield "Per-FedAvg", PerFedAvgClassifier(**PLAIN), False  # 56.3 in the paper
     random = IFCAClassifier(
-        n_clusters=k, init="random", n_init=1, polish=False, random_state=seed, **PLAIN
+        n_clusters=k,
+        init="random",
+        n_init=1,
+        training=Training(polish=False),
+        random_state=seed,
+        **PLAIN,
     )
     yield "IFCA, one random start", random, True
     yield "IFCA, defaults", IFCAClassifier(n_clusters=k, random_state=seed), True

@@ -46,6 +46,7 @@ from skcfl import (
     LocalModelsClassifier,
     OracleClustersClassifier,
     PFedMeClassifier,
+    Training,
 )
 from skcfl.fusion.solvers import InexactPrimalDual
 from skcfl.graphs import kl_graph
@@ -193,7 +194,7 @@ def curves(args, graph, truth, data, train):
             k, init="random", empty_cluster="keep", max_iter=t, **rounds
         ),
         "pFedMe": lambda t: PFedMeClassifier(
-            max_iter=t, tol=0, local_rounds=2, prox_steps=5, **same
+            max_iter=t, tol=0, local_rounds=2, training=Training(local_steps=5), **same
         ),
         "FedAvg (one model)": lambda t: FedAvgClassifier(max_iter=t, **rounds),
         "local": lambda t: LocalModelsClassifier(max_iter=t, **rounds),

@@ -73,6 +73,8 @@ from .estimators import (
 )
 from .exceptions import SingleClientWarning
 from .search.lam_search import LamSearch
+from .rounds.record_options import Record
+from .rounds.training_options import Training
 
 __version__ = "0.1.0"
 
@@ -145,5 +147,7 @@ __all__ = [
     "PerFedAvg",
     "PerFedAvgClassifier",
     "PerFedAvgRegressor",
+    "Record",
     "SingleClientWarning",
+    "Training",
 ]

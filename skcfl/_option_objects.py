@@ -13,6 +13,16 @@ from sklearn.utils._param_validation import InvalidParameterError
 __all__ = ["DocLinkMixin", "Options", "TakesOptions"]
 
 
+# Modules whose classes have pages of their own, and representations that link to these.
+DOCUMENTED = {
+    "skcfl.fusion.solvers",
+    "skcfl.models",
+    "skcfl.models.losses",
+    "skcfl.penalties",
+    "skcfl.rounds.aggregation",
+}
+
+
 @cache
 def documentation_site() -> str | None:
     """Address of the documentation: "Documentation" of the project's URLs, None without one."""
@@ -35,10 +45,10 @@ class DocLinkMixin:
         return "" if site is None else f"{site}/generated/{{name}}.html"
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
-        parts = type(self).__module__.split(".")
-        # Estimators and their options are public at the top of the package, solvers in a module.
-        whole = {"models": 2, "penalties": 2, "fusion": 3}
-        module = ".".join(parts[: whole.get(parts[1], 1)])
+        path = type(self).__module__
+        # Estimators and their options are public at the top of the package.
+        homes = (home for home in (path, path.rpartition(".")[0]) if home in DOCUMENTED)
+        module = next(homes, "skcfl")
         return {"name": f"{module}.{type(self).__name__}"}
 
 
@@ -56,7 +66,7 @@ class TakesOptions:
     #: Options of such an object that the estimator uses, where it does not use all of them.
     _option_names: ClassVar[dict[str, tuple[str, ...]]] = {}
 
-    def _options(self, name: str) -> Any:
+    def _option(self, name: str) -> Any:
         """The object of a parameter, that with default values for None."""
         given = getattr(self, name)
         return self._option_classes[name]() if given is None else given

@@ -18,6 +18,7 @@ from skcfl import (
     LocalModelsClassifier,
     LocalModelsRegressor,
     OracleClustersRegressor,
+    Training,
     fusion,
     rounds,
 )
@@ -108,7 +109,7 @@ KNOWN = {
         r"FPFC diverged: .*step_size=1e\+09",
     ),
     "batch": (
-        lambda: skcfl.FedAvgRegressor(averaging="model", batch_size=10**30).fit(
+        lambda: skcfl.FedAvgRegressor(training=Training(averaging="model", batch_size=10**30)).fit(
             X, Y, groups=GROUPS
         ),
         "'batch_size' parameter",

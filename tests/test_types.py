@@ -20,9 +20,11 @@ from skcfl.graphs.generators import GraphLike
 from skcfl.models import LocalModel
 from skcfl.models.losses import Loss
 from skcfl.penalties import ConcavePenalty, Penalty
+from skcfl.rounds.record_options import Record
+from skcfl.rounds.training_options import Training
 
 ROOT = Path(__file__).resolve().parents[1]
-ESTIMATORS = [getattr(skcfl, n) for n in skcfl.__all__ if not n.endswith("Warning")]
+ESTIMATORS = [cls for name in skcfl.__all__ if hasattr(cls := getattr(skcfl, name), "fit")]
 NAMES = {
     **vars(typing),
     **vars(collections.abc),
@@ -30,6 +32,7 @@ NAMES = {
     **dict(BaseFederated=BaseFederated, GraphLike=GraphLike),
     **dict(ConcavePenalty=ConcavePenalty, FPFCRounds=FPFCRounds, Solver=Solver),
     **dict(LamSearch=skcfl.LamSearch, LocalModel=LocalModel, Loss=Loss, Penalty=Penalty),
+    **dict(Record=Record, Training=Training),
 }
 # Packages whose public names all have hints.
 HINTED = [

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T", bound=type)
 
+
 PARAMETERS = {
     "model": """\
         LocalModel or None
@@ -86,52 +87,34 @@ PARAMETERS = {
         float
         The fit stops when no client changed its cluster and no cluster model moved by more than
         ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.""",
-    "averaging": """\
-        {"auto", "gradient", "model"}
-        What clients send. With "gradient" the server averages the gradients of a cluster's
-        clients and takes one step; with "model" clients take ``local_steps`` steps of their
-        own and the server averages the models, which saves rounds but drifts away from the
-        cluster's best model when its clients differ. "auto" is "gradient" for linear models,
-        "model" for networks.""",
-    "local_steps": """\
-        int
-        Number of steps (optimizer updates) of a client in a round, with model averaging. The
-        state of the optimizer starts anew in every round.""",
-    "optimizer": """\
-        {"auto", "sgd", "momentum", "adam"}
-        Rule of the local steps, with model averaging. "sgd" takes plain gradient steps, which is
-        gradient descent where ``batch_size`` is None; "momentum" adds momentum of 0.9. "auto" is
-        "sgd" for linear models and "adam" for networks.""",
-    "step_size": """\
-        "auto" or float
-        Length of a gradient step. "auto" takes it from the curvature, so that it suits any
-        scale of the features: 1 over the mean of the clients' Lipschitz constants (weighted by
-        their rows) for a step of a cluster, 1 over its own for a local step of a client; .005
-        under Adam. A number is used as it is and can make the fit diverge.""",
+    "training": """\
+        Training or None
+        How clients train in a round, and how the server weighs what they send, an object of
+        :class:`Training`, whose options are set and searched as ``training__<name>``; None is
+        ``Training()``. {options}""",
     "batch_size": """\
         int or None
-        Rows a client draws for a step. None uses all of them, which is deterministic and best
-        for linear models.""",
+        Rows a client draws for a step. None uses all of them.""",
     "participation": """\
         float
         Fraction of the clients that take part in a round, drawn anew each time, in (0, 1].""",
+    "record": """\
+        Record or None
+        What a study keeps of the fit, an object of :class:`Record`; None is ``Record()``.
+        {options}""",
     "n_init": """\
         "auto" or int
         Number of starts; the one whose final models have the least total loss is kept. "auto"
         is 3 with ``init="loss++"`` and 10 with ``init="random"`` for linear models, 1 for
         networks.""",
     "init": """\
-        {"loss++", "random", "different", "same"} or array of shape (n_clusters, n_params)
+        {"loss++", "random", "same"} or array of shape (n_clusters, n_params)
         Start of the cluster models. With "loss++" every client trains a few steps from one
         common start, then the cluster models are drawn among the clients' models, far from each
         other in loss as k-means++ does in distance; it finds well-separated clusters from a
-        single start where random starts often miss them. "random" (or "different") draws the
-        parameters, as the papers do; "same" draws one model for all clusters. An array gives
-        them.""",
-    "first_assignment": """\
-        {"loss", "random"}
-        How clients get their models in the first round: by the losses, as in all others, or by
-        chance, an equal number of clients each, for studies of the start.""",
+        single start where random starts often miss them. "random" draws the parameters, as the
+        papers do; "same" draws one model for all clusters, and deals the clients to them in the
+        first round. An array gives the models.""",
     "shared_layers": """\
         int, str, list of str or None
         Layers of the local model that all clusters have in common: the first so many, or by
@@ -149,68 +132,24 @@ PARAMETERS = {
         A clusterer of scikit-learn to use in place of k-means. It is cloned every round, and its
         ``n_clusters`` (or ``n_components``) set to the number of models. Clients it calls noise,
         and those of more groups than there are models, take the model of least loss.""",
-    "matching": """\
-        {"loss", "overlap", "none"}
-        Which group of clients gets which model: the assignment of least total loss, that
-        with most clients in common with the round before, or group k gets model k, in the order
-        of their first clients (the paper's ablation).""",
-    "true_labels": """\
-        dict, array-like of shape (n_clients,) or None
-        True clusters, as ``labels`` of :class:`~skcfl.OracleClusters`, for study only: they
-        change nothing but add "ari" to ``history_``, the adjusted Rand index by round.""",
-    "keep_rounds": """\
-        bool
-        Whether to keep the cluster models and clusters of every round in ``round_params_`` and
-        ``round_labels_``, for study and for :class:`~skcfl.inspection.RoundsDisplay`.""",
-    "polish": """\
-        "auto" or bool
-        Whether to finish the cluster models by Newton's method once the clusters are stable,
-        reassign the clients and repeat until nothing changes. The models are then each cluster's
-        exact minimiser and do not depend on the order of clients. "auto" polishes where the
-        model allows second-order steps (linear models). Turn it off to study the iteration
-        itself.""",
-    "division": """\
-        {"cluster", "all"}
-        What a cluster's sum of messages is divided by. "cluster" is the weight of the clients
-        that chose it. "all" is the weight of all participants, as Algorithm 1 of the IFCA paper
-        is written; small clusters then move slowly.""",
-    "weights": """\
-        {"n_samples", "uniform"}
-        Weight of a client in its cluster's average. "n_samples" weighs a client by its rows (or
-        the sum of their sample weights), so that a cluster's model is the one fitted on its
-        pooled rows. "uniform" counts each client once, as the papers do, and protects small
-        clients from large ones.""",
     "aggregation": """\
         {"mean", "median", "trimmed_mean", "geometric_median", "krum", "centered_clipping"} or \
 object
-        What the server makes of the messages of a cluster's clients, weighted by ``weights``. The
-        mean is right where all are honest, and carried anywhere by a single false client. The
+        What the server makes of the messages of a cluster's clients: a name, or an operator of
+        :mod:`skcfl.rounds.aggregation` with its parameters, such as ``TrimmedMean(trim=0.1)``.
+        The mean is right where all are honest, and carried anywhere by a single false client. The
         geometric median tolerates false clients of up to half of a cluster's weight and costs
         hardly anything without them: the one to begin with. "median" and "trimmed_mean" work on
         each coordinate by itself, "krum" takes the message of one client, "centered_clipping"
         shortens what is far from the middle. With all of these, polishing, and the last rounds of
         linear models with per-client ones beside a shared one, leave out clients whose messages
         are far from their cluster's (``suspicion_``), and with ``standardize=True`` features are
-        scaled by medians over the clients. An object has a method
+        scaled by medians over the clients. An object of yours has a method
         ``aggregate(messages, weights)`` that returns one vector (p,) of some (m, p).""",
-    "trim": """\
-        float
-        Share of a cluster's weight, less than 1/2, that ``aggregation="trimmed_mean"`` leaves out
-        at either end of each coordinate, and of its clients that "krum" takes to be false.""",
     "empty_cluster": """\
         {"reseed", "keep"}
         What happens to a cluster no client chose in a round. "reseed" restarts it from the
         clients that fit worst; "keep" leaves its model as it is, as the paper does.""",
-    "hold_out": """\
-        float
-        Fraction of each client's rows, in [0, 1), kept away from training and used only to
-        choose the cluster. It guards against a flexible model that fits any client; 0 uses all
-        rows for both.""",
-    "stable_rounds": """\
-        int or None
-        After so many rounds with the same choice a client is sent the model of its own cluster
-        only, which divides the traffic by the number of clusters, but fixes its choice. None sends
-        all models in every round.""",
     "group_col": """\
         str, int or None
         Column of X that holds the client ids: a name if X is a DataFrame, or a position, negative
@@ -503,10 +442,20 @@ def _parameter_entries(cls: Any) -> list[str]:
                 f"Parameter {name!r} of {cls.__name__} has no description. Add it to "
                 f"skcfl.base.docs.PARAMETERS or to {cls.__name__}._doc_parameters."
             )
+        text = table[name].replace("{options}", _used(cls, name))
         default = parameter.default
         suffix = "" if default is parameter.empty else f", default={_spell(default)}"
-        entries.append(_entry(name, table[name], suffix))
+        entries.append(_entry(name, text, suffix))
     return entries
+
+
+def _used(cls: Any, name: str) -> str:
+    """Which options of an object a class uses."""
+    used = getattr(cls, "_option_names", {}).get(name)
+    text = "All of its options are used."
+    if used is not None:
+        text = f"Of its options {', '.join(f'`{one}`' for one in used)} are used."
+    return text
 
 
 def _attribute_entries(cls: type) -> list[str]:

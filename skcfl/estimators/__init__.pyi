@@ -1,14 +1,14 @@
 """Written by .ci/stubs.py: what type checkers cannot read from code."""
 
 from collections.abc import (
-    Sequence
+    Callable, Iterable, Sequence
 )
 from typing import (
     Literal
 )
 from .._typing import (
     Activation, Aggregation, ArrayLike, ClassWeight, ClientIds, ClientLabels, Clusterer,
-    LayerSizes, RandomState, Unseen
+    LayerSizes, RandomState, Splitter, Unseen
 )
 from ..base import (
     BaseFederated
@@ -22,16 +22,22 @@ from ..graphs.generators import (
 from ..models import (
     LocalModel
 )
+from ..models.losses import (
+    Loss
+)
 from ..penalties import (
     ConcavePenalty, Penalty
 )
-from ..search.lam_search import (
-    LamSearch
+from ..rounds.record_options import (
+    Record
+)
+from ..rounds.training_options import (
+    Training
 )
 from . import (
-    _cfl, _clove, _convex_clustered_fl, _ditto, _fedala, _fedavg, _fedem, _fedrep, _fesem,
-    _flexcfl, _fpfc, _gtv, _ifca, _local_models, _one_shot, _oracle, _pacfl, _partial_pooling,
-    _per_fedavg, _pfedme, _robust_clustered_fl
+    _cfl, _clove, _convex_clustered_fl, _convex_clustered_fl_cv, _ditto, _fedala, _fedavg, _fedem,
+    _fedrep, _fesem, _flexcfl, _fpfc, _fpfc_cv, _gtv, _gtv_cv, _ifca, _local_models, _one_shot,
+    _oracle, _pacfl, _partial_pooling, _per_fedavg, _pfedme, _robust_clustered_fl
 )
 from ._cfl import CFL as CFL
 from ._clove import CLoVE as CLoVE
@@ -89,13 +95,17 @@ __all__ = [
     "IFCA",
     "ConvexClusteredFL",
     "ConvexClusteredFLClassifier",
+    "ConvexClusteredFLClassifierCV",
     "ConvexClusteredFLRegressor",
+    "ConvexClusteredFLRegressorCV",
     "ConvexClustering",
     "Ditto",
     "DittoClassifier",
     "DittoRegressor",
     "FPFCClassifier",
+    "FPFCClassifierCV",
     "FPFCRegressor",
+    "FPFCRegressorCV",
     "FedAvg",
     "FedALA",
     "FedALAClassifier",
@@ -108,7 +118,9 @@ __all__ = [
     "FedAvgClassifier",
     "FedAvgRegressor",
     "GTVClassifier",
+    "GTVClassifierCV",
     "GTVRegressor",
+    "GTVRegressorCV",
     "IFCAClassifier",
     "IFCARegressor",
     "LocalModels",
@@ -130,18 +142,13 @@ __all__ = [
 
 class CFLClassifier(_cfl.CFLClassifier):
     def __init__(
-        self, loss: Literal["log_loss", "squared_hinge"] = "log_loss", *,
+        self, loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss", *,
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu", eps1: float = 0.1,
         eps2: float | Literal["auto"] = "auto", min_round: int = 0, gamma_max: float | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", true_labels: ClientLabels | None = None,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean", tol: float = 0.0001, record: Record | None = None,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -149,19 +156,13 @@ class CFLClassifier(_cfl.CFLClassifier):
 class CFLRegressor(_cfl.CFLRegressor):
     def __init__(
         self,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        *, delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        *, alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", eps1: float = 0.1, eps2: float | Literal["auto"] = "auto",
         min_round: int = 0, gamma_max: float | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", true_labels: ClientLabels | None = None,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean", tol: float = 0.0001, record: Record | None = None,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -169,63 +170,68 @@ class CFLRegressor(_cfl.CFLRegressor):
 class CLoVEClassifier(_clove.CLoVEClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean",
         embedding: Literal["log", "sqrt", "raw", "centered"] = "log",
-        clusterer: Clusterer | None = None, matching: Literal["loss", "overlap", "none"] = "loss",
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        clusterer: Clusterer | None = None,
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
         n_init: int | Literal["auto"] = "auto",
-        first_assignment: Literal["loss", "random"] = "loss", hold_out: float = 0.0,
         shared_layers: int | str | Sequence[str] | None = None, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", true_labels: ClientLabels | None = None,
-        keep_rounds: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        record: Record | None = None, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class CLoVERegressor(_clove.CLoVERegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2,
+        training: Training | None = None, aggregation: Aggregation = "mean",
         embedding: Literal["log", "sqrt", "raw", "centered"] = "log",
-        clusterer: Clusterer | None = None, matching: Literal["loss", "overlap", "none"] = "loss",
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        clusterer: Clusterer | None = None,
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
         n_init: int | Literal["auto"] = "auto",
-        first_assignment: Literal["loss", "random"] = "loss", hold_out: float = 0.0,
         shared_layers: int | str | Sequence[str] | None = None, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", true_labels: ClientLabels | None = None,
-        keep_rounds: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        record: Record | None = None, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class ConvexClusteredFLClassifier(_convex_clustered_fl.ConvexClusteredFLClassifier):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
-        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
+        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+    ) -> None: ...
+
+class ConvexClusteredFLClassifierCV(_convex_clustered_fl_cv.ConvexClusteredFLClassifierCV):
+    def __init__(
+        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
+        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
+        scoring: str | Callable[..., Any] | None = None,
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
+        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        standardize: bool = True, class_weight: ClassWeight = None,
+        graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
+        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
+        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
-        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -233,15 +239,31 @@ class ConvexClusteredFLClassifier(_convex_clustered_fl.ConvexClusteredFLClassifi
 class ConvexClusteredFLRegressor(_convex_clustered_fl.ConvexClusteredFLRegressor):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
-        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
+        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+    ) -> None: ...
+
+class ConvexClusteredFLRegressorCV(_convex_clustered_fl_cv.ConvexClusteredFLRegressorCV):
+    def __init__(
+        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
+        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
+        scoring: str | Callable[..., Any] | None = None,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        standardize: bool = True, graph: Literal["auto", "complete", "knn"] | GraphLike = "auto",
+        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "auto",
+        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
-        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -249,36 +271,25 @@ class ConvexClusteredFLRegressor(_convex_clustered_fl.ConvexClusteredFLRegressor
 class DittoClassifier(_ditto.DittoClassifier):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         within: BaseFederated | None = None, max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class DittoRegressor(_ditto.DittoRegressor):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", within: BaseFederated | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean", tol: float = 0.0001, group_col: str | int | None = None,
         unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0,
     ) -> None: ...
@@ -286,34 +297,65 @@ class DittoRegressor(_ditto.DittoRegressor):
 class FPFCClassifier(_fpfc.FPFCClassifier):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad", refit: bool = True,
-        search: LamSearch | None = None, client_loss: float | Literal["huber"] | None = None,
-        solver: FPFCRounds | None = None,
+        penalty: Literal["scad", "mcp", "l2", "l1"] = "scad", a: float | None = None,
+        xi: float | None = None, penalty_scale: float | Literal["auto"] = "auto",
+        refit: bool = True, criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        nu: float | Literal["auto"] = "auto", rho: float | Literal["auto"] = "auto",
         local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
         step_size: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
         batch_size: int | None = None, participation: float = 1.0,
+        pairs: Literal["either", "both"] = "either",
         init: Literal["auto", "local", "common"] | ArrayLike = "auto",
-        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05, warm_start: bool = False,
+        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05,
+        n_iter_no_change: int | None = 20, warm_start: bool = False,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
+    ) -> None: ...
+
+class FPFCClassifierCV(_fpfc_cv.FPFCClassifierCV):
+    def __init__(
+        self, n_lams: int = 15, *, lams: ArrayLike | None = None,
+        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
+        scoring: str | Callable[..., Any] | None = None, criterion: Literal["cv", "bic"] = "cv",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
+        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        standardize: bool = True, class_weight: ClassWeight = None,
+        hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
+        penalty: Literal["scad", "mcp", "l2", "l1"] = "scad", a: float | None = None,
+        xi: float | None = None, penalty_scale: float | Literal["auto"] = "auto",
+        refit: bool = True, alphas: ArrayLike | None = None,
+        client_loss: float | Literal["huber"] | None = None, nu: float | Literal["auto"] = "auto",
+        rho: float | Literal["auto"] = "auto",
+        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        batch_size: int | None = None, participation: float = 1.0,
+        pairs: Literal["either", "both"] = "either",
+        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
+        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05,
+        n_iter_no_change: int | None = 20, group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
     ) -> None: ...
 
 class FPFCRegressor(_fpfc.FPFCRegressor):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
-        activation: Activation = "relu",
-        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad", refit: bool = True,
-        search: LamSearch | None = None, client_loss: float | Literal["huber"] | None = None,
-        solver: FPFCRounds | None = None,
+        activation: Activation = "relu", penalty: Literal["scad", "mcp", "l2", "l1"] = "scad",
+        a: float | None = None, xi: float | None = None,
+        penalty_scale: float | Literal["auto"] = "auto", refit: bool = True,
+        criterion: Literal["held_out", "bic"] = "held_out", alphas: ArrayLike | None = None,
+        client_loss: float | Literal["huber"] | None = None, nu: float | Literal["auto"] = "auto",
+        rho: float | Literal["auto"] = "auto",
         local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
         step_size: float | Literal["auto"] = "auto",
         optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
@@ -324,58 +366,70 @@ class FPFCRegressor(_fpfc.FPFCRegressor):
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
+class FPFCRegressorCV(_fpfc_cv.FPFCRegressorCV):
+    def __init__(
+        self, n_lams: int = 15, *, lams: ArrayLike | None = None,
+        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
+        scoring: str | Callable[..., Any] | None = None, criterion: Literal["cv", "bic"] = "cv",
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
+        activation: Activation = "relu", penalty: Literal["scad", "mcp", "l2", "l1"] = "scad",
+        a: float | None = None, xi: float | None = None,
+        penalty_scale: float | Literal["auto"] = "auto", refit: bool = True,
+        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        nu: float | Literal["auto"] = "auto", rho: float | Literal["auto"] = "auto",
+        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        batch_size: int | None = None, participation: float = 1.0,
+        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
+        max_iter: int | Literal["auto"] = "auto", tol: float = 1e-05,
+        n_iter_no_change: int | None = 20, group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None: ...
+
 class FeSEMClassifier(_fesem.FeSEMClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        max_iter: int | Literal["auto"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean",
         init: Literal["kmeans", "random"] | ArrayLike = "kmeans",
         n_init: int | Literal["auto"] = "auto",
         empty_cluster: Literal["reseed", "keep"] = "reseed", tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", true_labels: ClientLabels | None = None,
-        keep_rounds: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        record: Record | None = None, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class FeSEMRegressor(_fesem.FeSEMRegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10, optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2,
+        training: Training | None = None, aggregation: Aggregation = "mean",
         init: Literal["kmeans", "random"] | ArrayLike = "kmeans",
         n_init: int | Literal["auto"] = "auto",
         empty_cluster: Literal["reseed", "keep"] = "reseed", tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", true_labels: ClientLabels | None = None,
-        keep_rounds: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        record: Record | None = None, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class FedALAClassifier(_fedala.FedALAClassifier):
     def __init__(
-        self, loss: Literal["log_loss", "squared_hinge"] = "log_loss", *,
+        self, loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss", *,
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         blended_layers: int = 1, blend_rate: float | Literal["auto"] = "auto",
         blend_share: float = 1.0, blend_tol: float = 0.1, max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10, optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -383,34 +437,25 @@ class FedALAClassifier(_fedala.FedALAClassifier):
 class FedALARegressor(_fedala.FedALARegressor):
     def __init__(
         self,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        *, delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        *, alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", blended_layers: int = 1,
         blend_rate: float | Literal["auto"] = "auto", blend_share: float = 1.0,
-        blend_tol: float = 0.1, max_iter: int | Literal["auto"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
+        blend_tol: float = 0.1, max_iter: int | Literal["auto"] = "auto",
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class FedAvgClassifier(_fedavg.FedAvgClassifier):
     def __init__(
-        self, loss: Literal["log_loss", "squared_hinge"] = "log_loss", *,
+        self, loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss", *,
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean", tol: float = 0.0001, group_col: str | int | None = None,
         unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0,
     ) -> None: ...
@@ -418,71 +463,52 @@ class FedAvgClassifier(_fedavg.FedAvgClassifier):
 class FedAvgRegressor(_fedavg.FedAvgRegressor):
     def __init__(
         self,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        *, delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        *, alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class FedEMClassifier(_fedem.FedEMClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        max_iter: int | Literal["auto"] = "auto", local_steps: int = 10, share_steps: int = 5,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0,
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
-        n_init: int | Literal["auto"] = "auto", tol: float = 0.0001,
-        true_labels: ClientLabels | None = None, group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        share_steps: int = 5, init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
+        n_init: int | Literal["auto"] = "auto", tol: float = 0.0001, record: Record | None = None,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class FedEMRegressor(_fedem.FedEMRegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10, share_steps: int = 5,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0,
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
-        n_init: int | Literal["auto"] = "auto", tol: float = 0.0001,
-        true_labels: ClientLabels | None = None, group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, share_steps: int = 5,
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
+        n_init: int | Literal["auto"] = "auto", tol: float = 0.0001, record: Record | None = None,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class FedRepClassifier(_fedrep.FedRepClassifier):
     def __init__(
         self, shared_layers: int | str | Sequence[str] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         alternate: bool = True, max_iter: int | Literal["auto"] = "auto", head_steps: int = 10,
-        local_steps: int | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -490,17 +516,12 @@ class FedRepClassifier(_fedrep.FedRepClassifier):
 class FedRepRegressor(_fedrep.FedRepRegressor):
     def __init__(
         self, shared_layers: int | str | Sequence[str] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", alternate: bool = True,
         max_iter: int | Literal["auto"] = "auto", head_steps: int = 10,
-        local_steps: int | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -508,7 +529,7 @@ class FedRepRegressor(_fedrep.FedRepRegressor):
 class FlexCFLClassifier(_flexcfl.FlexCFLClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
@@ -517,21 +538,15 @@ class FlexCFLClassifier(_flexcfl.FlexCFLClassifier):
         linkage: Literal["ward", "complete", "average", "single"] = "ward",
         metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean",
         distance_threshold: float | None = None, max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class FlexCFLRegressor(_flexcfl.FlexCFLRegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", embedding: Literal["edc", "madc", "flhc"] = "edc",
@@ -540,30 +555,45 @@ class FlexCFLRegressor(_flexcfl.FlexCFLRegressor):
         linkage: Literal["ward", "complete", "average", "single"] = "ward",
         metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean",
         distance_threshold: float | None = None, max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class GTVClassifier(_gtv.GTVClassifier):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
         nodes: ClientIds | None = None,
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
-        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
+        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+    ) -> None: ...
+
+class GTVClassifierCV(_gtv_cv.GTVClassifierCV):
+    def __init__(
+        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
+        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
+        scoring: str | Callable[..., Any] | None = None,
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
+        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        standardize: bool = True, class_weight: ClassWeight = None,
+        hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
+        graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
+        nodes: ClientIds | None = None,
+        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
+        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
-        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -571,18 +601,37 @@ class GTVClassifier(_gtv.GTVClassifier):
 class GTVRegressor(_gtv.GTVRegressor):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu",
         graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
         nodes: ClientIds | None = None,
         penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
-        refit: bool | Literal["auto"] = "auto", search: LamSearch | None = None,
+        refit: bool | Literal["auto"] = "auto", criterion: Literal["held_out", "bic"] = "held_out",
+        alphas: ArrayLike | None = None, client_loss: float | Literal["huber"] | None = None,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
+        warm_start: bool = False, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+    ) -> None: ...
+
+class GTVRegressorCV(_gtv_cv.GTVRegressorCV):
+    def __init__(
+        self, n_lams: int = 30, *, lams: ArrayLike | None = None,
+        lam_min_ratio: float | None = None, cv: int | Splitter | Iterable[Any] = 5,
+        scoring: str | Callable[..., Any] | None = None,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
+        activation: Activation = "relu",
+        graph: Literal["auto", "complete", "knn"] | GraphLike = "knn",
+        nodes: ClientIds | None = None,
+        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
+        refit: bool | Literal["auto"] = "auto", alphas: ArrayLike | None = None,
         client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
-        max_iter: int = 2000, tol: float = 1e-06, warm_start: bool = False,
+        solver: Literal["auto", "admm", "primal_dual", "pdmm"] = "auto",
+        solver_options: dict[str, Any] | None = None, max_iter: int = 2000, tol: float = 1e-06,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -590,62 +639,43 @@ class GTVRegressor(_gtv.GTVRegressor):
 class IFCAClassifier(_ifca.IFCAClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, division: Literal["cluster", "all"] = "cluster",
-        weights: Literal["n_samples", "uniform"] = "n_samples", aggregation: Aggregation = "mean",
-        trim: float = 0.2,
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean",
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
         n_init: int | Literal["auto"] = "auto",
-        first_assignment: Literal["loss", "random"] = "loss",
-        empty_cluster: Literal["reseed", "keep"] = "reseed", hold_out: float = 0.0,
-        stable_rounds: int | None = None, shared_layers: int | str | Sequence[str] | None = None,
-        tol: float = 0.0001, polish: bool | Literal["auto"] = "auto",
-        true_labels: ClientLabels | None = None, keep_rounds: bool = False,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        empty_cluster: Literal["reseed", "keep"] = "reseed",
+        shared_layers: int | str | Sequence[str] | None = None, tol: float = 0.0001,
+        record: Record | None = None, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class IFCARegressor(_ifca.IFCARegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, division: Literal["cluster", "all"] = "cluster",
-        weights: Literal["n_samples", "uniform"] = "n_samples", aggregation: Aggregation = "mean",
-        trim: float = 0.2,
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        training: Training | None = None, aggregation: Aggregation = "mean",
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
         n_init: int | Literal["auto"] = "auto",
-        first_assignment: Literal["loss", "random"] = "loss",
-        empty_cluster: Literal["reseed", "keep"] = "reseed", hold_out: float = 0.0,
-        stable_rounds: int | None = None, shared_layers: int | str | Sequence[str] | None = None,
-        tol: float = 0.0001, polish: bool | Literal["auto"] = "auto",
-        true_labels: ClientLabels | None = None, keep_rounds: bool = False,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        empty_cluster: Literal["reseed", "keep"] = "reseed",
+        shared_layers: int | str | Sequence[str] | None = None, tol: float = 0.0001,
+        record: Record | None = None, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class LocalModelsClassifier(_local_models.LocalModelsClassifier):
     def __init__(
-        self, loss: Literal["log_loss", "squared_hinge"] = "log_loss", *,
+        self, loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss", *,
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        max_iter: int | Literal["auto"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
         tol: float = 0.0001, group_col: str | int | None = None, unseen: Unseen = "error",
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -653,166 +683,125 @@ class LocalModelsClassifier(_local_models.LocalModelsClassifier):
 class LocalModelsRegressor(_local_models.LocalModelsRegressor):
     def __init__(
         self,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        *, delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        *, alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10, optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        tol: float = 0.0001, group_col: str | int | None = None, unseen: Unseen = "error",
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        training: Training | None = None, tol: float = 0.0001, group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
     ) -> None: ...
 
 class OneShotClassifier(_one_shot.OneShotClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto",
         trim: float = 0.2, combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto", pretrain_steps: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class OneShotRegressor(_one_shot.OneShotRegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu",
         clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto",
         trim: float = 0.2, combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto", pretrain_steps: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class OracleClustersClassifier(_oracle.OracleClustersClassifier):
     def __init__(
         self, labels: ClientLabels | None = None, *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
-        max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        tol: float = 0.0001, polish: bool | Literal["auto"] = "auto",
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        tol: float = 0.0001, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class OracleClustersRegressor(_oracle.OracleClustersRegressor):
     def __init__(
         self, labels: ClientLabels | None = None, *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        tol: float = 0.0001, polish: bool | Literal["auto"] = "auto",
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        training: Training | None = None, tol: float = 0.0001, group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
     ) -> None: ...
 
 class PACFLClassifier(_pacfl.PACFLClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu", n_vectors: int = 3,
         angle: Literal["smallest", "mean", "largest"] = "mean",
         linkage: Literal["average", "complete", "single"] = "average",
         distance_threshold: float | None = None, max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class PACFLRegressor(_pacfl.PACFLRegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", n_vectors: int = 3,
         angle: Literal["smallest", "mean", "largest"] = "mean",
         linkage: Literal["average", "complete", "single"] = "average",
         distance_threshold: float | None = None, max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 0.0001,
+        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class PFedMeClassifier(_pfedme.PFedMeClassifier):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu", beta: float = 1.0,
         outer_step: float | Literal["auto"] = "auto", local_rounds: int | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto", prox_steps: int = 5,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 1e-10,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean", tol: float = 1e-10, group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
     ) -> None: ...
 
 class PFedMeRegressor(_pfedme.PFedMeRegressor):
     def __init__(
         self, lam: float | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", beta: float = 1.0,
         outer_step: float | Literal["auto"] = "auto", local_rounds: int | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto", prox_steps: int = 5,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 1e-10,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean", tol: float = 1e-10, group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
     ) -> None: ...
 
 class PartialPoolingClassifier(_partial_pooling.PartialPoolingClassifier):
@@ -843,17 +832,13 @@ class PartialPoolingRegressor(_partial_pooling.PartialPoolingRegressor):
 
 class PerFedAvgClassifier(_per_fedavg.PerFedAvgClassifier):
     def __init__(
-        self, loss: Literal["log_loss", "squared_hinge"] = "log_loss", *,
+        self, loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss", *,
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         inner_step: float | Literal["auto"] = "auto", personal_steps: int = 1,
         exact: bool | Literal["auto"] = "auto", max_iter: int | Literal["auto"] = "auto",
-        local_steps: int | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 1e-10,
+        training: Training | None = None, aggregation: Aggregation = "mean", tol: float = 1e-10,
         group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
@@ -861,19 +846,15 @@ class PerFedAvgClassifier(_per_fedavg.PerFedAvgClassifier):
 class PerFedAvgRegressor(_per_fedavg.PerFedAvgRegressor):
     def __init__(
         self,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        *, delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
-        alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
+        *, alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu", inner_step: float | Literal["auto"] = "auto",
         personal_steps: int = 1, exact: bool | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto", local_steps: int | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "mean", trim: float = 0.2, tol: float = 1e-10,
-        group_col: str | int | None = None, unseen: Unseen = "error", n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
+        max_iter: int | Literal["auto"] = "auto", training: Training | None = None,
+        aggregation: Aggregation = "mean", tol: float = 1e-10, group_col: str | int | None = None,
+        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0,
     ) -> None: ...
 
 class RobustClusteredFL(_robust_clustered_fl.RobustClusteredFL):
@@ -882,53 +863,37 @@ class RobustClusteredFL(_robust_clustered_fl.RobustClusteredFL):
         clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
         trim: float = 0.25, combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto", pretrain_steps: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "geometric_median", tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "geometric_median",
+        tol: float = 0.0001, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class RobustClusteredFLClassifier(_robust_clustered_fl.RobustClusteredFLClassifier):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
+        loss: Literal["log_loss", "squared_hinge"] | Loss = "log_loss",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, class_weight: ClassWeight = None,
         hidden_layer_sizes: LayerSizes = (), activation: Activation = "relu",
         clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
         trim: float = 0.25, combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto", pretrain_steps: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "geometric_median", tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "geometric_median",
+        tol: float = 0.0001, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...
 
 class RobustClusteredFLRegressor(_robust_clustered_fl.RobustClusteredFLRegressor):
     def __init__(
         self, n_clusters: int | Literal["auto"] = "auto", *,
-        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] = "squared_error",
-        delta: float = 1.35, power: float = 1.5, quantile: float = 0.5, smoothing: float = 0.1,
+        loss: Literal["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"] | Loss = "squared_error",
         alpha: float | Literal["auto"] = "auto", fit_intercept: bool = True,
         standardize: bool = True, hidden_layer_sizes: LayerSizes = (),
         activation: Activation = "relu",
         clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
         trim: float = 0.25, combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto", pretrain_steps: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto", local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto", batch_size: int | None = None,
-        participation: float = 1.0, weights: Literal["n_samples", "uniform"] = "n_samples",
-        aggregation: Aggregation = "geometric_median", tol: float = 0.0001,
-        polish: bool | Literal["auto"] = "auto", group_col: str | int | None = None,
-        unseen: Unseen = "error", n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0,
+        training: Training | None = None, aggregation: Aggregation = "geometric_median",
+        tol: float = 0.0001, group_col: str | int | None = None, unseen: Unseen = "error",
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
     ) -> None: ...

@@ -10,7 +10,8 @@ from ..rounds.alone import solve_local
 from ..rounds.alpha import n_priors
 from ..rounds.alternate import alternate
 from ..rounds.number import find_n_clusters
-from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, make_options, shortened
+from ..rounds.training_options import Training
+from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, shortened
 
 
 class ClustersOnce(BaseFederated):
@@ -20,17 +21,13 @@ class ClustersOnce(BaseFederated):
     :meth:`_partition`.
     """
 
+    _option_classes = {"training": Training}
+    _option_names = {"training": ROUNDS}
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "n_clusters": [Count(1), StrOptions({"auto"})],
     }
 
-    _doc_parameters = {
-        "polish": """\
-            "auto" or bool
-            Whether to finish the clusters' models by Newton's method. "auto" does where the model
-            allows second-order steps (linear models).""",
-    }
     _doc_attributes = {
         "search_": """\
             dict of str to ndarray

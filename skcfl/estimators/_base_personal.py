@@ -11,32 +11,17 @@ from ..personal.shared_rounds import TrustedAverage
 from ..rounds.aggregation.aggregator import weighted_quantile
 from ..rounds.alternate import Options
 from ..rounds.kinds import kind_of
+from ..rounds.training_options import LOCAL_STEPS, Training
 from ..rounds.update import Average, client_curvatures
 from ._base_rounds import (
     ROUND_CONSTRAINTS,
+    SHARED_ROUNDS,
     SUSPICION,
     automatic_step,
     layers_named,
     robust_aggregator,
     shared_mask,
 )
-
-# Parameters of methods whose clients train in every round.
-TRAINING_CONSTRAINTS = {
-    name: ROUND_CONSTRAINTS[name]
-    for name in (
-        "max_iter",
-        "local_steps",
-        "optimizer",
-        "step_size",
-        "batch_size",
-        "participation",
-        "weights",
-        "aggregation",
-        "trim",
-        "tol",
-    )
-}
 
 # How they are described.
 TRAINING_DOCS = {
@@ -57,6 +42,9 @@ class PersonalMethod(BaseFederated):
 
     # Clients make models of their own when the rounds have ended.
     _publishes_rounds = False
+    _parameter_constraints = ROUND_CONSTRAINTS
+    _option_classes = {"training": Training}
+    _option_names = {"training": SHARED_ROUNDS}
 
     _doc_parameters = {
         "unseen": """\
@@ -97,22 +85,35 @@ class PersonalMethod(BaseFederated):
         return not drawn and options.tol > 0
 
 
-def training_options(estimator, pool):
-    """Options of rounds in which clients train, none of them automatic."""
-    kind, optimizer = kind_of(pool), estimator.optimizer
-    if optimizer == "auto":
-        optimizer = kind.optimizer
+def training_options(estimator, pool, automatic=LOCAL_STEPS):
+    """Options of rounds in which clients train, none of them automatic.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``training``, ``max_iter``, ``tol`` and ``aggregation``.
+    pool : ClientPool
+        The federation.
+    automatic : int
+        Local steps that stand for "auto".
+
+    Returns
+    -------
+    options : Options
+    """
+    kind, training = kind_of(pool), estimator._option("training")
+    optimizer = kind.optimizer if training.optimizer == "auto" else training.optimizer
     max_iter, budget = kind.rounds(estimator.max_iter)
     return Options(
         max_iter=max_iter,
         budget=budget,
         averaging="model",
-        local_steps=estimator.local_steps,
+        local_steps=training.steps(automatic),
         optimizer=optimizer,
-        step_size=automatic_step(estimator.step_size, optimizer, pool),
-        batch_size=estimator.batch_size,
-        participation=float(estimator.participation),
-        weights=estimator.weights,
+        step_size=automatic_step(training.step_size, optimizer, pool),
+        batch_size=training.batch_size,
+        participation=float(training.participation),
+        weights=training.weights,
         tol=estimator.tol,
         aggregator=robust_aggregator(estimator),
     )

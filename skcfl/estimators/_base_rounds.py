@@ -11,11 +11,10 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from .._checks import MOST_STEPS, POSITIVE, Count, about, real_array
+from .._checks import Count, about, real_array
 from .._progress import series
 from ..base import BaseFederated
 from ..clients.ids import check_ids, encode
-from ..clients.optimizers import OPTIMIZERS
 from ..federation.lanes import lanes_of, together
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
@@ -23,7 +22,9 @@ from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options, Rounds, alternate
 from ..rounds.kinds import NETWORK_STEP, kind_of, need_minima
 from ..rounds.number import find_n_clusters
+from ..rounds.record_options import Record
 from ..rounds.starts import DRAWN, STARTS, Candidates, sample
+from ..rounds.training_options import Training
 
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
@@ -47,28 +48,21 @@ class Operator(HasMethods):
 
 ROUND_CONSTRAINTS = {
     "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    "averaging": [StrOptions({"auto", "gradient", "model"})],
-    "local_steps": [Count(1, MOST_STEPS)],
-    "optimizer": [StrOptions({"auto", *OPTIMIZERS})],
-    "step_size": [POSITIVE, StrOptions({"auto"})],
-    "batch_size": [Count(1, MOST_STEPS), None],
-    "participation": [Interval(Real, 0, 1, closed="right")],
-    "weights": [StrOptions({"n_samples", "uniform"})],
+    "training": [Training, None],
     "aggregation": [StrOptions(set(AGGREGATORS)), Operator()],
-    "trim": [Interval(Real, 0, 0.5, closed="left")],
     "tol": [Interval(Real, 0, None, closed="left")],
-    "polish": ["boolean", StrOptions({"auto"})],
 }
+# Options of local training, of the steps that clients take and of the rounds that average them.
+STEPS = "local_steps", "optimizer", "step_size", "batch_size"
+SHARED_ROUNDS = *STEPS, "participation", "weights"
+ROUNDS = "averaging", *SHARED_ROUNDS, "polish"
 
 CHOICE_CONSTRAINTS = {
     "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     "init": [StrOptions(set(STARTS)), "array-like"],
     "n_init": [Count(1, 10**6), StrOptions({"auto"})],
-    "first_assignment": [StrOptions({"loss", "random"})],
     "shared_layers": [Interval(Integral, 0, None, closed="left"), str, "array-like", None],
-    "hold_out": [Interval(Real, 0, 1, closed="left")],
-    "true_labels": [dict, "array-like", None],
-    "keep_rounds": ["boolean"],
+    "record": [Record, None],
 }
 
 
@@ -87,6 +81,7 @@ class AlternatingClustering(BaseFederated):
     """
 
     _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
+    _option_classes = {"training": Training, "record": Record}
 
     _doc_attributes = {
         "search_": """\
@@ -99,8 +94,8 @@ class AlternatingClustering(BaseFederated):
         "suspicion_": SUSPICION,
         "round_params_": """\
             ndarray of shape (n_rounds, n_clusters, n_params)
-            Cluster models after each round, with ``keep_rounds=True``. Clusters have the numbers
-            that they had in the rounds, not those of ``labels_``.""",
+            Cluster models after each round, with ``Record(models=True)``. Clusters have the
+            numbers that they had in the rounds, not those of ``labels_``.""",
         "round_labels_": """\
             ndarray of shape (n_rounds, n_clients)
             Clusters of the clients in each round, likewise; -1 for clients not heard yet.""",
@@ -123,8 +118,13 @@ class AlternatingClustering(BaseFederated):
         if robust_aggregator(self) is not None:
             return True
         drawn = not isinstance(self.init, str) or self.init in DRAWN
-        refilled = getattr(self, "empty_cluster", "reseed") != "keep"
+        refilled = self._empty_cluster != "keep"
         return self.n_clusters == "auto" or (self.n_clusters > 1 and (refilled or not drawn))
+
+    @property
+    def _empty_cluster(self):
+        """What happens to clusters without clients."""
+        return getattr(self, "empty_cluster", "reseed")
 
     def _automatic_n_init(self, pool):
         """Number of starts."""
@@ -132,15 +132,24 @@ class AlternatingClustering(BaseFederated):
         return kind.n_init if self.init == "loss++" else kind.n_init_random
 
     def _solve_options(self, groups):
-        given = self.true_labels is not None
-        return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
+        return {"truth": true_labels(self, groups)}
 
     def _n_priors(self, pool, options):
         return n_priors(pool, self.n_clusters)
 
-    def _solve(self, pool, truth):
+    def _options_of_rounds(self, pool):
+        """Options of the server loop, none of them automatic."""
         shared = shared_mask(self.shared_layers, pool.model.layer_slices(), pool.n_params)
-        options = replace(make_options(self, pool, shared), truth=truth)
+        return make_options(self, pool, shared)
+
+    def _solve(self, pool, truth):
+        options = replace(
+            self._options_of_rounds(pool),
+            empty_cluster=self._empty_cluster,
+            dealt_first=isinstance(self.init, str) and self.init == "same",
+            truth=truth,
+            keep_rounds=self._option("record").models,
+        )
         if self.n_clusters != "auto":
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
         if not isinstance(self.init, str):
@@ -163,7 +172,7 @@ class AlternatingClustering(BaseFederated):
             pool,
             fit,
             pool.random_state,
-            local=None if shared is not None else local,
+            local=None if options.shared is not None else local,
             grow=kind_of(pool).exact and self.init == "loss++",
             robust=options.aggregator is not None,
         )
@@ -275,6 +284,12 @@ def _check_init(init, n_clusters, n_params, starts):
     return theta
 
 
+def true_labels(estimator, groups):
+    """True clusters of the clients, None where the study has none."""
+    given = estimator._option("record").true_labels
+    return None if given is None else labels_of(given, groups, "record: true_labels")
+
+
 def labels_of(labels, groups, name="labels"):
     """Labels of the clients as codes 0..K-1, aligned with the sorted ids."""
     if groups is None or labels is None:
@@ -349,8 +364,8 @@ def automatic_step(step_size, optimizer, pool):
         return NETWORK_STEP
     need_minima(
         pool,
-        "step_size='auto' takes gradient steps from the curvature, of which {} knows no bound: "
-        "give step_size a number, or set optimizer='adam' with averaging='model'.",
+        "training: step_size='auto' takes gradient steps from the curvature, of which {} knows no "
+        "bound: give step_size a number, or set optimizer='adam' with averaging='model'.",
     )
     return None
 
@@ -366,11 +381,28 @@ def robust_aggregator(estimator):
     """What takes the place of the weighted mean of a cluster's clients; None is the mean."""
     if not hasattr(estimator, "aggregation"):
         return None
-    return make_aggregator(estimator.aggregation, estimator.trim)
+    return make_aggregator(estimator.aggregation)
 
 
-def make_options(estimator, pool, shared=None, max_iter=None):
+def make_options(estimator, pool, shared=None, max_iter=None, **fixed):
     """Options of the server loop from an estimator's parameters, none of them automatic.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``training``, ``max_iter`` and ``tol``.
+    pool : ClientPool
+        The federation.
+    shared : ndarray of shape (n_params,) of bool, default=None
+        Parameters that all clusters have in common.
+    max_iter : int or "auto", default=None
+        Most rounds, in place of the estimator's.
+    **fixed : dict
+        Options of training that are not the user's choice.
+
+    Returns
+    -------
+    options : Options
 
     Raises
     ------
@@ -378,58 +410,51 @@ def make_options(estimator, pool, shared=None, max_iter=None):
         If the local model has no second derivatives to polish with, or if the optimiser has
         nothing to do.
     """
-    kind, averaging = kind_of(pool), estimator.averaging
+    training = estimator._option("training")
+    how = {**training.get_params(deep=False), **fixed}
+    kind, averaging, optimizer = kind_of(pool), how["averaging"], how["optimizer"]
     if averaging == "auto":
         averaging = kind.averaging
-    optimizer = estimator.optimizer
     if averaging == "gradient" and optimizer not in ("auto", "sgd"):
         raise ValueError(
-            f"optimizer={optimizer!r} is a rule of local steps and needs averaging='model'; with "
-            "averaging='gradient' the server takes plain gradient steps."
+            f"training: optimizer={optimizer!r} is a rule of local steps and needs "
+            "averaging='model'; with averaging='gradient' the server takes plain gradient steps."
         )
     if averaging == "gradient" and pool.model.local_steps_only:
         raise ValueError(
-            "averaging must be 'model' for a module with dropout or buffers, such as running "
-            "statistics, which local steps change and gradients at one point do not: got "
-            f"{estimator.averaging!r}."
+            "training: averaging must be 'model' for a module with dropout or buffers, such as "
+            "running statistics, which local steps change and gradients at one point do not: got "
+            f"{how['averaging']!r}."
         )
     if optimizer == "auto":
         optimizer = "sgd" if averaging == "gradient" else kind.optimizer
-    step_size = automatic_step(estimator.step_size, optimizer, pool)
-    polish = estimator.polish
+    polish = how["polish"]
     if polish == "auto":
         polish = kind.exact and shared is None
     elif polish and shared is not None:
         raise ValueError(
-            "polish=True fits each cluster by itself and cannot keep shared_layers equal; set "
-            "polish=False or 'auto'."
+            "training: polish=True fits each cluster by itself and cannot keep shared_layers "
+            "equal; set polish=False or 'auto'."
         )
     elif polish:
-        words = "polish=True needs a local model with second derivatives, got {}; "
+        words = "training: polish=True needs a local model with second derivatives, got {}; "
         need_minima(pool, words + "set polish=False or 'auto'.")
     max_iter, budget = kind.rounds(estimator.max_iter if max_iter is None else max_iter)
-    names = (
-        "division",
-        "empty_cluster",
-        "hold_out",
-        "stable_rounds",
-        "first_assignment",
-        "keep_rounds",
-    )
-    more = {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
     return Options(
         max_iter=max_iter,
         budget=budget,
         averaging=averaging,
-        local_steps=estimator.local_steps,
+        local_steps=training.steps(),
         optimizer=optimizer,
-        step_size=step_size,
-        batch_size=estimator.batch_size,
-        participation=float(estimator.participation),
-        weights=estimator.weights,
+        step_size=automatic_step(how["step_size"], optimizer, pool),
+        batch_size=how["batch_size"],
+        participation=float(how["participation"]),
+        weights=how["weights"],
+        division=how["division"],
+        hold_out=how["hold_out"],
+        stable_rounds=how["stable_rounds"],
         tol=estimator.tol,
         polish=bool(polish),
         shared=shared,
         aggregator=robust_aggregator(estimator),
-        **more,
     )

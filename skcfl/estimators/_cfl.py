@@ -10,14 +10,22 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE, Count
-from .._typing import Aggregation, ClientLabels, RandomState, Unseen
+from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.docs import document
 from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
 from ..rounds.number import find_n_clusters
+from ..rounds.record_options import Record
 from ..rounds.splits import Bipartition, Node
-from ._base_rounds import ROUND_CONSTRAINTS, SUSPICION, labels_of, make_options
+from ..rounds.training_options import Training
+from ._base_rounds import (
+    ROUND_CONSTRAINTS,
+    ROUNDS,
+    SUSPICION,
+    make_options,
+    true_labels,
+)
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -40,8 +48,10 @@ class _CFL(BaseFederated):
         "eps2": [NOT_NEGATIVE, StrOptions({"auto"})],
         "min_round": [Count(0)],
         "gamma_max": [Interval(Real, 0, 1, closed="both"), None],
-        "true_labels": [dict, "array-like", None],
+        "record": [Record, None],
     }
+    _option_classes = {"training": Training, "record": Record}
+    _option_names = {"training": ROUNDS, "record": ("true_labels",)}
 
     _doc_parameters = {
         "eps1": """\
@@ -61,15 +71,6 @@ class _CFL(BaseFederated):
             The paper's test before a split, which the published code leaves out: with the largest
             cosine s of two clients of different sides, ``sqrt((1 - s) / 2)`` has to be larger.
             None makes no such test.""",
-        "averaging": """\
-            {"auto", "gradient", "model"}
-            What clients send, and what of it is compared. With "gradient" their gradients, of
-            which the server takes a step; with "model" what they have moved in ``local_steps``
-            steps of their own. "auto" is "gradient" for linear models, "model" for networks.""",
-        "polish": """\
-            "auto" or bool
-            Whether to finish the clusters' models by Newton's method; the clusters stay. "auto"
-            does where the model allows second-order steps (linear models).""",
     }
 
     _doc_attributes = {
@@ -89,16 +90,15 @@ class _CFL(BaseFederated):
     }
 
     def _solve_options(self, groups):
-        given = self.true_labels is not None
-        return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
+        return {"truth": true_labels(self, groups)}
 
     def _solve(self, pool, truth):
         options = make_options(self, pool)
-        if options.averaging == "gradient" and self.batch_size is not None:
+        if options.averaging == "gradient" and options.batch_size is not None:
             raise ValueError(
-                "batch_size is of local steps and needs averaging='model' here; with "
+                "training: batch_size is of local steps and needs averaging='model' here; with "
                 f"averaging='gradient' clients send gradients of all rows. Got "
-                f"batch_size={self.batch_size!r}."
+                f"batch_size={options.batch_size!r}."
             )
         options = replace(options, empty_cluster="keep")
         if self.eps2 != "auto":
@@ -129,7 +129,7 @@ class _CFL(BaseFederated):
     def _fit(self, pool, options, most=None, before=None):
         """Splits by eps2, or up to a number of clusters; the result and its rule."""
         weights = pool.client_weights
-        if self.weights == "uniform":
+        if options.weights == "uniform":
             weights = np.ones(pool.n_clients)
         min_round = self.min_round if before is None else 0
         rule = Bipartition(
@@ -214,18 +214,10 @@ class CFL(GenericMixin, _CFL):
         min_round: int = 0,
         gamma_max: float | None = None,
         max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
-        true_labels: ClientLabels | None = None,
+        record: Record | None = None,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -238,18 +230,10 @@ class CFL(GenericMixin, _CFL):
         self.min_round = min_round
         self.gamma_max = gamma_max
         self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
-        self.polish = polish
-        self.true_labels = true_labels
+        self.record = record
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

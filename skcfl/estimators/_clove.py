@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._typing import Aggregation, ArrayLike, ClientLabels, Clusterer, RandomState, Unseen
+from .._typing import Aggregation, ArrayLike, Clusterer, RandomState, Unseen
 from ..base.docs import document
 from ..rounds.kinds import kind_of
-from ..rounds.loss_clusters import EMBEDDINGS, MATCHINGS, LossClusters
-from ._base_rounds import AlternatingClustering
+from ..rounds.loss_clusters import EMBEDDINGS, LossClusters
+from ..rounds.record_options import Record
+from ..rounds.training_options import Training
+from ._base_rounds import ROUNDS, AlternatingClustering
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -30,8 +32,8 @@ class _CLoVE(AlternatingClustering):
     _parameter_constraints = {
         "embedding": [StrOptions(set(EMBEDDINGS))],
         "clusterer": [HasMethods(["fit_predict", "get_params", "set_params"]), None],
-        "matching": [StrOptions(set(MATCHINGS))],
     }
+    _option_names = {"training": (*ROUNDS, "hold_out")}
 
     _doc_parameters = {
         "n_init": """\
@@ -50,7 +52,6 @@ class _CLoVE(AlternatingClustering):
             rng,
             embedding=self.embedding,
             clusterer=self.clusterer,
-            matching=self.matching,
             robust=not (isinstance(self.aggregation, str) and self.aggregation == "mean"),
         )
 
@@ -108,27 +109,15 @@ class CLoVE(GenericMixin, _CLoVE):
         n_clusters: int | Literal["auto"] = "auto",
         *,
         max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         embedding: Literal["log", "sqrt", "raw", "centered"] = "log",
         clusterer: Clusterer | None = None,
-        matching: Literal["loss", "overlap", "none"] = "loss",
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
         n_init: int | Literal["auto"] = "auto",
-        first_assignment: Literal["loss", "random"] = "loss",
-        hold_out: float = 0.0,
         shared_layers: int | str | Sequence[str] | None = None,
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
-        true_labels: ClientLabels | None = None,
-        keep_rounds: bool = False,
+        record: Record | None = None,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -138,27 +127,15 @@ class CLoVE(GenericMixin, _CLoVE):
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.embedding = embedding
         self.clusterer = clusterer
-        self.matching = matching
         self.init = init
         self.n_init = n_init
-        self.first_assignment = first_assignment
-        self.hold_out = hold_out
         self.shared_layers = shared_layers
         self.tol = tol
-        self.polish = polish
-        self.true_labels = true_labels
-        self.keep_rounds = keep_rounds
+        self.record = record
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

@@ -20,8 +20,9 @@ from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import PersonalBeside
 from ..rounds.alternate import alternate
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.training_options import Training
 from ._base_personal import PersonalMethod
-from ._base_rounds import ROUND_CONSTRAINTS, make_options
+from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -40,6 +41,7 @@ class _Ditto(PersonalMethod):
         "lam": [Interval(Real, 0, np.inf, closed="both"), StrOptions({"auto"})],
         "within": [BaseFederated, None],
     }
+    _option_names = {"training": ROUNDS}
 
     _doc_parameters = {
         "lam": """\
@@ -77,7 +79,7 @@ class _Ditto(PersonalMethod):
         """The method that finds the clusters, None for one shared model."""
         if self.within is None:
             return None
-        by_rounds = "participation" in self.within.get_params(deep=False)
+        by_rounds = "participation" in self.within._option_names.get("training", ())
         if not by_rounds or isinstance(self.within, PersonalMethod) or hasattr(self.within, "lam"):
             raise ValueError(
                 "within must be a method that finds clusters by rounds, such as IFCA(), got "
@@ -224,17 +226,9 @@ class Ditto(GenericMixin, _Ditto):
         *,
         within: BaseFederated | None = None,
         max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -245,17 +239,9 @@ class Ditto(GenericMixin, _Ditto):
         self.lam = lam
         self.within = within
         self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
-        self.polish = polish
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

@@ -17,13 +17,14 @@ from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
     PersonalMethod,
     own_rates,
     training_options,
 )
+from ._base_rounds import ROUND_CONSTRAINTS
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -40,7 +41,7 @@ BLENDS = {MINIMISED: 1.0, TRAINED: 1e3}
 
 class _FedALA(PersonalMethod):
     _parameter_constraints = {
-        **TRAINING_CONSTRAINTS,
+        **ROUND_CONSTRAINTS,
         "blended_layers": [Interval(Integral, 0, None, closed="left")],
         "blend_rate": [POSITIVE, StrOptions({"auto"})],
         "blend_share": [Interval(Real, 0, 1, closed="right")],
@@ -70,10 +71,6 @@ class _FedALA(PersonalMethod):
             The weights are learned, the first time, until the standard deviation of the losses of
             ten epochs in a row is less than this, and for 60 epochs at most; later a round takes
             one. An epoch is one step, or with ``batch_size`` one of every batch.""",
-        "step_size": """\
-            "auto" or float
-            Length of a step. "auto" is one over the client's curvature for linear models, and .005
-            under Adam.""",
     }
 
     def _solve(self, pool):
@@ -105,7 +102,7 @@ class _FedALA(PersonalMethod):
         """Step of the weights of the blend."""
         if self.blend_rate != "auto":
             return self.blend_rate
-        kind, size = kind_of(pool), self.batch_size
+        kind, size = kind_of(pool), self._option("training").batch_size
         if kind == TRAINED and size is not None:
             return BLENDS[kind] / max(np.ceil(pool.typical_size / size), 1.0)
         return BLENDS[kind]
@@ -189,14 +186,8 @@ class FedALA(GenericMixin, _FedALA):
         blend_share: float = 1.0,
         blend_tol: float = 0.1,
         max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-4,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -210,14 +201,8 @@ class FedALA(GenericMixin, _FedALA):
         self.blend_share = blend_share
         self.blend_tol = blend_tol
         self.max_iter = max_iter
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from .._checks import MOST_STEPS, Count
-from .._typing import ArrayLike, ClientLabels, RandomState, Unseen
+from .._typing import ArrayLike, RandomState, Unseen
 from ..base.docs import document
 from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
@@ -19,13 +19,16 @@ from ..rounds.alpha import n_priors
 from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
 from ..rounds.number import find_n_clusters
+from ..rounds.record_options import Record
 from ..rounds.starts import STARTS, Candidates
+from ..rounds.training_options import Training
 from ._base_rounds import (
     CHOICE_CONSTRAINTS,
     ROUND_CONSTRAINTS,
+    STEPS,
     _check_init,
-    labels_of,
     make_options,
+    true_labels,
     with_progress,
 )
 from ._constructors import everyday_constructor
@@ -53,13 +56,13 @@ class _FedEM(MixturePredictions):
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         **{name: CHOICE_CONSTRAINTS[name] for name in ("n_clusters", "init", "n_init")},
-        "true_labels": CHOICE_CONSTRAINTS["true_labels"],
+        "record": CHOICE_CONSTRAINTS["record"],
         "share_steps": [Count(1, MOST_STEPS)],
     }
+    _option_classes = {"training": Training, "record": Record}
+    _option_names = {"training": (*STEPS, "participation"), "record": ("true_labels",)}
 
     _publishes_rounds = False
-    #: Steps are exact or local, and end where the likelihood does.
-    averaging, polish, weights = "model", False, "n_samples"
 
     _doc_parameters = {
         "n_clusters": """\
@@ -83,10 +86,6 @@ class _FedEM(MixturePredictions):
             int
             Steps in which a client estimates its shares in a round, under models that stay: they
             cost little, no exchange, and rounds in which the shares settle. 1 is the paper's.""",
-        "local_steps": """\
-            int
-            Steps of each model that a client trains in a round; of networks, and of linear models
-            of more than 256 parameters. Others take one Newton step on sums over the clients.""",
     }
 
     _doc_attributes = {
@@ -123,11 +122,11 @@ class _FedEM(MixturePredictions):
         return n_priors(pool, self.n_clusters)
 
     def _solve_options(self, groups):
-        given = self.true_labels is not None
-        return {"truth": labels_of(self.true_labels, groups, "true_labels") if given else None}
+        return {"truth": true_labels(self, groups)}
 
     def _solve(self, pool, truth):
-        options = make_options(self, pool)
+        # Steps are exact or local, and end where the likelihood does.
+        options = make_options(self, pool, averaging="model", polish=False)
         if self.n_clusters != "auto":
             options.truth = truth
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
@@ -249,16 +248,12 @@ class FedEM(GenericMixin, _FedEM):
         n_clusters: int | Literal["auto"] = "auto",
         *,
         max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10,
+        training: Training | None = None,
         share_steps: int = 5,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
         n_init: int | Literal["auto"] = "auto",
         tol: float = 1e-4,
-        true_labels: ClientLabels | None = None,
+        record: Record | None = None,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -268,16 +263,12 @@ class FedEM(GenericMixin, _FedEM):
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
-        self.local_steps = local_steps
+        self.training = training
         self.share_steps = share_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
         self.init = init
         self.n_init = n_init
         self.tol = tol
-        self.true_labels = true_labels
+        self.record = record
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
 from .._typing import Activation, Aggregation, ClassWeight, LayerSizes, RandomState, Unseen
@@ -13,13 +12,14 @@ from ..base.docs import document
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
+from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
     PersonalMethod,
     own_rates,
     training_options,
 )
+from ._base_rounds import ROUND_CONSTRAINTS
 from ._flavours import ClassifierMixin, GivenNetworkMixin
 
 if TYPE_CHECKING:
@@ -72,10 +72,9 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """
 
     _parameter_constraints = {
-        **TRAINING_CONSTRAINTS,
+        **ROUND_CONSTRAINTS,
         "lam": [NOT_NEGATIVE],
         "head_steps": [Count(1, MOST_STEPS)],
-        "local_steps": [Count(1, MOST_STEPS), StrOptions({"auto"})],
     }
 
     _doc_parameters = {
@@ -86,13 +85,6 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         "head_steps": """\
             int
             Steps of the last layer in a round.""",
-        "local_steps": """\
-            "auto" or int
-            Steps of the layers below in a round; "auto" is 10. Linear models have none.""",
-        "step_size": """\
-            "auto" or float
-            Length of a step. "auto" is one over the client's curvature for linear models, and .005
-            under Adam.""",
     }
     _doc_attributes = {
         "mixing_weights_": """\
@@ -115,14 +107,8 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         class_weight: ClassWeight = None,
         max_iter: int | Literal["auto"] = "auto",
         head_steps: int = 10,
-        local_steps: int | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-4,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -141,14 +127,8 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         self.class_weight = class_weight
         self.max_iter = max_iter
         self.head_steps = head_steps
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen
@@ -159,8 +139,7 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     def _solve(self, pool):
         options = training_options(self, pool)
         head, start = pool.model.head_mask(), pool.start()
-        steps = 10 if self.local_steps == "auto" else self.local_steps
-        stages = [(self.head_steps, head), (steps, ~head)]
+        stages = [(self.head_steps, head), (options.local_steps, ~head)]
         update = HeadMixing(
             head,
             np.tile(start, (pool.n_clients, 1)),

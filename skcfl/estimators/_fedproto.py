@@ -13,12 +13,13 @@ from ..calls.kept_models import Keep, Recall
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
+from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
     PersonalMethod,
     training_options,
 )
+from ._base_rounds import ROUND_CONSTRAINTS, STEPS
 from ._flavours import ClassifierMixin, GivenNetworkMixin
 
 if TYPE_CHECKING:
@@ -73,13 +74,10 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     # What other methods ask for: networks have biases, prototypes are means over rows, and which
     # one is nearest does not depend on weights of classes.
-    fit_intercept, standardize, weights, class_weight = True, False, "n_samples", None
+    fit_intercept, standardize, class_weight = True, False, None
 
-    _parameter_constraints = {
-        name: constraint
-        for name, constraint in {**TRAINING_CONSTRAINTS, "lam": [NOT_NEGATIVE]}.items()
-        if name != "weights"
-    }
+    _parameter_constraints = {**ROUND_CONSTRAINTS, "lam": [NOT_NEGATIVE]}
+    _option_names = {"training": (*STEPS, "participation")}
 
     _doc_parameters = {
         **TRAINING_DOCS,
@@ -134,13 +132,8 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         loss: Literal["log_loss", "squared_hinge"] = "log_loss",
         alpha: float | Literal["auto"] = "auto",
         max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-4,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -155,13 +148,8 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         self.loss = loss
         self.alpha = alpha
         self.max_iter = max_iter
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

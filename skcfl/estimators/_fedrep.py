@@ -18,14 +18,15 @@ from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
 from ..rounds.kinds import kind_of
+from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
     PersonalMethod,
     common_rate,
     layer_mask,
     training_options,
 )
+from ._base_rounds import ROUND_CONSTRAINTS
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -37,7 +38,7 @@ __all__ = ["FedRep", "FedRepClassifier", "FedRepRegressor"]
 
 class _FedRep(PersonalMethod):
     _parameter_constraints = {
-        **TRAINING_CONSTRAINTS,
+        **ROUND_CONSTRAINTS,
         "shared_layers": [
             StrOptions({"auto"}),
             Interval(Integral, 0, None, closed="left"),
@@ -45,7 +46,6 @@ class _FedRep(PersonalMethod):
             "array-like",
         ],
         "alternate": ["boolean"],
-        "local_steps": [Count(1, MOST_STEPS), StrOptions({"auto"})],
         "head_steps": [Count(1, MOST_STEPS)],
     }
 
@@ -64,22 +64,12 @@ class _FedRep(PersonalMethod):
         "head_steps": """\
             int
             Steps of the own layers in a round, with ``alternate``.""",
-        "local_steps": """\
-            "auto" or int
-            Steps of the shared layers in a round, or of all with ``alternate=False``. "auto" is
-            10 for networks and 1 for linear models, with which the rounds end at the minimum.""",
-        "step_size": """\
-            "auto" or float
-            Length of a step. "auto" is one over the mean of the clients' curvatures for linear
-            models, and .005 under Adam.""",
     }
 
     def _masks(self, pool):
         """Shared parameters, and what clients train in which steps."""
         shared = layer_mask(self.shared_layers, pool)
-        steps = self.local_steps
-        if steps == "auto":
-            steps = kind_of(pool).local_steps
+        steps = self._option("training").steps(kind_of(pool).local_steps)
         if not self.alternate:
             return shared, [(steps, np.ones_like(shared))]
         stages = [(self.head_steps, ~shared), (steps, shared)]
@@ -180,14 +170,8 @@ class FedRep(GenericMixin, _FedRep):
         alternate: bool = True,
         max_iter: int | Literal["auto"] = "auto",
         head_steps: int = 10,
-        local_steps: int | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-4,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -200,14 +184,8 @@ class FedRep(GenericMixin, _FedRep):
         self.alternate = alternate
         self.max_iter = max_iter
         self.head_steps = head_steps
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

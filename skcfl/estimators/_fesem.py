@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._typing import Aggregation, ArrayLike, ClientLabels, RandomState, Unseen
+from .._typing import Aggregation, ArrayLike, RandomState, Unseen
 from ..base.docs import document
 from ..rounds.by_updates import NearestModel, nearest_to_start, trained_means
-from ._base_rounds import AlternatingClustering
+from ..rounds.record_options import Record
+from ..rounds.training_options import Training
+from ._base_rounds import SHARED_ROUNDS, AlternatingClustering, make_options
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -32,8 +34,7 @@ class _FeSEM(AlternatingClustering):
         "empty_cluster": [StrOptions({"reseed", "keep"})],
     }
 
-    #: Clients always train, and no layer can be left out of a distance.
-    averaging, shared_layers = "model", None
+    _option_names = {"training": (*SHARED_ROUNDS, "polish")}
 
     _doc_parameters = {
         "init": """\
@@ -47,19 +48,14 @@ class _FeSEM(AlternatingClustering):
             "auto" or int
             Number of starts; the one whose final models have the least total loss is kept. "auto"
             is 1, as k-means has tried ten.""",
-        "local_steps": """\
-            int
-            Number of steps (optimizer updates) of a client in a round, before it is compared with
-            the cluster models. The state of the optimizer starts anew in every round.""",
-        "polish": """\
-            "auto" or bool
-            Whether to finish the cluster models by Newton's method once the clusters are stable:
-            the models are then each cluster's exact minimiser, and the clusters stay. "auto"
-            polishes where the model allows second-order steps (linear models).""",
     }
 
     def _automatic_n_init(self, pool):
         return 1
+
+    def _options_of_rounds(self, pool):
+        # Clients always train, and no layer can be left out of a distance.
+        return make_options(self, pool, averaging="model")
 
     def _rule(self, n_clients, n_clusters, rng):
         return NearestModel()
@@ -115,21 +111,13 @@ class FeSEM(GenericMixin, _FeSEM):
         n_clusters: int | Literal["auto"] = "auto",
         *,
         max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         init: Literal["kmeans", "random"] | ArrayLike = "kmeans",
         n_init: int | Literal["auto"] = "auto",
         empty_cluster: Literal["reseed", "keep"] = "reseed",
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
-        true_labels: ClientLabels | None = None,
-        keep_rounds: bool = False,
+        record: Record | None = None,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -139,21 +127,13 @@ class FeSEM(GenericMixin, _FeSEM):
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.init = init
         self.n_init = n_init
         self.empty_cluster = empty_cluster
         self.tol = tol
-        self.polish = polish
-        self.true_labels = true_labels
-        self.keep_rounds = keep_rounds
+        self.record = record
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

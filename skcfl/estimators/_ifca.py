@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._typing import Aggregation, ArrayLike, ClientLabels, RandomState, Unseen
+from .._typing import Aggregation, ArrayLike, RandomState, Unseen
 from ..base.docs import document
 from ..rounds.choice import LeastLoss
+from ..rounds.record_options import Record
+from ..rounds.training_options import Training
 from ._base_rounds import AlternatingClustering
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
@@ -27,11 +28,7 @@ class _IFCA(AlternatingClustering):
        Federated Learning". NeurIPS 2020.
     """
 
-    _parameter_constraints = {
-        "division": [StrOptions({"cluster", "all"})],
-        "empty_cluster": [StrOptions({"reseed", "keep"})],
-        "stable_rounds": [Interval(Integral, 1, None, closed="left"), None],
-    }
+    _parameter_constraints = {"empty_cluster": [StrOptions({"reseed", "keep"})]}
 
     def _rule(self, n_clients, n_clusters, rng):
         return LeastLoss()
@@ -87,27 +84,14 @@ class IFCA(GenericMixin, _IFCA):
         n_clusters: int | Literal["auto"] = "auto",
         *,
         max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        division: Literal["cluster", "all"] = "cluster",
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
-        init: Literal["loss++", "random", "different", "same"] | ArrayLike = "loss++",
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
         n_init: int | Literal["auto"] = "auto",
-        first_assignment: Literal["loss", "random"] = "loss",
         empty_cluster: Literal["reseed", "keep"] = "reseed",
-        hold_out: float = 0.0,
-        stable_rounds: int | None = None,
         shared_layers: int | str | Sequence[str] | None = None,
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
-        true_labels: ClientLabels | None = None,
-        keep_rounds: bool = False,
+        record: Record | None = None,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -117,27 +101,14 @@ class IFCA(GenericMixin, _IFCA):
         self.model = model
         self.n_clusters = n_clusters
         self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.division = division
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.init = init
         self.n_init = n_init
-        self.first_assignment = first_assignment
         self.empty_cluster = empty_cluster
-        self.hold_out = hold_out
-        self.stable_rounds = stable_rounds
         self.shared_layers = shared_layers
         self.tol = tol
-        self.polish = polish
-        self.true_labels = true_labels
-        self.keep_rounds = keep_rounds
+        self.record = record
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

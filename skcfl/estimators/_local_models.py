@@ -13,7 +13,8 @@ from ..rounds.alone import solve_local
 from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options
 from ..rounds.kinds import TRAINED
-from ._base_rounds import ROUND_CONSTRAINTS, automatic_step
+from ..rounds.training_options import Training
+from ._base_rounds import ROUND_CONSTRAINTS, STEPS, automatic_step
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -25,9 +26,10 @@ __all__ = ["LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"]
 
 class _LocalModels(BaseFederated):
     _parameter_constraints = {
-        name: ROUND_CONSTRAINTS[name]
-        for name in ("max_iter", "local_steps", "optimizer", "step_size", "batch_size", "tol")
+        name: ROUND_CONSTRAINTS[name] for name in ("max_iter", "training", "tol")
     }
+    _option_classes = {"training": Training}
+    _option_names = {"training": STEPS}
 
     _doc_attributes = {
         "labels_": """\
@@ -43,22 +45,10 @@ class _LocalModels(BaseFederated):
             of a new client.""",
         "max_iter": """\
             "auto" or int
-            Networks only, as the next five: linear models are solved exactly, by Newton's
-            method. Largest number of rounds of ``local_steps`` steps that every client trains its
-            own network for; "auto" is 50, as in the methods these models are compared with. A
+            Networks only, as `training` and `tol`: linear models are solved exactly, by Newton's
+            method. Largest number of rounds of local steps that every client trains its own
+            network for; "auto" is 50, as in the methods these models are compared with. A
             ``ConvergenceWarning`` says so when a number given was not enough.""",
-        "local_steps": """\
-            int
-            Steps of a round. The state of the optimizer starts anew in every round.""",
-        "optimizer": """\
-            {"auto", "sgd", "momentum", "adam"}
-            Rule of the steps; "auto" is "adam".""",
-        "step_size": """\
-            "auto" or float
-            Length of a step. "auto" is .005 under Adam; other rules need a number.""",
-        "batch_size": """\
-            int or None
-            Rows a client draws for a step. None uses all of them, which is deterministic.""",
         "tol": """\
             float
             Training stops when no model moved by more than ``tol`` of its norm in a round. 0
@@ -74,15 +64,16 @@ class _LocalModels(BaseFederated):
         return None, np.asarray(result.cluster_params)
 
     def _solve(self, pool):
-        optimizer = TRAINED.optimizer if self.optimizer == "auto" else self.optimizer
+        training = self._option("training")
+        optimizer = TRAINED.optimizer if training.optimizer == "auto" else training.optimizer
         max_iter, budget = TRAINED.rounds(self.max_iter)
         options = Options(
             max_iter=max_iter,
             budget=budget,
-            local_steps=self.local_steps,
+            local_steps=training.steps(),
             optimizer=optimizer,
-            step_size=automatic_step(self.step_size, optimizer, pool),
-            batch_size=self.batch_size,
+            step_size=automatic_step(training.step_size, optimizer, pool),
+            batch_size=training.batch_size,
             tol=self.tol,
         )
         return solve_local(pool, options)
@@ -131,10 +122,7 @@ class LocalModels(GenericMixin, _LocalModels):
         model: LocalModel | None = None,
         *,
         max_iter: int | Literal["auto"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
+        training: Training | None = None,
         tol: float = 1e-4,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -144,10 +132,7 @@ class LocalModels(GenericMixin, _LocalModels):
     ) -> None:
         self.model = model
         self.max_iter = max_iter
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
+        self.training = training
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

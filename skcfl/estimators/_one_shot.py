@@ -12,9 +12,11 @@ from .._typing import Aggregation, Clusterer, RandomState, Unseen
 from ..base.docs import document
 from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
+from ..personal.shared_rounds import client_weights
 from ..rounds.kinds import NETWORK_STEP, kind_of
 from ..rounds.once import Partition, combine_models, local_models, publish_once, spread_labels
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
+from ..rounds.training_options import Training
 from ._base_once import ClustersOnce
 from ._base_rounds import make_options
 from ._constructors import everyday_constructor
@@ -62,8 +64,7 @@ class _OneShot(ClustersOnce):
             mean.""",
         "trim": """\
             float
-            Share of the clients that the trimmed clusterer leaves out, in [0, .5), and of false
-            clients that "trimmed_mean" and "krum" reckon with.""",
+            Share of the clients that the trimmed clusterer leaves out, in [0, .5).""",
         "combine": """\
             {"mean", "precision"}
             How a cluster's model is made of its clients': their mean by rows (or what
@@ -80,11 +81,6 @@ class _OneShot(ClustersOnce):
             "auto" or int
             Networks only: steps that every client trains from one common start before it sends
             its model; "auto" is 50. Linear models are solved exactly.""",
-        "polish": """\
-            "auto" or bool
-            Whether to finish the cluster models by Newton's method in the rounds after the
-            clusters are found. "auto" does where the model allows second-order steps (linear
-            models).""",
     }
 
     def _options(self, pool):
@@ -126,7 +122,7 @@ class _OneShot(ClustersOnce):
         clusterer = self.clusterer
         if isinstance(clusterer, str) and clusterer == "auto":
             clusterer = "kmeans" if options.aggregator is None else "trimmed"
-        weights = self._weights(pool)
+        weights = client_weights(pool, options)
         labels, kept = cluster_points(
             points, n_clusters, clusterer, rng, self.trim, weights[known]
         )
@@ -140,11 +136,8 @@ class _OneShot(ClustersOnce):
 
     def _train(self, pool, found, options):
         if self.rounds == 0:
-            return publish_once(pool, found, self._weights(pool))
+            return publish_once(pool, found, client_weights(pool, options))
         return super()._train(pool, found, options)
-
-    def _weights(self, pool):
-        return pool.client_weights if self.weights == "n_samples" else np.ones(pool.n_clients)
 
 
 @document
@@ -215,16 +208,9 @@ class OneShot(GenericMixin, _OneShot):
         combine: Literal["mean", "precision"] = "mean",
         rounds: int | Literal["auto"] = "auto",
         pretrain_steps: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -238,16 +224,9 @@ class OneShot(GenericMixin, _OneShot):
         self.combine = combine
         self.rounds = rounds
         self.pretrain_steps = pretrain_steps
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
         self.tol = tol
-        self.polish = polish
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

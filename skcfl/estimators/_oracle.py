@@ -10,7 +10,8 @@ from .._typing import ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.docs import document
 from ..rounds.alternate import alternate
-from ._base_rounds import ROUND_CONSTRAINTS, labels_of, make_options, robust_aggregator
+from ..rounds.training_options import Training
+from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, labels_of, make_options, robust_aggregator
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -22,6 +23,8 @@ __all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegresso
 
 class _OracleClusters(BaseFederated):
     _parameter_constraints = {**ROUND_CONSTRAINTS, "labels": [dict, "array-like", None]}
+    _option_classes = {"training": Training}
+    _option_names = {"training": ROUNDS}
 
     _doc_parameters = {
         "labels": """\
@@ -90,15 +93,8 @@ class OracleClusters(GenericMixin, _OracleClusters):
         labels: ClientLabels | None = None,
         *,
         max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -108,15 +104,8 @@ class OracleClusters(GenericMixin, _OracleClusters):
         self.model = model
         self.labels = labels
         self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.tol = tol
-        self.polish = polish
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

@@ -15,6 +15,7 @@ from ..calls.descriptions import Subspaces
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.once import Partition, heard, spread_labels
 from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
+from ..rounds.training_options import Training
 from ._base_once import ClustersOnce
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
@@ -197,17 +198,9 @@ class PACFL(GenericMixin, _PACFL):
         linkage: Literal["average", "complete", "single"] = "average",
         distance_threshold: float | None = None,
         max_iter: int | Literal["auto"] = "auto",
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int = 10,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-4,
-        polish: bool | Literal["auto"] = "auto",
         group_col: str | int | None = None,
         unseen: Unseen = "error",
         n_jobs: int | None = None,
@@ -221,17 +214,9 @@ class PACFL(GenericMixin, _PACFL):
         self.linkage = linkage
         self.distance_threshold = distance_threshold
         self.max_iter = max_iter
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
-        self.polish = polish
         self.group_col = group_col
         self.unseen = unseen
         self.n_jobs = n_jobs

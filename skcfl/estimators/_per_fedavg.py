@@ -13,14 +13,15 @@ from ..base.docs import document
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.training_options import Training
 from ..rounds.update import client_curvatures
 from ._base_personal import (
-    TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
     PersonalMethod,
     common_rate,
     training_options,
 )
+from ._base_rounds import ROUND_CONSTRAINTS
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -51,8 +52,7 @@ INNER_STEPS = {
 
 class _PerFedAvg(PersonalMethod):
     _parameter_constraints = {
-        **TRAINING_CONSTRAINTS,
-        "local_steps": [Count(1, MOST_STEPS), StrOptions({"auto"})],
+        **ROUND_CONSTRAINTS,
         "inner_step": [POSITIVE, StrOptions({"auto"})],
         "personal_steps": [Count(1, MOST_STEPS)],
         "exact": ["boolean", StrOptions({"auto"})],
@@ -74,21 +74,13 @@ class _PerFedAvg(PersonalMethod):
             Whether gradients pass through the inner step, by products with the Hessian, or leave
             its derivative out (the paper's first-order variant). "auto" does where there are
             second derivatives, that is for linear models.""",
-        "local_steps": """\
-            "auto" or int
-            Steps of a client in a round, the paper's tau. "auto" is 10 for networks and 1 for
-            linear models, with which the rounds end at the minimum.""",
-        "step_size": """\
-            "auto" or float
-            The paper's beta, length of a step of the shared model. "auto" is one over the mean of
-            the clients' curvatures for linear models, and .005 under Adam.""",
     }
 
     def _solve(self, pool):
         options = training_options(self, pool)
         kind = kind_of(pool)
         exact = kind.exact if self.exact == "auto" else bool(self.exact)
-        steps = kind.local_steps if self.local_steps == "auto" else self.local_steps
+        steps = self._option("training").steps(kind.local_steps)
         inner, rate = self._inner(pool), common_rate(pool, options)
         update = MetaAverage(
             steps,
@@ -169,14 +161,8 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
         personal_steps: int = 1,
         exact: bool | Literal["auto"] = "auto",
         max_iter: int | Literal["auto"] = "auto",
-        local_steps: int | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-10,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -189,14 +175,8 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
         self.personal_steps = personal_steps
         self.exact = exact
         self.max_iter = max_iter
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._checks import POSITIVE, Count
+from .._checks import POSITIVE
 from .._typing import Aggregation, RandomState, Unseen
 from ..base.docs import document
 from ..personal.proximal import MOREAU
 from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_CONSTRAINTS,
     TRAINING_DOCS,
     PersonalMethod,
     training_options,
 )
+from ._base_rounds import ROUND_CONSTRAINTS
 from ._constructors import everyday_constructor
 from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
@@ -34,14 +35,17 @@ __all__ = ["PFedMe", "PFedMeClassifier", "PFedMeRegressor"]
 NETWORK_LAM = 0.1
 
 
+# Local steps to a proximal point.
+PROX_STEPS = 5
+
+
 class _PFedMe(PersonalMethod):
     _parameter_constraints = {
-        **{name: value for name, value in TRAINING_CONSTRAINTS.items() if name != "local_steps"},
+        **ROUND_CONSTRAINTS,
         "lam": [POSITIVE, StrOptions({"auto"})],
         "beta": [Interval(Real, 0, 100, closed="right")],
         "outer_step": [POSITIVE, StrOptions({"auto"})],
         "local_rounds": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "prox_steps": [Count(1)],
     }
 
     _doc_parameters = {
@@ -64,10 +68,6 @@ class _PFedMe(PersonalMethod):
             Moves of a client's centre in a round, the paper's R. "auto" is 1 for linear models,
             with which the rounds end at the minimum, and 2 for networks. More of them drift from
             it where clients differ.""",
-        "prox_steps": """\
-            int
-            Steps of training towards a proximal point, the paper's K; networks only, as the next
-            three. Linear models find proximal points exactly.""",
     }
     _doc_attributes = {
         "lam_": """\
@@ -79,11 +79,6 @@ class _PFedMe(PersonalMethod):
             several clients).""",
     }
 
-    @property
-    def local_steps(self) -> int:
-        """Steps of training in a local round."""
-        return self.prox_steps
-
     def _update(self, pool, options, lam):
         return MOREAU[kind_of(pool)](
             lam,
@@ -91,12 +86,12 @@ class _PFedMe(PersonalMethod):
             1.0 / lam if self.outer_step == "auto" else float(self.outer_step),
             self.local_rounds,
             options,
-            self.prox_steps,
+            options.local_steps,
             self._average(pool),
         )
 
     def _solve(self, pool):
-        options = training_options(self, pool)
+        options = training_options(self, pool, PROX_STEPS)
         lam, search = self.lam, {}
         if lam == "auto":
             lam, search = self._automatic[kind_of(pool)](self, pool, options)
@@ -140,7 +135,7 @@ class _PFedMe(PersonalMethod):
     def _models_of(self, pool):
         """Models of new clients: their proximal points."""
         theta = pool.units.from_user(self.cluster_params_)
-        options = training_options(self, pool)
+        options = training_options(self, pool, PROX_STEPS)
         update = self._update(pool, options, self.lam_)
         labels = np.zeros(pool.n_clients, dtype=np.intp)
         return labels, update.own_models(pool, np.tile(theta[0], (pool.n_clients, 1)))
@@ -202,14 +197,8 @@ class PFedMe(GenericMixin, _PFedMe):
         outer_step: float | Literal["auto"] = "auto",
         local_rounds: int | Literal["auto"] = "auto",
         max_iter: int | Literal["auto"] = "auto",
-        prox_steps: int = 5,
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
+        training: Training | None = None,
         aggregation: Aggregation = "mean",
-        trim: float = 0.2,
         tol: float = 1e-10,
         group_col: str | int | None = None,
         unseen: Unseen = "error",
@@ -223,14 +212,8 @@ class PFedMe(GenericMixin, _PFedMe):
         self.outer_step = outer_step
         self.local_rounds = local_rounds
         self.max_iter = max_iter
-        self.prox_steps = prox_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
+        self.training = training
         self.aggregation = aggregation
-        self.trim = trim
         self.tol = tol
         self.group_col = group_col
         self.unseen = unseen

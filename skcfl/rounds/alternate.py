@@ -71,8 +71,8 @@ class Options:
     polish: bool = True
     # Rounds with the same partition after which polishing takes over.
     settled: int = 5
-    # Who chooses in the first round: "loss", or "random" clusters.
-    first_assignment: str = "loss"
+    # Whether clusters of the first round are dealt out: models are all the same.
+    dealt_first: bool = False
     # Mask of the parameters that all clusters have in common.
     shared: np.ndarray | None = None
     # What takes the place of the weighted mean of a cluster, where clients may be false.
@@ -175,7 +175,7 @@ def _choice(options, rng, labels, rule):
     if labels is not None:
         return Known(labels)
     rule = LeastLoss() if rule is None else rule
-    return DealtFirst(rule, rng) if options.first_assignment == "random" else rule
+    return DealtFirst(rule, rng) if options.dealt_first else rule
 
 
 def _start(pool, theta, options, labels, first):

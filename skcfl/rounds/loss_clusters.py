@@ -12,7 +12,7 @@ paper         here                                parameter
 K             ``n_models``                        ``n_clusters``
 L_i           a row of ``losses``                 ``loss``
 k-means       ``kmeans``, or a clusterer           ``clusterer``, ``embedding``
-matching      :func:`match`                       ``matching``
+matching      :func:`match`
 c_i           what ``cluster`` returns
 ============  ==================================  ==========================
 """
@@ -29,7 +29,6 @@ from .suspicion import excess
 __all__ = ["LossClusters"]
 
 EMBEDDINGS = ("log", "sqrt", "raw", "centered")
-MATCHINGS = ("loss", "overlap", "none")
 
 # Rounds with the same partition after which k-means only starts from it.
 CALM_ROUNDS = 3
@@ -140,9 +139,6 @@ class LossClusters(ChoiceRule):
     clusterer : clusterer, default=None
         A scikit-learn clusterer, cloned for every round; its number of clusters is set to that of
         the models, if it has one.  None is k-means.
-    matching : {"loss", "overlap", "none"}, default="loss"
-        Which group gets which model: least sum of losses, most clients in common with the
-        round before, or group k model k in the order of their first clients.
     robust : bool, default=False
         Whether clients that no model suits, who may be false, are left out of the clusters: they
         take the model of least loss.
@@ -162,11 +158,10 @@ class LossClusters(ChoiceRule):
         rng,
         embedding="log",
         clusterer=None,
-        matching="loss",
         robust=False,
     ):
         self.rng, self.K, self.robust = rng, n_models, robust
-        self.embedding, self.clusterer, self.matching = embedding, clusterer, matching
+        self.embedding, self.clusterer = embedding, clusterer
         self.losses = np.full((n_clients, n_models), np.nan)
         self.age = np.full(n_clients, -1)
         self.labels = np.full(n_clients, -1)
@@ -223,7 +218,7 @@ class LossClusters(ChoiceRule):
             served = excess(finite.min(axis=1), together, 1, np.ones(len(heard))) <= 1.0
         groups = np.full(len(heard), -1)
         groups[served] = self._group(vectors[served], size, old[heard][served])
-        new = self._match(groups, finite, old[heard])
+        new = self._match(groups, finite)
         self.calm = self.calm + 1 if np.array_equal(new, self.labels[heard]) else 0
         self.labels[heard] = new
         return self.labels[members]
@@ -259,23 +254,12 @@ class LossClusters(ChoiceRule):
 
     # ------------------------------------------------------------------------- matching
 
-    def _match(self, groups, losses, old):
+    def _match(self, groups, losses):
         """Line 10: the model of each client."""
         n_groups = max(groups.max() + 1, 1)
         member = groups == np.arange(n_groups)[:, None]
         # The sum, not the mean: a group counts by its clients.
-        cost = member.astype(float) @ losses
-        if self.matching == "loss":
-            model = match(cost)
-        elif self.matching == "overlap":
-            common = member.astype(float) @ (old[:, None] == np.arange(self.K))
-            # Losses decide between equals, and in the first round.
-            tie = cost / max(cost.max(), 1e-300) / (2 * max(cost.size, 1))
-            model = match(tie - common)
-        else:
-            first = member.argmax(axis=1)
-            model = np.argsort(np.argsort(first))
-            model = np.where(model < self.K, model, -1)
+        model = match(member.astype(float) @ losses)
         # Noise, and groups beyond the number of models: the model of least loss.
         alone = np.where(groups < 0, -1, model[groups])
         return np.where(alone >= 0, alone, losses.argmin(axis=1))

@@ -27,7 +27,7 @@ def random_starts(pool, n_clusters, rng, restart=0, candidates=None):
 
 
 def same_starts(pool, n_clusters, rng, restart=0, candidates=None):
-    """One random model for all clusters, the CLoVE paper's "same"."""
+    """One random model for all clusters, which clients are then dealt to (CLoVE's "same")."""
     return np.repeat(pool.model.init_params(1, rng), n_clusters, axis=0)
 
 
@@ -139,11 +139,6 @@ def _losses(pool, models, which, known):
 
 
 #: Names of the starts that the server draws by itself.
-DRAWN = ("random", "different", "same")
-#: Starts by the names that users give them; "different" is the CLoVE paper's word for "random".
-STARTS = {
-    "loss++": loss_plus_plus,
-    "random": random_starts,
-    "different": random_starts,
-    "same": same_starts,
-}
+DRAWN = ("random", "same")
+#: Starts by the names that users give them.
+STARTS = {"loss++": loss_plus_plus, "random": random_starts, "same": same_starts}

@@ -19,6 +19,8 @@ from skcfl import (
     IFCAClassifier,
     IFCARegressor,
     OracleClustersRegressor,
+    Record,
+    Training,
 )
 from skcfl.datasets import (
     make_clustered_classification,
@@ -90,7 +92,9 @@ def test_mixed_linear_regression_of_the_paper(separation, init):
         noise=1e-3,
         random_state=0,
     )
-    model = CLoVERegressor(n_clusters=5, init=init, true_labels=data.labels, random_state=0)
+    model = CLoVERegressor(
+        n_clusters=5, init=init, record=Record(true_labels=data.labels), random_state=0
+    )
     history = fit(model, data).history_["ari"]
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert (history[:10] == 1.0).any()
@@ -192,7 +196,9 @@ def test_models_are_the_clusters_pooled_fits():
 def test_given_start():
     data = regression(3)
     oracle = fit(OracleClustersRegressor(labels=data.labels), data)
-    model = CLoVERegressor(n_clusters=3, init=oracle.cluster_params_, max_iter=1, polish=False)
+    model = CLoVERegressor(
+        n_clusters=3, init=oracle.cluster_params_, max_iter=1, training=Training(polish=False)
+    )
     model.set_params(tol=0, step_size=1e-12, true_labels=data.labels)
     fit(model, data)
     assert model.history_["ari"][0] == 1.0
@@ -279,7 +285,11 @@ def test_options_recover(options):
 def test_stale_vectors_are_counted_and_the_last_round_hears_everybody():
     data = regression(9)
     model = CLoVERegressor(
-        n_clusters=3, n_init=1, participation=0.25, polish=False, max_iter=12, tol=0
+        n_clusters=3,
+        n_init=1,
+        training=Training(participation=0.25, polish=False),
+        max_iter=12,
+        tol=0,
     )
     history = fit(model.set_params(random_state=0), data).history_
     assert (history["participants"] == 6).all()
@@ -375,7 +385,9 @@ def test_new_clients_are_assigned():
 
 def test_nonconvergence_warns_once_with_the_number():
     data = regression(13)
-    model = CLoVERegressor(n_clusters=3, max_iter=2, polish=False, random_state=0)
+    model = CLoVERegressor(
+        n_clusters=3, max_iter=2, training=Training(polish=False), random_state=0
+    )
     with pytest.warns(ConvergenceWarning, match="max_iter=2 rounds .* Increase max_iter") as seen:
         fit(model, data)
     assert len(seen) == 1

@@ -16,6 +16,7 @@ from skcfl import (
     LocalModelsRegressor,
     OracleClustersClassifier,
     OracleClustersRegressor,
+    Training,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.models import LinearModel, Location
@@ -238,7 +239,7 @@ def test_fedavg_is_the_pooled_fit():
 def test_gradient_averaging_without_polish_reaches_the_pooled_fit():
     data = regression(6)
     exact = fit(FedAvgRegressor(), data)
-    slow = fit(FedAvgRegressor(polish=False, tol=1e-13, max_iter=20000), data)
+    slow = fit(FedAvgRegressor(training=Training(polish=False), tol=1e-13, max_iter=20000), data)
     np.testing.assert_allclose(slow.coef_, exact.coef_, atol=1e-8)
 
 
@@ -266,7 +267,7 @@ def test_known_clusters_are_each_clusters_pooled_fit():
 
 def test_uniform_weights_count_every_client_once():
     data = regression(9, n_samples=(5, 100))
-    model = fit(FedAvgRegressor(weights="uniform", alpha=0.0), data)
+    model = fit(FedAvgRegressor(training=Training(weights="uniform"), alpha=0.0), data)
     _, codes, counts = np.unique(data.groups, return_inverse=True, return_counts=True)
     ridge = Ridge(alpha=0.0, tol=1e-12).fit(data.X, data.y, sample_weight=1.0 / counts[codes])
     np.testing.assert_allclose(model.cluster_coef_[0], ridge.coef_, atol=1e-8)
@@ -277,7 +278,9 @@ def test_uniform_weights_count_every_client_once():
 
 def test_objective_falls_every_round():
     data = regression(10)
-    model = IFCARegressor(n_clusters=3, init="random", n_init=1, tol=0, max_iter=60, polish=False)
+    model = IFCARegressor(
+        n_clusters=3, init="random", n_init=1, tol=0, max_iter=60, training=Training(polish=False)
+    )
     history = fit(model.set_params(random_state=0), data).history_["objective"]
     # The choice leaves out the penalty of 1e-4, which may rise where clients move.
     assert (np.diff(history) <= 1e-3 * history[:-1]).all()
@@ -288,7 +291,10 @@ def test_objective_falls_every_round():
 def test_options_of_the_update_recover(averaging, division):
     data = regression(11)
     model = fit(
-        IFCARegressor(n_clusters=3, averaging=averaging, division=division, random_state=0), data
+        IFCARegressor(
+            n_clusters=3, training=Training(averaging=averaging, division=division), random_state=0
+        ),
+        data,
     )
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
@@ -307,8 +313,8 @@ def test_division_by_all_steps_by_the_share_of_the_cluster():
         "polish": False,
         "weights": "uniform",
     }
-    by_cluster = fit(IFCARegressor(division="cluster", **options), data)
-    by_all = fit(IFCARegressor(division="all", **options), data)
+    by_cluster = fit(IFCARegressor(training=Training(division="cluster"), **options), data)
+    by_all = fit(IFCARegressor(training=Training(division="all"), **options), data)
     share = by_cluster.cluster_sizes_[:, None] / 24
     first = start[np.argsort(-np.bincount(oracle.labels_), kind="stable")]
     np.testing.assert_allclose(
@@ -318,14 +324,16 @@ def test_division_by_all_steps_by_the_share_of_the_cluster():
 
 def test_participation():
     data = regression(13)
-    model = fit(IFCARegressor(n_clusters=3, participation=0.25, random_state=0), data)
+    model = fit(
+        IFCARegressor(n_clusters=3, training=Training(participation=0.25), random_state=0), data
+    )
     assert (model.history_["participants"][:3] == 6).all()
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
 def test_held_out_rows_choose_the_cluster():
     data = regression(14)
-    model = fit(IFCARegressor(n_clusters=3, hold_out=0.3, random_state=0), data)
+    model = fit(IFCARegressor(n_clusters=3, training=Training(hold_out=0.3), random_state=0), data)
     oracle = fit(OracleClustersRegressor(labels=data.labels), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     # The final models are fitted to all rows.
@@ -340,7 +348,9 @@ def test_hold_out_breaks_the_lock_of_a_random_partition():
         wrong = np.random.RandomState(seed).randint(0, 3, 24)
         init = fit(OracleClustersRegressor(labels=wrong), data).cluster_params_
         for scores, share in ((locked, 0.0), (held, 0.3)):
-            model = IFCARegressor(n_clusters=3, init=init, hold_out=share, random_state=0)
+            model = IFCARegressor(
+                n_clusters=3, init=init, training=Training(hold_out=share), random_state=0
+            )
             scores.append(adjusted_rand_score(data.labels, fit(model, data).labels_))
     assert np.mean(held) > np.mean(locked)
 
@@ -349,7 +359,7 @@ def test_stable_clients_are_sent_one_model():
     data = regression(15)
     options = {"n_clusters": 3, "n_init": 1, "random_state": 0, "tol": 0, "polish": False}
     plain = fit(IFCARegressor(max_iter=30, **options), data)
-    saving = fit(IFCARegressor(max_iter=30, stable_rounds=3, **options), data)
+    saving = fit(IFCARegressor(max_iter=30, training=Training(stable_rounds=3), **options), data)
     np.testing.assert_array_equal(plain.labels_, saving.labels_)
     np.testing.assert_allclose(plain.params_, saving.params_, rtol=1e-12)
     p = data.X.shape[1] + 1
@@ -359,7 +369,9 @@ def test_stable_clients_are_sent_one_model():
 
 def test_ledger_of_a_round():
     data = regression(16)
-    model = IFCARegressor(n_clusters=3, n_init=1, max_iter=5, tol=0, polish=False, random_state=0)
+    model = IFCARegressor(
+        n_clusters=3, n_init=1, max_iter=5, tol=0, training=Training(polish=False), random_state=0
+    )
     history = fit(model, data).history_
     p = data.X.shape[1] + 1
     np.testing.assert_array_equal(history["floats_down"][1:], 24 * 3 * p)
@@ -405,7 +417,7 @@ def test_diverging_step_is_halved():
     codes = np.repeat(np.arange(6), 30)
     X = 3 * rng.standard_normal((180, 2))
     y = rng.poisson(np.exp(np.clip(X @ [0.5, 0.5], None, 5))).astype(float)
-    fed = FedAvg(LinearModel(loss="poisson"), polish=False, max_iter=300, tol=0)
+    fed = FedAvg(LinearModel(loss="poisson"), training=Training(polish=False), max_iter=300, tol=0)
     fed.fit(X, y, groups=codes)
     exact = FedAvg(LinearModel(loss="poisson")).fit(X, y, groups=codes)
     assert np.isfinite(fed.params_).all()
@@ -448,7 +460,9 @@ def test_float32_is_kept():
 
 def test_nonconvergence_warns_once_with_the_number():
     data = regression(23)
-    model = IFCARegressor(n_clusters=3, max_iter=2, polish=False, random_state=0)
+    model = IFCARegressor(
+        n_clusters=3, max_iter=2, training=Training(polish=False), random_state=0
+    )
     with pytest.warns(ConvergenceWarning, match="max_iter=2 rounds .* Increase max_iter") as seen:
         fit(model, data)
     assert len(seen) == 1

@@ -20,6 +20,7 @@ from skcfl import (
     LocalModelsClassifier,
     LocalModelsRegressor,
     OracleClustersClassifier,
+    Training,
 )
 from skcfl.calls.first_order import LocalUpdate, Objectives
 from skcfl.datasets import make_rotated_digits
@@ -213,7 +214,10 @@ def test_exact_steps_are_refused(bad, digits):
 
 def test_gradient_averaging_takes_a_step_of_the_users(digits):
     net = FedAvgClassifier(
-        hidden_layer_sizes=(16,), averaging="gradient", step_size=0.5, max_iter=60, tol=0
+        hidden_layer_sizes=(16,),
+        training=Training(averaging="gradient", step_size=0.5),
+        max_iter=60,
+        tol=0,
     )
     net.fit(digits.X, digits.y, groups=digits.groups)
     objective = net.history_["objective"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import OneShotRegressor, RobustClusteredFLRegressor
+from skcfl import OneShotRegressor, RobustClusteredFLRegressor, Training
 from skcfl.datasets import corrupt, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 
@@ -55,7 +55,9 @@ def test_false_messages(attack):
     federation = InProcessFederation(
         DATA.X, DATA.y, DATA.groups, faults=Faults(attack=attack, false=false)
     )
-    model = RobustClusteredFLRegressor(n_clusters=3, polish=False, tol=1e-3, random_state=0)
+    model = RobustClusteredFLRegressor(
+        n_clusters=3, training=Training(polish=False), tol=1e-3, random_state=0
+    )
     model.fit_federation(federation)
     rows = ~np.isin(DATA.groups, false)
     true = ~np.isin(ids, false)

@@ -14,6 +14,7 @@ from skcfl import (
     GTVRegressor,
     IFCARegressor,
     LocalModelsRegressor,
+    Training,
 )
 from skcfl.calls import CALLS
 from skcfl.calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
@@ -78,7 +79,7 @@ ROUNDS = {
     "alpha": FedAvgRegressor(alpha="auto"),
     "ifca": IFCARegressor(n_clusters=3, random_state=0),
     "clove": CLoVERegressor(n_clusters=3, random_state=0),
-    "averaging": FedAvgRegressor(averaging="model", polish=False, max_iter=200),
+    "averaging": FedAvgRegressor(training=Training(averaging="model", polish=False), max_iter=200),
 }
 
 
@@ -215,7 +216,7 @@ def test_a_model_that_diverged_is_not_the_clients_fault():
         pool.ask(LocalUpdate, far[0], 2, 1e200)
     assert not pool.rejected.any()
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="diverged"):
-        FedAvgRegressor(step_size=1e9, polish=False, max_iter=100, tol=0).fit(
+        FedAvgRegressor(training=Training(step_size=1e9, polish=False), max_iter=100, tol=0).fit(
             DATA.X, DATA.y, groups=DATA.groups
         )
 

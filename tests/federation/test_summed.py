@@ -15,6 +15,7 @@ from skcfl import (
     LocalModelsRegressor,
     OracleClustersRegressor,
     PFedMeRegressor,
+    Training,
 )
 from skcfl.calls import CALLS
 from skcfl.calls.curvatures import Prox
@@ -169,12 +170,17 @@ def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
     "model",
     [
         FedAvgRegressor(),
-        FedAvgRegressor(alpha="auto", averaging="model"),
+        FedAvgRegressor(alpha="auto", training=Training(averaging="model")),
         FedAvgRegressor(hidden_layer_sizes=(3,), max_iter=3),
         FedAvgRegressor(aggregation="median"),
         OracleClustersRegressor(labels=LABELS),
         IFCARegressor(n_clusters=3, init="random", empty_cluster="keep"),
-        IFCARegressor(n_clusters=3, init=np.eye(3, 4), empty_cluster="keep", averaging="model"),
+        IFCARegressor(
+            n_clusters=3,
+            init=np.eye(3, 4),
+            empty_cluster="keep",
+            training=Training(averaging="model"),
+        ),
         IFCARegressor(n_clusters=3),
         IFCARegressor(n_clusters="auto"),
         IFCARegressor(n_clusters=1),

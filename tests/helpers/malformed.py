@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 import skcfl
-from skcfl import certificates, datasets, graphs, inspection, model_selection, penalties
+from skcfl import Record, certificates, datasets, graphs, inspection, model_selection, penalties
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
 
@@ -799,7 +799,7 @@ def display_targets():
         )
 
     fusion = fitted(skcfl.ConvexClusteredFLRegressor)
-    rounds = skcfl.IFCARegressor(2, keep_rounds=True, n_init=1, random_state=0)
+    rounds = skcfl.IFCARegressor(2, record=Record(models=True), n_init=1, random_state=0)
     rounds.fit(X, y, groups=groups)
     positions = np.random.RandomState(0).normal(size=(N_CLIENTS, 2))
     yield from target(

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from skcfl import CLoVE, CLoVEClassifier, CLoVERegressor, IFCARegressor, LocalModelsRegressor
+from skcfl import (
+    CLoVE,
+    CLoVEClassifier,
+    CLoVERegressor,
+    IFCARegressor,
+    LocalModelsRegressor,
+    Record,
+    Training,
+)
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.inspection import LossMatrixDisplay, RoundsDisplay
 from skcfl.models import Location
@@ -24,7 +32,9 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    model = CLoVERegressor(n_clusters=3, true_labels=data.labels, keep_rounds=True, random_state=0)
+    model = CLoVERegressor(
+        n_clusters=3, record=Record(true_labels=data.labels, models=True), random_state=0
+    )
     return model.fit(data.X, data.y, groups=data.groups)
 
 
@@ -132,7 +142,9 @@ def test_rounds_are_scored_as_the_estimator_scores(data, fitted):
 def test_scores_of_classifiers_with_clients_not_heard_yet():
     data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
     rows = {"X": data.X, "y": data.y, "groups": data.groups}
-    model = CLoVEClassifier(participation=0.25, keep_rounds=True, random_state=0).fit(**rows)
+    model = CLoVEClassifier(
+        training=Training(participation=0.25), record=Record(models=True), random_state=0
+    ).fit(**rows)
     assert (model.round_labels_[0] < 0).sum() == 9
     display = RoundsDisplay.from_estimator(model, **rows)
     assert display.ari is None
@@ -142,7 +154,7 @@ def test_scores_of_classifiers_with_clients_not_heard_yet():
 
 
 def test_index_alone_needs_no_rows(data):
-    model = IFCARegressor(n_clusters=3, true_labels=data.labels, random_state=0)
+    model = IFCARegressor(n_clusters=3, record=Record(true_labels=data.labels), random_state=0)
     model.fit(data.X, data.y, groups=data.groups)
     display = RoundsDisplay.from_estimator(model)
     np.testing.assert_array_equal(display.line_.get_ydata(), model.history_["ari"])
@@ -153,7 +165,7 @@ def test_index_alone_needs_no_rows(data):
 
 
 def test_the_search_for_a_number_draws_its_last_fit(data):
-    model = IFCARegressor(n_clusters="auto", true_labels=data.labels, keep_rounds=True)
+    model = IFCARegressor(n_clusters="auto", record=Record(true_labels=data.labels, models=True))
     rows = {"X": data.X, "y": data.y, "groups": data.groups}
     display = RoundsDisplay.from_estimator(model.set_params(random_state=0).fit(**rows), **rows)
     assert len(display.ari) == len(display.score) < len(model.history_["ari"])

@@ -26,6 +26,7 @@ from skcfl import (
     FedPACClassifier,
     FedProtoClassifier,
     FedRep,
+    Training,
 )
 from skcfl.base import BaseFederated
 from skcfl.calls.first_order import (
@@ -162,7 +163,7 @@ def test_gradients_of_some_layers_are_computed_alone():
 
 @pytest.mark.parametrize(
     "method",
-    [FedAvg(), IFCA(n_clusters=2), FedAvg(batch_size=16)],
+    [FedAvg(), IFCA(n_clusters=2), FedAvg(training=Training(batch_size=16))],
     ids=["FedAvg", "IFCA", "batches"],
 )
 def test_fits_equal_those_of_the_mlp(method):

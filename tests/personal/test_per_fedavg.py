@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
+from skcfl import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor, Training
 from skcfl.calls.first_order import MetaUpdate, Objectives, ObjectivesGradients
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
@@ -91,8 +91,8 @@ def test_one_more_step_is_better_than_none():
 
 def test_networks():
     options = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 4, "tol": 0}
-    model = fit(PerFedAvgClassifier(batch_size=5, **options), CLASSES)
-    again = fit(PerFedAvgClassifier(batch_size=5, n_jobs=2, **options), CLASSES)
+    model = fit(PerFedAvgClassifier(training=Training(batch_size=5), **options), CLASSES)
+    again = fit(PerFedAvgClassifier(training=Training(batch_size=5), n_jobs=2, **options), CLASSES)
     assert_array_equal(again.params_, model.params_)
     n, p = model.params_.shape
     assert model.history_["floats_down"][1] == n * p

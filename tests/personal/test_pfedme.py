@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl import FedAvgRegressor, LocalModelsRegressor, PFedMe, PFedMeClassifier, PFedMeRegressor
+from skcfl import (
+    FedAvgRegressor,
+    LocalModelsRegressor,
+    PFedMe,
+    PFedMeClassifier,
+    PFedMeRegressor,
+    Training,
+)
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
@@ -39,7 +46,9 @@ def closed_form(alpha, lam, weights):
 @pytest.mark.parametrize("lam", [0.05, 5.0])
 @pytest.mark.parametrize("weights", ["n_samples", "uniform"])
 def test_closed_form(lam, weights):
-    model = PFedMeRegressor(lam, alpha=0.1, standardize=False, weights=weights, tol=1e-12)
+    model = PFedMeRegressor(
+        lam, alpha=0.1, standardize=False, training=Training(weights=weights), tol=1e-12
+    )
     fit(model)
     counts = np.unique(DATA.groups, return_counts=True)[1]
     wanted = closed_form(0.1, lam, counts if weights == "n_samples" else np.ones(8))
@@ -73,7 +82,9 @@ def test_any_convex_loss_ends_at_the_fixed_point():
 
 
 def test_some_clients_a_round():
-    few = PFedMeRegressor(1.0, participation=0.5, tol=0, max_iter=100, random_state=0)
+    few = PFedMeRegressor(
+        1.0, training=Training(participation=0.5), tol=0, max_iter=100, random_state=0
+    )
     whole = fit(PFedMeRegressor(1.0, tol=1e-10))
     assert_allclose(fit(few).coef_, whole.coef_, atol=0.3)
     assert len(few.history_["objective"]) == 100
@@ -92,7 +103,7 @@ def test_lost_clients():
 def test_networks():
     options = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 6, "tol": 0}
     model = fit(PFedMeClassifier(0.1, **options), CLASSES)
-    far = fit(PFedMeClassifier(100.0, step_size=0.001, **options), CLASSES)
+    far = fit(PFedMeClassifier(100.0, training=Training(step_size=0.001), **options), CLASSES)
     apart = [np.linalg.norm(m.params_ - m.cluster_params_) for m in (model, far)]
     assert 0 < apart[1] < apart[0]
     again = fit(PFedMeClassifier(0.1, n_jobs=2, **options), CLASSES)

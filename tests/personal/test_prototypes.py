@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from skcfl import FedPACClassifier, FedProtoClassifier, LocalModelsClassifier
+from skcfl import FedPACClassifier, FedProtoClassifier, LocalModelsClassifier, Training
 from skcfl.calls.descriptions import ClassStatistics
 from skcfl.calls.first_order import Objectives
 from skcfl.calls.kept_models import PartialUpdate
@@ -191,7 +191,7 @@ def test_fedpac_mixes_heads(sizes):
     again = fit(FedPACClassifier(n_jobs=2, **options))
     assert_array_equal(again.params_, model.params_)
     # Heads in the next round begin where they were mixed.
-    few = fit(FedPACClassifier(**options, participation=0.5))
+    few = fit(FedPACClassifier(**options, training=Training(participation=0.5)))
     assert np.isfinite(few.params_).all()
 
 

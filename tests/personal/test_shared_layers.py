@@ -14,6 +14,7 @@ from skcfl import (
     FedRepClassifier,
     FedRepRegressor,
     LocalModelsClassifier,
+    Training,
 )
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate
@@ -80,7 +81,12 @@ def test_frozen_layers_stay():
 
 
 def test_linear_models_have_fixed_effects():
-    model = fit(FedRepRegressor(alpha=0.0, tol=1e-12, max_iter=3000, weights="n_samples"), DATA)
+    model = fit(
+        FedRepRegressor(
+            alpha=0.0, tol=1e-12, max_iter=3000, training=Training(weights="n_samples")
+        ),
+        DATA,
+    )
     Z = np.column_stack([DATA.X, DATA.groups[:, None] == np.unique(DATA.groups)])
     wanted = np.linalg.lstsq(Z, DATA.y, rcond=None)[0]
     assert_allclose(model.coef_, np.tile(wanted[:3], (8, 1)), rtol=1e-6)

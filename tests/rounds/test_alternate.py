@@ -6,7 +6,7 @@ from line_clients import line_pool
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import IFCARegressor
+from skcfl import IFCARegressor, Training
 from skcfl.calls.first_order import LocalUpdate, Losses, Objectives, ObjectivesGradients
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
@@ -18,7 +18,9 @@ from skcfl.rounds.polish import solve_pooled
 
 def test_at_least_one_client_takes_part():
     data = make_clustered_regression(n_clients=8, n_clusters=2, random_state=0)
-    model = IFCARegressor(2, participation=0.01, max_iter=5, polish=False, tol=0, random_state=0)
+    model = IFCARegressor(
+        2, training=Training(participation=0.01, polish=False), max_iter=5, tol=0, random_state=0
+    )
     model.fit(data.X, data.y, groups=data.groups)
     np.testing.assert_array_equal(model.history_["participants"], 1)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import FeSEM, FeSEMRegressor
+from skcfl import FeSEM, FeSEMRegressor, Record
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
@@ -50,7 +50,7 @@ def test_fesem_is_the_papers_two_steps():
         max_iter=6,
         init=theta,
         empty_cluster="keep",
-        keep_rounds=True,
+        record=Record(models=True),
         **STEPS,
     ).fit(DATA.X, DATA.y, groups=DATA.groups)
     wanted, labels = simple_fesem(theta.copy(), 6)

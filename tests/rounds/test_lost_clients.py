@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import CLoVERegressor, IFCARegressor, OracleClustersRegressor
+from skcfl import CLoVERegressor, IFCARegressor, OracleClustersRegressor, Training
 from skcfl.calls.first_order import LocalUpdate, Losses, OwnLosses
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
@@ -86,7 +86,9 @@ def test_a_client_that_never_answered_is_counted_to_the_largest_cluster():
 def test_known_clusters_without_a_dead_client():
     labels = dict(zip(IDS.tolist(), DATA.labels.tolist(), strict=True))
     rows = DATA.groups != IDS[DEAD]
-    oracle = OracleClustersRegressor(labels, standardize=False, alpha=0.1, polish=False)
+    oracle = OracleClustersRegressor(
+        labels, standardize=False, alpha=0.1, training=Training(polish=False)
+    )
     lost = oracle.fit_federation(lossy(dead=IDS[[DEAD]])).cluster_coef_
     oracle.set_params(labels={g: k for g, k in labels.items() if g != IDS[DEAD]})
     wanted = oracle.fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows]).cluster_coef_

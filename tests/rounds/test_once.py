@@ -12,6 +12,7 @@ from skcfl import (
     LocalModelsRegressor,
     OneShotClassifier,
     OneShotRegressor,
+    Training,
 )
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
@@ -28,7 +29,7 @@ def fit(model, data=DATA):
 
 @pytest.mark.parametrize("weights", ["n_samples", "uniform"])
 def test_one_cluster_is_the_mean_of_the_local_models(weights):
-    once = fit(OneShotRegressor(1, rounds=0, weights=weights, **PLAIN))
+    once = fit(OneShotRegressor(1, rounds=0, training=Training(weights=weights), **PLAIN))
     local = fit(LocalModelsRegressor(**PLAIN))
     sizes = np.unique(DATA.groups, return_counts=True)[1].astype(float)
     sizes = sizes if weights == "n_samples" else np.ones(12)

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import CFLClassifier, CFLRegressor, FedAvgRegressor, LocalModelsRegressor
+from skcfl import (
+    CFLClassifier,
+    CFLRegressor,
+    FedAvgRegressor,
+    LocalModelsRegressor,
+    Record,
+    Training,
+)
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.splits import bipartition
@@ -59,7 +66,9 @@ def test_what_is_not_split():
 @pytest.mark.parametrize("unit", [1.0, 1e4])
 @pytest.mark.parametrize("averaging", ["gradient", "model"])
 def test_clusters_come_out_whatever_the_units(averaging, unit):
-    cfl = CFLRegressor(averaging=averaging, true_labels=DATA.labels)
+    cfl = CFLRegressor(
+        training=Training(averaging=averaging), record=Record(true_labels=DATA.labels)
+    )
     cfl.fit(DATA.X, unit * DATA.y, groups=DATA.groups)
     assert adjusted_rand_score(DATA.labels, cfl.labels_) == 1.0
     assert cfl.history_["ari"][0] < 1.0 == cfl.history_["ari"][-1]
@@ -90,8 +99,7 @@ def test_networks():
     data = make_clustered_classification(12, 2, 5, n_samples=200, random_state=0)
     cfl = CFLClassifier(
         hidden_layer_sizes=(8,),
-        optimizer="sgd",
-        step_size=0.1,
+        training=Training(optimizer="sgd", step_size=0.1),
         eps1=0.2,
         eps2=0.4,
         max_iter=30,
@@ -100,7 +108,7 @@ def test_networks():
     ).fit(data.X, data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, cfl.labels_) == 1.0
     with pytest.raises(ValueError, match="batch_size is of local steps"):
-        CFLRegressor(batch_size=5).fit(DATA.X, DATA.y, groups=DATA.groups)
+        CFLRegressor(training=Training(batch_size=5)).fit(DATA.X, DATA.y, groups=DATA.groups)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +132,9 @@ def test_far_longer_updates_have_no_say():
     faults = Faults(attack="scale", false=["client00", "client01"])
     data = make_clustered_regression(20, 2, n_samples=60, random_state=0)
     federation = InProcessFederation(data.X, data.y, data.groups, faults=faults)
-    model = CFLRegressor(aggregation="geometric_median", polish=False).fit_federation(federation)
+    model = CFLRegressor(
+        aggregation="geometric_median", training=Training(polish=False)
+    ).fit_federation(federation)
     assert (
         adjusted_rand_score(data.labels[2:], model.labels_[2:]) == 1.0 and model.n_clusters_ == 2
     )

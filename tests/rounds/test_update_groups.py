@@ -6,7 +6,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from skcfl import FlexCFLClassifier, FlexCFLRegressor
+from skcfl import FlexCFLClassifier, FlexCFLRegressor, Training
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.update_groups import absolute_differences, cosines, decomposed_cosines
@@ -77,7 +77,12 @@ def test_networks_and_lost_clients():
         data.X, data.y, data.groups, faults=Faults(0.2, dead=ids[[3]], random_state=0)
     )
     model = FlexCFLClassifier(
-        2, hidden_layer_sizes=(8,), max_iter=5, step_size=0.01, tol=0, random_state=0
+        2,
+        hidden_layer_sizes=(8,),
+        max_iter=5,
+        training=Training(step_size=0.01),
+        tol=0,
+        random_state=0,
     ).fit_federation(federation)
     here = np.arange(12) != 3
     assert adjusted_rand_score(data.labels[here], model.labels_[here]) == 1.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import RobustClusteredFLRegressor
+from skcfl import RobustClusteredFLRegressor, Training
 
 P, SIGMA = 3, 1.0
 
@@ -26,12 +26,12 @@ def error(n, m, n_false, seed=0):
     model = RobustClusteredFLRegressor(
         n_clusters=2,
         aggregation="trimmed_mean",
-        trim=0.25,
         alpha=0.0,
         standardize=False,
-        polish=False,
+        training=Training(polish=False),
         tol=1e-5,
         random_state=0,
+        trim=0.25,
     ).fit(X.reshape(-1, P), y.ravel(), groups=np.repeat(np.arange(2 * m), n))
     true = ~false
     assert adjusted_rand_score(labels[true], model.labels_[true]) == 1.0

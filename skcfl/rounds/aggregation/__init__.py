@@ -27,7 +27,13 @@ from .trimmed_mean import TrimmedMean
 __all__ = [
     "AGGREGATORS",
     "Aggregator",
+    "CenteredClipping",
+    "GeometricMedian",
+    "Krum",
     "Layout",
+    "Mean",
+    "Median",
+    "TrimmedMean",
     "aggregate_by_cluster",
     "is_operator",
     "make_aggregator",
@@ -65,16 +71,14 @@ def is_operator(value):
     return callable(getattr(value, "aggregate", None)) and not data and not isinstance(value, type)
 
 
-def make_aggregator(aggregation, trim=0.2):
+def make_aggregator(aggregation):
     """Operator of a name, None for the plain mean.
 
     Parameters
     ----------
     aggregation : str or object
-        The name, or an object with the method ``aggregate(messages, weights)``, which is returned
-        as it is.
-    trim : float, default=0.2
-        Share of false clients that "trimmed_mean" and "krum" reckon with, less than 1/2.
+        The name of an operator with default parameters, or an object with the method
+        ``aggregate(messages, weights)``, which is returned as it is.
 
     Returns
     -------
@@ -91,7 +95,7 @@ def make_aggregator(aggregation, trim=0.2):
     >>> from skcfl.rounds.aggregation import make_aggregator
     >>> messages = np.array([[0.0], [1.0], [2.0], [1e6]])
     >>> for name in ("median", "trimmed_mean", "geometric_median"):
-    ...     print(name, make_aggregator(name, trim=0.25).aggregate(messages, np.ones(4)).round(2))
+    ...     print(name, make_aggregator(name).aggregate(messages, np.ones(4)).round(2))
     median [1.5]
     trimmed_mean [1.5]
     geometric_median [1.5]
@@ -103,7 +107,4 @@ def make_aggregator(aggregation, trim=0.2):
                 f"aggregate(messages, weights), got {type(aggregation).__name__}."
             )
         return aggregation
-    if aggregation == "mean":
-        return None
-    cls = AGGREGATORS[aggregation]
-    return cls(trim) if cls.trims else cls()
+    return None if aggregation == "mean" else AGGREGATORS[aggregation]()

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..._option_objects import Options
+
 __all__ = ["Aggregator", "Layout", "aggregate_by_cluster", "median_by_cluster"]
 
 # Squares between which neither they nor those of vectors many orders shorter leave the range.
@@ -15,16 +17,14 @@ SAFE = 1e-100, 1e200
 MOST_PADDING = 2.0
 
 
-class Aggregator(ABC):
-    """Base of the operators, which take many clusters at once.
+class Aggregator(Options, ABC):
+    """Base of the operators, which take many clusters at once; their parameters are options.
 
     An object of a user needs the method ``aggregate`` for one cluster only, and no base.
     """
 
     #: What users call it.
     name: str
-    #: Whether it takes a share of false clients.
-    trims = False
     #: Whether ``aggregate`` takes leading axes; clusters are else handed over one by one.
     batched = True
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..._checks import POSITIVE, Count
 from .aggregator import Aggregator, lengths
 from .median import coordinate_median
 
@@ -36,9 +37,11 @@ class CenteredClipping(Aggregator):
     """
 
     name = "centered_clipping"
+    _parameter_constraints = {"radius": [POSITIVE, None], "n_iter": [Count(1)]}
 
     def __init__(self, radius=None, n_iter=3):
-        self.radius, self.n_iter = radius, n_iter
+        self.radius = radius
+        self.n_iter = n_iter
 
     def aggregate(self, messages, weights):
         """Clipped means."""

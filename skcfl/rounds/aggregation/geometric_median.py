@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..._checks import NOT_NEGATIVE, Count
 from .aggregator import Aggregator, lengths
 from .median import coordinate_median
 
@@ -40,9 +41,16 @@ class GeometricMedian(Aggregator):
     """
 
     name = "geometric_median"
+    _parameter_constraints = {
+        "max_iter": [Count(1)],
+        "tol": [NOT_NEGATIVE],
+        "smoothing": [NOT_NEGATIVE],
+    }
 
     def __init__(self, max_iter=50, tol=1e-4, smoothing=1e-6):
-        self.max_iter, self.tol, self.smoothing = max_iter, tol, smoothing
+        self.max_iter = max_iter
+        self.tol = tol
+        self.smoothing = smoothing
 
     def aggregate(self, messages, weights):
         """Geometric medians."""

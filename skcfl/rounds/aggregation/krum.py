@@ -1,6 +1,9 @@
 """Krum: the message with the nearest neighbours."""
 
+from numbers import Real
+
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from .aggregator import Aggregator, lengths
 
@@ -33,7 +36,7 @@ class Krum(Aggregator):
     """
 
     name = "krum"
-    trims = True
+    _parameter_constraints = {"trim": [Interval(Real, 0, 0.5, closed="left")]}
 
     def __init__(self, trim=0.2):
         self.trim = trim

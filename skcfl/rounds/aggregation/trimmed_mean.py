@@ -1,8 +1,10 @@
 """The mean of each coordinate without its ends."""
 
 from functools import lru_cache
+from numbers import Real
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from .aggregator import Aggregator, Weights, total_weight
 
@@ -37,7 +39,7 @@ class TrimmedMean(Aggregator):
     """
 
     name = "trimmed_mean"
-    trims = True
+    _parameter_constraints = {"trim": [Interval(Real, 0, 0.5, closed="left")]}
 
     def __init__(self, trim=0.2):
         self.trim = trim

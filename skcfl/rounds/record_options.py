@@ -1,0 +1,47 @@
+"""What a study keeps of a fit by rounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._option_objects import Options
+
+if TYPE_CHECKING:
+    from .._typing import ClientLabels
+
+__all__ = ["Record"]
+
+
+class Record(Options):
+    """What a study keeps of a fit: it changes no model.
+
+    The parameter ``record`` of the methods that look for clusters by rounds, where None stands for
+    ``Record()``.
+
+    Parameters
+    ----------
+    true_labels : dict, array-like of shape (n_clients,) or None, default=None
+        True clusters, as ``labels`` of :class:`~skcfl.OracleClusters`: ``history_`` then has
+        "ari", the adjusted Rand index by round.
+    models : bool, default=False
+        Whether to keep the cluster models and clusters of every round in ``round_params_`` and
+        ``round_labels_``, for :class:`~skcfl.inspection.RoundsDisplay`.
+
+    Examples
+    --------
+    >>> from skcfl import IFCARegressor, Record
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
+    >>> ifca = IFCARegressor(2, record=Record(data.labels), random_state=0)
+    >>> float(ifca.fit(data.X, data.y, groups=data.groups).history_["ari"][-1])
+    1.0
+    """
+
+    _parameter_constraints = {
+        "true_labels": [dict, "array-like", None],
+        "models": ["boolean"],
+    }
+
+    def __init__(self, true_labels: ClientLabels | None = None, *, models: bool = False) -> None:
+        self.true_labels = true_labels
+        self.models = models
