@@ -72,9 +72,9 @@ from .estimators import (
     RobustClusteredFLRegressor,
 )
 from .exceptions import SingleClientWarning
-from .search.lam_search import LamSearch
 from .rounds.record_options import Record
 from .rounds.training_options import Training
+from .search.lam_search import LamSearch
 
 __version__ = "0.1.0"
 

@@ -24,7 +24,6 @@ from skcfl import (
 )
 from skcfl.base import BaseFederated
 from skcfl.calls.curvatures import Solve
-from skcfl.estimators._flavours import GenericMixin
 from skcfl.exceptions import SingleClientWarning
 from skcfl.federation.result import Result
 from skcfl.models import LinearModel, Location
@@ -51,7 +50,7 @@ def make_federation(seed=0, kind="regression", n_clients=5, n_features=3):
     return X, y, ids[codes]
 
 
-class Fixed(GenericMixin, BaseFederated):
+class Fixed(BaseFederated):
     """Clusters given by a label for each client; the solver's answer is under control."""
 
     def __init__(

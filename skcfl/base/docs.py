@@ -91,7 +91,7 @@ PARAMETERS = {
         Training or None
         How clients train in a round, and how the server weighs what they send, an object of
         :class:`Training`, whose options are set and searched as ``training__<name>``; None is
-        ``Training()``. {options}""",
+        ``Training()``.""",
     "batch_size": """\
         int or None
         Rows a client draws for a step. None uses all of them.""",
@@ -100,8 +100,7 @@ PARAMETERS = {
         Fraction of the clients that take part in a round, drawn anew each time, in (0, 1].""",
     "record": """\
         Record or None
-        What a study keeps of the fit, an object of :class:`Record`; None is ``Record()``.
-        {options}""",
+        What a study keeps of the fit, an object of :class:`Record`; None is ``Record()``.""",
     "n_init": """\
         "auto" or int
         Number of starts; the one whose final models have the least total loss is kept. "auto"
@@ -260,8 +259,8 @@ ATTRIBUTES = {
         Value of the objective at the end.""",
     "classes_": """\
         ndarray of shape (n_classes,)
-        Class labels, sorted. The columns of ``predict_proba`` are in this order for every
-        client, whatever classes it has.""",
+        Class labels, sorted (classifiers only). The columns of ``predict_proba`` are in this
+        order for every client, whatever classes it has.""",
     "n_features_in_": """\
         int
         Number of columns of X in fit, the group column included.""",
@@ -442,7 +441,7 @@ def _parameter_entries(cls: Any) -> list[str]:
                 f"Parameter {name!r} of {cls.__name__} has no description. Add it to "
                 f"skcfl.base.docs.PARAMETERS or to {cls.__name__}._doc_parameters."
             )
-        text = table[name].replace("{options}", _used(cls, name))
+        text = table[name] + _used(cls, name)
         default = parameter.default
         suffix = "" if default is parameter.empty else f", default={_spell(default)}"
         entries.append(_entry(name, text, suffix))
@@ -450,12 +449,12 @@ def _parameter_entries(cls: Any) -> list[str]:
 
 
 def _used(cls: Any, name: str) -> str:
-    """Which options of an object a class uses."""
+    """Which options of an object a class uses, if not all."""
     used = getattr(cls, "_option_names", {}).get(name)
-    text = "All of its options are used."
-    if used is not None:
-        text = f"Of its options {', '.join(f'`{one}`' for one in used)} are used."
-    return text
+    if used is None:
+        return ""
+    text = f"Of its options {', '.join(f'`{one}`' for one in used)} are used."
+    return "\n" + textwrap.indent(textwrap.fill(text, 90), " " * 8)
 
 
 def _attribute_entries(cls: type) -> list[str]:

@@ -1,8 +1,7 @@
 """The base of the estimators that give each client a model.
 
 ``fit`` is validate -> build the pool of clients -> solve -> publish. A method implements
-:meth:`BaseFederated._solve`, which sees the pool and never a row; a flavour (generic, classifier,
-regressor) implements :meth:`BaseFederated._local_model`.
+:meth:`BaseFederated._solve`, which sees the pool and never a row.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from .._typing import Array, ArrayLike, ClientIds, DTypeLike, MatrixLike, fit_co
 from ..calls.kept_models import Recall
 from ..exceptions import UnitsWarning
 from ..federation.presence import ClientsLost
+from ..models import LinearModel, LocalModel
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
@@ -40,12 +40,13 @@ _REQUEST_GROUPS = {"groups": True}
 class BaseFederated(NewClients, Reports):
     """Base of the federated estimators.
 
-    A subclass has the parameters ``group_col``, ``unseen``, ``n_jobs``, ``random_state`` and
-    ``verbose`` besides its own, and implements ``_solve`` and ``_local_model``. Its
+    A subclass has the parameters ``model``, ``group_col``, ``unseen``, ``n_jobs``,
+    ``random_state`` and ``verbose`` besides its own, and implements ``_solve``. Its
     ``_parameter_constraints`` need to list only what its bases do not have.
     """
 
-    _parameter_constraints = {
+    _parameter_constraints: dict[str, Any] = {
+        "model": [LocalModel, None],
         "group_col": [str, Integral, None],
         "unseen": [StrOptions({"error", "average", "largest"})],
         "n_jobs": [Integral, None],
@@ -71,6 +72,10 @@ class BaseFederated(NewClients, Reports):
         cls._parameter_constraints = constraints
 
     # ------------------------------------------------------------ what a subclass implements
+
+    def _local_model(self) -> LocalModel:
+        """The local model, not bound: that given, or least squares."""
+        return LinearModel() if self.model is None else self.model
 
     def _solve_options(self, groups: Array | None) -> dict[str, Any]:
         """Turn parameters that speak of client ids into what the solver understands.

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import NOT_NEGATIVE, Count
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
 from ..rounds.number import find_n_clusters
@@ -26,128 +26,13 @@ from ._base_rounds import (
     make_options,
     true_labels,
 )
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["CFL", "CFLClassifier", "CFLRegressor"]
 
-
-class _CFL(BaseFederated):
-    _doc_references = """
-    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
-       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
-       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
-    """
-
-    _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
-        "eps1": [NOT_NEGATIVE],
-        "eps2": [NOT_NEGATIVE, StrOptions({"auto"})],
-        "min_round": [Count(0)],
-        "gamma_max": [Interval(Real, 0, 1, closed="both"), None],
-        "record": [Record, None],
-    }
-    _option_classes = {"training": Training, "record": Record}
-    _option_names = {"training": ROUNDS, "record": ("true_labels",)}
-
-    _doc_parameters = {
-        "eps1": """\
-            float
-            A cluster model has converged when the mean of its clients' updates is shorter than
-            this part of the longest update of the first round.""",
-        "eps2": """\
-            "auto" or float
-            A converged cluster is split when an update of its clients is longer than this part of
-            the longest update of the first round. "auto" tries numbers of splits on held-out rows,
-            and a model for each client, see ``search_``.""",
-        "min_round": """\
-            int
-            Rounds before the first split; 20 in the published code.""",
-        "gamma_max": """\
-            float or None
-            The paper's test before a split, which the published code leaves out: with the largest
-            cosine s of two clients of different sides, ``sqrt((1 - s) / 2)`` has to be larger.
-            None makes no such test.""",
-    }
-
-    _doc_attributes = {
-        "tree_": """\
-            list of dict
-            The splits: one entry per node, the root with all clients first, with "clients"
-            (positions in ``groups_``), "parent" (-1: none), "children" (two nodes, or none), and
-            of nodes that were split "round", "mean_norm" and "max_norm" (relative to the first
-            round), and "similarity", the largest cosine of two clients of different sides. If
-            ``eps2="auto"`` finds that each client needs its own model, the children of the root
-            are one client each.""",
-        "search_": """\
-            dict of str to ndarray
-            With ``eps2="auto"``, one entry for each number of clusters tried, that of all clients
-            for a model each; columns are those of :class:`IFCA`.""",
-        "suspicion_": SUSPICION,
-    }
-
-    def _solve_options(self, groups):
-        return {"truth": true_labels(self, groups)}
-
-    def _solve(self, pool, truth):
-        options = make_options(self, pool)
-        if options.averaging == "gradient" and options.batch_size is not None:
-            raise ValueError(
-                "training: batch_size is of local steps and needs averaging='model' here; with "
-                f"averaging='gradient' clients send gradients of all rows. Got "
-                f"batch_size={options.batch_size!r}."
-            )
-        options = replace(options, empty_cluster="keep")
-        if self.eps2 != "auto":
-            return self._fit(pool, replace(options, truth=truth))[0]
-        known = {}
-
-        def fit(part, n_clusters, start, candidates, drawn):
-            how = replace(options, truth=truth if part.n_clients == pool.n_clients else None)
-            if candidates is None:
-                return self._fit(part, how, n_clusters)[0]
-            # A fold's clusters are those of fewer, split further.
-            fewer = [K for fold, K in known if fold is candidates and K < n_clusters]
-            before = known[candidates, max(fewer)] if fewer else None
-            known[candidates, n_clusters] = self._fit(part, how, n_clusters, before)
-            return known[candidates, n_clusters][0]
-
-        def local(part):
-            result, n = solve_local(part, options), part.n_clients
-            root = Node(np.arange(n), children=tuple(range(1, n + 1)))
-            leaves = (Node(np.array([i]), 0) for i in range(n))
-            result.extra["tree"] = [asdict(node) for node in (root, *leaves)]
-            return result
-
-        return find_n_clusters(
-            pool, fit, pool.random_state, local=local, robust=options.aggregator is not None
-        )
-
-    def _fit(self, pool, options, most=None, before=None):
-        """Splits by eps2, or up to a number of clusters; the result and its rule."""
-        weights = pool.client_weights
-        if options.weights == "uniform":
-            weights = np.ones(pool.n_clients)
-        min_round = self.min_round if before is None else 0
-        rule = Bipartition(
-            weights, self.eps1, self.eps2, min_round, self.gamma_max, options.aggregator, most
-        )
-        theta, labels = pool.start()[None], None
-        if before is not None:
-            fewer, earlier = before
-            theta, labels = fewer.cluster_params, fewer.labels
-            rule.resume(labels, earlier)
-        result = alternate(pool, theta, options, pool.random_state, rule=rule, first=labels)
-        result.extra.pop("loss")
-        result.extra["tree"] = [asdict(node) for node in rule.tree]
-        return result, rule
-
-
-@document
-class CFL(GenericMixin, _CFL):
+@everyday
+class CFL(BaseFederated):
     """Clustered federated learning by splits of clusters (CFL), with any local model.
 
     {use}
@@ -205,6 +90,59 @@ class CFL(GenericMixin, _CFL):
     [12, 8, 4, 4, 4]
     """
 
+    _doc_references = """
+    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
+       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
+       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
+    """
+
+    _parameter_constraints = {
+        **ROUND_CONSTRAINTS,
+        "eps1": [NOT_NEGATIVE],
+        "eps2": [NOT_NEGATIVE, StrOptions({"auto"})],
+        "min_round": [Count(0)],
+        "gamma_max": [Interval(Real, 0, 1, closed="both"), None],
+        "record": [Record, None],
+    }
+    _option_classes = {"training": Training, "record": Record}
+    _option_names = {"training": ROUNDS, "record": ("true_labels",)}
+
+    _doc_parameters = {
+        "eps1": """\
+            float
+            A cluster model has converged when the mean of its clients' updates is shorter than
+            this part of the longest update of the first round.""",
+        "eps2": """\
+            "auto" or float
+            A converged cluster is split when an update of its clients is longer than this part of
+            the longest update of the first round. "auto" tries numbers of splits on held-out rows,
+            and a model for each client, see ``search_``.""",
+        "min_round": """\
+            int
+            Rounds before the first split; 20 in the published code.""",
+        "gamma_max": """\
+            float or None
+            The paper's test before a split, which the published code leaves out: with the largest
+            cosine s of two clients of different sides, ``sqrt((1 - s) / 2)`` has to be larger.
+            None makes no such test.""",
+    }
+
+    _doc_attributes = {
+        "tree_": """\
+            list of dict
+            The splits: one entry per node, the root with all clients first, with "clients"
+            (positions in ``groups_``), "parent" (-1: none), "children" (two nodes, or none), and
+            of nodes that were split "round", "mean_norm" and "max_norm" (relative to the first
+            round), and "similarity", the largest cosine of two clients of different sides. If
+            ``eps2="auto"`` finds that each client needs its own model, the children of the root
+            are one client each.""",
+        "search_": """\
+            dict of str to ndarray
+            With ``eps2="auto"``, one entry for each number of clusters tried, that of all clients
+            for a model each; columns are those of :class:`IFCA`.""",
+        "suspicion_": SUSPICION,
+    }
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -240,68 +178,58 @@ class CFL(GenericMixin, _CFL):
         self.random_state = random_state
         self.verbose = verbose
 
+    def _solve_options(self, groups):
+        return {"truth": true_labels(self, groups)}
 
-@document
-class CFLClassifier(NeuralMixin, ClassifierMixin, _CFL):
-    """Clustered federated learning by splits of clusters (CFL) with classifiers.
+    def _solve(self, pool, truth):
+        options = make_options(self, pool)
+        if options.averaging == "gradient" and options.batch_size is not None:
+            raise ValueError(
+                "training: batch_size is of local steps and needs averaging='model' here; with "
+                f"averaging='gradient' clients send gradients of all rows. Got "
+                f"batch_size={options.batch_size!r}."
+            )
+        options = replace(options, empty_cluster="keep")
+        if self.eps2 != "auto":
+            return self._fit(pool, replace(options, truth=truth))[0]
+        known = {}
 
-    {use}
+        def fit(part, n_clusters, start, candidates, drawn):
+            how = replace(options, truth=truth if part.n_clients == pool.n_clients else None)
+            if candidates is None:
+                return self._fit(part, how, n_clusters)[0]
+            # A fold's clusters are those of fewer, split further.
+            fewer = [K for fold, K in known if fold is candidates and K < n_clusters]
+            before = known[candidates, max(fewer)] if fewer else None
+            known[candidates, n_clusters] = self._fit(part, how, n_clusters, before)
+            return known[candidates, n_clusters][0]
 
-    A cluster is split in two when its classifier has converged but its clients' updates still
-    disagree [1]_ (see :class:`CFL`).
+        def local(part):
+            result, n = solve_local(part, options), part.n_clients
+            root = Node(np.arange(n), children=tuple(range(1, n + 1)))
+            leaves = (Node(np.array([i]), 0) for i in range(n))
+            result.extra["tree"] = [asdict(node) for node in (root, *leaves)]
+            return result
 
-    {parameters}
+        return find_n_clusters(
+            pool, fit, pool.random_state, local=local, robust=options.aggregator is not None
+        )
 
-    {attributes}
-
-    See Also
-    --------
-    CFL : The same with any local model, and notes on the method.
-    IFCAClassifier : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import CFLClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(12, 2, n_samples=200, random_state=0)
-    >>> cfl = CFLClassifier().fit(data.X, data.y, groups=data.groups)
-    >>> cfl.cluster_sizes_
-    array([6, 6])
-    """
-
-    __init__ = everyday_constructor(CFL, ClassifierMixin, NeuralMixin)
-
-
-@document
-class CFLRegressor(NeuralMixin, RegressorMixin, _CFL):
-    """Clustered federated learning by splits of clusters (CFL) with regressors.
-
-    {use}
-
-    A cluster is split in two when its regressor has converged but its clients' updates still
-    disagree [1]_ (see :class:`CFL`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    CFL : The same with any local model, and notes on the method.
-    IFCARegressor : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import CFLRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> cfl = CFLRegressor().fit(data.X, data.y, groups=data.groups)
-    >>> cfl.n_clusters_
-    3
-    """
-
-    __init__ = everyday_constructor(CFL, RegressorMixin, NeuralMixin)
+    def _fit(self, pool, options, most=None, before=None):
+        """Splits by eps2, or up to a number of clusters; the result and its rule."""
+        weights = pool.client_weights
+        if options.weights == "uniform":
+            weights = np.ones(pool.n_clients)
+        min_round = self.min_round if before is None else 0
+        rule = Bipartition(
+            weights, self.eps1, self.eps2, min_round, self.gamma_max, options.aggregator, most
+        )
+        theta, labels = pool.start()[None], None
+        if before is not None:
+            fewer, earlier = before
+            theta, labels = fewer.cluster_params, fewer.labels
+            rule.resume(labels, earlier)
+        result = alternate(pool, theta, options, pool.random_state, rule=rule, first=labels)
+        result.extra.pop("loss")
+        result.extra["tree"] = [asdict(node) for node in rule.tree]
+        return result, rule

@@ -8,56 +8,19 @@ from typing import TYPE_CHECKING, Literal
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._typing import Aggregation, ArrayLike, Clusterer, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..rounds.kinds import kind_of
 from ..rounds.loss_clusters import EMBEDDINGS, LossClusters
 from ..rounds.record_options import Record
 from ..rounds.training_options import Training
 from ._base_rounds import ROUNDS, AlternatingClustering
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["CLoVE", "CLoVEClassifier", "CLoVERegressor"]
 
-
-class _CLoVE(AlternatingClustering):
-    _doc_references = """
-    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
-       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
-    """
-
-    _parameter_constraints = {
-        "embedding": [StrOptions(set(EMBEDDINGS))],
-        "clusterer": [HasMethods(["fit_predict", "get_params", "set_params"]), None],
-    }
-    _option_names = {"training": (*ROUNDS, "hold_out")}
-
-    _doc_parameters = {
-        "n_init": """\
-            "auto" or int
-            Number of starts; the one whose final models have the least total loss is kept. "auto"
-            is 3 for linear models with ``init="loss++"``, else 1, as in the paper.""",
-    }
-
-    def _automatic_n_init(self, pool):
-        return kind_of(pool).n_init if self.init == "loss++" else 1
-
-    def _rule(self, n_clients, n_clusters, rng):
-        return LossClusters(
-            n_clients,
-            n_clusters,
-            rng,
-            embedding=self.embedding,
-            clusterer=self.clusterer,
-            robust=not (isinstance(self.aggregation, str) and self.aggregation == "mean"),
-        )
-
-
-@document
-class CLoVE(GenericMixin, _CLoVE):
+@everyday
+class CLoVE(AlternatingClustering):
     """Clustering of loss vector embeddings (CLoVE) with any local model.
 
     {use}
@@ -103,6 +66,24 @@ class CLoVE(GenericMixin, _CLoVE):
     array([4, 4, 4])
     """
 
+    _doc_references = """
+    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
+       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
+    """
+
+    _parameter_constraints = {
+        "embedding": [StrOptions(set(EMBEDDINGS))],
+        "clusterer": [HasMethods(["fit_predict", "get_params", "set_params"]), None],
+    }
+    _option_names = {"training": (*ROUNDS, "hold_out")}
+
+    _doc_parameters = {
+        "n_init": """\
+            "auto" or int
+            Number of starts; the one whose final models have the least total loss is kept. "auto"
+            is 3 for linear models with ``init="loss++"``, else 1, as in the paper.""",
+    }
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -142,76 +123,15 @@ class CLoVE(GenericMixin, _CLoVE):
         self.random_state = random_state
         self.verbose = verbose
 
+    def _automatic_n_init(self, pool):
+        return kind_of(pool).n_init if self.init == "loss++" else 1
 
-@document
-class CLoVEClassifier(NeuralMixin, ClassifierMixin, _CLoVE):
-    """Clustering of loss vector embeddings (CLoVE) with classifiers.
-
-    {use}
-
-    Finds clients that share a classifier, and fits one for each cluster: every round the server
-    clusters the clients' vectors of losses under all cluster models, and updates each model by
-    the clients of its cluster (Algorithm 1 of [1]_, see :class:`CLoVE`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    CLoVE : The same with any local model, and notes on the method.
-    IFCAClassifier : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import CLoVEClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> clove = CLoVEClassifier(n_clusters=2, random_state=0)
-    >>> clove.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    >>> clove.predict_proba(data.X[:3], groups=data.groups[:3]).shape
-    (3, 2)
-    """
-
-    __init__ = everyday_constructor(CLoVE, ClassifierMixin, NeuralMixin)
-
-
-@document
-class CLoVERegressor(NeuralMixin, RegressorMixin, _CLoVE):
-    """Clustering of loss vector embeddings (CLoVE) with regressors.
-
-    {use}
-
-    Finds clients that share a regression, and fits one for each cluster: every round the server
-    clusters the clients' vectors of losses under all cluster models, and updates each model by
-    the clients of its cluster (Algorithm 1 of [1]_, see :class:`CLoVE`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    CLoVE : The same with any local model, and notes on the method.
-    IFCARegressor : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from sklearn.metrics import adjusted_rand_score
-    >>> from skcfl import CLoVERegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> clove = CLoVERegressor(n_clusters=3, true_labels=data.labels, random_state=0)
-    >>> clove = clove.fit(data.X, data.y, groups=data.groups)
-    >>> adjusted_rand_score(data.labels, clove.labels_)
-    1.0
-    >>> float(clove.history_["ari"][-1])
-    1.0
-    """
-
-    __init__ = everyday_constructor(CLoVE, RegressorMixin, NeuralMixin)
+    def _rule(self, n_clients, n_clusters, rng):
+        return LossClusters(
+            n_clients,
+            n_clusters,
+            rng,
+            embedding=self.embedding,
+            clusterer=self.clusterer,
+            robust=not (isinstance(self.aggregation, str) and self.aggregation == "mean"),
+        )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["everyday_constructor", "like_constructor"]
+__all__ = ["everyday_constructor"]
 
 NAMED, PLACED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
@@ -42,11 +42,6 @@ def everyday_constructor(generic: Any, *flavours: Any, **defaults: Any) -> Any:
     return _constructor([own, *rest[:placed], *more, *rest[placed:]])
 
 
-def like_constructor(other: Any, **defaults: Any) -> Any:
-    """Constructor of a class with the parameters of another one, some with other defaults."""
-    return _constructor(_parameters_of(other, defaults))
-
-
 def _parameters_of(cls: Any, defaults: Any = MappingProxyType({})) -> list[inspect.Parameter]:
     """Parameters of a constructor with their types, also of one that is made here."""
     parameters = dict(inspect.signature(cls.__init__).parameters)
@@ -60,10 +55,7 @@ def _parameters_of(cls: Any, defaults: Any = MappingProxyType({})) -> list[inspe
 
 def _of_model(mixin: Any) -> list[inspect.Parameter]:
     """Parameters of the local model that a mixin stands for."""
-    hints: dict[str, Any] = {}
-    for base in reversed(mixin.__mro__):
-        hints.update(inspect.get_annotations(base))
-    return _named(mixin._model_parameters, hints)
+    return list(inspect.signature(mixin._parameters).parameters.values())
 
 
 def _named(defaults: dict[str, Any], hints: dict[str, Any]) -> list[inspect.Parameter]:

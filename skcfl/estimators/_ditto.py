@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..calls.first_order import Losses, Objectives
 from ..calls.kept_models import PersonalStep, Recall
 from ..personal.proximal import proximal_models, pulled_models
@@ -23,19 +23,61 @@ from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.training_options import Training
 from ._base_personal import PersonalMethod
 from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, make_options
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["Ditto", "DittoClassifier", "DittoRegressor"]
 
 # Pull of networks where nobody says, found by trial on digits.
 NETWORK_LAM = 0.01
 
 
-class _Ditto(PersonalMethod):
+@everyday
+class Ditto(PersonalMethod):
+    """Ditto: per-client models, pulled to that of federated averaging, with any local model.
+
+    {use}
+
+    The shared model w is that of :class:`FedAvg`; client i predicts with
+    ``argmin f_i(v) + lam / 2 ||v - w||^2``, which never leaves it but to be published [1]_. For
+    linear models both are exact, so that nothing is sent beyond what federated averaging sends;
+    networks train a per-client model beside the shared one in every round. With ``within`` clients
+    are pulled to the model of a cluster that is found by another method.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    DittoClassifier : The same with a linear classifier or a network.
+    DittoRegressor : The same with a linear regressor or a network.
+    PFedMe : The shared model is the mean of the clients' own.
+    PartialPooling : The pull is estimated, one for each coefficient.
+
+    Notes
+    -----
+    The pull acts on standardised coefficients with ``standardize=True``. Clients that are not
+    drawn in a round do not train their network in it; one that was never drawn has the shared
+    model. The paper's lam is this one; it lies between .01 and 2 there.
+
+    References
+    ----------
+    .. [1] T. Li, S. Hu, A. Beirami, V. Smith. "Ditto: Fair and Robust Federated Learning Through
+       Personalization". ICML 2021. arXiv:2012.04221.
+
+    Examples
+    --------
+    >>> from skcfl import IFCA, Ditto
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
+    >>> ditto = Ditto(lam=0.1, within=IFCA(n_clusters=2), random_state=0)
+    >>> ditto.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    >>> ditto.coef_.shape, ditto.cluster_coef_.shape
+    ((12, 10), (2, 10))
+    """
+
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "lam": [Interval(Real, 0, np.inf, closed="both"), StrOptions({"auto"})],
@@ -69,6 +111,35 @@ class _Ditto(PersonalMethod):
             ndarray of shape (n_clients,)
             Zeros; with ``within`` the clusters of the clients.""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        within: BaseFederated | None = None,
+        max_iter: int | Literal["auto"] = "auto",
+        training: Training | None = None,
+        aggregation: Aggregation = "mean",
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.lam = lam
+        self.within = within
+        self.max_iter = max_iter
+        self.training = training
+        self.aggregation = aggregation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _solve_options(self, groups):
         super()._solve_options(groups)
@@ -171,146 +242,3 @@ class _Ditto(PersonalMethod):
         theta = pool.units.from_user(self.cluster_params_)
         labels = pool.ask(Losses, theta).argmin(axis=1)
         return labels, pulled_models(pool, theta[labels], self.lam_, make_options(self, pool))
-
-
-@document
-class Ditto(GenericMixin, _Ditto):
-    """Ditto: per-client models, pulled to that of federated averaging, with any local model.
-
-    {use}
-
-    The shared model w is that of :class:`FedAvg`; client i predicts with
-    ``argmin f_i(v) + lam / 2 ||v - w||^2``, which never leaves it but to be published [1]_. For
-    linear models both are exact, so that nothing is sent beyond what federated averaging sends;
-    networks train a per-client model beside the shared one in every round. With ``within`` clients
-    are pulled to the model of a cluster that is found by another method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    DittoClassifier : The same with a linear classifier or a network.
-    DittoRegressor : The same with a linear regressor or a network.
-    PFedMe : The shared model is the mean of the clients' own.
-    PartialPooling : The pull is estimated, one for each coefficient.
-
-    Notes
-    -----
-    The pull acts on standardised coefficients with ``standardize=True``. Clients that are not
-    drawn in a round do not train their network in it; one that was never drawn has the shared
-    model. The paper's lam is this one; it lies between .01 and 2 there.
-
-    References
-    ----------
-    .. [1] T. Li, S. Hu, A. Beirami, V. Smith. "Ditto: Fair and Robust Federated Learning Through
-       Personalization". ICML 2021. arXiv:2012.04221.
-
-    Examples
-    --------
-    >>> from skcfl import IFCA, Ditto
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
-    >>> ditto = Ditto(lam=0.1, within=IFCA(n_clusters=2), random_state=0)
-    >>> ditto.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    >>> ditto.coef_.shape, ditto.cluster_coef_.shape
-    ((12, 10), (2, 10))
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        within: BaseFederated | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.lam = lam
-        self.within = within
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class DittoClassifier(NeuralMixin, ClassifierMixin, _Ditto):
-    """Ditto with linear classifiers or networks: per-client models, pulled to the shared one.
-
-    {use}
-
-    See :class:`Ditto`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    Ditto : The same with any local model.
-    FedAvgClassifier : One model for all.
-
-    Examples
-    --------
-    >>> from skcfl import DittoClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=8, n_clusters=2, random_state=0)
-    >>> ditto = DittoClassifier(random_state=0).fit(data.X, data.y, groups=data.groups)
-    >>> ditto.coef_.shape, ditto.cluster_coef_.shape
-    ((8, 10), (1, 10))
-    """
-
-    __init__ = everyday_constructor(Ditto, ClassifierMixin, NeuralMixin)
-
-
-@document
-class DittoRegressor(NeuralMixin, RegressorMixin, _Ditto):
-    """Ditto with linear regressors or networks: per-client models, pulled to the shared one.
-
-    {use}
-
-    See :class:`Ditto`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    Ditto : The same with any local model.
-    FedAvgRegressor : One model for all.
-
-    Examples
-    --------
-    Between one model for all and one model per client:
-
-    >>> import numpy as np
-    >>> from skcfl import DittoRegressor
-    >>> X = np.array([[0.0], [1.0], [2.0], [0.0], [1.0], [2.0]])
-    >>> y = np.array([0.0, 1.0, 2.0, 4.0, 3.0, 2.0])
-    >>> site = np.repeat(["a", "b"], 3)
-    >>> for lam in (0.0, 1.0, np.inf):
-    ...     ditto = DittoRegressor(lam, alpha=0.0, standardize=False).fit(X, y, groups=site)
-    ...     print(ditto.coef_.ravel().round(3) + 0.0)
-    [ 1. -1.]
-    [ 0.1  -0.1]
-    [0. 0.]
-    """
-
-    __init__ = everyday_constructor(Ditto, RegressorMixin, NeuralMixin)

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
 from .._typing import Aggregation, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
@@ -25,13 +25,10 @@ from ._base_personal import (
     training_options,
 )
 from ._base_rounds import ROUND_CONSTRAINTS
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FedALA", "FedALAClassifier", "FedALARegressor"]
 
 # Step of the blend where nobody says, by kind of local model: the paper's 1, and of networks one
 # for all batches of an epoch together, found by trial: a gradient is spread over so many weights
@@ -39,7 +36,52 @@ __all__ = ["FedALA", "FedALAClassifier", "FedALARegressor"]
 BLENDS = {MINIMISED: 1.0, TRAINED: 1e3}
 
 
-class _FedALA(PersonalMethod):
+@everyday
+class FedALA(PersonalMethod):
+    """FedALA: per-client models, into which the mean model is blended by learned weights.
+
+    {use}
+
+    At the beginning of a round client i replaces its lower layers by those of the mean model w,
+    and its last ones by ``theta_i + (w - theta_i) * W_i``, elementwise with weights in [0, 1] that
+    lower its loss; then it trains, and the server averages the models [1]_.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedALAClassifier : The same with a linear classifier or a network.
+    FedALARegressor : The same with a linear regressor or a network.
+    Ditto : Own models pulled to the shared one.
+
+    Notes
+    -----
+    With the paper's step of 1 the weights of networks hardly move in large batches, so that all
+    clients begin rounds from the shared model; on images of MNIST with labels swapped in five ways
+    30 rounds of batches of 100 had an accuracy of .78 with it and .86 with 200, clients of their
+    own .84. In batches of 10, the public code's, they move: .85 after 10 rounds.
+    Weights and models stay with the clients; the model that is published is the one trained last,
+    the paper's output (the public code judges models before they are trained). A client that takes
+    part for the first time takes the mean model as it is.
+
+    References
+    ----------
+    .. [1] J. Zhang, Y. Hua, H. Wang, T. Song, Z. Xue, R. Ma, H. Guan. "FedALA: Adaptive Local
+       Aggregation for Personalized Federated Learning". AAAI 2023. arXiv:2212.01197.
+
+    Examples
+    --------
+    >>> from skcfl import FedALA
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> from skcfl.models import MLP
+    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
+    >>> model = FedALA(MLP(8), max_iter=5, tol=0, random_state=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).params_.shape
+    (6, 97)
+    """
+
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "blended_layers": [Interval(Integral, 0, None, closed="left")],
@@ -72,6 +114,39 @@ class _FedALA(PersonalMethod):
             ten epochs in a row is less than this, and for 60 epochs at most; later a round takes
             one. An epoch is one step, or with ``batch_size`` one of every batch.""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        *,
+        blended_layers: int = 1,
+        blend_rate: float | Literal["auto"] = "auto",
+        blend_share: float = 1.0,
+        blend_tol: float = 0.1,
+        max_iter: int | Literal["auto"] = "auto",
+        training: Training | None = None,
+        aggregation: Aggregation = "mean",
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.blended_layers = blended_layers
+        self.blend_rate = blend_rate
+        self.blend_share = blend_share
+        self.blend_tol = blend_tol
+        self.max_iter = max_iter
+        self.training = training
+        self.aggregation = aggregation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _solve(self, pool):
         options = training_options(self, pool)
@@ -129,143 +204,3 @@ class _FedALA(PersonalMethod):
             options.batch_size,
             whole=True,
         )
-
-
-@document
-class FedALA(GenericMixin, _FedALA):
-    """FedALA: per-client models, into which the mean model is blended by learned weights.
-
-    {use}
-
-    At the beginning of a round client i replaces its lower layers by those of the mean model w,
-    and its last ones by ``theta_i + (w - theta_i) * W_i``, elementwise with weights in [0, 1] that
-    lower its loss; then it trains, and the server averages the models [1]_.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedALAClassifier : The same with a linear classifier or a network.
-    FedALARegressor : The same with a linear regressor or a network.
-    Ditto : Own models pulled to the shared one.
-
-    Notes
-    -----
-    With the paper's step of 1 the weights of networks hardly move in large batches, so that all
-    clients begin rounds from the shared model; on images of MNIST with labels swapped in five ways
-    30 rounds of batches of 100 had an accuracy of .78 with it and .86 with 200, clients of their
-    own .84. In batches of 10, the public code's, they move: .85 after 10 rounds.
-    Weights and models stay with the clients; the model that is published is the one trained last,
-    the paper's output (the public code judges models before they are trained). A client that takes
-    part for the first time takes the mean model as it is.
-
-    References
-    ----------
-    .. [1] J. Zhang, Y. Hua, H. Wang, T. Song, Z. Xue, R. Ma, H. Guan. "FedALA: Adaptive Local
-       Aggregation for Personalized Federated Learning". AAAI 2023. arXiv:2212.01197.
-
-    Examples
-    --------
-    >>> from skcfl import FedALA
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> from skcfl.models import MLP
-    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
-    >>> model = FedALA(MLP(8), max_iter=5, tol=0, random_state=0)
-    >>> model.fit(data.X, data.y, groups=data.groups).params_.shape
-    (6, 97)
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        *,
-        blended_layers: int = 1,
-        blend_rate: float | Literal["auto"] = "auto",
-        blend_share: float = 1.0,
-        blend_tol: float = 0.1,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.blended_layers = blended_layers
-        self.blend_rate = blend_rate
-        self.blend_share = blend_share
-        self.blend_tol = blend_tol
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class FedALAClassifier(NeuralMixin, ClassifierMixin, _FedALA):
-    """FedALA with linear classifiers or networks: the mean model is blended in.
-
-    {use}
-
-    See :class:`FedALA`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedALA : The same with any local model.
-    FedAvgClassifier : One model for all.
-
-    Examples
-    --------
-    >>> from skcfl import FedALAClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=8, n_clusters=2, random_state=0)
-    >>> model = FedALAClassifier(random_state=0, max_iter=20, tol=0)
-    >>> model.fit(data.X, data.y, groups=data.groups).coef_.shape
-    (8, 10)
-    """
-
-    __init__ = everyday_constructor(FedALA, ClassifierMixin, NeuralMixin)
-
-
-@document
-class FedALARegressor(NeuralMixin, RegressorMixin, _FedALA):
-    """FedALA with linear regressors or networks: the mean model is blended in.
-
-    {use}
-
-    See :class:`FedALA`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedALA : The same with any local model.
-    FedAvgRegressor : One model for all.
-
-    Examples
-    --------
-    >>> from skcfl import FedALARegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=8, n_clusters=2, random_state=0)
-    >>> model = FedALARegressor(random_state=0, max_iter=20, tol=0)
-    >>> model.fit(data.X, data.y, groups=data.groups).coef_.shape
-    (8, 10)
-    """
-
-    __init__ = everyday_constructor(FedALA, RegressorMixin, NeuralMixin)

@@ -8,41 +8,17 @@ import numpy as np
 
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..rounds.alternate import alternate
 from ..rounds.training_options import Training
 from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, robust_aggregator
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FedAvg", "FedAvgClassifier", "FedAvgRegressor"]
 
-
-class _FedAvg(BaseFederated):
-    _parameter_constraints = ROUND_CONSTRAINTS
-    _option_classes = {"training": Training}
-    _option_names = {"training": ROUNDS}
-    _doc_attributes = {"suspicion_": SUSPICION}
-
-    @property
-    def needs_single_answers(self) -> bool:
-        """Whether fits of this configuration ask clients for models or gradients one by one."""
-        return robust_aggregator(self) is not None
-
-    def _solve(self, pool):
-        options = make_options(self, pool)
-        theta = pool.start()[None]
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        result = alternate(pool, theta, options, pool.random_state, labels)
-        result.extra.pop("loss")
-        return result
-
-
-@document
-class FedAvg(GenericMixin, _FedAvg):
+@everyday
+class FedAvg(BaseFederated):
     """One model for all clients, with any local model: federated averaging.
 
     {use}
@@ -77,6 +53,11 @@ class FedAvg(GenericMixin, _FedAvg):
     array([1., 3., 5., 7.])
     """
 
+    _parameter_constraints = ROUND_CONSTRAINTS
+    _option_classes = {"training": Training}
+    _option_names = {"training": ROUNDS}
+    _doc_attributes = {"suspicion_": SUSPICION}
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -102,67 +83,15 @@ class FedAvg(GenericMixin, _FedAvg):
         self.random_state = random_state
         self.verbose = verbose
 
+    @property
+    def needs_single_answers(self) -> bool:
+        """Whether fits of this configuration ask clients for models or gradients one by one."""
+        return robust_aggregator(self) is not None
 
-@document
-class FedAvgClassifier(NeuralMixin, ClassifierMixin, _FedAvg):
-    """One classifier for all clients: federated averaging.
-
-    {use}
-
-    With the defaults it ends at the model that scikit-learn's ``LogisticRegression`` fits to
-    the pooled rows; with ``hidden_layer_sizes`` the model is a network.  See :class:`FedAvg`.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedAvg : The same with any local model.
-    IFCAClassifier : Several clusters.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import FedAvgClassifier
-    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
-    >>> site = ["a", "b", "a", "b"]
-    >>> fed = FedAvgClassifier(alpha=0.1).fit(X, ["no", "no", "yes", "yes"], groups=site)
-    >>> fed.predict([[3.0]], groups=["a"])
-    array(['yes'], dtype='<U3')
-    """
-
-    __init__ = everyday_constructor(FedAvg, ClassifierMixin, NeuralMixin)
-
-
-@document
-class FedAvgRegressor(NeuralMixin, RegressorMixin, _FedAvg):
-    """One regressor for all clients: federated averaging.
-
-    {use}
-
-    With the defaults it ends at the model that scikit-learn's ``Ridge`` fits to the pooled
-    rows; with ``hidden_layer_sizes`` the model is a network.  See :class:`FedAvg`.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedAvg : The same with any local model.
-    IFCARegressor : Several clusters.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import FedAvgRegressor
-    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> y = 2 * X[:, 0] + 1
-    >>> fed = FedAvgRegressor(alpha=0.0).fit(X, y, groups=["a", "a", "b", "b"])
-    >>> fed.coef_.round(6)
-    array([[2.],
-           [2.]])
-    """
-
-    __init__ = everyday_constructor(FedAvg, RegressorMixin, NeuralMixin)
+    def _solve(self, pool):
+        options = make_options(self, pool)
+        theta = pool.start()[None]
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        result = alternate(pool, theta, options, pool.random_state, labels)
+        result.extra.pop("loss")
+        return result

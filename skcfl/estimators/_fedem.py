@@ -10,7 +10,7 @@ import numpy as np
 
 from .._checks import MOST_STEPS, Count
 from .._typing import ArrayLike, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
 from ..federation.lanes import lanes_of
@@ -31,13 +31,10 @@ from ._base_rounds import (
     true_labels,
     with_progress,
 )
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FedEM", "FedEMClassifier", "FedEMRegressor"]
 
 # Rounds, and the change that ends them, of fits that only look for the number of models.
 BRIEF, BRIEF_TOL = 30, 1e-2
@@ -47,7 +44,52 @@ def _objective(result):
     return {"objective": result.objective}
 
 
-class _FedEM(MixturePredictions):
+@everyday
+class FedEM(MixturePredictions):
+    """Federated expectation maximisation (FedEM): clients mix shared models of any kind.
+
+    {use}
+
+    A client's rows are a mixture of K models that all clients share, with weights per client: soft
+    clusters of rows, and of clients. Every round the clients compute how responsible each model is
+    for each of their rows, and the models are fitted to the rows so weighted [1]_.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedEMClassifier : The same with a linear classifier or a network.
+    FedEMRegressor : The same with a linear regressor or a network.
+    IFCA : Each client takes one model.
+    PartialPooling : Each client's coefficients are drawn about those of a cluster.
+
+    Notes
+    -----
+    The responsibilities go by ``exp(-loss / dispersion)``. The paper takes the dispersion to be 1,
+    so that a regression depends on the unit of its target; here it is estimated where the loss
+    leaves it open. Linear models take one Newton step on sums over the clients per round, and the
+    penalised likelihood never falls; networks train ``local_steps`` steps on weighted rows, as in
+    the paper, which is K times the work of a round of IFCA.
+
+    Predictions are means of the models' by the client's shares. A new client (``assign``,
+    ``adapt``) fits its shares only. One that does not answer keeps those it had.
+
+    {references}
+
+    Examples
+    --------
+    >>> from skcfl import FedEM
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> fedem = FedEM(n_clusters=3, random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> fedem.cluster_sizes_
+    array([4, 4, 4])
+    >>> fedem.mixture_weights_.max(axis=1).min().round(1)
+    np.float64(1.0)
+    """
+
     _doc_references = """
     .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
        under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
@@ -117,6 +159,39 @@ class _FedEM(MixturePredictions):
             (those with clients), "held_out_loss", "gain" and "standard_error" against the best
             number before, "accepted", "floats_up" and "floats_down".""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
+        *,
+        max_iter: int | Literal["auto"] = "auto",
+        training: Training | None = None,
+        share_steps: int = 5,
+        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
+        n_init: int | Literal["auto"] = "auto",
+        tol: float = 1e-4,
+        record: Record | None = None,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.n_clusters = n_clusters
+        self.max_iter = max_iter
+        self.training = training
+        self.share_steps = share_steps
+        self.init = init
+        self.n_init = n_init
+        self.tol = tol
+        self.record = record
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _n_priors(self, pool, options):
         return n_priors(pool, self.n_clusters)
@@ -194,153 +269,3 @@ class _FedEM(MixturePredictions):
         result.extra["mixture_params"] = np.asarray(pool.units.to_user(theta), dtype=dtype)
         super()._publish(task, result)
         self._dispersion, self._client_weights = self.dispersion_, pool.client_weights
-
-
-@document
-class FedEM(GenericMixin, _FedEM):
-    """Federated expectation maximisation (FedEM): clients mix shared models of any kind.
-
-    {use}
-
-    A client's rows are a mixture of K models that all clients share, with weights per client: soft
-    clusters of rows, and of clients. Every round the clients compute how responsible each model is
-    for each of their rows, and the models are fitted to the rows so weighted [1]_.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedEMClassifier : The same with a linear classifier or a network.
-    FedEMRegressor : The same with a linear regressor or a network.
-    IFCA : Each client takes one model.
-    PartialPooling : Each client's coefficients are drawn about those of a cluster.
-
-    Notes
-    -----
-    The responsibilities go by ``exp(-loss / dispersion)``. The paper takes the dispersion to be 1,
-    so that a regression depends on the unit of its target; here it is estimated where the loss
-    leaves it open. Linear models take one Newton step on sums over the clients per round, and the
-    penalised likelihood never falls; networks train ``local_steps`` steps on weighted rows, as in
-    the paper, which is K times the work of a round of IFCA.
-
-    Predictions are means of the models' by the client's shares. A new client (``assign``,
-    ``adapt``) fits its shares only. One that does not answer keeps those it had.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FedEM
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fedem = FedEM(n_clusters=3, random_state=0).fit(data.X, data.y, groups=data.groups)
-    >>> fedem.cluster_sizes_
-    array([4, 4, 4])
-    >>> fedem.mixture_weights_.max(axis=1).min().round(1)
-    np.float64(1.0)
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        share_steps: int = 5,
-        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
-        n_init: int | Literal["auto"] = "auto",
-        tol: float = 1e-4,
-        record: Record | None = None,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.max_iter = max_iter
-        self.training = training
-        self.share_steps = share_steps
-        self.init = init
-        self.n_init = n_init
-        self.tol = tol
-        self.record = record
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class FedEMClassifier(NeuralMixin, ClassifierMixin, _FedEM):
-    """Federated expectation maximisation (FedEM): clients mix shared classifiers.
-
-    {use}
-
-    A client's rows are a mixture of K classifiers that all clients share, with weights per client
-    [1]_ (see :class:`FedEM`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedEM : The same with any local model, and notes on the method.
-    IFCAClassifier : Each client takes one model.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FedEMClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fedem = FedEMClassifier(n_clusters=2, random_state=0)
-    >>> fedem.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    >>> fedem.mixture_weights_.shape
-    (12, 2)
-    """
-
-    __init__ = everyday_constructor(FedEM, ClassifierMixin, NeuralMixin)
-
-
-@document
-class FedEMRegressor(NeuralMixin, RegressorMixin, _FedEM):
-    """Federated expectation maximisation (FedEM): clients mix shared regressors.
-
-    {use}
-
-    A client's rows are a mixture of K regressors that all clients share, with weights per client
-    [1]_ (see :class:`FedEM`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedEM : The same with any local model, and notes on the method.
-    IFCARegressor : Each client takes one model.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FedEMRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
-    >>> fedem = FedEMRegressor(n_clusters=2, random_state=0)
-    >>> fedem.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    >>> fedem.mixture_weights_.shape
-    (12, 2)
-    """
-
-    __init__ = everyday_constructor(FedEM, RegressorMixin, NeuralMixin)

@@ -9,6 +9,7 @@ import numpy as np
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
 from .._typing import Activation, Aggregation, ClassWeight, LayerSizes, RandomState, Unseen
 from ..base.docs import document
+from ..base.flavours import ClassifierMixin, GivenNetworkMixin
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
@@ -20,7 +21,6 @@ from ._base_personal import (
     training_options,
 )
 from ._base_rounds import ROUND_CONSTRAINTS
-from ._flavours import ClassifierMixin, GivenNetworkMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -9,6 +9,7 @@ import numpy as np
 from .._checks import NOT_NEGATIVE
 from .._typing import Activation, Aggregation, LayerSizes, RandomState, Unseen
 from ..base.docs import document
+from ..base.flavours import ClassifierMixin, GivenNetworkMixin
 from ..calls.kept_models import Keep, Recall
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
@@ -20,7 +21,6 @@ from ._base_personal import (
     training_options,
 )
 from ._base_rounds import ROUND_CONSTRAINTS, STEPS
-from ._flavours import ClassifierMixin, GivenNetworkMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel

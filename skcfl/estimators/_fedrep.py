@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST_STEPS, Count
 from .._typing import Aggregation, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..calls.kept_models import Keep, Recall
 from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
@@ -27,16 +27,58 @@ from ._base_personal import (
     training_options,
 )
 from ._base_rounds import ROUND_CONSTRAINTS
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FedRep", "FedRepClassifier", "FedRepRegressor"]
 
+@everyday
+class FedRep(PersonalMethod):
+    """FedRep and FedPer: shared layers and per-client layers, with any local model.
 
-class _FedRep(PersonalMethod):
+    {use}
+
+    All clients have the representation in common, that is the first layers of a network, and each
+    has its own last layer, which never leaves it but to be published. Clients train the per-client
+    layers first and the shared ones then [1]_, or all at once with ``alternate=False`` [2]_. With
+    a linear model the coefficients are shared and the intercepts are per client: fixed effects.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FedRepClassifier : The same with a linear classifier or a network.
+    FedRepRegressor : The same with a linear regressor or a network.
+    IFCA : Its ``shared_layers`` share layers between clusters.
+
+    Notes
+    -----
+    Own layers start where the common start has them. The own layers of the shared model that is
+    published are the mean of the clients'.
+
+    References
+    ----------
+    .. [1] L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. "Exploiting Shared Representations
+       for Personalized Federated Learning". ICML 2021. arXiv:2102.07078.
+    .. [2] M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary. "Federated Learning with
+       Personalization Layers". 2019. arXiv:1912.00818.
+
+    Examples
+    --------
+    >>> from skcfl import FedRep
+    >>> from skcfl.datasets import make_clustered_classification
+    >>> from skcfl.models import MLP
+    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
+    >>> model = FedRep(MLP(8), max_iter=5, tol=0, random_state=0)
+    >>> model.fit(data.X, data.y, groups=data.groups).params_.shape
+    (6, 97)
+    >>> head = model.model_.layer_slices()["output"]
+    >>> bool((model.params_[:, : head.start] == model.cluster_params_[:, : head.start]).all())
+    True
+    """
+
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "shared_layers": [
@@ -65,6 +107,37 @@ class _FedRep(PersonalMethod):
             int
             Steps of the own layers in a round, with ``alternate``.""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        shared_layers: int | str | Sequence[str] = "auto",
+        *,
+        alternate: bool = True,
+        max_iter: int | Literal["auto"] = "auto",
+        head_steps: int = 10,
+        training: Training | None = None,
+        aggregation: Aggregation = "mean",
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.shared_layers = shared_layers
+        self.alternate = alternate
+        self.max_iter = max_iter
+        self.head_steps = head_steps
+        self.training = training
+        self.aggregation = aggregation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _masks(self, pool):
         """Shared parameters, and what clients train in which steps."""
@@ -113,148 +186,3 @@ class _FedRep(PersonalMethod):
         rate = common_rate(pool, options)
         more = options.optimizer, options.batch_size
         return labels, train_part(pool, theta, ~shared, steps, rate, *more)
-
-
-@document
-class FedRep(GenericMixin, _FedRep):
-    """FedRep and FedPer: shared layers and per-client layers, with any local model.
-
-    {use}
-
-    All clients have the representation in common, that is the first layers of a network, and each
-    has its own last layer, which never leaves it but to be published. Clients train the per-client
-    layers first and the shared ones then [1]_, or all at once with ``alternate=False`` [2]_. With
-    a linear model the coefficients are shared and the intercepts are per client: fixed effects.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedRepClassifier : The same with a linear classifier or a network.
-    FedRepRegressor : The same with a linear regressor or a network.
-    IFCA : Its ``shared_layers`` share layers between clusters.
-
-    Notes
-    -----
-    Own layers start where the common start has them. The own layers of the shared model that is
-    published are the mean of the clients'.
-
-    References
-    ----------
-    .. [1] L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. "Exploiting Shared Representations
-       for Personalized Federated Learning". ICML 2021. arXiv:2102.07078.
-    .. [2] M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary. "Federated Learning with
-       Personalization Layers". 2019. arXiv:1912.00818.
-
-    Examples
-    --------
-    >>> from skcfl import FedRep
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> from skcfl.models import MLP
-    >>> data = make_clustered_classification(n_clients=6, n_clusters=2, random_state=0)
-    >>> model = FedRep(MLP(8), max_iter=5, tol=0, random_state=0)
-    >>> model.fit(data.X, data.y, groups=data.groups).params_.shape
-    (6, 97)
-    >>> head = model.model_.layer_slices()["output"]
-    >>> bool((model.params_[:, : head.start] == model.cluster_params_[:, : head.start]).all())
-    True
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        shared_layers: int | str | Sequence[str] = "auto",
-        *,
-        alternate: bool = True,
-        max_iter: int | Literal["auto"] = "auto",
-        head_steps: int = 10,
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.shared_layers = shared_layers
-        self.alternate = alternate
-        self.max_iter = max_iter
-        self.head_steps = head_steps
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class FedRepClassifier(NeuralMixin, ClassifierMixin, _FedRep):
-    """FedRep and FedPer with networks or linear classifiers: shared and per-client layers.
-
-    {use}
-
-    See :class:`FedRep`, which has the sources and notes on the methods.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedRep : The same with any local model.
-    FedAvgClassifier : One model for all.
-
-    Examples
-    --------
-    Clients that share coefficients and have per-client intercepts:
-
-    >>> from skcfl import FedRepClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=8, n_clusters=1, random_state=0)
-    >>> model = FedRepClassifier().fit(data.X, data.y, groups=data.groups)
-    >>> len(set(model.coef_[:, 0])), len(set(model.intercept_))
-    (1, 8)
-    """
-
-    __init__ = everyday_constructor(FedRep, ClassifierMixin, NeuralMixin)
-
-
-@document
-class FedRepRegressor(NeuralMixin, RegressorMixin, _FedRep):
-    """FedRep and FedPer with networks or linear regressors: shared and per-client layers.
-
-    {use}
-
-    See :class:`FedRep`, which has the sources and notes on the methods.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FedRep : The same with any local model.
-    FedAvgRegressor : One model for all.
-
-    Examples
-    --------
-    Fixed effects: one slope, an intercept for each client.
-
-    >>> import numpy as np
-    >>> from skcfl import FedRepRegressor
-    >>> X = np.array([[0.0], [1.0], [2.0], [0.0], [1.0], [2.0]])
-    >>> y = np.array([0.0, 2.0, 4.0, 9.0, 11.0, 13.0])
-    >>> site = np.repeat(["a", "b"], 3)
-    >>> model = FedRepRegressor(alpha=0.0, tol=1e-9).fit(X, y, groups=site)
-    >>> model.coef_.ravel().round(4), model.intercept_.round(4) + 0.0
-    (array([2., 2.]), array([0., 9.]))
-    """
-
-    __init__ = everyday_constructor(FedRep, RegressorMixin, NeuralMixin)

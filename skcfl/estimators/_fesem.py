@@ -7,62 +7,18 @@ from typing import TYPE_CHECKING, Literal
 from sklearn.utils._param_validation import StrOptions
 
 from .._typing import Aggregation, ArrayLike, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..rounds.by_updates import NearestModel, nearest_to_start, trained_means
 from ..rounds.record_options import Record
 from ..rounds.training_options import Training
 from ._base_rounds import SHARED_ROUNDS, AlternatingClustering, make_options
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FeSEM", "FeSEMClassifier", "FeSEMRegressor"]
 
-
-class _FeSEM(AlternatingClustering):
-    _doc_references = """
-    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
-       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
-    """
-
-    _starts = {"kmeans": trained_means, "random": nearest_to_start}
-
-    _parameter_constraints = {
-        "init": [StrOptions(set(_starts)), "array-like"],
-        "empty_cluster": [StrOptions({"reseed", "keep"})],
-    }
-
-    _option_names = {"training": (*SHARED_ROUNDS, "polish")}
-
-    _doc_parameters = {
-        "init": """\
-            {"kmeans", "random"} or array of shape (n_clusters, n_params)
-            Start of the cluster models. With "kmeans" every client trains some steps from one
-            common start, and k-means (k-means++, ten starts) clusters the models: 30 steps of
-            linear models, 50 of networks. "random" draws the models, and gives all clients the one
-            that is nearest to their common start, which they seldom leave: the published code. An
-            array gives the models; clients then train first from their mean.""",
-        "n_init": """\
-            "auto" or int
-            Number of starts; the one whose final models have the least total loss is kept. "auto"
-            is 1, as k-means has tried ten.""",
-    }
-
-    def _automatic_n_init(self, pool):
-        return 1
-
-    def _options_of_rounds(self, pool):
-        # Clients always train, and no layer can be left out of a distance.
-        return make_options(self, pool, averaging="model")
-
-    def _rule(self, n_clients, n_clusters, rng):
-        return NearestModel()
-
-
-@document
-class FeSEM(GenericMixin, _FeSEM):
+@everyday
+class FeSEM(AlternatingClustering):
     """Federated stochastic expectation maximisation (FeSEM) with any local model.
 
     {use}
@@ -105,6 +61,34 @@ class FeSEM(GenericMixin, _FeSEM):
     array([4, 4, 4])
     """
 
+    _doc_references = """
+    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
+       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
+    """
+
+    _starts = {"kmeans": trained_means, "random": nearest_to_start}
+
+    _parameter_constraints = {
+        "init": [StrOptions(set(_starts)), "array-like"],
+        "empty_cluster": [StrOptions({"reseed", "keep"})],
+    }
+
+    _option_names = {"training": (*SHARED_ROUNDS, "polish")}
+
+    _doc_parameters = {
+        "init": """\
+            {"kmeans", "random"} or array of shape (n_clusters, n_params)
+            Start of the cluster models. With "kmeans" every client trains some steps from one
+            common start, and k-means (k-means++, ten starts) clusters the models: 30 steps of
+            linear models, 50 of networks. "random" draws the models, and gives all clients the one
+            that is nearest to their common start, which they seldom leave: the published code. An
+            array gives the models; clients then train first from their mean.""",
+        "n_init": """\
+            "auto" or int
+            Number of starts; the one whose final models have the least total loss is kept. "auto"
+            is 1, as k-means has tried ten.""",
+    }
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -140,72 +124,12 @@ class FeSEM(GenericMixin, _FeSEM):
         self.random_state = random_state
         self.verbose = verbose
 
+    def _automatic_n_init(self, pool):
+        return 1
 
-@document
-class FeSEMClassifier(NeuralMixin, ClassifierMixin, _FeSEM):
-    """Federated stochastic expectation maximisation (FeSEM) with classifiers.
+    def _options_of_rounds(self, pool):
+        # Clients always train, and no layer can be left out of a distance.
+        return make_options(self, pool, averaging="model")
 
-    {use}
-
-    Finds clients that share a classifier, and fits one for each cluster: clients train, and go to
-    the cluster model nearest to theirs in parameter space, which becomes the mean of theirs [1]_
-    (see :class:`FeSEM`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FeSEM : The same with any local model, and notes on the method.
-    IFCAClassifier : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FeSEMClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fesem = FeSEMClassifier(n_clusters=2, random_state=0)
-    >>> fesem.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    """
-
-    __init__ = everyday_constructor(FeSEM, ClassifierMixin, NeuralMixin)
-
-
-@document
-class FeSEMRegressor(NeuralMixin, RegressorMixin, _FeSEM):
-    """Federated stochastic expectation maximisation (FeSEM) with regressors.
-
-    {use}
-
-    Finds clients that share a regression, and fits one for each cluster: clients train, and go to
-    the cluster model nearest to theirs in parameter space, which becomes the mean of theirs [1]_
-    (see :class:`FeSEM`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FeSEM : The same with any local model, and notes on the method.
-    IFCARegressor : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from sklearn.metrics import adjusted_rand_score
-    >>> from skcfl import FeSEMRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fesem = FeSEMRegressor(n_clusters=3, true_labels=data.labels, random_state=0)
-    >>> fesem = fesem.fit(data.X, data.y, groups=data.groups)
-    >>> adjusted_rand_score(data.labels, fesem.labels_)
-    1.0
-    """
-
-    __init__ = everyday_constructor(FeSEM, RegressorMixin, NeuralMixin)
+    def _rule(self, n_clients, n_clusters, rng):
+        return NearestModel()

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
 from .._typing import Aggregation, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.alternate import alternate
@@ -20,13 +20,10 @@ from ..rounds.training_options import Training
 from ..rounds.update_groups import directions_of, group_updates, nearest_direction
 from ._base_once import ClustersOnce
 from ._base_rounds import make_options
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FlexCFL", "FlexCFLClassifier", "FlexCFLRegressor"]
 
 # Clients that make the groups: so many times their number.
 PRETRAIN_PER_GROUP = 20
@@ -42,7 +39,53 @@ class Directed(Partition):
     directions: np.ndarray
 
 
-class _FlexCFL(ClustersOnce):
+@everyday
+class FlexCFL(ClustersOnce):
+    """Groups of clients by the direction of their first update, with any local model.
+
+    {use}
+
+    Clients train some steps from one common start, the server clusters the directions in which
+    they moved, and then trains a model for each group by federated averaging; groups stay. This
+    is FlexCFL, first called FedGroup [1]_, and with ``embedding="flhc"`` the hierarchical
+    clustering of updates of Briggs et al. [2]_ (FL+HC).
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FlexCFLClassifier : The same with a linear classifier or a network.
+    FlexCFLRegressor : The same with a linear regressor or a network.
+    OneShot : Clusters of models trained to the end.
+    CFL : Splits a cluster when the updates of its clients point apart.
+
+    Notes
+    -----
+    A new client (``assign``, ``adapt``) trains as many steps from the same start and goes to the
+    group whose mean update has the least angle with its own, as those clients of the fit do that
+    were not drawn to make the groups. Where the number of groups turns out to be that of the
+    clients, new ones go by loss.
+
+    The published code clusters by a matrix of cosines of the last layer's updates; here all
+    parameters count.
+
+    {references}
+
+    Examples
+    --------
+    >>> from skcfl import FlexCFL
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> flex = FlexCFL(n_clusters=3, random_state=0).fit(data.X, data.y, groups=data.groups)
+    >>> flex.cluster_sizes_
+    array([4, 4, 4])
+    >>> known = data.groups == "client00"
+    >>> int(flex.assign(data.X[known], data.y[known])[0]) == int(flex.labels_[0])
+    True
+    """
+
     # New clients go by what the clusters were found by.
     _mixes_newcomers = False
 
@@ -100,6 +143,47 @@ class _FlexCFL(ClustersOnce):
             For "flhc": where its tree is cut, in medians of the distances between clients, so that
             units do not matter. None cuts at `n_clusters`.""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
+        *,
+        embedding: Literal["edc", "madc", "flhc"] = "edc",
+        pretrain_steps: int = 50,
+        n_pretrain: int | Literal["auto"] = "auto",
+        warm_up: int | Literal["auto"] = "auto",
+        linkage: Literal["ward", "complete", "average", "single"] = "ward",
+        metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean",
+        distance_threshold: float | None = None,
+        max_iter: int | Literal["auto"] = "auto",
+        training: Training | None = None,
+        aggregation: Aggregation = "mean",
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.n_clusters = n_clusters
+        self.embedding = embedding
+        self.pretrain_steps = pretrain_steps
+        self.n_pretrain = n_pretrain
+        self.warm_up = warm_up
+        self.linkage = linkage
+        self.metric = metric
+        self.distance_threshold = distance_threshold
+        self.max_iter = max_iter
+        self.training = training
+        self.aggregation = aggregation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _finds_number(self):
         if self.distance_threshold is None:
@@ -187,158 +271,3 @@ class _FlexCFL(ClustersOnce):
             return super()._clusters_of(pool)
         updates = self._updates(pool, self._directed.start, make_options(self, pool))
         return nearest_direction(updates, self._directed.directions)
-
-
-@document
-class FlexCFL(GenericMixin, _FlexCFL):
-    """Groups of clients by the direction of their first update, with any local model.
-
-    {use}
-
-    Clients train some steps from one common start, the server clusters the directions in which
-    they moved, and then trains a model for each group by federated averaging; groups stay. This
-    is FlexCFL, first called FedGroup [1]_, and with ``embedding="flhc"`` the hierarchical
-    clustering of updates of Briggs et al. [2]_ (FL+HC).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FlexCFLClassifier : The same with a linear classifier or a network.
-    FlexCFLRegressor : The same with a linear regressor or a network.
-    OneShot : Clusters of models trained to the end.
-    CFL : Splits a cluster when the updates of its clients point apart.
-
-    Notes
-    -----
-    A new client (``assign``, ``adapt``) trains as many steps from the same start and goes to the
-    group whose mean update has the least angle with its own, as those clients of the fit do that
-    were not drawn to make the groups. Where the number of groups turns out to be that of the
-    clients, new ones go by loss.
-
-    The published code clusters by a matrix of cosines of the last layer's updates; here all
-    parameters count.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FlexCFL
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> flex = FlexCFL(n_clusters=3, random_state=0).fit(data.X, data.y, groups=data.groups)
-    >>> flex.cluster_sizes_
-    array([4, 4, 4])
-    >>> known = data.groups == "client00"
-    >>> int(flex.assign(data.X[known], data.y[known])[0]) == int(flex.labels_[0])
-    True
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        embedding: Literal["edc", "madc", "flhc"] = "edc",
-        pretrain_steps: int = 50,
-        n_pretrain: int | Literal["auto"] = "auto",
-        warm_up: int | Literal["auto"] = "auto",
-        linkage: Literal["ward", "complete", "average", "single"] = "ward",
-        metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean",
-        distance_threshold: float | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.embedding = embedding
-        self.pretrain_steps = pretrain_steps
-        self.n_pretrain = n_pretrain
-        self.warm_up = warm_up
-        self.linkage = linkage
-        self.metric = metric
-        self.distance_threshold = distance_threshold
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class FlexCFLClassifier(NeuralMixin, ClassifierMixin, _FlexCFL):
-    """Classifiers for groups of clients by the direction of their first update.
-
-    {use}
-
-    Clients train some steps from one common start, and those that moved in alike directions share
-    a classifier [1]_ (see :class:`FlexCFL`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FlexCFL : The same with any local model, and notes on the method.
-    IFCAClassifier : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FlexCFLClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> flex = FlexCFLClassifier(n_clusters=2, random_state=0)
-    >>> flex.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    """
-
-    __init__ = everyday_constructor(FlexCFL, ClassifierMixin, NeuralMixin)
-
-
-@document
-class FlexCFLRegressor(NeuralMixin, RegressorMixin, _FlexCFL):
-    """Regressors for groups of clients by the direction of their first update.
-
-    {use}
-
-    Clients train some steps from one common start, and those that moved in alike directions share
-    a regressor [1]_ (see :class:`FlexCFL`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FlexCFL : The same with any local model, and notes on the method.
-    IFCARegressor : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FlexCFLRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> flex = FlexCFLRegressor(3, embedding="flhc", random_state=0)
-    >>> flex.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([4, 4, 4])
-    """
-
-    __init__ = everyday_constructor(FlexCFL, RegressorMixin, NeuralMixin)

@@ -8,34 +8,18 @@ from typing import TYPE_CHECKING, Literal
 from sklearn.utils._param_validation import StrOptions
 
 from .._typing import Aggregation, ArrayLike, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..rounds.choice import LeastLoss
 from ..rounds.record_options import Record
 from ..rounds.training_options import Training
 from ._base_rounds import AlternatingClustering
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["IFCA", "IFCAClassifier", "IFCARegressor"]
 
-
-class _IFCA(AlternatingClustering):
-    _doc_references = """
-    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
-       Federated Learning". NeurIPS 2020.
-    """
-
-    _parameter_constraints = {"empty_cluster": [StrOptions({"reseed", "keep"})]}
-
-    def _rule(self, n_clients, n_clusters, rng):
-        return LeastLoss()
-
-
-@document
-class IFCA(GenericMixin, _IFCA):
+@everyday
+class IFCA(AlternatingClustering):
     """Iterative federated clustering (IFCA) with any local model.
 
     {use}
@@ -78,6 +62,13 @@ class IFCA(GenericMixin, _IFCA):
     array([6, 6])
     """
 
+    _doc_references = """
+    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
+       Federated Learning". NeurIPS 2020.
+    """
+
+    _parameter_constraints = {"empty_cluster": [StrOptions({"reseed", "keep"})]}
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -115,75 +106,5 @@ class IFCA(GenericMixin, _IFCA):
         self.random_state = random_state
         self.verbose = verbose
 
-
-@document
-class IFCAClassifier(NeuralMixin, ClassifierMixin, _IFCA):
-    """Iterative federated clustering (IFCA) with linear classifiers or networks.
-
-    {use}
-
-    Finds clients that share a classifier, and fits one for each cluster: every round each
-    client takes the cluster model of least loss on its own rows and the server updates each
-    model by those that chose it (Algorithm 1 of [1]_, see :class:`IFCA`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    IFCA : The same with any local model, and notes on the method.
-    FedAvgClassifier : One cluster.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import IFCAClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> ifca = IFCAClassifier(n_clusters=2, random_state=0)
-    >>> ifca.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    >>> ifca.predict_proba(data.X[:3], groups=data.groups[:3]).shape
-    (3, 2)
-    """
-
-    __init__ = everyday_constructor(IFCA, ClassifierMixin, NeuralMixin)
-
-
-@document
-class IFCARegressor(NeuralMixin, RegressorMixin, _IFCA):
-    """Iterative federated clustering (IFCA) with linear regressors or networks.
-
-    {use}
-
-    Finds clients that share a regression, and fits one for each cluster: every round each
-    client takes the cluster model of least loss on its own rows and the server updates each
-    model by those that chose it (Algorithm 1 of [1]_, see :class:`IFCA`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    IFCA : The same with any local model, and notes on the method.
-    FedAvgRegressor : One cluster.
-
-    {references}
-
-    Examples
-    --------
-    >>> from sklearn.metrics import adjusted_rand_score
-    >>> from skcfl import IFCARegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> ifca = IFCARegressor(n_clusters=3, random_state=0)
-    >>> ifca.fit(data.X, data.y, groups=data.groups).n_clusters_
-    3
-    >>> adjusted_rand_score(data.labels, ifca.labels_)
-    1.0
-    """
-
-    __init__ = everyday_constructor(IFCA, RegressorMixin, NeuralMixin)
+    def _rule(self, n_clients, n_clusters, rng):
+        return LeastLoss()

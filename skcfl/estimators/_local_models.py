@@ -8,79 +8,20 @@ import numpy as np
 
 from .._typing import RandomState, Unseen
 from ..base import BaseFederated
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..rounds.alone import solve_local
 from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options
 from ..rounds.kinds import TRAINED
 from ..rounds.training_options import Training
 from ._base_rounds import ROUND_CONSTRAINTS, STEPS, automatic_step
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"]
 
-
-class _LocalModels(BaseFederated):
-    _parameter_constraints = {
-        name: ROUND_CONSTRAINTS[name] for name in ("max_iter", "training", "tol")
-    }
-    _option_classes = {"training": Training}
-    _option_names = {"training": STEPS}
-
-    _doc_attributes = {
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.""",
-    }
-    _doc_parameters = {
-        "unseen": """\
-            {"error", "average", "largest"}
-            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
-            uses the mean of the clients' models, weighted by their rows; "largest" is refused
-            here, as all clusters have one client. :meth:`adapt` fits a model from labelled rows
-            of a new client.""",
-        "max_iter": """\
-            "auto" or int
-            Networks only, as `training` and `tol`: linear models are solved exactly, by Newton's
-            method. Largest number of rounds of local steps that every client trains its own
-            network for; "auto" is 50, as in the methods these models are compared with. A
-            ``ConvergenceWarning`` says so when a number given was not enough.""",
-        "tol": """\
-            float
-            Training stops when no model moved by more than ``tol`` of its norm in a round. 0
-            runs all ``max_iter`` rounds.""",
-    }
-
-    def _n_priors(self, pool, options):
-        return n_priors(pool, pool.n_clients)
-
-    def _models_of(self, pool):
-        """Models of new clients: their own ones."""
-        result = self._solve(pool)
-        return None, np.asarray(result.cluster_params)
-
-    def _solve(self, pool):
-        training = self._option("training")
-        optimizer = TRAINED.optimizer if training.optimizer == "auto" else training.optimizer
-        max_iter, budget = TRAINED.rounds(self.max_iter)
-        options = Options(
-            max_iter=max_iter,
-            budget=budget,
-            local_steps=training.steps(),
-            optimizer=optimizer,
-            step_size=automatic_step(training.step_size, optimizer, pool),
-            batch_size=training.batch_size,
-            tol=self.tol,
-        )
-        return solve_local(pool, options)
-
-
-@document
-class LocalModels(GenericMixin, _LocalModels):
+@everyday
+class LocalModels(BaseFederated):
     """A model for each client, fitted on its own rows only.
 
     {use}
@@ -117,6 +58,36 @@ class LocalModels(GenericMixin, _LocalModels):
     array([3., 2.])
     """
 
+    _parameter_constraints = {
+        name: ROUND_CONSTRAINTS[name] for name in ("max_iter", "training", "tol")
+    }
+    _option_classes = {"training": Training}
+    _option_names = {"training": STEPS}
+
+    _doc_attributes = {
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.""",
+    }
+    _doc_parameters = {
+        "unseen": """\
+            {"error", "average", "largest"}
+            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+            uses the mean of the clients' models, weighted by their rows; "largest" is refused
+            here, as all clusters have one client. :meth:`adapt` fits a model from labelled rows
+            of a new client.""",
+        "max_iter": """\
+            "auto" or int
+            Networks only, as `training` and `tol`: linear models are solved exactly, by Newton's
+            method. Largest number of rounds of local steps that every client trains its own
+            network for; "auto" is 50, as in the methods these models are compared with. A
+            ``ConvergenceWarning`` says so when a number given was not enough.""",
+        "tol": """\
+            float
+            Training stops when no model moved by more than ``tol`` of its norm in a round. 0
+            runs all ``max_iter`` rounds.""",
+    }
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -140,70 +111,25 @@ class LocalModels(GenericMixin, _LocalModels):
         self.random_state = random_state
         self.verbose = verbose
 
+    def _n_priors(self, pool, options):
+        return n_priors(pool, pool.n_clients)
 
-@document
-class LocalModelsClassifier(NeuralMixin, ClassifierMixin, _LocalModels):
-    """A classifier for each client, fitted on its own rows only.
+    def _models_of(self, pool):
+        """Models of new clients: their own ones."""
+        result = self._solve(pool)
+        return None, np.asarray(result.cluster_params)
 
-    {use}
-
-    The baseline without any federation. A client may have seen some of the classes only: its
-    probabilities still have a column for each of ``classes_``.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    LocalModels : The same with any local model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import LocalModelsClassifier
-    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 2)
-    >>> y = np.array(["no", "no", "yes", "yes", "yes", "yes", "no", "no"])
-    >>> site = np.repeat([1, 2], 4)
-    >>> model = LocalModelsClassifier(alpha=0.1).fit(X, y, groups=site)
-    >>> model.predict([[3.0], [3.0]], groups=[1, 2])
-    array(['yes', 'no'], dtype='<U3')
-    """
-
-    __init__ = everyday_constructor(LocalModels, ClassifierMixin, NeuralMixin)
-
-
-@document
-class LocalModelsRegressor(NeuralMixin, RegressorMixin, _LocalModels):
-    """A regressor for each client, fitted on its own rows only.
-
-    {use}
-
-    The baseline without any federation; with squared error each client's model is the ridge
-    regression of its rows.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    LocalModels : The same with any local model.
-
-    Examples
-    --------
-    The ids may be a column of X, which then is not a feature.
-
-    >>> import numpy as np
-    >>> from skcfl import LocalModelsRegressor
-    >>> X = np.array([[0.0, 7], [1.0, 7], [2.0, 7], [0.0, 8], [1.0, 8], [2.0, 8]])
-    >>> y = np.array([0.0, 1.0, 2.0, 5.0, 4.0, 3.0])
-    >>> model = LocalModelsRegressor(alpha=0.0, group_col=-1).fit(X, y)
-    >>> model.coef_.round(6)
-    array([[ 1.],
-           [-1.]])
-    >>> round(model.score(X, y), 6)
-    1.0
-    """
-
-    __init__ = everyday_constructor(LocalModels, RegressorMixin, NeuralMixin)
+    def _solve(self, pool):
+        training = self._option("training")
+        optimizer = TRAINED.optimizer if training.optimizer == "auto" else training.optimizer
+        max_iter, budget = TRAINED.rounds(self.max_iter)
+        options = Options(
+            max_iter=max_iter,
+            budget=budget,
+            local_steps=training.steps(),
+            optimizer=optimizer,
+            step_size=automatic_step(training.step_size, optimizer, pool),
+            batch_size=training.batch_size,
+            tol=self.tol,
+        )
+        return solve_local(pool, options)

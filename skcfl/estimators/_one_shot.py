@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._checks import Count
 from .._typing import Aggregation, Clusterer, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
 from ..personal.shared_rounds import client_weights
@@ -19,129 +19,17 @@ from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
 from ..rounds.training_options import Training
 from ._base_once import ClustersOnce
 from ._base_rounds import make_options
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["OneShot", "OneShotClassifier", "OneShotRegressor"]
 
 # Steps of networks before they are sent, by trial: distances blur when rows are known by heart.
 NETWORK_STEPS = 50
 
 
-class _OneShot(ClustersOnce):
-    _parameter_constraints = {
-        "rounds": [Count(0), StrOptions({"auto"})],
-        "clusterer": [
-            StrOptions({"auto", *CLUSTERINGS}),
-            HasMethods(["fit_predict", "get_params"]),
-        ],
-        "combine": [StrOptions({"mean", "precision"})],
-        "pretrain_steps": [Count(1), StrOptions({"auto"})],
-    }
-
-    _doc_parameters = {
-        "n_clusters": """\
-            int or "auto"
-            Number of clusters. "auto" leaves it to a `clusterer` that has no such parameter
-            (``ConvexClustering``, ``DBSCAN``); for others it tries 1, 2, ... on three quarters of
-            every client's rows, four times over, for as long as the loss on the others falls by
-            more than its standard error and 1 %, then a model for each client. ``search_`` has
-            what was tried.""",
-        "clusterer": """\
-            {"auto", "kmeans", "trimmed", "median"} or clusterer
-            What clusters the models that the clients send, unless ``rounds=0`` in coordinates in
-            which linear models are as far apart as their predictions. "kmeans" is k-means
-            weighted by `weights` (ten starts of k-means++); "trimmed" leaves out of the means the
-            share `trim` of the clients that are farthest from them, and finds clusters without as
-            many of these as is needed; "median" has geometric medians for centres. "auto" is
-            "kmeans" where the aggregation is the mean, else "trimmed", which tolerates clients
-            that send anything. Or a clusterer of scikit-learn or this package, such as
-            :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
-            clients that it calls noise go to the nearest
-            mean.""",
-        "trim": """\
-            float
-            Share of the clients that the trimmed clusterer leaves out, in [0, .5).""",
-        "combine": """\
-            {"mean", "precision"}
-            How a cluster's model is made of its clients': their mean by rows (or what
-            `aggregation` puts in its place), or the mean weighted by their Hessians, which they
-            then send too; for "squared_error" that is the fit to the pooled rows. What further
-            rounds start from.""",
-        "rounds": """\
-            "auto" or int
-            Communication rounds after the clusters are found, in which their models are trained
-            and the clusters stay. 0 is one exchange and no more: each cluster's model is what
-            `combine` makes of its clients' (ODCL). "auto" trains to the end, at most 300 rounds
-            of linear models and 50 of networks.""",
-        "pretrain_steps": """\
-            "auto" or int
-            Networks only: steps that every client trains from one common start before it sends
-            its model; "auto" is 50. Linear models are solved exactly.""",
-    }
-
-    def _options(self, pool):
-        return make_options(self, pool, max_iter=self.rounds if self.rounds else "auto")
-
-    def _finds_number(self):
-        found = finds_number(self.clusterer)
-        if found and self.n_clusters != "auto":
-            raise ValueError(
-                f"n_clusters must be 'auto' with a clusterer that finds the number of clusters, "
-                f"{type(self.clusterer).__name__}, got {self.n_clusters!r}."
-            )
-        return found
-
-    def _evidence(self, pool, options):
-        steps = NETWORK_STEPS if self.pretrain_steps == "auto" else self.pretrain_steps
-        step = NETWORK_STEP if options.step_size is None else options.step_size
-        models, known = local_models(pool, steps, step, options.optimizer, options.batch_size)
-        return models, known, self._points(pool, models[known], known, options)
-
-    def _points(self, pool, models, known, options):
-        """Models in coordinates in which their distances are those of predictions.
-
-        Where features are correlated, coefficients of few rows are noise along directions that
-        predictions hardly depend on.  That takes an exchange, a sum of Hessians.
-        """
-        trusted = options.aggregator is None and self.rounds != 0
-        if not (trusted and kind_of(pool).exact and models.shape[1] <= MAX_DENSE):
-            return models
-        if known.sum() < 2:
-            return models
-        together = np.zeros(pool.n_clients, dtype=np.intp)
-        values, vectors = np.linalg.eigh(pool.ask(Hessians, pool.start()[None], together)[0])
-        return models @ (vectors * np.sqrt(np.maximum(values, 0.0) / pool.client_weights.sum()))
-
-    def _partition(self, pool, evidence, n_clusters, options):
-        models, known, points = evidence
-        rng = pool.random_state
-        clusterer = self.clusterer
-        if isinstance(clusterer, str) and clusterer == "auto":
-            clusterer = "kmeans" if options.aggregator is None else "trimmed"
-        weights = client_weights(pool, options)
-        labels, kept = cluster_points(
-            points, n_clusters, clusterer, rng, self.trim, weights[known]
-        )
-        labels = spread_labels(labels, known)
-        counted = known.copy()
-        counted[known] = kept
-        theta = combine_models(
-            pool, models, labels, self.combine, weights, counted, options.aggregator
-        )
-        return Partition(labels, theta.astype(pool.dtype))
-
-    def _train(self, pool, found, options):
-        if self.rounds == 0:
-            return publish_once(pool, found, client_weights(pool, options))
-        return super()._train(pool, found, options)
-
-
-@document
-class OneShot(GenericMixin, _OneShot):
+@everyday
+class OneShot(ClustersOnce):
     """One-shot clustering of the clients' local models, of any kind.
 
     {use}
@@ -198,6 +86,57 @@ class OneShot(GenericMixin, _OneShot):
     3
     """
 
+    _parameter_constraints = {
+        "rounds": [Count(0), StrOptions({"auto"})],
+        "clusterer": [
+            StrOptions({"auto", *CLUSTERINGS}),
+            HasMethods(["fit_predict", "get_params"]),
+        ],
+        "combine": [StrOptions({"mean", "precision"})],
+        "pretrain_steps": [Count(1), StrOptions({"auto"})],
+    }
+
+    _doc_parameters = {
+        "n_clusters": """\
+            int or "auto"
+            Number of clusters. "auto" leaves it to a `clusterer` that has no such parameter
+            (``ConvexClustering``, ``DBSCAN``); for others it tries 1, 2, ... on three quarters of
+            every client's rows, four times over, for as long as the loss on the others falls by
+            more than its standard error and 1 %, then a model for each client. ``search_`` has
+            what was tried.""",
+        "clusterer": """\
+            {"auto", "kmeans", "trimmed", "median"} or clusterer
+            What clusters the models that the clients send, unless ``rounds=0`` in coordinates in
+            which linear models are as far apart as their predictions. "kmeans" is k-means
+            weighted by `weights` (ten starts of k-means++); "trimmed" leaves out of the means the
+            share `trim` of the clients that are farthest from them, and finds clusters without as
+            many of these as is needed; "median" has geometric medians for centres. "auto" is
+            "kmeans" where the aggregation is the mean, else "trimmed", which tolerates clients
+            that send anything. Or a clusterer of scikit-learn or this package, such as
+            :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
+            clients that it calls noise go to the nearest
+            mean.""",
+        "trim": """\
+            float
+            Share of the clients that the trimmed clusterer leaves out, in [0, .5).""",
+        "combine": """\
+            {"mean", "precision"}
+            How a cluster's model is made of its clients': their mean by rows (or what
+            `aggregation` puts in its place), or the mean weighted by their Hessians, which they
+            then send too; for "squared_error" that is the fit to the pooled rows. What further
+            rounds start from.""",
+        "rounds": """\
+            "auto" or int
+            Communication rounds after the clusters are found, in which their models are trained
+            and the clusters stay. 0 is one exchange and no more: each cluster's model is what
+            `combine` makes of its clients' (ODCL). "auto" trains to the end, at most 300 rounds
+            of linear models and 50 of networks.""",
+        "pretrain_steps": """\
+            "auto" or int
+            Networks only: steps that every client trains from one common start before it sends
+            its model; "auto" is 50. Linear models are solved exactly.""",
+    }
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -233,74 +172,58 @@ class OneShot(GenericMixin, _OneShot):
         self.random_state = random_state
         self.verbose = verbose
 
+    def _options(self, pool):
+        return make_options(self, pool, max_iter=self.rounds if self.rounds else "auto")
 
-@document
-class OneShotClassifier(NeuralMixin, ClassifierMixin, _OneShot):
-    """One-shot clustering of the clients' local classifiers.
+    def _finds_number(self):
+        found = finds_number(self.clusterer)
+        if found and self.n_clusters != "auto":
+            raise ValueError(
+                f"n_clusters must be 'auto' with a clusterer that finds the number of clusters, "
+                f"{type(self.clusterer).__name__}, got {self.n_clusters!r}."
+            )
+        return found
 
-    {use}
+    def _evidence(self, pool, options):
+        steps = NETWORK_STEPS if self.pretrain_steps == "auto" else self.pretrain_steps
+        step = NETWORK_STEP if options.step_size is None else options.step_size
+        models, known = local_models(pool, steps, step, options.optimizer, options.batch_size)
+        return models, known, self._points(pool, models[known], known, options)
 
-    Every client sends its local classifier once, the server clusters them, and fits one for each
-    cluster [1]_ (see :class:`OneShot`).
+    def _points(self, pool, models, known, options):
+        """Models in coordinates in which their distances are those of predictions.
 
-    {parameters}
+        Where features are correlated, coefficients of few rows are noise along directions that
+        predictions hardly depend on.  That takes an exchange, a sum of Hessians.
+        """
+        trusted = options.aggregator is None and self.rounds != 0
+        if not (trusted and kind_of(pool).exact and models.shape[1] <= MAX_DENSE):
+            return models
+        if known.sum() < 2:
+            return models
+        together = np.zeros(pool.n_clients, dtype=np.intp)
+        values, vectors = np.linalg.eigh(pool.ask(Hessians, pool.start()[None], together)[0])
+        return models @ (vectors * np.sqrt(np.maximum(values, 0.0) / pool.client_weights.sum()))
 
-    {attributes}
+    def _partition(self, pool, evidence, n_clusters, options):
+        models, known, points = evidence
+        rng = pool.random_state
+        clusterer = self.clusterer
+        if isinstance(clusterer, str) and clusterer == "auto":
+            clusterer = "kmeans" if options.aggregator is None else "trimmed"
+        weights = client_weights(pool, options)
+        labels, kept = cluster_points(
+            points, n_clusters, clusterer, rng, self.trim, weights[known]
+        )
+        labels = spread_labels(labels, known)
+        counted = known.copy()
+        counted[known] = kept
+        theta = combine_models(
+            pool, models, labels, self.combine, weights, counted, options.aggregator
+        )
+        return Partition(labels, theta.astype(pool.dtype))
 
-    See Also
-    --------
-    OneShot : The same with any local model, and notes on the method.
-    IFCAClassifier : Every client takes the model of least loss, round by round.
-
-    References
-    ----------
-    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
-       Environment". arXiv:1906.06629, 2019.
-
-    Examples
-    --------
-    >>> from skcfl import OneShotClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> once = OneShotClassifier(n_clusters=2, random_state=0)
-    >>> once.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    """
-
-    __init__ = everyday_constructor(OneShot, ClassifierMixin, NeuralMixin)
-
-
-@document
-class OneShotRegressor(NeuralMixin, RegressorMixin, _OneShot):
-    """One-shot clustering of the clients' local regressors.
-
-    {use}
-
-    Every client sends its local regressor once, the server clusters them, and fits one for each
-    cluster [1]_ (see :class:`OneShot`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    OneShot : The same with any local model, and notes on the method.
-    IFCARegressor : Every client takes the model of least loss, round by round.
-
-    References
-    ----------
-    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
-       Environment". arXiv:1906.06629, 2019.
-
-    Examples
-    --------
-    >>> from skcfl import OneShotRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> once = OneShotRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
-    >>> once.n_clusters_
-    3
-    """
-
-    __init__ = everyday_constructor(OneShot, RegressorMixin, NeuralMixin)
+    def _train(self, pool, found, options):
+        if self.rounds == 0:
+            return publish_once(pool, found, client_weights(pool, options))
+        return super()._train(pool, found, options)

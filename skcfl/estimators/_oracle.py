@@ -8,53 +8,17 @@ import numpy as np
 
 from .._typing import ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..rounds.alternate import alternate
 from ..rounds.training_options import Training
 from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, labels_of, make_options, robust_aggregator
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["OracleClusters", "OracleClustersClassifier", "OracleClustersRegressor"]
 
-
-class _OracleClusters(BaseFederated):
-    _parameter_constraints = {**ROUND_CONSTRAINTS, "labels": [dict, "array-like", None]}
-    _option_classes = {"training": Training}
-    _option_names = {"training": ROUNDS}
-
-    _doc_parameters = {
-        "labels": """\
-            dict, array-like of shape (n_clients,) or None
-            The clusters: a dict from client id to label, or one label per client in the order of
-            the sorted ids (``np.unique(groups)``). None puts all clients in one cluster.
-            Labels may be of any type that can be sorted; ``labels_`` numbers them anew.""",
-    }
-
-    @property
-    def needs_single_answers(self) -> bool:
-        """Whether fits of this configuration ask clients for models or gradients one by one."""
-        return robust_aggregator(self) is not None
-
-    def _solve_options(self, groups):
-        return {"labels": labels_of(self.labels, groups)}
-
-    def _n_priors(self, pool, options):
-        return len(np.unique(options["labels"][pool.client_weights > 0]))
-
-    def _solve(self, pool, labels):
-        options, labels = make_options(self, pool), np.unique(labels, return_inverse=True)[1]
-        theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
-        result = alternate(pool, theta, options, pool.random_state, labels)
-        result.extra.pop("loss")
-        return result
-
-
-@document
-class OracleClusters(GenericMixin, _OracleClusters):
+@everyday
+class OracleClusters(BaseFederated):
     """Federated averaging in each of some known clusters, with any local model.
 
     {use}
@@ -87,6 +51,18 @@ class OracleClusters(GenericMixin, _OracleClusters):
            [-1.]])
     """
 
+    _parameter_constraints = {**ROUND_CONSTRAINTS, "labels": [dict, "array-like", None]}
+    _option_classes = {"training": Training}
+    _option_names = {"training": ROUNDS}
+
+    _doc_parameters = {
+        "labels": """\
+            dict, array-like of shape (n_clients,) or None
+            The clusters: a dict from client id to label, or one label per client in the order of
+            the sorted ids (``np.unique(groups)``). None puts all clients in one cluster.
+            Labels may be of any type that can be sorted; ``labels_`` numbers them anew.""",
+    }
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -112,61 +88,20 @@ class OracleClusters(GenericMixin, _OracleClusters):
         self.random_state = random_state
         self.verbose = verbose
 
+    @property
+    def needs_single_answers(self) -> bool:
+        """Whether fits of this configuration ask clients for models or gradients one by one."""
+        return robust_aggregator(self) is not None
 
-@document
-class OracleClustersClassifier(NeuralMixin, ClassifierMixin, _OracleClusters):
-    """A classifier for each of some known clusters; see :class:`OracleClusters`.
+    def _solve_options(self, groups):
+        return {"labels": labels_of(self.labels, groups)}
 
-    {use}
+    def _n_priors(self, pool, options):
+        return len(np.unique(options["labels"][pool.client_weights > 0]))
 
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    OracleClusters : The same with any local model.
-    IFCAClassifier : Clusters unknown.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import OracleClustersClassifier
-    >>> X = np.array([[-1.0], [1.0], [-1.0], [1.0]])
-    >>> site = ["a", "a", "b", "b"]
-    >>> oracle = OracleClustersClassifier(labels=[0, 1], alpha=0.1)
-    >>> oracle.fit(X, [0, 1, 1, 0], groups=site).predict([[2.0], [2.0]], groups=["a", "b"])
-    array([1, 0])
-    """
-
-    __init__ = everyday_constructor(OracleClusters, ClassifierMixin, NeuralMixin)
-
-
-@document
-class OracleClustersRegressor(NeuralMixin, RegressorMixin, _OracleClusters):
-    """A regressor for each of some known clusters; see :class:`OracleClusters`.
-
-    {use}
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    OracleClusters : The same with any local model.
-    IFCARegressor : Clusters unknown.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import OracleClustersRegressor
-    >>> X = np.array([[0.0], [1.0], [0.0], [1.0]])
-    >>> site = ["a", "a", "b", "b"]
-    >>> oracle = OracleClustersRegressor(labels=[0, 1], alpha=0.0)
-    >>> oracle.fit(X, [0.0, 1.0, 1.0, 0.0], groups=site).coef_.round(6)
-    array([[ 1.],
-           [-1.]])
-    """
-
-    __init__ = everyday_constructor(OracleClusters, RegressorMixin, NeuralMixin)
+    def _solve(self, pool, labels):
+        options, labels = make_options(self, pool), np.unique(labels, return_inverse=True)[1]
+        theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
+        result = alternate(pool, theta, options, pool.random_state, labels)
+        result.extra.pop("loss")
+        return result

@@ -10,20 +10,16 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
 from .._typing import Aggregation, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..calls.descriptions import Subspaces
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.once import Partition, heard, spread_labels
 from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
 from ..rounds.training_options import Training
 from ._base_once import ClustersOnce
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
-
-__all__ = ["PACFL", "PACFLClassifier", "PACFLRegressor"]
 
 
 @dataclass
@@ -34,7 +30,58 @@ class Spanned(Partition):
     dims: np.ndarray
 
 
-class _PACFL(ClustersOnce):
+@everyday
+class PACFL(ClustersOnce):
+    """Clusters by principal angles between the clients' subspaces (PACFL), with any local model.
+
+    {use}
+
+    Before any training each client sends the first left singular vectors of its rows, class by
+    class; the server clusters the clients by the principal angles between their subspaces, and
+    trains a model for each cluster by federated averaging [1]_.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    PACFLClassifier : The same with a linear classifier or a network.
+    PACFLRegressor : The same with a linear regressor or a network.
+    FlexCFL : Clusters by the clients' first updates.
+
+    Notes
+    -----
+    It sees the features only: it separates clients whose images are rotated in different ways,
+    but not clients that hold the same images under swapped labels, nor clusters of regressions
+    with the same features. A few directions of a client's rows leave the client.
+
+    The published code takes the least entry of ``arccos(U_i' U_j)``, with neither the singular
+    values of that product nor absolute values: it depends on the arbitrary signs and order of
+    singular vectors (the same subspace in another basis is at 41 degrees from itself). Here angles
+    are the principal ones, those of ``scipy.linalg.subspace_angles``.
+
+    ``assign`` needs no targets: without `y` the directions of all rows of a new client are
+    compared with those of the clusters' clients.
+
+    {references}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.metrics import adjusted_rand_score
+    >>> from skcfl import PACFL
+    >>> from skcfl.datasets import partition_rotations
+    >>> from skcfl.models import LinearModel
+    >>> images, digits = load_digits(return_X_y=True)
+    >>> data = partition_rotations(images / 16, digits, random_state=0)
+    >>> model = LinearModel("log_loss", standardize=False)
+    >>> pacfl = PACFL(model, n_clusters=4, polish=False, max_iter=5, tol=0)
+    >>> pacfl = pacfl.fit(data.X, data.y, groups=data.groups)
+    >>> adjusted_rand_score(data.labels, pacfl.labels_)
+    1.0
+    """
+
     # New clients go by what the clusters were found by.
     _mixes_newcomers = False
 
@@ -78,6 +125,41 @@ class _PACFL(ClustersOnce):
             Degrees at which the tree is cut, so that the number of clusters is found; None cuts
             at `n_clusters`.""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
+        *,
+        n_vectors: int = 3,
+        angle: Literal["smallest", "mean", "largest"] = "mean",
+        linkage: Literal["average", "complete", "single"] = "average",
+        distance_threshold: float | None = None,
+        max_iter: int | Literal["auto"] = "auto",
+        training: Training | None = None,
+        aggregation: Aggregation = "mean",
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.n_clusters = n_clusters
+        self.n_vectors = n_vectors
+        self.angle = angle
+        self.linkage = linkage
+        self.distance_threshold = distance_threshold
+        self.max_iter = max_iter
+        self.training = training
+        self.aggregation = aggregation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _finds_number(self):
         if self.distance_threshold is not None and self.n_clusters != "auto":
@@ -134,163 +216,3 @@ class _PACFL(ClustersOnce):
         degrees = principal_angles(new, dims, found.bases, found.dims, self.angle)
         member = found.labels[:, None] == np.arange(len(found.theta))
         return (degrees @ (member / member.sum(axis=0))).argmin(axis=1)
-
-
-@document
-class PACFL(GenericMixin, _PACFL):
-    """Clusters by principal angles between the clients' subspaces (PACFL), with any local model.
-
-    {use}
-
-    Before any training each client sends the first left singular vectors of its rows, class by
-    class; the server clusters the clients by the principal angles between their subspaces, and
-    trains a model for each cluster by federated averaging [1]_.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PACFLClassifier : The same with a linear classifier or a network.
-    PACFLRegressor : The same with a linear regressor or a network.
-    FlexCFL : Clusters by the clients' first updates.
-
-    Notes
-    -----
-    It sees the features only: it separates clients whose images are rotated in different ways,
-    but not clients that hold the same images under swapped labels, nor clusters of regressions
-    with the same features. A few directions of a client's rows leave the client.
-
-    The published code takes the least entry of ``arccos(U_i' U_j)``, with neither the singular
-    values of that product nor absolute values: it depends on the arbitrary signs and order of
-    singular vectors (the same subspace in another basis is at 41 degrees from itself). Here angles
-    are the principal ones, those of ``scipy.linalg.subspace_angles``.
-
-    ``assign`` needs no targets: without `y` the directions of all rows of a new client are
-    compared with those of the clusters' clients.
-
-    {references}
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.metrics import adjusted_rand_score
-    >>> from skcfl import PACFL
-    >>> from skcfl.datasets import partition_rotations
-    >>> from skcfl.models import LinearModel
-    >>> images, digits = load_digits(return_X_y=True)
-    >>> data = partition_rotations(images / 16, digits, random_state=0)
-    >>> model = LinearModel("log_loss", standardize=False)
-    >>> pacfl = PACFL(model, n_clusters=4, polish=False, max_iter=5, tol=0)
-    >>> pacfl = pacfl.fit(data.X, data.y, groups=data.groups)
-    >>> adjusted_rand_score(data.labels, pacfl.labels_)
-    1.0
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        n_vectors: int = 3,
-        angle: Literal["smallest", "mean", "largest"] = "mean",
-        linkage: Literal["average", "complete", "single"] = "average",
-        distance_threshold: float | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.n_vectors = n_vectors
-        self.angle = angle
-        self.linkage = linkage
-        self.distance_threshold = distance_threshold
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class PACFLClassifier(NeuralMixin, ClassifierMixin, _PACFL):
-    """Clusters by principal angles between the clients' subspaces (PACFL), with classifiers.
-
-    {use}
-
-    Clients whose rows span alike subspaces share a classifier [1]_ (see :class:`PACFL`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PACFL : The same with any local model, and notes on the method.
-    IFCAClassifier : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    Half of the clients have the second feature where the others have the third.
-
-    >>> import numpy as np
-    >>> from skcfl import PACFLClassifier
-    >>> X = np.random.RandomState(0).standard_normal((120, 3))
-    >>> groups = np.repeat(np.arange(6), 20)
-    >>> X[groups < 3, 1] = X[groups >= 3, 2] = 0.0
-    >>> y = X[:, 0] > 0
-    >>> PACFLClassifier(2, n_vectors=2, standardize=False).fit(X, y, groups=groups).labels_
-    array([0, 0, 0, 1, 1, 1])
-    """
-
-    __init__ = everyday_constructor(PACFL, ClassifierMixin, NeuralMixin)
-
-
-@document
-class PACFLRegressor(NeuralMixin, RegressorMixin, _PACFL):
-    """Clusters by principal angles between the clients' subspaces (PACFL), with regressors.
-
-    {use}
-
-    Clients whose rows span alike subspaces share a regressor [1]_ (see :class:`PACFL`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PACFL : The same with any local model, and notes on the method.
-    IFCARegressor : Every client takes the model of least loss.
-
-    {references}
-
-    Examples
-    --------
-    Half of the clients have the second feature where the others have the third.
-
-    >>> import numpy as np
-    >>> from skcfl import PACFLRegressor
-    >>> X = np.random.RandomState(0).standard_normal((120, 3))
-    >>> groups = np.repeat(np.arange(6), 20)
-    >>> X[groups < 3, 1] = X[groups >= 3, 2] = 0.0
-    >>> y = X[:, 0] + X[:, 1]
-    >>> PACFLRegressor(2, n_vectors=2, standardize=False).fit(X, y, groups=groups).labels_
-    array([0, 0, 0, 1, 1, 1])
-    """
-
-    __init__ = everyday_constructor(PACFL, RegressorMixin, NeuralMixin)

@@ -14,8 +14,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import NOT_NEGATIVE, Count
-from .._typing import RandomState, Unseen
-from ..base.docs import document
+from .._typing import ClassWeight, RandomState, Unseen
+from ..base.everyday import everyday
+from ..base.flavours import ClassifierMixin, RegressorMixin
 from ..base.posterior_predictions import MAX_COVARIANCES, PosteriorPredictions, posterior_std
 from ..federation.result import Result
 from ..models import LinearModel
@@ -28,13 +29,9 @@ from ..pooling.em import Options
 from ..pooling.population import COVARIANCES
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
-
-__all__ = ["PartialPooling", "PartialPoolingClassifier", "PartialPoolingRegressor"]
 
 
 # Square matrices of all parameters that a fit holds at once, besides three for each cluster: sums
@@ -42,7 +39,142 @@ __all__ = ["PartialPooling", "PartialPoolingClassifier", "PartialPoolingRegresso
 MATRICES = 12
 
 
-class _PartialPooling(PosteriorPredictions):
+class _Everyday:
+    """The local model is linear; the population takes the place of its penalty."""
+
+    def _local_model(self):
+        return LinearModel(
+            loss=self.loss,
+            alpha=0.0,
+            fit_intercept=self.fit_intercept,
+            standardize=self.standardize,
+            class_weight=getattr(self, "class_weight", None),
+        )
+
+
+def _of_classifier(
+    *,
+    loss: Literal["log_loss"] = "log_loss",
+    fit_intercept: bool = True,
+    standardize: bool = True,
+    class_weight: ClassWeight = None,
+) -> None:
+    """Parameters in place of the local model, which has no penalty."""
+
+
+class _Classifier(_Everyday, ClassifierMixin):
+    _parameters: Any = _of_classifier
+
+    _parameter_constraints = {"loss": [StrOptions({"log_loss"})]}
+    _doc_parameters = {
+        "loss": """\
+            {"log_loss"}
+            Loss of the model: logistic regression, multinomial with more than two classes.""",
+    }
+
+
+def _of_regressor(
+    *,
+    loss: Literal["squared_error", "poisson", "gamma"] = "squared_error",
+    fit_intercept: bool = True,
+    standardize: bool = True,
+) -> None:
+    """Parameters in place of the local model, which has no penalty."""
+
+
+class _Regressor(_Everyday, RegressorMixin):
+    _parameters: Any = _of_regressor
+
+    _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson", "gamma"})]}
+    _doc_parameters = {
+        "loss": """\
+            {"squared_error", "poisson", "gamma"}
+            Distribution of the target. "squared_error" is normal with a variance that is
+            estimated. The others have a log link, the prediction is the exponential of the
+            model's: "poisson" suits counts, y >= 0, and "gamma" amounts whose spread grows with
+            them, y > 0, with a shape that is estimated by maximum likelihood.""",
+    }
+
+
+@everyday(classifier=_Classifier, regressor=_Regressor, networks=False)
+class PartialPooling(PosteriorPredictions):
+    """Partial pooling: per-client coefficients, drawn from one population.
+
+    {use}
+
+    The population is normal, or of clusters that are normal about their means with one
+    covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is
+    the mixed model with all coefficients random, fitted by maximum likelihood (lme4's ``y ~ x
+    + (x | client)`` with ``covariance="full", prior=numpy.inf, df=numpy.inf``; by default
+    several covariances are fitted, and clients' coefficients are means over them [4]_, and
+    clients may have scales of their own, with t distributions [5]_), exactly for
+    squared error and by Laplace's approximation for log loss, counts and amounts. Without
+    variance it is one model for all, or one for each cluster; with much of it, a model for
+    each client. Counts scatter as much as they do, not as Poisson's distribution has it
+    (double Poisson [3]_). A client's prediction is by its posterior mean, which takes from the
+    other clients what its rows do not determine.
+
+    The clients send sums of what they know: number, shifts, curvatures and scatter of their
+    posteriors. The clusters' means are found by generalised least squares, variances by
+    parameter-expanded and extrapolated EM and, for squared error, quasi-Newton steps; the number
+    of clusters by ICL [2]_.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    PartialPoolingClassifier : The same with a linear classifier.
+    PartialPoolingRegressor : The same with a linear regressor.
+    ConvexClusteredFL : Crisp clusters, with proofs.
+
+    References
+    ----------
+    .. [1] G. Verbeke, E. Lesaffre. "A Linear Mixed-Effects Model with Heterogeneity in the
+       Random-Effects Population". Journal of the American Statistical Association, 1996.
+    .. [2] C. Biernacki, G. Celeux, G. Govaert. "Assessing a Mixture Model for Clustering with the
+       Integrated Completed Likelihood". IEEE Transactions on Pattern Analysis and Machine
+       Intelligence, 2000.
+    .. [3] B. Efron. "Double Exponential Families and Their Use in Generalized Linear Regression".
+       Journal of the American Statistical Association, 1986.
+    .. [4] L. Breiman. "Stacked Regressions". Machine Learning, 1996.
+    .. [5] J. C. Pinheiro, C. Liu, Y. N. Wu. "Efficient Algorithms for Robust Estimation in Linear
+       Mixed-Effects Models Using the Multivariate t Distribution". Journal of Computational and
+       Graphical Statistics, 2001.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import PartialPooling
+    >>> rng = np.random.default_rng(0)
+    >>> school = np.repeat(np.arange(40), 8)
+    >>> x = rng.normal(size=320)
+    >>> slope = 2 + 0.5 * rng.normal(size=40)[school]
+    >>> y = slope * x + rng.normal(size=320)
+    >>> model = PartialPooling().fit(x[:, None], y, groups=school)
+    >>> model.n_clusters_
+    1
+    >>> print(model.summary())
+    PartialPooling, loss squared_error, covariance stacked
+    320 rows of 40 clients, 1 cluster
+    log-likelihood -463.688   BIC 945.820   (covariance diag)
+    stacking shares diag 0.00, full 1.00, intercept 0.00, none 0.00
+    <BLANKLINE>
+    Random effects
+                      Std. dev.  Corr
+      x0                0.37484
+      (Intercept)       0.13216  -0.17
+      Residual          0.97608
+    <BLANKLINE>
+    Fixed effects
+                       Estimate    Std. error         z
+      x0                 2.0133      0.082267     24.47
+      (Intercept)     0.0025553       0.06065      0.04
+    <BLANKLINE>
+    Slopes and their errors are shrunken by a prior, see prior_variance_.
+    """
+
     _parameter_constraints = {
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "covariance": [StrOptions({"auto", "stacked", *COVARIANCES})],
@@ -239,6 +371,46 @@ class _PartialPooling(PosteriorPredictions):
             Exchanges of the chosen fit.""",
     }
 
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
+        *,
+        covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
+        random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
+        prior: float | Literal["auto"] = "auto",
+        dispersion: float | Literal["auto"] = "auto",
+        df: float | Literal["auto"] = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-5,
+        n_init: int = 3,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.n_clusters = n_clusters
+        self.covariance = covariance
+        self.random = random
+        self.prior = prior
+        self.dispersion = dispersion
+        self.df = df
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _local_model(self):
+        model = super()._local_model()
+        automatic = getattr(model, "alpha", None) == "auto"
+        return clone(model).set_params(alpha=0.0) if automatic else model
+
     def _open(self, federation, hello, header, groups, before=None):
         task = super()._open(federation, hello, header, groups, before)
         names = self._feature_names(header, hello.n_features)
@@ -413,8 +585,6 @@ class _PartialPooling(PosteriorPredictions):
 
         return measured
 
-    # -------------------------------------------------------------------------------- summary
-
     def summary(self, max_params: int = 50) -> str:
         """Table of the fit: means, their standard errors, and what differs between clients.
 
@@ -526,233 +696,3 @@ def _standard_errors(stack, user_map):
     if errors is None:
         return np.full(stack.means.shape, np.nan)
     return posterior_std(errors, user_map)
-
-
-@document
-class PartialPooling(GenericMixin, _PartialPooling):
-    """Partial pooling: per-client coefficients, drawn from one population.
-
-    {use}
-
-    The population is normal, or of clusters that are normal about their means with one
-    covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is
-    the mixed model with all coefficients random, fitted by maximum likelihood (lme4's ``y ~ x
-    + (x | client)`` with ``covariance="full", prior=numpy.inf, df=numpy.inf``; by default
-    several covariances are fitted, and clients' coefficients are means over them [4]_, and
-    clients may have scales of their own, with t distributions [5]_), exactly for
-    squared error and by Laplace's approximation for log loss, counts and amounts. Without
-    variance it is one model for all, or one for each cluster; with much of it, a model for
-    each client. Counts scatter as much as they do, not as Poisson's distribution has it
-    (double Poisson [3]_). A client's prediction is by its posterior mean, which takes from the
-    other clients what its rows do not determine.
-
-    The clients send sums of what they know: number, shifts, curvatures and scatter of their
-    posteriors. The clusters' means are found by generalised least squares, variances by
-    parameter-expanded and extrapolated EM and, for squared error, quasi-Newton steps; the number
-    of clusters by ICL [2]_.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PartialPoolingClassifier : The same with a linear classifier.
-    PartialPoolingRegressor : The same with a linear regressor.
-    ConvexClusteredFL : Crisp clusters, with proofs.
-
-    References
-    ----------
-    .. [1] G. Verbeke, E. Lesaffre. "A Linear Mixed-Effects Model with Heterogeneity in the
-       Random-Effects Population". Journal of the American Statistical Association, 1996.
-    .. [2] C. Biernacki, G. Celeux, G. Govaert. "Assessing a Mixture Model for Clustering with the
-       Integrated Completed Likelihood". IEEE Transactions on Pattern Analysis and Machine
-       Intelligence, 2000.
-    .. [3] B. Efron. "Double Exponential Families and Their Use in Generalized Linear Regression".
-       Journal of the American Statistical Association, 1986.
-    .. [4] L. Breiman. "Stacked Regressions". Machine Learning, 1996.
-    .. [5] J. C. Pinheiro, C. Liu, Y. N. Wu. "Efficient Algorithms for Robust Estimation in Linear
-       Mixed-Effects Models Using the Multivariate t Distribution". Journal of Computational and
-       Graphical Statistics, 2001.
-
-    Examples
-    --------
-    >>> from skcfl import PartialPooling
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> model = PartialPooling(random_state=0).fit(data.X, data.y, groups=data.groups)
-    >>> model.n_clusters_
-    3
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
-        random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
-        prior: float | Literal["auto"] = "auto",
-        dispersion: float | Literal["auto"] = "auto",
-        df: float | Literal["auto"] = "auto",
-        max_iter: int = 1000,
-        tol: float = 1e-5,
-        n_init: int = 3,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.covariance = covariance
-        self.random = random
-        self.prior = prior
-        self.dispersion = dispersion
-        self.df = df
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _local_model(self):
-        model = super()._local_model()
-        automatic = getattr(model, "alpha", None) == "auto"
-        return clone(model).set_params(alpha=0.0) if automatic else model
-
-
-# Everyday parameters of the local model, which has no penalty and losses without parameters.
-_LINEAR = {"fit_intercept": True, "standardize": True}
-
-
-class _Everyday:
-    """The local model is linear; the population takes the place of its penalty."""
-
-    def _local_model(self):
-        return LinearModel(
-            loss=self.loss,
-            alpha=0.0,
-            fit_intercept=self.fit_intercept,
-            standardize=self.standardize,
-            class_weight=getattr(self, "class_weight", None),
-        )
-
-
-class _Classifier(_Everyday, ClassifierMixin):
-    loss: Literal["log_loss"]
-
-    _model_parameters: dict[str, Any] = {
-        "loss": "log_loss",
-        **_LINEAR,
-        "class_weight": None,
-    }
-    _parameter_constraints = {"loss": [StrOptions({"log_loss"})]}
-    _doc_parameters = {
-        "loss": """\
-            {"log_loss"}
-            Loss of the model: logistic regression, multinomial with more than two classes.""",
-    }
-
-
-class _Regressor(_Everyday, RegressorMixin):
-    loss: Literal["squared_error", "poisson", "gamma"]
-
-    _model_parameters: dict[str, Any] = {"loss": "squared_error", **_LINEAR}
-    _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson", "gamma"})]}
-    _doc_parameters = {
-        "loss": """\
-            {"squared_error", "poisson", "gamma"}
-            Distribution of the target. "squared_error" is normal with a variance that is
-            estimated. The others have a log link, the prediction is the exponential of the
-            model's: "poisson" suits counts, y >= 0, and "gamma" amounts whose spread grows with
-            them, y > 0, with a shape that is estimated by maximum likelihood.""",
-    }
-
-
-@document
-class PartialPoolingClassifier(_Classifier, _PartialPooling):
-    """A classifier for each client, its coefficients drawn from one population.
-
-    {use}
-
-    Logistic regression with random coefficients, in clusters or not; the likelihood is Laplace's
-    approximation. See :class:`PartialPooling`.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PartialPooling : The same with any linear local model.
-    IFCAClassifier : Clusters without variance.
-
-    Examples
-    --------
-    >>> from skcfl import PartialPoolingClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> model = PartialPoolingClassifier(random_state=0).fit(data.X, data.y, groups=data.groups)
-    >>> model.n_clusters_
-    2
-    """
-
-    __init__ = everyday_constructor(PartialPooling, _Classifier)
-
-
-@document
-class PartialPoolingRegressor(_Regressor, _PartialPooling):
-    """A regressor for each client, its coefficients drawn from one population.
-
-    {use}
-
-    The linear mixed model with all coefficients random, in clusters or not. See
-    :class:`PartialPooling`.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PartialPooling : The same with any linear local model.
-    IFCARegressor : Clusters without variance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import PartialPoolingRegressor
-    >>> rng = np.random.default_rng(0)
-    >>> school = np.repeat(np.arange(40), 8)
-    >>> x = rng.normal(size=320)
-    >>> slope = 2 + 0.5 * rng.normal(size=40)[school]
-    >>> y = slope * x + rng.normal(size=320)
-    >>> model = PartialPoolingRegressor().fit(x[:, None], y, groups=school)
-    >>> model.n_clusters_
-    1
-    >>> print(model.summary())
-    PartialPoolingRegressor, loss squared_error, covariance stacked
-    320 rows of 40 clients, 1 cluster
-    log-likelihood -463.688   BIC 945.820   (covariance diag)
-    stacking shares diag 0.00, full 1.00, intercept 0.00, none 0.00
-    <BLANKLINE>
-    Random effects
-                      Std. dev.  Corr
-      x0                0.37484
-      (Intercept)       0.13216  -0.17
-      Residual          0.97608
-    <BLANKLINE>
-    Fixed effects
-                       Estimate    Std. error         z
-      x0                 2.0133      0.082267     24.47
-      (Intercept)     0.0025553       0.06065      0.04
-    <BLANKLINE>
-    Slopes and their errors are shrunken by a prior, see prior_variance_.
-    """
-
-    __init__ = everyday_constructor(PartialPooling, _Regressor)

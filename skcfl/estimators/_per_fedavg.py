@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count
 from .._typing import Aggregation, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
@@ -22,13 +22,10 @@ from ._base_personal import (
     training_options,
 )
 from ._base_rounds import ROUND_CONSTRAINTS
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["PerFedAvg", "PerFedAvgClassifier", "PerFedAvgRegressor"]
 
 # Inner steps of networks where nobody says, found by trial: on digits, and in regression, whose
 # curvature is some times as large.
@@ -50,70 +47,8 @@ INNER_STEPS = {
 }
 
 
-class _PerFedAvg(PersonalMethod):
-    _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
-        "inner_step": [POSITIVE, StrOptions({"auto"})],
-        "personal_steps": [Count(1, MOST_STEPS)],
-        "exact": ["boolean", StrOptions({"auto"})],
-    }
-
-    _doc_parameters = {
-        **TRAINING_DOCS,
-        "inner_step": """\
-            "auto" or float
-            The paper's alpha: length of the gradient step of a client's own, which the shared
-            model is trained for. "auto" is 0.9 over the client's curvature for linear models,
-            and 0.1 for networks in classification, 0.03 in regression.""",
-        "personal_steps": """\
-            int
-            How many such steps, on all of its rows, a client takes from the shared model to its
-            own. The shared model is trained for one.""",
-        "exact": """\
-            "auto" or bool
-            Whether gradients pass through the inner step, by products with the Hessian, or leave
-            its derivative out (the paper's first-order variant). "auto" does where there are
-            second derivatives, that is for linear models.""",
-    }
-
-    def _solve(self, pool):
-        options = training_options(self, pool)
-        kind = kind_of(pool)
-        exact = kind.exact if self.exact == "auto" else bool(self.exact)
-        steps = self._option("training").steps(kind.local_steps)
-        inner, rate = self._inner(pool), common_rate(pool, options)
-        update = MetaAverage(
-            steps,
-            lambda answers: rate,
-            inner,
-            exact,
-            options.optimizer,
-            options.batch_size,
-            self._average(pool),
-            accelerate=kind.exact and self._settles(options),
-        )
-        state, record, shortfall = run_shared(pool, update, options)
-        params = one_step(pool, state.theta[0], inner, self.personal_steps)
-        pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)
-        return publish(
-            pool, options, state.theta[0], params, record, shortfall, average=update.average
-        )
-
-    def _inner(self, pool):
-        """Inner step of each client."""
-        if self.inner_step != "auto":
-            return np.full(pool.n_clients, float(self.inner_step))
-        return INNER_STEPS[kind_of(pool)](pool)
-
-    def _models_of(self, pool):
-        """Models of new clients: a step from the shared one."""
-        theta = pool.units.from_user(self.cluster_params_)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return labels, one_step(pool, theta[0], self._inner(pool), self.personal_steps)
-
-
-@document
-class PerFedAvg(GenericMixin, _PerFedAvg):
+@everyday
+class PerFedAvg(PersonalMethod):
     """Per-FedAvg: a shared model to take one gradient step from, with any local model.
 
     {use}
@@ -153,6 +88,31 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
     ((6, 10), (1, 10))
     """
 
+    _parameter_constraints = {
+        **ROUND_CONSTRAINTS,
+        "inner_step": [POSITIVE, StrOptions({"auto"})],
+        "personal_steps": [Count(1, MOST_STEPS)],
+        "exact": ["boolean", StrOptions({"auto"})],
+    }
+
+    _doc_parameters = {
+        **TRAINING_DOCS,
+        "inner_step": """\
+            "auto" or float
+            The paper's alpha: length of the gradient step of a client's own, which the shared
+            model is trained for. "auto" is 0.9 over the client's curvature for linear models,
+            and 0.1 for networks in classification, 0.03 in regression.""",
+        "personal_steps": """\
+            int
+            How many such steps, on all of its rows, a client takes from the shared model to its
+            own. The shared model is trained for one.""",
+        "exact": """\
+            "auto" or bool
+            Whether gradients pass through the inner step, by products with the Hessian, or leave
+            its derivative out (the paper's first-order variant). "auto" does where there are
+            second derivatives, that is for linear models.""",
+    }
+
     def __init__(
         self,
         model: LocalModel | None = None,
@@ -184,64 +144,37 @@ class PerFedAvg(GenericMixin, _PerFedAvg):
         self.random_state = random_state
         self.verbose = verbose
 
+    def _solve(self, pool):
+        options = training_options(self, pool)
+        kind = kind_of(pool)
+        exact = kind.exact if self.exact == "auto" else bool(self.exact)
+        steps = self._option("training").steps(kind.local_steps)
+        inner, rate = self._inner(pool), common_rate(pool, options)
+        update = MetaAverage(
+            steps,
+            lambda answers: rate,
+            inner,
+            exact,
+            options.optimizer,
+            options.batch_size,
+            self._average(pool),
+            accelerate=kind.exact and self._settles(options),
+        )
+        state, record, shortfall = run_shared(pool, update, options)
+        params = one_step(pool, state.theta[0], inner, self.personal_steps)
+        pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)
+        return publish(
+            pool, options, state.theta[0], params, record, shortfall, average=update.average
+        )
 
-@document
-class PerFedAvgClassifier(NeuralMixin, ClassifierMixin, _PerFedAvg):
-    """Per-FedAvg with linear classifiers or networks: one step from a shared model.
+    def _inner(self, pool):
+        """Inner step of each client."""
+        if self.inner_step != "auto":
+            return np.full(pool.n_clients, float(self.inner_step))
+        return INNER_STEPS[kind_of(pool)](pool)
 
-    {use}
-
-    See :class:`PerFedAvg`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PerFedAvg : The same with any local model.
-    FedAvgClassifier : One model for all.
-
-    Examples
-    --------
-    >>> from skcfl import PerFedAvgClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=8, n_clusters=2, random_state=0)
-    >>> model = PerFedAvgClassifier().fit(data.X, data.y, groups=data.groups)
-    >>> model.coef_.shape, model.cluster_coef_.shape
-    ((8, 10), (1, 10))
-    """
-
-    __init__ = everyday_constructor(PerFedAvg, ClassifierMixin, NeuralMixin)
-
-
-@document
-class PerFedAvgRegressor(NeuralMixin, RegressorMixin, _PerFedAvg):
-    """Per-FedAvg with linear regressors or networks: one step from a shared model.
-
-    {use}
-
-    See :class:`PerFedAvg`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PerFedAvg : The same with any local model.
-    FedAvgRegressor : One model for all.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import PerFedAvgRegressor
-    >>> X = np.array([[-1.0], [0.0], [1.0]] * 2)
-    >>> y = np.array([-1.0, 0.0, 1.0, 3.0, 0.0, -3.0])
-    >>> site = np.repeat(["a", "b"], 3)
-    >>> model = PerFedAvgRegressor(alpha=0.0).fit(X, y, groups=site)
-    >>> model.cluster_coef_.round(2), model.coef_.ravel().round(2) + 0.0
-    (array([[-1.]]), array([ 0.8, -2.8]))
-    """
-
-    __init__ = everyday_constructor(PerFedAvg, RegressorMixin, NeuralMixin)
+    def _models_of(self, pool):
+        """Models of new clients: a step from the shared one."""
+        theta = pool.units.from_user(self.cluster_params_)
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        return labels, one_step(pool, theta[0], self._inner(pool), self.personal_steps)

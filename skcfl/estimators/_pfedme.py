@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
 from .._typing import Aggregation, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..personal.proximal import MOREAU
 from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import publish, run_shared
@@ -23,13 +23,10 @@ from ._base_personal import (
     training_options,
 )
 from ._base_rounds import ROUND_CONSTRAINTS
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["PFedMe", "PFedMeClassifier", "PFedMeRegressor"]
 
 # Pull of networks where nobody says, found by trial on digits.
 NETWORK_LAM = 0.1
@@ -39,7 +36,53 @@ NETWORK_LAM = 0.1
 PROX_STEPS = 5
 
 
-class _PFedMe(PersonalMethod):
+@everyday
+class PFedMe(PersonalMethod):
+    """pFedMe: per-client models pulled to a shared one, by Moreau envelopes, any local model.
+
+    {use}
+
+    The shared model minimises the mean of the clients' ``min f_i(v) + lam / 2 ||v - w||^2`` and is
+    the mean of the per-client models, which are where these minima are taken [1]_. With linear
+    models proximal points are exact, and Anderson acceleration finds the fixed point of the rounds
+    in which the server averages them.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    PFedMeClassifier : The same with a linear classifier or a network.
+    PFedMeRegressor : The same with a linear regressor or a network.
+    Ditto : The shared model is that of federated averaging.
+
+    Notes
+    -----
+    The pull acts on standardised coefficients with ``standardize=True``. In the public code
+    ``beta=0``, its default, leaves the server's model where it started; the paper's experiments
+    have beta from 1 to 4. There a client's centre takes 20 moves of ``outer_step=0.005`` at
+    ``lam=15`` in a round.
+
+    References
+    ----------
+    .. [1] C. T. Dinh, N. H. Tran, T. D. Nguyen. "Personalized Federated Learning with Moreau
+       Envelopes". NeurIPS 2020. arXiv:2006.08848.
+
+    Examples
+    --------
+    The shared model is the mean of the clients' own, by their rows:
+
+    >>> import numpy as np
+    >>> from skcfl import PFedMe
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
+    >>> model = PFedMe(lam=0.5, tol=1e-8).fit(data.X, data.y, groups=data.groups)
+    >>> n = np.unique(data.groups, return_counts=True)[1]
+    >>> bool(np.allclose(model.cluster_coef_[0], n / n.sum() @ model.coef_))
+    True
+    """
+
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "lam": [POSITIVE, StrOptions({"auto"})],
@@ -78,6 +121,39 @@ class _PFedMe(PersonalMethod):
             With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (linear models of
             several clients).""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        beta: float = 1.0,
+        outer_step: float | Literal["auto"] = "auto",
+        local_rounds: int | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        training: Training | None = None,
+        aggregation: Aggregation = "mean",
+        tol: float = 1e-10,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.lam = lam
+        self.beta = beta
+        self.outer_step = outer_step
+        self.local_rounds = local_rounds
+        self.max_iter = max_iter
+        self.training = training
+        self.aggregation = aggregation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _update(self, pool, options, lam):
         return MOREAU[kind_of(pool)](
@@ -139,146 +215,3 @@ class _PFedMe(PersonalMethod):
         update = self._update(pool, options, self.lam_)
         labels = np.zeros(pool.n_clients, dtype=np.intp)
         return labels, update.own_models(pool, np.tile(theta[0], (pool.n_clients, 1)))
-
-
-@document
-class PFedMe(GenericMixin, _PFedMe):
-    """pFedMe: per-client models pulled to a shared one, by Moreau envelopes, any local model.
-
-    {use}
-
-    The shared model minimises the mean of the clients' ``min f_i(v) + lam / 2 ||v - w||^2`` and is
-    the mean of the per-client models, which are where these minima are taken [1]_. With linear
-    models proximal points are exact, and Anderson acceleration finds the fixed point of the rounds
-    in which the server averages them.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PFedMeClassifier : The same with a linear classifier or a network.
-    PFedMeRegressor : The same with a linear regressor or a network.
-    Ditto : The shared model is that of federated averaging.
-
-    Notes
-    -----
-    The pull acts on standardised coefficients with ``standardize=True``. In the public code
-    ``beta=0``, its default, leaves the server's model where it started; the paper's experiments
-    have beta from 1 to 4. There a client's centre takes 20 moves of ``outer_step=0.005`` at
-    ``lam=15`` in a round.
-
-    References
-    ----------
-    .. [1] C. T. Dinh, N. H. Tran, T. D. Nguyen. "Personalized Federated Learning with Moreau
-       Envelopes". NeurIPS 2020. arXiv:2006.08848.
-
-    Examples
-    --------
-    The shared model is the mean of the clients' own, by their rows:
-
-    >>> import numpy as np
-    >>> from skcfl import PFedMe
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=6, n_clusters=2, random_state=0)
-    >>> model = PFedMe(lam=0.5, tol=1e-8).fit(data.X, data.y, groups=data.groups)
-    >>> n = np.unique(data.groups, return_counts=True)[1]
-    >>> bool(np.allclose(model.cluster_coef_[0], n / n.sum() @ model.coef_))
-    True
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        beta: float = 1.0,
-        outer_step: float | Literal["auto"] = "auto",
-        local_rounds: int | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-10,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.lam = lam
-        self.beta = beta
-        self.outer_step = outer_step
-        self.local_rounds = local_rounds
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class PFedMeClassifier(NeuralMixin, ClassifierMixin, _PFedMe):
-    """pFedMe with linear classifiers or networks: per-client models, pulled to their mean.
-
-    {use}
-
-    See :class:`PFedMe`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PFedMe : The same with any local model.
-    DittoClassifier : The shared model is that of federated averaging.
-
-    Examples
-    --------
-    >>> from skcfl import PFedMeClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=8, n_clusters=2, random_state=0)
-    >>> model = PFedMeClassifier(lam=0.1).fit(data.X, data.y, groups=data.groups)
-    >>> model.coef_.shape, model.cluster_coef_.shape
-    ((8, 10), (1, 10))
-    """
-
-    __init__ = everyday_constructor(PFedMe, ClassifierMixin, NeuralMixin)
-
-
-@document
-class PFedMeRegressor(NeuralMixin, RegressorMixin, _PFedMe):
-    """pFedMe with linear regressors or networks: per-client models, pulled to their mean.
-
-    {use}
-
-    See :class:`PFedMe`, which has the source and notes on the method.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    PFedMe : The same with any local model.
-    DittoRegressor : The shared model is that of federated averaging.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcfl import PFedMeRegressor
-    >>> X = np.array([[0.0], [1.0], [2.0], [0.0], [1.0], [2.0]])
-    >>> y = np.array([0.0, 1.0, 2.0, 4.0, 3.0, 2.0])
-    >>> site = np.repeat(["a", "b"], 3)
-    >>> model = PFedMeRegressor(1.0, alpha=0.0, standardize=False).fit(X, y, groups=site)
-    >>> model.coef_.ravel().round(3)
-    array([ 0.1, -0.1])
-    """
-
-    __init__ = everyday_constructor(PFedMe, RegressorMixin, NeuralMixin)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from ..base.docs import document
-from ._constructors import everyday_constructor, like_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
-from ._one_shot import OneShot, _OneShot
+from typing import TYPE_CHECKING, Literal
 
-__all__ = ["RobustClusteredFL", "RobustClusteredFLClassifier", "RobustClusteredFLRegressor"]
+from .._typing import Aggregation, Clusterer, RandomState, Unseen
+from ..base.everyday import everyday
+from ..rounds.training_options import Training
+from ._one_shot import OneShot
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
 
 
-class _RobustClusteredFL(_OneShot):
-    """The stages of OneShot under defaults that trust nobody."""
-
-
-@document
-class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
+@everyday
+class RobustClusteredFL(OneShot):
     """Clustered federated learning robust to false clients, in three stages, any local model.
 
     {use}
@@ -75,78 +74,37 @@ class RobustClusteredFL(GenericMixin, _RobustClusteredFL):
     True
     """
 
-    __init__ = like_constructor(
-        OneShot, clusterer="trimmed", trim=0.25, aggregation="geometric_median"
-    )
-
-
-@document
-class RobustClusteredFLClassifier(NeuralMixin, ClassifierMixin, _RobustClusteredFL):
-    """Clustered federated learning with classifiers, robust to false clients.
-
-    {use}
-
-    Every client sends its local classifier once, the server clusters them robustly, and fits one
-    for each cluster by robust descent [1]_ (see :class:`RobustClusteredFL`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    RobustClusteredFL : The same with any local model, and notes on the method.
-    IFCAClassifier : Every client takes the model of least loss; robust with ``aggregation=``.
-
-    References
-    ----------
-    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
-       Environment". arXiv:1906.06629, 2019.
-
-    Examples
-    --------
-    >>> from skcfl import RobustClusteredFLClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> robust = RobustClusteredFLClassifier(n_clusters=2, random_state=0)
-    >>> robust.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    """
-
-    __init__ = everyday_constructor(RobustClusteredFL, ClassifierMixin, NeuralMixin)
-
-
-@document
-class RobustClusteredFLRegressor(NeuralMixin, RegressorMixin, _RobustClusteredFL):
-    """Clustered federated learning with regressors, robust to false clients.
-
-    {use}
-
-    Every client sends its local regressor once, the server clusters them robustly, and fits one
-    for each cluster by robust descent [1]_ (see :class:`RobustClusteredFL`).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    RobustClusteredFL : The same with any local model, and notes on the method.
-    IFCARegressor : Every client takes the model of least loss; robust with ``aggregation=``.
-
-    References
-    ----------
-    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
-       Environment". arXiv:1906.06629, 2019.
-
-    Examples
-    --------
-    >>> from skcfl import RobustClusteredFLRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> robust = RobustClusteredFLRegressor(n_clusters=3, random_state=0)
-    >>> robust.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([4, 4, 4])
-    """
-
-    __init__ = everyday_constructor(RobustClusteredFL, RegressorMixin, NeuralMixin)
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        n_clusters: int | Literal["auto"] = "auto",
+        *,
+        clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
+        trim: float = 0.25,
+        combine: Literal["mean", "precision"] = "mean",
+        rounds: int | Literal["auto"] = "auto",
+        pretrain_steps: int | Literal["auto"] = "auto",
+        training: Training | None = None,
+        aggregation: Aggregation = "geometric_median",
+        tol: float = 1e-4,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.n_clusters = n_clusters
+        self.clusterer = clusterer
+        self.trim = trim
+        self.combine = combine
+        self.rounds = rounds
+        self.pretrain_steps = pretrain_steps
+        self.training = training
+        self.aggregation = aggregation
+        self.tol = tol
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

@@ -17,8 +17,7 @@ from skcfl import (
     IFCAClassifier,
     IFCARegressor,
 )
-from skcfl.estimators._constructors import everyday_constructor
-from skcfl.estimators._flavours import ClassifierMixin
+from skcfl.base.everyday import everyday
 
 
 def parameters(cls):
@@ -94,4 +93,4 @@ def test_help_shows_the_parameters():
 
 def test_a_default_of_no_parameter_is_a_mistake():
     with pytest.raises(KeyError, match="grap"):
-        everyday_constructor(ConvexClusteredFL, ClassifierMixin, grap="knn")
+        everyday(ConvexClusteredFL, grap="knn")
