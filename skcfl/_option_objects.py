@@ -104,10 +104,16 @@ class TakesOptions:
                     raise InvalidParameterError(f"{name}: {error}") from None
                 self._check_used(name, value)
 
+    def _used(self, name: str) -> tuple[str, ...]:
+        """Options of an object that the estimator uses; none if it takes no such object."""
+        if name not in self._option_classes:
+            return ()
+        return self._option_names.get(name, tuple(self._option_classes[name]().get_params()))
+
     def _check_used(self, name: str, options: Options) -> None:
         """Raise an InvalidParameterError if an option is set that the estimator does not use."""
         default = type(options)().get_params(deep=False)
-        used = self._option_names.get(name, tuple(default))
+        used = self._used(name) or tuple(default)
         for option, value in options.get_params(deep=False).items():
             if option not in used and (np.ndim(value) or value != default[option]):
                 raise InvalidParameterError(

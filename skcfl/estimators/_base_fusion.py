@@ -305,14 +305,14 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             return self._choose(pool, groups, folds)
         problem, (lam, published) = self._problem(pool, groups), (self.lam, {})
         if lam == "auto":
-            lam, published = self._options("search").of_one_client()
+            lam, published = self._option("search").of_one_client()
         result = self._minimise(problem, lam, groups)
         result.extra.update(published)
         return self._finish(problem, result, self.refit is True)
 
     def _choose(self, pool, groups, folds):
         """Fit at the lam, and with the rest of what is left open, that the search chooses."""
-        options = self._options("search")
+        options = self._option("search")
         if options.criterion == "bic":
             return self._choose_partition(pool, groups)
         by_folds = options.cv is not None
@@ -357,7 +357,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                 "criterion='bic' judges refitted models, which is what it returns: refit must be "
                 "'auto' or True, got False."
             )
-        best, options = None, self._options("search")
+        best, options = None, self._option("search")
         for graph, penalty in self._kinds(pool, partitions=True):
             problem = self._problem(pool, groups, graph, penalty)
             lams = None if options.is_open else options.grid(problem, N_LAMS_FOLDS)
@@ -395,7 +395,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _families(self, pool, groups, n_lams):
         """What competes, and the problem of each on all rows."""
-        families, problems, options = [], [], self._options("search")
+        families, problems, options = [], [], self._option("search")
         grows = options.lams is None
         for graph, penalty in self._kinds(pool):
             make = partial(self._problem, groups=groups, graph=graph, penalty=penalty)

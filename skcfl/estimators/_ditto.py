@@ -150,7 +150,7 @@ class Ditto(PersonalMethod):
         """The method that finds the clusters, None for one shared model."""
         if self.within is None:
             return None
-        by_rounds = "participation" in self.within._option_names.get("training", ())
+        by_rounds = "participation" in self.within._used("training")
         if not by_rounds or isinstance(self.within, PersonalMethod) or hasattr(self.within, "lam"):
             raise ValueError(
                 "within must be a method that finds clusters by rounds, such as IFCA(), got "

@@ -221,7 +221,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             return self._choose(pool, folds)
         problem, (lam, published) = self._problem(pool), (self.lam, {})
         if lam == "auto":
-            lam, published = self._options("search").of_one_client()
+            lam, published = self._option("search").of_one_client()
         result, state = self._runner(problem)(lam, self._last_state(problem))
         if self.warm_start:
             self._warm = state
@@ -230,7 +230,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
 
     def _choose(self, pool, folds):
         """Fit at the lam that the search chooses."""
-        options = self._options("search")
+        options = self._option("search")
         by_folds, grows = options.cv is not None, options.lams is None
         if options.criterion == "held_out" and (by_folds or Judge.can_judge(pool)):
             alphas, pool = self._alphas(pool)

@@ -87,7 +87,7 @@ class LamChoiceMixin:
 
     def _judge(self, problem, folds):
         """Who compares models: folds, or rows held out inside the clients."""
-        options, pool = self._options("search"), problem.clients
+        options, pool = self._option("search"), problem.clients
         if options.cv is not None:
             if problem.trusted is not None:
                 folds = folds.judged_by(problem.trusted)
@@ -104,7 +104,7 @@ class LamChoiceMixin:
 
     def _alphas_of(self, pool):
         model = pool.model
-        values = self._options("search").alphas
+        values = self._option("search").alphas
         if values is None:
             if not is_automatic(pool):
                 return Alphas()

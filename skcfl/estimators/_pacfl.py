@@ -70,13 +70,14 @@ class PACFL(ClustersOnce):
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.metrics import adjusted_rand_score
-    >>> from skcfl import PACFL
+    >>> from skcfl import PACFL, Training
     >>> from skcfl.datasets import partition_rotations
     >>> from skcfl.models import LinearModel
     >>> images, digits = load_digits(return_X_y=True)
     >>> data = partition_rotations(images / 16, digits, random_state=0)
     >>> model = LinearModel("log_loss", standardize=False)
-    >>> pacfl = PACFL(model, n_clusters=4, polish=False, max_iter=5, tol=0)
+    >>> brief = Training(polish=False)
+    >>> pacfl = PACFL(model, n_clusters=4, training=brief, max_iter=5, tol=0)
     >>> pacfl = pacfl.fit(data.X, data.y, groups=data.groups)
     >>> adjusted_rand_score(data.labels, pacfl.labels_)
     1.0

@@ -69,9 +69,9 @@ class PerFedAvg(PersonalMethod):
 
     Notes
     -----
-    A local step draws two batches, one for the inner gradient and one for the outer
-    (``batch_size=None``: all rows for both). The public code sets both step lengths to .005,
-    leaves the second derivative out, and takes the personal step of one batch.
+    A local step draws two batches, one for the inner gradient and one for the outer (all rows for
+    both where ``batch_size`` is None). The public code sets both step lengths to .005, leaves the
+    second derivative out, and takes the personal step of one batch.
 
     References
     ----------

@@ -43,7 +43,7 @@ class RobustClusteredFL(OneShot):
     With ``aggregation="trimmed_mean"`` and without polishing the error of a cluster's model is of
     the order ``trim / sqrt(n) + 1 / sqrt(n m)`` of n rows per client and m clients per cluster, as
     long as the share of false clients in it is at most `trim` [1]_ [2]_.  Polishing
-    (``polish="auto"``) fits linear models to the rows of all who are not set aside by
+    (``Training(polish="auto")``) fits linear models to the rows of all who are not set aside by
     ``suspicion_``: nothing is lost where no client is false.
 
     K-geomedians (``clusterer="median"``) tolerate false models among the others, but a model that

@@ -93,9 +93,9 @@ def make_aggregator(aggregation):
     --------
     >>> import numpy as np
     >>> from skcfl.rounds.aggregation import make_aggregator
-    >>> messages = np.array([[0.0], [1.0], [2.0], [1e6]])
+    >>> messages = np.array([[0.0], [1.0], [1.5], [2.0], [1e6]])
     >>> for name in ("median", "trimmed_mean", "geometric_median"):
-    ...     print(name, make_aggregator(name).aggregate(messages, np.ones(4)).round(2))
+    ...     print(name, make_aggregator(name).aggregate(messages, np.ones(5)).round(2))
     median [1.5]
     trimmed_mean [1.5]
     geometric_median [1.5]
