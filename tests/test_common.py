@@ -8,6 +8,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcfl
+from skcfl import Training
 from skcfl.base import BaseFederated
 from skcfl.estimators._base_personal import PersonalMethod
 from skcfl.models import LinearModel
@@ -59,7 +60,7 @@ def instances():
         if issubclass(cls, PersonalMethod):
             # One for all: on one client they train as FedAvg does.
             if cls.__name__.startswith("FedRep"):
-                yield cls(hidden_layer_sizes=(4,), max_iter=15, step_size=0.02)
+                yield cls(hidden_layer_sizes=(4,), max_iter=15, training=Training(step_size=0.02))
             continue
         short = {"max_iter": 20} if "lam" in inspect.signature(cls).parameters else {}
         yield cls(hidden_layer_sizes=(16,), **short)

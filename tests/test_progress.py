@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from grouped import grouped
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -67,7 +68,7 @@ def make(name, **parameters):
         del short["max_iter"]
     if name == "OracleClusters":
         short["labels"] = [0, 0, 1, 1]
-    parameters = {"random_state": 0, **short, **parameters}
+    parameters = grouped(cls, random_state=0, **{**short, **parameters})
     estimator = cls(**{key: value for key, value in parameters.items() if key in defaults})
     data = CLASSES if "Classifier" in name else NUMBERS
     if name == "ConvexClustering":

@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import skcfl
+from skcfl import Training
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
@@ -87,7 +88,7 @@ def test_targets_beyond_floats_are_named():
 
 def test_without_standardising_training_starts_from_zero():
     """As the papers do: nothing is asked about the targets."""
-    kw = {"max_iter": 1, "polish": False, "tol": 0, "alpha": 0.0}
+    kw = {"max_iter": 1, "training": Training(polish=False), "tol": 0, "alpha": 0.0}
     model = skcfl.FedAvgRegressor(standardize=False, **kw)
     model.fit(DATA.X, DATA.y + 50.0, groups=DATA.groups)
     assert model.calls_ < skcfl.FedAvgRegressor(**kw).fit(DATA.X, DATA.y, DATA.groups).calls_

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import adjusted_rand_score
@@ -153,9 +154,9 @@ def test_weights_are_repetition():
     "options",
     [
         {},
-        {"participation": 0.4, "max_iter": 40},
-        {"batch_size": 8, "averaging": "model", "max_iter": 20},
-        {"hold_out": 0.3},
+        {"training": Training(participation=0.4), "max_iter": 40},
+        {"training": Training(batch_size=8, averaging="model"), "max_iter": 20},
+        {"training": Training(hold_out=0.3)},
         {"init": "random"},
     ],
 )
@@ -215,7 +216,8 @@ def test_one_client_is_poisson_regression():
 @pytest.mark.parametrize("averaging", ["gradient", "model"])
 def test_one_cluster_is_fedavg(averaging, polish):
     data = regression(4, n_clusters=1)
-    options = {"averaging": averaging, "polish": polish, "max_iter": 20, "tol": 0}
+    training = Training(averaging=averaging, polish=polish)
+    options = {"training": training, "max_iter": 20, "tol": 0}
     start = np.zeros((1, data.X.shape[1] + 1))
     start[:, -1] = data.y.mean()
     ifca = fit(IFCARegressor(n_clusters=1, init=start, **options), data)
@@ -308,13 +310,12 @@ def test_division_by_all_steps_by_the_share_of_the_cluster():
         "n_clusters": 3,
         "init": start,
         "max_iter": 1,
-        "step_size": 0.01,
         "tol": 0,
-        "polish": False,
-        "weights": "uniform",
+        "training": Training(step_size=0.01, polish=False, weights="uniform"),
     }
-    by_cluster = fit(IFCARegressor(training=Training(division="cluster"), **options), data)
-    by_all = fit(IFCARegressor(training=Training(division="all"), **options), data)
+    model = IFCARegressor(**options)
+    by_cluster = fit(clone(model), data)
+    by_all = fit(model.set_params(training__division="all"), data)
     share = by_cluster.cluster_sizes_[:, None] / 24
     first = start[np.argsort(-np.bincount(oracle.labels_), kind="stable")]
     np.testing.assert_allclose(
@@ -357,9 +358,11 @@ def test_hold_out_breaks_the_lock_of_a_random_partition():
 
 def test_stable_clients_are_sent_one_model():
     data = regression(15)
-    options = {"n_clusters": 3, "n_init": 1, "random_state": 0, "tol": 0, "polish": False}
-    plain = fit(IFCARegressor(max_iter=30, **options), data)
-    saving = fit(IFCARegressor(max_iter=30, training=Training(stable_rounds=3), **options), data)
+    options = {"n_clusters": 3, "n_init": 1, "random_state": 0, "tol": 0, "max_iter": 30}
+    plain, saving = (
+        fit(IFCARegressor(training=Training(stable_rounds=n, polish=False), **options), data)
+        for n in (None, 3)
+    )
     np.testing.assert_array_equal(plain.labels_, saving.labels_)
     np.testing.assert_allclose(plain.params_, saving.params_, rtol=1e-12)
     p = data.X.shape[1] + 1
@@ -471,20 +474,20 @@ def test_nonconvergence_warns_once_with_the_number():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"participation": 0}, "participation"),
-        ({"participation": 1.5}, "participation"),
+        ({"training": Training(participation=0)}, "training: .*'participation'"),
+        ({"training": Training(participation=1.5)}, "training: .*'participation'"),
         ({"n_clusters": 0}, "n_clusters"),
         ({"n_clusters": 25}, "n_clusters=25 is more than the number of clients, 24"),
         ({"init": "kmeans"}, "init"),
         ({"init": np.zeros((2, 3))}, r"shape \(n_clusters, n_params\) = \(3, 7\)"),
         ({"init": np.full((3, 7), np.nan)}, "not finite"),
-        ({"step_size": 0}, "step_size"),
-        ({"hold_out": 1.0}, "hold_out"),
-        ({"optimizer": "adam"}, "averaging='model'"),
+        ({"training": Training(step_size=0)}, "training: .*'step_size'"),
+        ({"training": Training(hold_out=1.0)}, "training: .*'hold_out'"),
+        ({"training": Training(optimizer="adam")}, "training: .* averaging='model'"),
         ({"alpha": -1.0}, "alpha"),
         ({"loss": "log_loss"}, "loss"),
         ({"tol": -1}, "tol"),
-        ({"batch_size": 0}, "batch_size"),
+        ({"training": Training(batch_size=0)}, "training: .*'batch_size'"),
     ],
 )
 def test_bad_parameters_are_refused(options, message):
@@ -513,15 +516,15 @@ def test_starts_that_end_in_the_same_clusters_are_polished_once(monkeypatch):
     # What is not polished ends in models of its own.
     polished.clear()
     with pytest.warns(ConvergenceWarning):
-        many.set_params(polish=False, max_iter=3).fit(data.X, data.y, groups=data.groups)
+        many.set_params(training__polish=False, max_iter=3).fit(data.X, data.y, groups=data.groups)
     assert polished == [None] * 5
 
 
 def test_a_start_has_draws_of_its_own():
     """Its result does not depend on the others: more starts are never worse."""
     data = make_clustered_regression(12, 3, 4, n_samples=30, random_state=0)
-    how = {"n_clusters": 3, "init": "random", "random_state": 3, "polish": False, "max_iter": 2}
-    how["alpha"] = 0.0
+    how = {"n_clusters": 3, "init": "random", "random_state": 3, "max_iter": 2}
+    how |= {"alpha": 0.0, "training": Training(polish=False)}
     fits = [IFCARegressor(n_init=n, **how) for n in (2, 3, 4, 5)]
     with pytest.warns(ConvergenceWarning):
         values = [fit.fit(data.X, data.y, groups=data.groups).objective_ for fit in fits]

@@ -71,7 +71,8 @@ def test_regressions_are_told_apart():
 def test_fits_are_reproducible(cls, batch_size, digits):
     """By random state, whatever the number of threads; copies predict the same."""
     rows = digits.X, digits.y, digits.groups
-    make = {"hidden_layer_sizes": (8, 6), "max_iter": 5, "tol": 0, "batch_size": batch_size}
+    make = {"hidden_layer_sizes": (8, 6), "max_iter": 5, "tol": 0}
+    make["training"] = Training(batch_size=batch_size)
     one = cls(**make, random_state=0).fit(*rows)
     two = clone(one).set_params(n_jobs=2).fit(*rows)
     assert_array_equal(one.params_, two.params_)
@@ -194,8 +195,8 @@ def test_local_networks_learn(digits):
         ({"fit_intercept": False}, "fit_intercept=False"),
         ({"hidden_layer_sizes": (3, 0)}, "hidden_layer_sizes"),
         ({"activation": "swish"}, "activation"),
-        ({"optimizer": "sgd"}, "step_size='auto'"),
-        ({"optimizer": "momentum"}, "step_size='auto'"),
+        ({"training": Training(optimizer="sgd")}, "training: step_size='auto'"),
+        ({"training": Training(optimizer="momentum")}, "training: step_size='auto'"),
     ],
 )
 @pytest.mark.parametrize("cls", [*CLASSIFIERS, FedAvgRegressor, LocalModelsRegressor])
@@ -207,8 +208,8 @@ def test_what_networks_cannot_do_is_refused(cls, bad, match, digits):
 
 @pytest.mark.parametrize("bad", [{"polish": True}, {"averaging": "gradient"}])
 def test_exact_steps_are_refused(bad, digits):
-    net = FedAvgClassifier(hidden_layer_sizes=(4,), **bad)
-    with pytest.raises(ValueError, match="MLP"):
+    net = FedAvgClassifier(hidden_layer_sizes=(4,), training=Training(**bad))
+    with pytest.raises(ValueError, match="training: .*MLP"):
         net.fit(digits.X, digits.y, groups=digits.groups)
 
 

@@ -5,17 +5,23 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import skcfl
+from skcfl import Training
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 
 ADAM = {"hidden_layer_sizes": (16,), "max_iter": 20, "tol": 0}
-SGD = {"hidden_layer_sizes": (16,), "max_iter": 60, "tol": 0, "optimizer": "sgd"}
+SGD = {
+    "hidden_layer_sizes": (16,),
+    "max_iter": 60,
+    "tol": 0,
+    "training": Training(optimizer="sgd", step_size=0.1),
+}
 # How each method is told the number of clusters, and how networks are trained.
 TOLD = {
     "FeSEM": ({"n_clusters": 4}, ADAM),
     "FlexCFL": ({"n_clusters": 4}, ADAM),
     "OneShot": ({"n_clusters": 4}, ADAM),
     "FedEM": ({"n_clusters": 4}, ADAM),
-    "CFL": ({}, SGD | {"step_size": 0.1, "eps1": 0.2, "eps2": 0.4}),
+    "CFL": ({}, SGD | {"eps1": 0.2, "eps2": 0.4}),
 }
 
 
@@ -45,7 +51,7 @@ def test_cfl_splits_no_cluster():
 
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_cfl_with_networks_of_regressions(seed):
-    options = SGD | {"step_size": 0.1, "eps1": 0.05, "eps2": 0.12}
+    options = SGD | {"eps1": 0.05, "eps2": 0.12}
     assert recovered("CFL", "Regressor", seed, options) == 1.0
 
 

@@ -24,7 +24,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.personal.pull_choice import choose_pull, pull_grid
-from skcfl.rounds.aggregation import GeometricMedian
+from skcfl.rounds.aggregation import GeometricMedian, Krum, TrimmedMean
 
 # Clients in other units are what is tried here.
 pytestmark = pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")
@@ -109,8 +109,8 @@ def test_networks_and_objects():
         {"aggregation": pd.Series(["median"])},
         {"aggregation": pd.DataFrame({"a": [1]}).groupby("a")},
         {"aggregation": GeometricMedian},
-        {"trim": 0.5},
-        {"trim": -0.1},
+        {"aggregation": TrimmedMean(0.5)},
+        {"aggregation": Krum(-0.1)},
     ],
 )
 def test_bad_arguments(wrong):

@@ -17,6 +17,7 @@ from skcfl import (
     IFCARegressor,
     LamSearch,
     LocalModelsRegressor,
+    Training,
 )
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
@@ -138,7 +139,9 @@ def test_other_numbers_of_clients(model):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_participation_is_that_of_fit():
-    model = make("IFCARegressor").set_params(participation=0.3, n_init=1, polish=False)
+    model = make("IFCARegressor").set_params(
+        training=Training(participation=0.3, polish=False), n_init=1
+    )
     model.fit(DATA.X, DATA.y, groups=DATA.groups)
     cost = estimate_cost(model, **FREE)
     assert 3 <= cost.clients_per_call < 9

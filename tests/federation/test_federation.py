@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from grouped import grouped
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
@@ -48,7 +49,7 @@ def make(name, **parameters):
     told = {"lam": 0.1, "n_clusters": 3}
     if name in SEARCHING:
         told = {"alpha": 0.01}  # searched by the same code as lam
-    parameters = {**told, **parameters}
+    parameters = grouped(cls, **{**told, **parameters})
     if name.startswith("Oracle"):
         parameters["labels"] = dict(
             zip(np.unique(data_of(name).groups), data_of(name).labels, strict=True)

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from grouped import grouped
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import EVERYDAY, PickledHost, named
 from sklearn.base import clone
@@ -56,6 +57,7 @@ def make(name, **options):
     if name in {"FedProtoClassifier", "FedPACClassifier"}:
         options.update(hidden_layer_sizes=(4,), batch_size=5, max_iter=4)
     known = cls().get_params()
+    options = grouped(cls, **options)
     return cls(**{key: value for key, value in options.items() if key in known})
 
 
@@ -119,14 +121,15 @@ OPTIONS = {
     "within": make("DittoRegressor", within=skcfl.IFCA(n_clusters=2, random_state=0)),
     "cv": make("ConvexClusteredFLRegressor", search=skcfl.LamSearch(cv=2, n_lams=4)),
     "fpfc": make("FPFCRegressor", search=skcfl.LamSearch(cv=2, n_lams=3)),
-    "truth": make("IFCARegressor", n_clusters=2, true_labels=REGRESSION.labels, keep_rounds=True),
+    "truth": make("IFCARegressor", n_clusters=2, true_labels=REGRESSION.labels, models=True),
 }
 
 
 def reduced(model):
     """The model for a fit without the client, where it was told something by client."""
-    told = getattr(model, "true_labels", None)
-    return model if told is None else model.set_params(true_labels=np.asarray(told)[KEPT])
+    if getattr(model, "record", None) is None:
+        return model
+    return model.set_params(record__true_labels=model.record.true_labels[KEPT])
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -12,7 +12,7 @@ from scipy import sparse
 from site_tables import CLASSES, IDS, REGRESSION, SITES, Table, Wire, named, wires
 
 import skcfl
-from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegressor
+from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegressor, Training
 from skcfl.calls import CALLS
 from skcfl.calls.first_order import LocalUpdate, Losses
 from skcfl.exceptions import FederationError, MessageError
@@ -49,7 +49,10 @@ from skcfl.testing import check_pool
         ),
         ("PartialPoolingRegressor", {"n_clusters": 1}),
         ("FedAvgRegressor", {"loss": "quantile"}),
-        ("IFCAClassifier", {"n_clusters": 2, "hidden_layer_sizes": (3,), "batch_size": 5}),
+        (
+            "IFCAClassifier",
+            {"n_clusters": 2, "hidden_layer_sizes": (3,), "training": Training(batch_size=5)},
+        ),
     ],
 )
 def test_fits_over_a_wire_are_those_of_one_process(name, parameters):

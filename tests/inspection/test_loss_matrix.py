@@ -158,7 +158,7 @@ def test_index_alone_needs_no_rows(data):
     model.fit(data.X, data.y, groups=data.groups)
     display = RoundsDisplay.from_estimator(model)
     np.testing.assert_array_equal(display.line_.get_ydata(), model.history_["ari"])
-    with pytest.raises(ValueError, match="keep_rounds=True"):
+    with pytest.raises(ValueError, match=r"Record\(models=True\)"):
         RoundsDisplay.from_estimator(model, data.X, data.y, groups=data.groups)
     with pytest.raises(ValueError, match=r"curve must be one of \['ari'\]"):
         display.plot(curve="score")

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from grouped import grouped
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
@@ -208,7 +209,8 @@ SHORT = {"max_iter": 3, "local_steps": 3, "tol": 0, "random_state": 0}
 
 
 def fitted(model, method=FedAvg, data=DATA, **more):
-    return method(model, **{**SHORT, **more}).fit(data.X, data.y, groups=data.groups)
+    options = grouped(method, **{**SHORT, **more})
+    return method(model, **options).fit(data.X, data.y, groups=data.groups)
 
 
 def test_parameters_of_the_class_are_parameters():
@@ -227,7 +229,7 @@ def test_parameters_of_the_class_are_parameters():
 
 def test_grid_search_over_the_module():
     X = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
-    method = FedAvg(net(), group_col=10, **SHORT)
+    method = FedAvg(net(), group_col=10, **grouped(FedAvg, **SHORT))
     search = GridSearchCV(method, {"model__hidden": [1, 6]}, cv=ClientKFold(2, group_col=10))
     search.fit(X, DATA.y)
     assert (
@@ -805,7 +807,8 @@ def test_every_method_trains_modules(cls):
     X, y, groups = DATA.X[few], DATA.y[few], DATA.groups[few]
     own = inspect.signature(cls).parameters
     wanted = {"max_iter": 2, "local_steps": 2, "tol": 1e3, "random_state": 0, "n_clusters": 2}
-    options = {name: value for name, value in wanted.items() if name in own}
+    options = grouped(cls, **wanted)
+    options = {name: value for name, value in options.items() if name in own}
     if cls in (skcfl.FPFC, skcfl.GTV):
         options |= {"lam": 0.01, "refit": False}
     options |= {"labels": np.arange(4) % 2} if cls is skcfl.OracleClusters else {}

@@ -17,6 +17,7 @@ from skcfl import (
     LocalModelsRegressor,
     OracleClusters,
     OracleClustersRegressor,
+    Training,
 )
 from skcfl.calls.kept_models import PersonalStep, Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -81,7 +82,7 @@ def test_networks_train_their_own_beside_the_shared_one():
 
 
 def test_who_is_never_drawn_has_the_shared_model():
-    options = {**NETWORK, "max_iter": 1, "participation": 0.4}
+    options = {**NETWORK, "max_iter": 1, "training": Training(participation=0.4)}
     model = fit(DittoClassifier(0.1, **options), CLASSES)
     same = (model.params_ == model.cluster_params_).all(axis=1)
     assert same.sum() == 5

@@ -37,7 +37,7 @@ def fit(model, data=CLASSES):
 @pytest.mark.parametrize("alternate", [True, False])
 @pytest.mark.parametrize("layers", [3, ["output", "hidden2", "hidden1"]])
 def test_all_layers_shared_is_federated_averaging(batch_size, alternate, layers):
-    options = {"batch_size": batch_size, **NETWORK}
+    options = {"training": Training(batch_size=batch_size), **NETWORK}
     model = fit(FedRepClassifier(shared_layers=layers, alternate=alternate, **options))
     wanted = fit(FedAvgClassifier(**options))
     assert_array_equal(model.cluster_params_, wanted.cluster_params_)
@@ -161,7 +161,7 @@ def test_linear_models_take_the_papers_step_of_the_blend():
 
 def test_networks_share_a_step_of_the_blend_among_batches():
     """Twenty rows a client: four batches of 6."""
-    options = {**NETWORK, "batch_size": 6}
+    options = {**NETWORK, "training": Training(batch_size=6)}
     model, same, other = (
         fit(FedALAClassifier(blend_rate=step, **options)).params_ for step in ("auto", 250.0, 1e3)
     )

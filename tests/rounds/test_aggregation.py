@@ -182,7 +182,7 @@ def test_weighted_quantiles_are_those_of_repeated_numbers():
 
 def test_names_and_objects():
     assert make_aggregator("mean") is None
-    assert make_aggregator("trimmed_mean", 0.1).trim == 0.1
+    assert make_aggregator("trimmed_mean").trim == 0.2
     operator = OPERATORS["median"]
     assert make_aggregator(operator) is operator
     with pytest.raises(TypeError, match="aggregate"):

@@ -175,14 +175,14 @@ def test_rounds_are_kept_and_scored_on_request():
 
 
 @pytest.mark.parametrize("averaging", ["gradient", "model"])
-def test_a_random_first_round_deals_the_clients_evenly(averaging):
+def test_a_first_round_that_is_dealt_deals_the_clients_evenly(averaging):
     pool, theta = pool_of()
     options = Options(
         max_iter=1,
         averaging=averaging,
         tol=0,
         polish=False,
-        first_assignment="random",
+        dealt_first=True,
         keep_rounds=True,
     )
     for rule in (None, rule_for(pool)):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import FeSEM, FeSEMRegressor, Record
+from skcfl import FeSEM, FeSEMRegressor, Record, Training
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
@@ -15,7 +15,8 @@ IDS = np.unique(DATA.groups)
 
 # ---------------------------------------------------------------------------- FeSEM
 
-STEPS = {"step_size": 0.02, "local_steps": 7, "polish": False, "tol": 0}
+TRAINING = Training(step_size=0.02, local_steps=7, polish=False)
+STEPS = {"training": TRAINING, "tol": 0}
 
 
 def simple_fesem(theta, rounds):
@@ -29,9 +30,9 @@ def simple_fesem(theta, rounds):
         for i, name in enumerate(IDS):
             mine = DATA.groups == name
             v = theta.mean(axis=0) if labels is None else theta[labels[i]]
-            for _ in range(STEPS["local_steps"]):
+            for _ in range(TRAINING.local_steps):
                 r = X[mine] @ v - DATA.y[mine]
-                v = v - STEPS["step_size"] * (X[mine].T @ r / mine.sum() + decay * v)
+                v = v - TRAINING.step_size * (X[mine].T @ r / mine.sum() + decay * v)
             w.append(v)
             sizes.append(mine.sum())
         w, sizes = np.array(w), np.array(sizes, dtype=float)
@@ -60,7 +61,7 @@ def test_fesem_is_the_papers_two_steps():
 
 def test_fesem_as_published_stays_in_one_cluster():
     """Clustered before they have trained, all clients are nearest to one model."""
-    options = {"n_clusters": 3, "true_labels": DATA.labels, "random_state": 0, "max_iter": 5}
+    options = {"n_clusters": 3, "record": Record(DATA.labels), "random_state": 0, "max_iter": 5}
     options |= STEPS | {"standardize": False, "empty_cluster": "keep"}
     trap = FeSEMRegressor(init="random", **options).fit(DATA.X, DATA.y, groups=DATA.groups)
     assert trap.history_["n_clusters"][0] == 1 and trap.history_["ari"][0] == 0.0

@@ -39,7 +39,7 @@ def pool_of(**faults):
 )
 @pytest.mark.parametrize("faults", [{"dropout": 0.3}, {"dead": IDS[[DEAD]]}])
 def test_clusters_are_found_without_the_silent(cls, options, faults):
-    model = cls(3, max_iter=60, tol=0, random_state=0, **options)
+    model = cls(3, max_iter=60, tol=0, training=Training(**options), random_state=0)
     whole = model.fit(DATA.X, DATA.y, groups=DATA.groups)
     wanted = whole.score(DATA.X, DATA.y, groups=DATA.groups)
     model.fit_federation(lossy(min_clients=11, **faults))

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import FedEM, FedEMClassifier, FedEMRegressor
+from skcfl import FedEM, FedEMClassifier, FedEMRegressor, Training
 from skcfl.calls import CALLS
 from skcfl.calls.mixtures_asked import Mixture
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -200,10 +200,15 @@ def test_classifiers_mix_probabilities():
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 10}])
-def test_networks(options):
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_networks(batch_size):
     model = FedEMClassifier(
-        3, hidden_layer_sizes=(8,), max_iter=20, tol=0, random_state=0, **options
+        3,
+        hidden_layer_sizes=(8,),
+        max_iter=20,
+        tol=0,
+        training=Training(batch_size=batch_size),
+        random_state=0,
     ).fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
     assert adjusted_rand_score(CLASSES.labels, model.labels_) == 1.0
 

@@ -6,14 +6,15 @@ from scipy.linalg import subspace_angles
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import PACFLClassifier, PACFLRegressor
+from skcfl import PACFLClassifier, PACFLRegressor, Training
 from skcfl.datasets import partition_label_swaps, partition_rotations
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.subspaces import angle_clusters, orthonormal, principal_angles
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 IMAGES = IMAGES / 16
-SHORT = {"standardize": False, "polish": False, "max_iter": 2, "tol": 0, "random_state": 0}
+SHORT = {"training": Training(polish=False), "max_iter": 2, "tol": 0, "random_state": 0}
+SHORT["standardize"] = False
 
 
 def test_angles_are_scipys():
