@@ -238,6 +238,18 @@ def made(name, told):
     return cls(**{key: value for key, value in told.items() if key in known})
 
 
+def of_some_clients(estimator):
+    """Parameters of rounds in which a tenth of the clients take part; none where all have to."""
+    share = {"participation": 0.1}
+    if "training" not in estimator.get_params(deep=False):
+        return share if "participation" in estimator.get_params(deep=False) else {}
+    wanted = {**share, "polish": False}
+    used = type(estimator)._option_names.get("training", wanted)
+    if "participation" not in used:
+        return {}
+    return {"training": skcfl.Training(**{key: wanted[key] for key in wanted if key in used})}
+
+
 def estimated(n_features, chosen):
     """What fits to 1000 clients with rows would cost more clients elsewhere."""
     data = make_clustered_regression(
@@ -261,8 +273,9 @@ def estimated(n_features, chosen):
         line += f"{8 * floats / whole.client_calls_:>14.0f} B{8e-3 * floats / 1000:>13.1f} kB"
         line += f"{hospitals.wall_time:>16.1f} s"
         some = whole
-        if "participation" in whole.get_params() and name not in ALL_AT_ONCE:
-            rounds = {**given, "participation": 0.1, "polish": False, "max_iter": 100}
+        some_clients = of_some_clients(whole)
+        if some_clients and name not in ALL_AT_ONCE:
+            rounds = {**given, **some_clients, "max_iter": 100}
             some = made(name, rounds).fit(data.X, data.y, groups=data.groups)
         for n in (10**3, 10**5, 10**7):
             who = None if some is whole else min(PARTICIPANTS, n)
@@ -321,7 +334,7 @@ def on_workers(linear, network):
     for n in linear:
         clusters = skcfl.IFCA(LinearModel(alpha=1e-3), n_clusters=3, random_state=0)
         jobs.append(("IFCA", clusters, n, 20, 20, np.float64))
-    told = {"max_iter": 2, "local_steps": 2, "random_state": 0}
+    told = {"max_iter": 2, "training": skcfl.Training(local_steps=2), "random_state": 0}
     drawn = {"n_clusters": 3, "init": "random", "empty_cluster": "keep"}
     for n in network:
         for model in (skcfl.FedAvg(MLP((200,)), **told), skcfl.IFCA(MLP((200,)), **drawn, **told)):

@@ -43,6 +43,7 @@ from skcfl import (
     LocalModelsClassifier,
     OracleClusters,
     OracleClustersClassifier,
+    Training,
 )
 from skcfl.datasets import (
     partition_dirichlet,
@@ -160,7 +161,7 @@ def variants(classes, n_clusters, own):
     clusters = own | {"n_clusters": n_clusters}
     return {
         "CLoVE": clove(**clusters),
-        "CLoVE, paper": clove(init="different", embedding="raw", **clusters),
+        "CLoVE, paper": clove(init="random", embedding="raw", **clusters),
         "IFCA": ifca(**clusters),
         "IFCA, paper": ifca(init="random", empty_cluster="keep", **clusters),
         "FedAvg": fedavg(**own),
@@ -172,9 +173,10 @@ def variants(classes, n_clusters, own):
 def run(model, data, train, seed, y=None):
     """A fitted model, its ARI and the first round of .9 (NaN: never, or nothing to find)."""
     known = model.get_params(deep=False)
-    for name in ("true_labels", "labels"):
-        if name in known:
-            model.set_params(**{name: data.labels})
+    if "record" in known:
+        model.set_params(record__true_labels=data.labels)
+    elif "labels" in known:
+        model.set_params(labels=data.labels)
     model.set_params(random_state=seed)
     model.fit(data.X[train], None if y is None else y[train], groups=data.groups[train])
     if "ari" not in model.history_:
@@ -187,8 +189,8 @@ def run(model, data, train, seed, y=None):
 def training(args):
     """Parameters of local training."""
     step = args.step or (0.001 if args.mnist else 0.005)
-    own = {"max_iter": args.rounds, "tol": 0, "step_size": step}
-    return own | ({"batch_size": 100, "local_steps": 5} if args.mnist else {})
+    batches = {"batch_size": 100, "local_steps": 5} if args.mnist else {}
+    return {"max_iter": args.rounds, "tol": 0, "training": Training(step_size=step, **batches)}
 
 
 def split(data, seed):

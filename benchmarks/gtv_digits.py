@@ -176,7 +176,7 @@ def curves(args, graph, truth, data, train):
     """Print the accuracy on validation rows after so many rounds (Figs. 6 and 7)."""
     X, y, groups = data
     same = {"hidden_layer_sizes": args.hidden, "random_state": args.seed}
-    rounds = same | {"tol": 0, "local_steps": 10}
+    rounds = same | {"tol": 0, "training": Training(local_steps=10)}
 
     def gtv(lam):
         own = InexactPrimalDual(local_steps=10, n_iter_no_change=None)  # does not end before t

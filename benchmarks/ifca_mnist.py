@@ -26,6 +26,7 @@ import time
 import warnings
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -37,6 +38,7 @@ from skcfl import (
     LocalModelsClassifier,
     OneShotClassifier,
     OracleClustersClassifier,
+    Training,
 )
 from skcfl.datasets import partition_rotations
 
@@ -92,17 +94,15 @@ def main():
     X, y, X_test, y_test = load(args.mnist)
     own = {
         "hidden_layer_sizes": (args.hidden,),
-        "optimizer": "sgd",
-        "step_size": 0.1,
-        "local_steps": 10,
+        "training": Training(optimizer="sgd", step_size=0.1, local_steps=10),
         "max_iter": args.rounds,
         "tol": 0,
     }
-    rounds = own | {"averaging": "model"}
+    rounds = own | {"training": clone(own["training"]).set_params(averaging="model")}
     variants = {
         "IFCA, random": IFCAClassifier(4, init="random", empty_cluster="keep", **rounds),
         "IFCA, defaults": IFCAClassifier(4, **rounds),
-        "CLoVE, random": CLoVEClassifier(4, init="different", **rounds),
+        "CLoVE, random": CLoVEClassifier(4, init="random", **rounds),
         "CLoVE, defaults": CLoVEClassifier(4, **rounds),
         "one-shot": OneShotClassifier(
             4, rounds=args.rounds, **{k: v for k, v in rounds.items() if k != "max_iter"}

@@ -29,10 +29,12 @@ import warnings
 
 import numpy as np
 from clove_mnist import dash, deal, load, run, split
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import skcfl
+from skcfl import Training
 
 # Accuracy and ARI of the CLoVE paper's tables, in the order of SHIFTS and MORE_SHIFTS.
 SHIFTS = ("label skew 1", "concept shift", "label skew 2", "feature skew")
@@ -58,6 +60,16 @@ def flavour(name, own):
     return getattr(skcfl, name if "model" in own else f"{name}Classifier")
 
 
+def retrained(own, **options):
+    """The same parameters but for some options of training."""
+    return own | {"training": clone(own.get("training", Training())).set_params(**options)}
+
+
+def local_steps(own):
+    """Steps of a client in a round."""
+    return own.get("training", Training()).steps()
+
+
 def known(name, **options):
     """A method that is told the number of clusters."""
     return lambda n_clusters, own: flavour(name, own)(n_clusters=n_clusters, **own | options)
@@ -73,7 +85,9 @@ METHODS = {
     "local": plain("LocalModels"),
     "oracle": plain("OracleClusters"),
     # It compares the lengths of updates, which Adam keeps alike.
-    "CFL": plain("CFL", optimizer="sgd", step_size=0.1, eps1=0.2, eps2=0.4),
+    "CFL": lambda n_clusters, own: plain("CFL", eps1=0.2, eps2=0.4)(
+        n_clusters, retrained(own, optimizer="sgd", step_size=0.1)
+    ),
     "FeSEM": known("FeSEM"),
     "FeSEM, published": known("FeSEM", init="random", empty_cluster="keep"),
     "FlexCFL": known("FlexCFL"),
@@ -90,9 +104,9 @@ METHODS = {
     "CLoVE": known("CLoVE"),
     "Ditto": plain("Ditto"),
     # As many steps in all as the others, five to a proximal point.
-    "pFedMe": lambda n_clusters, own: plain(
-        "PFedMe", local_rounds=max(own.get("local_steps", 10) // 5, 1)
-    )(n_clusters, {k: v for k, v in own.items() if k != "local_steps"}),
+    "pFedMe": lambda n_clusters, own: plain("PFedMe", local_rounds=max(local_steps(own) // 5, 1))(
+        n_clusters, retrained(own, local_steps=5)
+    ),
     "Per-FedAvg": plain("PerFedAvg"),
     "FedRep": plain("FedRep"),
     "FedPer": plain("FedRep", alternate=False),
@@ -132,7 +146,7 @@ def print_costs(names, n_clusters, own, data, train, times=3):
     for _ in range(times):
         for name, seconds in spent.items():
             seconds.append(cost(name, n_clusters, own, data, train))
-    base, steps = min(spent["FedAvg"]), own.get("local_steps", 10)
+    base, steps = min(spent["FedAvg"]), local_steps(own)
     print(f"{'method':19}{'CPU s a round':>14}{'of FedAvg':>11}{'gradients':>11}{'of one':>8}")
     for name, seconds in spent.items():
         ratio, gradients = min(seconds) / base, GRADIENTS.get(name, lambda steps: 1.0)(steps)
@@ -214,10 +228,10 @@ def main():
     rows = args.rows * 5 // 4 if args.mnist else None
     own = {"hidden_layer_sizes": (args.hidden,), "max_iter": args.rounds, "tol": 0}
     if args.mnist:
-        own |= {"step_size": 0.001, "batch_size": args.batch}
-        own["local_steps"] = max(args.rows // args.batch, 1)
+        steps = max(args.rows // args.batch, 1)
+        own = retrained(own, step_size=0.001, batch_size=args.batch, local_steps=steps)
     if args.sgd:
-        own |= {"optimizer": "sgd", "step_size": args.sgd}
+        own = retrained(own, optimizer="sgd", step_size=args.sgd)
     if args.costs:
         data = deal(X, y, args.shifts[0], rows, args.dirichlet, 0)
         train, _ = split(data, 0)

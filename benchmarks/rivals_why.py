@@ -26,7 +26,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from clove_mnist import deal, load, split
-from rivals import CONV, METHODS, MORE_SHIFTS, SHIFTS, convolutions
+from rivals import CONV, METHODS, MORE_SHIFTS, SHIFTS, convolutions, retrained
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from sklearn.exceptions import ConvergenceWarning
@@ -37,12 +37,13 @@ from skcfl import (
     FedProtoClassifier,
     FedRepClassifier,
     PerFedAvgClassifier,
+    Training,
 )
 
 ROWS = 500
-OWN = {"hidden_layer_sizes": (200,), "tol": 0, "step_size": 0.001, "batch_size": 100}
-OWN |= {"local_steps": 5, "max_iter": 100}
-TEN = {"batch_size": 10, "local_steps": ROWS // 10}
+OWN = {"hidden_layer_sizes": (200,), "tol": 0, "max_iter": 100}
+OWN["training"] = Training(step_size=0.001, batch_size=100, local_steps=5)
+TEN = retrained(OWN, batch_size=10, local_steps=ROWS // 10)
 THRESHOLDS = (3.5, 4.5, 6, 8, 10, 15)
 
 
@@ -70,7 +71,7 @@ def local(X, y):
         ("one hidden layer", 10, {}, None, data),
         ("1000 hidden units", 100, {"hidden_layer_sizes": (1000,)}, None, data),
         ("no penalty", 100, {"alpha": 0.0}, None, data),
-        ("batches of 10", 20, {"batch_size": 10, "local_steps": 50}, None, data),
+        ("batches of 10", 20, {"training": TEN["training"]}, None, data),
         ("pixels of mean 0, variance 1", 100, {}, None, scaled),
         ("convolutional", 10, {}, {}, data),
         ("convolutional", 100, {}, {}, data),
@@ -98,7 +99,7 @@ def alone(X, y):
         train, test = order[: 2 * n_rows], order[-10000:]
         data = SimpleNamespace(X=X, y=y, groups=np.zeros(len(y), dtype=int))
         data.groups[order[::2]] = 1
-        own = OWN | {"max_iter": 30, "batch_size": size, "local_steps": n_rows // size}
+        own = retrained(OWN, batch_size=size, local_steps=n_rows // size) | {"max_iter": 30}
         model = METHODS["local"](2, convolutions(y[train], own, **CONV["wide"]))
         result = accuracy(model, data, (train, test))
         told = f"{classes} classes, {n_rows} rows, batches of {size}"
@@ -109,10 +110,10 @@ def batches(X, y):
     """Batches of 10 in the place of 100."""
     for kind in ("feature skew", "label skew 1", "label skew 2"):
         data = deal(X, y, kind, ROWS * 5 // 4, "none", 0)
-        model = METHODS["FedAvg"](5, OWN | TEN | {"max_iter": 30})
+        model = METHODS["FedAvg"](5, TEN | {"max_iter": 30})
         print(f"{kind:15}FedAvg {accuracy(model, data, split(data, 0)):6.1f}", flush=True)
     data = deal(X, y, "concept shift", ROWS * 5 // 4, "none", 0)
-    plain = OWN | TEN | {"max_iter": 10}
+    plain = TEN | {"max_iter": 10}
     for name, own in (
         ("one hidden layer, 10 rounds", plain),
         ("convolutional, 10 rounds", convolutions(data.y, plain)),

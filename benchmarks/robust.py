@@ -24,11 +24,12 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import skcfl
+from skcfl import Training
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds.aggregation import make_aggregator
+from skcfl.rounds.aggregation import TrimmedMean, make_aggregator
 from skcfl.rounds.alternate import Options, alternate
 
 N_CLIENTS, N_CLUSTERS, N_ROWS, N_FEATURES = 40, 4, 80, 10
@@ -82,11 +83,13 @@ def one(kind, method, attack, share, aggregation, seed, networks, n_clusters):
     elif method != "FedAvg":
         parameters["n_clusters"] = n_clusters
     if faults is not None and not networks:
-        parameters.update(polish=False)
+        parameters["training"] = Training(polish=False)
     if networks:
         parameters["hidden_layer_sizes"] = (16,)
-    if share > 0.25 and method not in FUSION:
+    if share > 0.25 and method == "RobustClusteredFL":
         parameters["trim"] = 0.4
+    if share > 0.25 and aggregation == "trimmed_mean" and method not in FUSION:
+        parameters["aggregation"] = TrimmedMean(0.4)
     cls = getattr(skcfl, method + ("Regressor" if regression else "Classifier"))
     federation = InProcessFederation(X[~test], y[~test], groups[~test], faults=faults)
     start = time.process_time()

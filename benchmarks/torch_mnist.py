@@ -46,13 +46,14 @@ from clove_mnist import PAPER as MIXINGS
 from clove_mnist import deal, split
 from ifca_mnist import PAPER as ROTATED
 from ifca_mnist import by_models, by_test_clients
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import Bunch
 from torch import nn
 
-from skcfl import IFCA, CLoVE, FedAvg, LocalModels, OracleClusters
+from skcfl import IFCA, CLoVE, FedAvg, LocalModels, OracleClusters, Training
 from skcfl.datasets import partition_rotations
 from skcfl.models import TorchModel
 
@@ -110,16 +111,23 @@ def training(args):
     return {
         "max_iter": args.rounds,
         "tol": 0,
-        "local_steps": args.steps,
-        "optimizer": args.optimizer,
-        "step_size": args.step,
-        "batch_size": args.batch,
+        "training": Training(
+            local_steps=args.steps,
+            optimizer=args.optimizer,
+            step_size=args.step,
+            batch_size=args.batch,
+        ),
     }
+
+
+def drawn(own, participation):
+    """Parameters of rounds in which some of the clients take part."""
+    return own | {"training": clone(own["training"]).set_params(participation=participation)}
 
 
 def variants(model, own, n_clusters, participation):
     """The methods by name."""
-    rounds = own | {"participation": participation}
+    rounds = drawn(own, participation)
     paper = {"init": "random", "empty_cluster": "keep"}
     return {
         "CLoVE": CLoVE(model, n_clusters=n_clusters, **rounds),
@@ -207,7 +215,7 @@ def mixings(args, model, X, y, test):
 def writers(args, model, X, y, groups):
     """Section 6.3 of the IFCA paper: every client is a writer."""
     own, data = training(args), Bunch(X=X, y=y, groups=groups, labels=None)
-    rounds = own | {"participation": args.participation}
+    rounds = drawn(own, args.participation)
     shared = {"shared_layers": ["features", "hidden"]}
     methods = {
         f"IFCA, k={k}": IFCA(model, n_clusters=k, **shared, **rounds) for k in args.clusters

@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import IFCA, CLoVE
+from skcfl import IFCA, CLoVE, Record
 from skcfl.datasets import partition_label_skew
 from skcfl.models import Autoencoder
 
@@ -46,10 +46,10 @@ def main():
         "n_clusters": 10,
         "max_iter": ROUNDS,
         "tol": 0,
-        "true_labels": data.labels,  # for the curves only: the fit does not use them
+        "record": Record(data.labels),  # for the curves only: the fit does not use it
         "random_state": 0,
     }
-    random = {"init": "different", **common}
+    random = {"init": "random", **common}
     methods = {
         # A model that nobody chose stays as it is.
         "IFCA as published": IFCA(model, empty_cluster="keep", **random),

@@ -25,10 +25,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
 import skcfl
+from skcfl import Training
 from skcfl.datasets import partition_label_swaps
 
 ROUNDS = (1, 2, 4, 8, 16, 32)
 N_CLUSTERS = 4
+SGD = Training(optimizer="sgd", step_size=0.3)
 # Name in the picture, class, parameters, kind of method.
 METHODS = [
     ("FedAvg", "FedAvg", {}, "one model"),
@@ -40,7 +42,7 @@ METHODS = [
     ("FlexCFL", "FlexCFL", {"n_clusters": N_CLUSTERS}, "clusters"),
     ("PACFL", "PACFL", {"n_clusters": N_CLUSTERS}, "clusters"),
     # It compares the lengths of updates, which Adam keeps alike.
-    ("CFL", "CFL", {"optimizer": "sgd", "step_size": 0.3, "eps1": 0.2, "eps2": 0.4}, "clusters"),
+    ("CFL", "CFL", {"training": SGD, "eps1": 0.2, "eps2": 0.4}, "clusters"),
     ("Ditto", "Ditto", {}, "personal"),
     ("pFedMe", "PFedMe", {}, "personal"),
     ("Per-FedAvg", "PerFedAvg", {}, "personal"),

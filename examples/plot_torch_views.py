@@ -25,7 +25,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from skcfl import IFCA, FedAvg
+from skcfl import IFCA, FedAvg, Training
 from skcfl.model_selection import ClientKFold
 from skcfl.models import TorchModel
 
@@ -98,7 +98,8 @@ def main():
     X, y, groups = make_clients()
     train, test = next(iter(ClientKFold(5, random_state=0).split(X, y, groups)))
     model = TorchModel(DigitNet)
-    options = {"max_iter": ROUNDS, "tol": 0, "batch_size": 32, "random_state": 0}
+    options = {"max_iter": ROUNDS, "tol": 0, "random_state": 0}
+    options["training"] = Training(batch_size=32)
     ifca, fedavg = IFCA(model, n_clusters=2, **options), FedAvg(model, **options)
     for name, method in {"IFCA": ifca, "FedAvg": fedavg}.items():
         method.fit(X[train], y[train], groups=groups[train])

@@ -18,7 +18,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
-from skcfl import IFCA, CLoVE, FedAvg, LocalModels
+from skcfl import IFCA, CLoVE, FedAvg, LocalModels, Training
 from skcfl.model_selection import ClientKFold
 from skcfl.models import TorchModel
 
@@ -61,7 +61,8 @@ def main():
     X, y, groups, topic, signs = make_reviews()
     train, test = next(iter(ClientKFold(5, random_state=0).split(X, y, groups)))
     model = TorchModel(Reviews, input_dtype="int", alpha=0.0)
-    options = {"max_iter": ROUNDS, "tol": 0, "step_size": 0.02, "random_state": 0}
+    options = {"max_iter": ROUNDS, "tol": 0, "random_state": 0}
+    options["training"] = Training(step_size=0.02)
     methods = {
         "CLoVE": CLoVE(model, n_clusters=3, **options),
         "IFCA": IFCA(model, n_clusters=3, **options),

@@ -254,8 +254,9 @@ def _colours(cmap: Any) -> Any:
 class RoundsDisplay:
     """What the rounds of a fit achieved: adjusted Rand index and score, by round.
 
-    Create it with :meth:`from_estimator`, from a fit with ``keep_rounds=True`` (for the score)
-    and ``true_labels`` (for the index); all parameters are stored as attributes.
+    Create it with :meth:`from_estimator`, from a fit with ``Record(models=True)`` (for the
+    score) and ``Record(true_labels=...)`` (for the index); all parameters are stored as
+    attributes.
 
     Parameters
     ----------
@@ -283,12 +284,12 @@ class RoundsDisplay:
 
     Examples
     --------
-    >>> from skcfl import CLoVEClassifier
+    >>> from skcfl import CLoVEClassifier, Record
     >>> from skcfl.datasets import make_clustered_classification
     >>> from skcfl.inspection import RoundsDisplay
     >>> data = make_clustered_classification(n_clients=12, n_clusters=3, random_state=0)
     >>> rows = {"X": data.X, "y": data.y, "groups": data.groups}
-    >>> clove = CLoVEClassifier(n_clusters=3, true_labels=data.labels, keep_rounds=True)
+    >>> clove = CLoVEClassifier(n_clusters=3, record=Record(data.labels, models=True))
     >>> clove = clove.set_params(random_state=0).fit(**rows)
     >>> display = RoundsDisplay.from_estimator(clove, **rows)
     >>> bool(display.score[-1] == clove.score(**rows)), float(display.ari[-1])
@@ -327,7 +328,7 @@ class RoundsDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted with ``keep_rounds=True``, or with ``true_labels``, or both.
+            Fitted with a ``record`` of the models, of the true labels, or of both.
         X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features), default=None
             Rows to score the models of every round on, by the estimator's ``score``; None draws
             the adjusted Rand index only.
@@ -361,7 +362,8 @@ class RoundsDisplay:
             if not hasattr(estimator, "round_params_"):
                 raise ValueError(
                     "To score every round the estimator must keep them: fit it with "
-                    f"keep_rounds=True. This {type(estimator).__name__} has no round_params_."
+                    f"record=Record(models=True). This {type(estimator).__name__} has no "
+                    "round_params_."
                 )
             score = _round_scores(estimator, X, y, groups)
             ari = None if ari is None else ari[-len(score) :]
@@ -412,8 +414,8 @@ class RoundsDisplay:
         if not isinstance(curve, str) or curve not in there:
             raise ValueError(
                 f"curve must be one of {there}, which the fit has, got {curve!r}. Fit with "
-                "true_labels for the adjusted Rand index, with keep_rounds=True and rows to "
-                "score for the score."
+                "record=Record(true_labels=...) for the adjusted Rand index, with "
+                "Record(models=True) and rows to score for the score."
             )
         values = np.asarray(curves[curve], dtype=float)
         name = check_name(self.name if name is None else name)

@@ -106,8 +106,8 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     Dropout and other draws in training are seeded by the client, the round and the step: they do
     not depend on where or beside whom a client computes, and PyTorch's own generator is left as it
     was. Modules that draw, or have buffers, are trained by local steps, and need
-    ``averaging="model"`` (the default for networks). Losses that are reported, by which clients
-    choose clusters too, are those of the module in ``eval`` mode.
+    ``Training(averaging="model")`` (the default for networks). Losses that are reported, by which
+    clients choose clusters too, are those of the module in ``eval`` mode.
 
     Starts are drawn by the module's own initialisation. ``layer_slices()`` of a bound model names
     the parts that have parameters of their own as PyTorch does, such as ``"conv1"`` or

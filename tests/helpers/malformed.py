@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import skcfl
 from skcfl import Record, certificates, datasets, graphs, inspection, model_selection, penalties
+from skcfl._option_objects import Options
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
 
@@ -305,13 +306,25 @@ def estimators():
             yield cls, {"hidden_layer_sizes": (2,)}
 
 
+def options_inside(cls):
+    """Options of the objects that a class takes, ``training__local_steps``, and their defaults."""
+    inside = {}
+    for name, kind in getattr(cls, "_option_classes", {}).items():
+        defaults = kind().get_params(deep=False)
+        used = cls._option_names.get(name, defaults)
+        inside |= {f"{name}__{option}": defaults[option] for option in used}
+    return inside
+
+
 def fit_target(cls, given):
-    """Fits: parameters, rows, ids and weights."""
+    """Fits: parameters, options of objects, rows, ids and weights."""
     X, y, groups = rows(kind_of(cls))
     names = list(inspect.signature(cls).parameters)
     defaults = {n: p.default for n, p in inspect.signature(cls).parameters.items()}
     parameters = {**defaults, **short_parameters(cls, **given)}
     base = {n: functools.partial(lambda v: v, parameters[n]) for n in names}
+    inside = options_inside(cls)
+    base |= {name: functools.partial(lambda v: v, value) for name, value in inside.items()}
     base["X"] = lambda: X
     if not is_point_clusterer(cls):
         base |= {"y": lambda: y, "groups": lambda: groups}
@@ -319,6 +332,11 @@ def fit_target(cls, given):
 
     def call(**arguments):
         estimator = cls(**{n: arguments.pop(n) for n in names})
+        for name, default in inside.items():
+            value, owner = arguments.pop(name), name.partition("__")[0]
+            # Where the object is malformed itself, it has no options.
+            if value is not default and isinstance(vars(estimator)[owner], Options | None):
+                estimator.set_params(**{name: value})
         before = dict(vars(estimator))
         try:
             estimator.fit(**arguments)
@@ -337,11 +355,12 @@ def fit_target(cls, given):
     # More threads and more rounds than there can be are no matter of values.
     values["n_jobs"] = ({k: ANYTHING[k] for k in ("text", "0", "nan")},)
     long = [k for k in ANYTHING if k not in ("10**9", "10**30", "2**63")]
-    for name in ("max_iter", "local_steps"):
+    for name in ("max_iter", "local_steps", "training__local_steps"):
         values[name] = ({k: ANYTHING[k] for k in long},)
     aliases = dict(DATA_ALIASES)
     aliases["group_col"] = ("group_col", "groups", "X")
     aliases["groups"] = (*DATA, "group id", "n_clusters", "n_splits", "nodes")
+    aliases |= {name: (name.partition("__")[2],) for name in inside}
     return Target(f"{cls.__name__}{given or ''}.fit", call, base, values, aliases, check_fit)
 
 

@@ -1,0 +1,267 @@
+"""Parameters that are objects: ``training``, ``record`` and ``aggregation``."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+import skcfl
+from skcfl import CLoVERegressor, FedAvgRegressor, IFCARegressor, Record, Training
+from skcfl._option_objects import Options
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.model_selection import ClientKFold
+from skcfl.rounds.aggregation import Krum, TrimmedMean
+
+DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
+CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
+ROUNDS = Training(averaging="model", local_steps=1, polish=False)
+TABLE = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
+ESTIMATORS = [
+    cls
+    for cls in (getattr(skcfl, name) for name in skcfl.__all__)
+    if getattr(cls, "_option_classes", None)
+]
+#: A value other than the default of each option.
+OTHERS = {
+    Training: {
+        "averaging": "model",
+        "local_steps": 3,
+        "optimizer": "momentum",
+        "step_size": 0.01,
+        "batch_size": 4,
+        "participation": 0.5,
+        "weights": "uniform",
+        "polish": False,
+        "hold_out": 0.2,
+        "division": "all",
+        "stable_rounds": 2,
+    },
+    Record: {"true_labels": [0, 1] * 4, "models": True},
+}
+#: Values that no method takes, by class and option.
+WRONG = [
+    (Training, "averaging", "both"),
+    (Training, "local_steps", 0),
+    (Training, "local_steps", "all"),
+    (Training, "local_steps", 2.5),
+    (Training, "optimizer", "newton"),
+    (Training, "step_size", 0.0),
+    (Training, "step_size", np.nan),
+    (Training, "batch_size", 0),
+    (Training, "participation", 0.0),
+    (Training, "participation", 1.5),
+    (Training, "weights", "rows"),
+    (Training, "polish", "no"),
+    (Training, "hold_out", 1.0),
+    (Training, "division", "one"),
+    (Training, "stable_rounds", 0),
+    (Record, "true_labels", "first"),
+    (Record, "models", 1.5),
+    (TrimmedMean, "trim", 0.5),
+    (Krum, "trim", -0.1),
+]
+OWNERS = {Training: "training", Record: "record", TrimmedMean: "aggregation", Krum: "aggregation"}
+
+
+def fit(model, data=DATA):
+    return model.fit(data.X, data.y, groups=data.groups)
+
+
+def refused(model, message):
+    """Check the error of a fit, and that it came before anything was fitted."""
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        fit(model, CLASSES if type(model).__name__.endswith("Classifier") else DATA)
+    assert vars(model) == before
+
+
+def uses(cls, owner):
+    """Names of the options that a class uses of an object."""
+    kind = cls._option_classes[owner]
+    return cls._option_names.get(owner, tuple(inspect.signature(kind).parameters))
+
+
+# ------------------------------------------------------------------------- objects themselves
+
+
+def test_every_option_has_another_value_here():
+    for kind, values in OTHERS.items():
+        defaults = kind().get_params()
+        assert values.keys() == defaults.keys()
+        assert all(np.ndim(v) or v != defaults[name] for name, v in values.items())
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_objects_are_cloned_pickled_and_printed_with_what_is_not_default(kind):
+    values = OTHERS[kind]
+    for made in (
+        kind(**values),
+        clone(kind(**values)),
+        pickle.loads(pickle.dumps(kind(**values))),
+    ):
+        assert made.get_params() == values
+    assert repr(kind()) == f"{kind.__name__}()"
+    name, value = list(values.items())[-1]
+    assert repr(kind(**{name: value})) == f"{kind.__name__}({name}={value!r})"
+
+
+def test_operators_are_objects_of_options():
+    assert repr(TrimmedMean(0.1)) == "TrimmedMean(trim=0.1)"
+    assert clone(Krum(0.3)).get_params() == {"trim": 0.3}
+    model = IFCARegressor(aggregation=TrimmedMean(0.1))
+    assert clone(model).aggregation.trim == 0.1
+    assert model.set_params(aggregation__trim=0.3).get_params()["aggregation__trim"] == 0.3
+
+
+# ------------------------------------------------------------------------- as parameters
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_clones_have_objects_of_their_own(cls):
+    for owner, kind in cls._option_classes.items():
+        if kind not in OTHERS:
+            continue
+        name = uses(cls, owner)[0]
+        model = cls().set_params(**{f"{owner}__{name}": OTHERS[kind][name]})
+        copy = clone(model)
+        mine, other = getattr(model, owner), getattr(copy, owner)
+        assert isinstance(mine, kind) and mine is not other
+        assert (
+            mine.get_params()
+            == other.get_params()
+            == {
+                **kind().get_params(),
+                name: OTHERS[kind][name],
+            }
+        )
+        assert f"{owner}={kind.__name__}({name}=" in repr(copy)
+        assert getattr(cls(), owner) is None  # not shared with other estimators
+
+
+def test_nested_names_set_options_of_none_and_of_an_object():
+    model = IFCARegressor().set_params(training__local_steps=3, record__models=True)
+    assert model.training.get_params() == Training(local_steps=3).get_params()
+    assert model.record.models
+    model.set_params(training__polish=False)
+    assert (model.training.local_steps, model.training.polish) == (3, False)
+    given = Training(hold_out=0.3)
+    model.set_params(training=given, training__local_steps=7)
+    assert model.training is given and given.local_steps == 7
+    model.set_params(training=None, training__local_steps=9)
+    assert model.training.get_params() == Training(local_steps=9).get_params()
+    with pytest.raises(ValueError, match="Invalid parameter 'steps' for estimator Training"):
+        model.set_params(training__steps=3)
+    with pytest.raises(ValueError, match="Invalid parameter 'local_steps'"):
+        model.set_params(local_steps=3)
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"training__local_steps": [1, 4]},
+        {"training": [ROUNDS, clone(ROUNDS).set_params(local_steps=4)]},
+        {"aggregation": ["mean", TrimmedMean(0.1)]},
+        {"training": [None, ROUNDS], "training__weights": ["uniform"]},
+    ],
+    ids=lambda grid: "-".join(grid),
+)
+def test_grid_searches(grid):
+    """Over one option or whole objects; every candidate is fitted with its own values."""
+    model = IFCARegressor(2, group_col=3, training=ROUNDS, max_iter=5, tol=0, random_state=0)
+    search = GridSearchCV(model, grid, cv=ClientKFold(2, group_col=3), error_score="raise")
+    search.fit(TABLE, DATA.y)
+    scores = search.cv_results_["mean_test_score"]
+    assert len(scores) == max(map(len, grid.values())) and len(set(scores)) == len(scores)
+    best = search.best_estimator_.get_params()
+    for name, value in search.best_params_.items():
+        if isinstance(value, Options) and f"{name}__weights" not in grid:
+            assert best[name].get_params() == value.get_params()
+    assert repr(ROUNDS) == "Training(averaging='model', local_steps=1, polish=False)"
+
+
+def test_fits_are_pickled_with_their_objects():
+    training, record = Training(hold_out=0.2), Record(DATA.labels)
+    model = IFCARegressor(2, training=training, record=record, aggregation=TrimmedMean(0.1))
+    model = fit(model.set_params(random_state=0))
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.training.hold_out == 0.2 and copy.aggregation.trim == 0.1
+    np.testing.assert_array_equal(copy.record.true_labels, DATA.labels)
+    np.testing.assert_array_equal(fit(copy).params_, model.params_)
+
+
+# ------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_an_option_that_a_method_does_not_use_is_refused_by_name(cls):
+    for owner, kind in cls._option_classes.items():
+        if kind not in OTHERS:
+            continue
+        for name, value in OTHERS[kind].items():
+            model = cls(**{owner: kind(**{name: value})})
+            message = rf"^{owner}: {cls.__name__} does not use {name}, got .* It uses "
+            if name in uses(cls, owner):
+                model._validate_params()
+                continue
+            refused(model, message)
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), WRONG)
+@pytest.mark.parametrize("cls", [IFCARegressor, CLoVERegressor])
+def test_invalid_values_name_the_object_and_the_parameter(cls, kind, name, value):
+    owner = OWNERS[kind]
+    message = rf"^{owner}: The '{name}' parameter of {kind.__name__} must be "
+    refused(cls(2, **{owner: kind(**{name: value})}), message)
+
+
+@pytest.mark.parametrize("steps", ["exact", [1] * 8])
+def test_steps_that_only_fpfc_takes(steps):
+    training = Training(averaging="model", local_steps=steps)
+    refused(IFCARegressor(2, training=training), "training: local_steps must be 'auto' or one")
+
+
+@pytest.mark.parametrize("owner", ["training", "record"])
+@pytest.mark.parametrize("value", [{"local_steps": 3}, "auto", Training, Krum()])
+def test_only_their_own_objects_are_taken(owner, value):
+    refused(IFCARegressor(2, **{owner: value}), rf"The '{owner}' parameter of IFCARegressor must")
+
+
+# ------------------------------------------------------------------------- defaults
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_none_is_the_object_with_default_values(cls):
+    model = cls()
+    for owner, kind in cls._option_classes.items():
+        assert getattr(model, owner) is None
+        assert model._option(owner).get_params() == kind().get_params()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["IFCARegressor", "CLoVERegressor", "FedAvgRegressor", "CFLRegressor", "FedEMRegressor"]
+    + ["DittoRegressor", "PFedMeRegressor", "FedRepRegressor", "OneShotRegressor"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fits_with_default_objects_are_equal_to_the_bit(name):
+    cls = getattr(skcfl, name)
+    given = {"n_clusters": 2, "lam": 0.1, "random_state": 0}
+    given = {key: v for key, v in given.items() if key in inspect.signature(cls).parameters}
+    objects = {owner: kind() for owner, kind in cls._option_classes.items()}
+    plain, other = fit(cls(**given)), fit(cls(**given, **objects))
+    np.testing.assert_array_equal(plain.params_, other.params_)
+    assert (plain.calls_, plain.floats_up_) == (other.calls_, other.floats_up_)
+
+
+def test_a_fit_leaves_the_objects_as_they_were():
+    objects = {"training": Training(), "aggregation": TrimmedMean(), "record": Record()}
+    before = {name: thing.get_params() for name, thing in objects.items()}
+    fit(IFCARegressor(2, random_state=0, **objects))
+    assert {name: thing.get_params() for name, thing in objects.items()} == before
+    fedavg = fit(FedAvgRegressor(aggregation="trimmed_mean"))
+    np.testing.assert_array_equal(
+        fedavg.params_, fit(FedAvgRegressor(aggregation=TrimmedMean())).params_
+    )
