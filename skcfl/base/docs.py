@@ -23,75 +23,58 @@ _T = TypeVar("_T", bound=type)
 PARAMETERS = {
     "model": """\
         LocalModel or None
-        What every client trains, an object of :mod:`skcfl.models`. It decides whether the
-        estimator is a classifier, a regressor or unsupervised. Its own parameters can be set
-        and searched as ``model__<name>`` once an object is given. None is ``LinearModel()``, least
-        squares of standardised features with a small L2 penalty.""",
+        Model that every client trains, from :mod:`skcfl.models`. It decides whether the estimator
+        is a classifier, a regressor or unsupervised. None is ``LinearModel()``, least squares.
+        Set its parameters as ``model__<name>``.""",
     "loss": """\
         str
         Loss of a linear model.""",
     "alpha": """\
         "auto" or float
-        Strength of the local L2 penalty: ``alpha / 2`` times the squared norm of the
-        coefficients (of standardised features with ``standardize=True``) is added to each
-        client's mean loss; the intercept is free. As the loss is a mean,
-        ``Ridge(alpha=alpha * n_samples)`` is the same model. "auto" is a standard normal prior
-        once per model: the number of models that are fitted over the total weight of the rows; one
-        model for all is then scikit-learn's ``LogisticRegression(C=1)`` on the pooled rows. For
-        "squared_error" and "huber" it is multiplied by the ratio of the residual variance to the
-        variance of y, both of one model for all, since the coefficients have the units of y; for
-        "gamma" and "tweedie" by the dispersion, and for "quantile" by the ratio of the mean loss
-        to the variance of y. Of networks "auto" is .0001.""",
+        Strength of the L2 penalty: ``alpha / 2`` times the squared norm of the coefficients is
+        added to each client's mean loss, as in ``Ridge(alpha=alpha * n_samples)``. The intercept
+        is free. "auto" is a standard normal prior on standardised coefficients, once per model
+        (see the user guide); for networks it is .0001.""",
     "standardize": """\
         bool
-        Whether linear models are trained on features of mean 0 and variance 1 over the rows of
-        all clients, of which the clients send counts, sums and sums of squares. The penalty,
-        the distances between models and the results then do not depend on the units of the
-        features. ``coef_`` and all other fitted models are in the user's units nevertheless.
-        Features of models without an intercept are not centred; sparse features neither, and
-        where they outnumber the rows their scale is the root mean square of the values that are
-        not zero. False trains on the features as they are, as the papers do. Networks take the
-        features as they are.""",
+        If True, linear models are trained on features of mean 0 and variance 1 over the rows of
+        all clients, so that the penalty and the clusters do not depend on units. Fitted models
+        are in the user's units. Sparse features are scaled but not centred. Not for
+        networks.""",
     "class_weight": """\
         dict, "balanced" or None
-        Factors of the weights of each class's rows, as in scikit-learn: a dict from class to
-        number (1 for classes that it leaves out), or "balanced", which gives all classes the
-        same total weight over the rows of all clients. None is 1 for all.""",
+        Weights of the classes as in scikit-learn. "balanced" gives all classes the same total
+        weight over the rows of all clients. None is 1 for all.""",
     "fit_intercept": """\
         bool
-        Whether the models have an intercept. Set it to False for centred data.""",
+        If True, the models have an intercept.""",
     "hidden_layer_sizes": """\
         int or sequence of int
-        Units of each hidden layer of a feed-forward network, which every client trains then
-        instead of a linear model (see :class:`skcfl.models.MLP`). Empty for a linear model. Scale
-        the features, and the target of a regression, to about unit size.""",
+        Units of each hidden layer of a feed-forward network (:class:`skcfl.models.MLP`). Empty
+        for a linear model. Scale features and regression targets of networks to about unit
+        size.""",
     "activation": """\
         {"relu", "tanh", "logistic", "identity"}
-        Activation of the hidden layers; nothing without hidden layers.""",
+        Activation of the hidden layers.""",
     "n_clusters": """\
         int or "auto"
-        Number of clusters to look for. Clusters that end without a client are dropped, so
-        ``n_clusters_`` may be smaller. More clusters than clients is an error. "auto" tries 1, 2,
-        ... on three quarters of every client's rows, four times over, for as long as the loss on
-        the others falls by more than its standard error and 1 %; then a model for each client,
-        as ``LocalModels`` fits it. Where that is better the clients are a continuum, and larger
-        numbers are tried. The winner is fitted to all rows; ``search_`` and ``history_`` have
-        what was tried. ``GridSearchCV`` searches the number by any other score.""",
+        Number of clusters to look for; empty clusters are dropped. "auto" raises the number as
+        long as the loss on held-out rows of the clients falls by more than its standard error and
+        1 %, and compares with one model per client (see ``search_``). Give a number when it is
+        known, or search it with ``GridSearchCV``.""",
     "max_iter": """\
         "auto" or int
-        Largest number of communication rounds. "auto" is 300 for linear models, of which some 30
-        are needed where the models are polished, and 50 for networks. A ``ConvergenceWarning``
-        says so when it was not enough: of networks with "auto", which is how long they train, when
-        clients still changed their clusters; with a number, when models still moved.""",
+        Largest number of communication rounds. "auto" is 300 for linear models and 50 for
+        networks. A ``ConvergenceWarning`` is issued when clients or models still moved at the
+        end.""",
     "tol": """\
         float
         The fit stops when no client changed its cluster and no cluster model moved by more than
         ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.""",
     "training": """\
         Training or None
-        How clients train in a round, and how the server weighs what they send, an object of
-        :class:`Training`, whose options are set and searched as ``training__<name>``; None is
-        ``Training()``.""",
+        How clients train in a round and how the server weighs their messages; None is
+        :class:`Training` with its defaults. Set its options as ``training__<name>``.""",
     "batch_size": """\
         int or None
         Rows a client draws for a step. None uses all of them.""",
@@ -100,79 +83,66 @@ PARAMETERS = {
         Fraction of the clients that take part in a round, drawn anew each time, in (0, 1].""",
     "record": """\
         Record or None
-        What a study keeps of the fit, an object of :class:`Record`; None is ``Record()``.""",
+        What a study keeps of the fit; None is :class:`Record` with its defaults.""",
     "n_init": """\
         "auto" or int
-        Number of starts; the one whose final models have the least total loss is kept. "auto"
-        is 3 with ``init="loss++"`` and 10 with ``init="random"`` for linear models, 1 for
-        networks.""",
+        Number of starts; the start with the least final loss is kept. "auto" is 3 with
+        ``init="loss++"`` and 10 with ``init="random"`` for linear models, and 1 for networks.""",
     "init": """\
         {"loss++", "random", "same"} or array of shape (n_clusters, n_params)
-        Start of the cluster models. With "loss++" every client trains a few steps from one
-        common start, then the cluster models are drawn among the clients' models, far from each
-        other in loss as k-means++ does in distance; it finds well-separated clusters from a
-        single start where random starts often miss them. "random" draws the parameters, as the
-        papers do; "same" draws one model for all clusters, and deals the clients to them in the
-        first round. An array gives the models.""",
+        Start of the cluster models. "loss++" draws them among the clients' models after a few
+        local steps, far from each other in loss, as k-means++ does in distance. "random" draws
+        parameters, as in the papers. "same" draws one model and deals the clients to the clusters
+        in the first round. An array gives the models.""",
     "shared_layers": """\
         int, str, list of str or None
-        Layers of the local model that all clusters have in common: the first so many, or by
-        name (``model_.layer_slices()``). They are averaged over all participants, the others by
-        cluster, and sent once instead of once per cluster. A linear model is one layer.""",
+        Layers that all clusters share: the first so many, or names of
+        ``model_.layer_slices()``. Shared layers are averaged over all clients and sent once. A
+        linear model is one layer.""",
     "embedding": """\
         {"log", "sqrt", "raw", "centered"}
-        What of the loss vectors is clustered. "log" is the logarithm of the losses minus each
-        client's mean, so that only the ratios of a client's losses count: neither a model that
-        diverged nor clients whose losses are larger than others', by their noise or the luck of
-        their rows, disturb it. "sqrt" is the paper's theory, "raw" its algorithm, "centered" the
-        raw losses minus each client's mean.""",
+        Transform of the loss vectors that are clustered. "log" compares the ratios of a client's
+        losses and tolerates diverged models and clients with large losses. "raw" is the paper's
+        algorithm, "sqrt" its theory; "centered" subtracts each client's mean.""",
     "clusterer": """\
         clusterer or None
-        A clusterer of scikit-learn to use in place of k-means. It is cloned every round, and its
-        ``n_clusters`` (or ``n_components``) set to the number of models. Clients it calls noise,
-        and those of more groups than there are models, take the model of least loss.""",
+        A scikit-learn clusterer in place of k-means, cloned in every round with its
+        ``n_clusters`` (or ``n_components``) set to the number of models. Noise points take the
+        model of least loss.""",
     "aggregation": """\
         {"mean", "median", "trimmed_mean", "geometric_median", "krum", "centered_clipping"} or \
 object
-        What the server makes of the messages of a cluster's clients: a name, or an operator of
-        :mod:`skcfl.rounds.aggregation` with its parameters, such as ``TrimmedMean(trim=0.1)``.
-        The mean is right where all are honest, and carried anywhere by a single false client. The
-        geometric median tolerates false clients of up to half of a cluster's weight and costs
-        hardly anything without them: the one to begin with. "median" and "trimmed_mean" work on
-        each coordinate by itself, "krum" takes the message of one client, "centered_clipping"
-        shortens what is far from the middle. With all of these, polishing, and the last rounds of
-        linear models with per-client ones beside a shared one, leave out clients whose messages
-        are far from their cluster's (``suspicion_``), and with ``standardize=True`` features are
-        scaled by medians over the clients. An object of yours has a method
-        ``aggregate(messages, weights)`` that returns one vector (p,) of some (m, p).""",
+        How the server combines the messages of a cluster's clients. The mean is right if all
+        clients are honest; "geometric_median" is the first choice if some may be false, and costs
+        little accuracy otherwise. An operator of :mod:`skcfl.rounds.aggregation` has parameters,
+        such as ``TrimmedMean(trim=0.1)``; any object with a method
+        ``aggregate(messages, weights)`` works. All but the mean set outlying clients aside, see
+        ``suspicion_`` and the page on false clients.""",
     "empty_cluster": """\
         {"reseed", "keep"}
-        What happens to a cluster no client chose in a round. "reseed" restarts it from the
-        clients that fit worst; "keep" leaves its model as it is, as the paper does.""",
+        "reseed" restarts a cluster without clients from the clients that fit worst; "keep"
+        leaves its model as it is, as in the paper.""",
     "group_col": """\
         str, int or None
-        Column of X that holds the client ids: a name if X is a DataFrame, or a position, negative
-        from the end. The column is not a feature. Use it instead of ``groups=`` in tools that
-        cannot pass groups to ``predict``: ``GridSearchCV`` with a scorer's name,
-        ``cross_val_predict``, ``CalibratedClassifierCV`` and others.""",
+        Column of X that holds the client ids: a column name, or a position. The column is not a
+        feature. Use it in tools that cannot pass ``groups`` to ``predict``, such as
+        ``cross_val_predict`` and ``CalibratedClassifierCV``.""",
     "unseen": """\
         {"error", "average", "largest"}
-        What to do in prediction about ids not seen in fit. "error" refuses them; "average" uses
-        the mean of the clients' models, weighted by their rows; "largest" uses the model of the
-        cluster with most clients, and is refused where every cluster has one. If there are
-        labelled rows of the new clients, :meth:`adapt` does better.""",
+        Prediction for ids not seen in fit. "error" refuses them; "average" uses the mean of the
+        clients' models, weighted by rows; "largest" uses the model of the largest cluster. With
+        labelled rows of new clients use :meth:`adapt`.""",
     "n_jobs": """\
         int or None
-        Number of threads that work on blocks of clients, and in a search on folds, as in
-        scikit-learn; of a federation elsewhere all folds are asked at the same time. It
-        changes the time only, never the result.""",
+        Number of threads over blocks of clients and folds, as in scikit-learn. It does not change
+        the result.""",
     "random_state": """\
         int, RandomState instance or None
-        Seed of everything that is drawn. An int makes the fit reproducible.""",
+        Seed of all random draws. An int makes the fit reproducible.""",
     "verbose": """\
         int
-        0 prints nothing, 1 one line per stage of the fit, with k of n and an estimate of the
-        time that is left, 2 the rounds or iterations too.""",
+        0 prints nothing, 1 one line per stage with the estimated time left, 2 also rounds or
+        iterations.""",
 }
 
 ATTRIBUTES = {
@@ -192,8 +162,7 @@ ATTRIBUTES = {
         Number of clients of each cluster.""",
     "coef_": """\
         ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
-        Coefficients of each client's model, in the order of ``groups_`` (linear models only). The
-        group column is not a feature and has no coefficient.""",
+        Coefficients of each client's model, in the order of ``groups_`` (linear models only).""",
     "intercept_": """\
         ndarray of shape (n_clients,) or (n_clients, n_classes)
         Intercept of each client's model (linear models only).""",
@@ -217,43 +186,35 @@ ATTRIBUTES = {
         Number of rounds or iterations that were run.""",
     "history_": """\
         dict of str to ndarray
-        What happened round by round, one array entry per round: such as the objective, the number
-        of clusters, "floats_up" and "floats_down" (numbers sent to and by the server), "calls",
-        "seconds", "bytes_up" and "bytes_down" (what has travelled, see ``wire_bytes_``).""",
+        One entry per round: such as "objective", "n_clusters", "floats_up" and "floats_down"
+        (numbers sent to and by the server), "calls", "seconds", "bytes_up" and "bytes_down".""",
     "floats_up_": """\
         int
-        Numbers sent by the clients to the server in the whole fit: starts, all restarts, rounds
-        and polishing. ``history_`` has those of the start that was kept, by round.""",
+        Numbers sent by the clients to the server in the whole fit, restarts and polishing
+        included.""",
     "floats_down_": """\
         int
         Numbers sent by the server to the clients in the whole fit.""",
     "missing_clients_": """\
         ndarray of shape (n_missing,)
-        Ids of the clients that no longer answered at the end of the fit, or never answered one
-        kind of call, see :class:`skcfl.federation.Faults`. While some are missing ``dual_gap_``
-        is infinite and nothing is proved.""",
+        Ids of the clients that did not answer at the end of the fit, or never answered one kind
+        of call (:class:`skcfl.federation.Faults`).""",
     "rejected_clients_": """\
         ndarray of shape (n_rejected,)
-        Ids of the clients that sent numbers that are not finite, and take no part.
-        Like missing ones they leave nothing proved.""",
+        Ids of the clients that sent non-finite numbers; they take no part.""",
     "calls_": """\
         int
-        Exchanges between the server and the clients in the whole fit, one after the other,
-        searches, starts and proofs included, however many clients took part in each. The folds of
-        a search do not wait for each other: what is asked about all of them at the same time is
-        one exchange. What :meth:`report` and :meth:`update` need to know is asked after the fit
-        and not counted, here and in all other counts: a few exchanges of sums.""",
+        Exchanges between server and clients in the whole fit; requests that do not wait for each
+        other are one exchange.""",
     "client_calls_": """\
         int
         Clients that were asked, summed over the exchanges.""",
     "wire_bytes_": """\
         tuple of int
-        Bytes ``(up, down)`` of all messages that travelled in the fit: replies of other processes,
-        and requests to them. Zero in one process.""",
+        Bytes ``(up, down)`` of all messages between processes in the fit; zero in one process.""",
     "coef_names_": """\
         ndarray of shape (n_features,)
-        Names of the features that ``coef_`` belongs to: those of X without the group column, or
-        "x0", "x1", ... where X has no names.""",
+        Names of the features of ``coef_``: those of X, or "x0", "x1", ...""",
     "objective_": """\
         float
         Value of the objective at the end.""",
@@ -475,7 +436,7 @@ def _entry(name: str, text: str, suffix: str = "") -> str:
 
 
 def _section(title: str, entries: list[str]) -> str:
-    return "\n".join([title, "-" * len(title), "\n\n".join(entries)])
+    return "\n".join([title, "-" * len(title), "\n".join(entries)])
 
 
 def _spell(default: Any) -> str:

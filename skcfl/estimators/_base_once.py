@@ -31,11 +31,7 @@ class ClustersOnce(BaseFederated):
     _doc_attributes = {
         "search_": """\
             dict of str to ndarray
-            With ``n_clusters="auto"``, one entry for each number tried, that of all clients for a
-            model each: "n_clusters", "found" (those with clients), "held_out_loss", "gain" and
-            "standard_error" against the best number before, "accepted", "floats_up" and
-            "floats_down". ``history_`` then has the rounds of all fits, with the number tried in
-            "searched" (0: the final fit).""",
+            With ``n_clusters="auto"``, one entry for each number tried, see :class:`IFCA`.""",
         "suspicion_": SUSPICION,
     }
 

@@ -68,10 +68,9 @@ CHOICE_CONSTRAINTS = {
 
 SUSPICION = """\
     ndarray of shape (n_clients,)
-    Under an ``aggregation`` other than "mean": how far each client's message, a gradient or a
-    move, lies from what its cluster agrees on, or its loss above the others', as a part of the
-    most that is expected of an honest client. Who is beyond 1 was set aside, infinity is who did
-    not answer; see :class:`~skcfl.inspection.SuspicionDisplay`."""
+    With an ``aggregation`` other than "mean": distance of each client's message or loss from its
+    cluster, relative to the largest distance expected of an honest client. Values above 1:
+    excluded; infinity: no answer. See :class:`~skcfl.inspection.SuspicionDisplay`."""
 
 
 class AlternatingClustering(BaseFederated):
@@ -86,16 +85,14 @@ class AlternatingClustering(BaseFederated):
     _doc_attributes = {
         "search_": """\
             dict of str to ndarray
-            With ``n_clusters="auto"``, one entry for each number tried, that of all clients for a
-            model each: "n_clusters", "found" (those with clients), "held_out_loss", "gain" and
-            "standard_error" against the best number before, "accepted", "floats_up" and
-            "floats_down". ``history_`` then has the rounds of all fits, with the number tried in
-            "searched" (0: the final fit).""",
+            With ``n_clusters="auto"``, one entry for each number tried (that of all clients is a
+            model for each): "n_clusters", "found", "held_out_loss", "gain", "standard_error",
+            "accepted", "floats_up" and "floats_down".""",
         "suspicion_": SUSPICION,
         "round_params_": """\
             ndarray of shape (n_rounds, n_clusters, n_params)
-            Cluster models after each round, with ``Record(models=True)``. Clusters have the
-            numbers that they had in the rounds, not those of ``labels_``.""",
+            Cluster models after each round, with ``Record(models=True)``, in the numbering of the
+            rounds, not of ``labels_``.""",
         "round_labels_": """\
             ndarray of shape (n_rounds, n_clients)
             Clusters of the clients in each round, likewise; -1 for clients not heard yet.""",
