@@ -17,7 +17,7 @@ except ImportError:  # not in a build
 
 PACKAGE = Path(__file__).resolve().parents[1] / "skcfl"
 STUB = PACKAGE / "estimators" / "__init__.pyi"
-FLAVOURS = "..base.flavours"
+FLAVOURS = "..base.everyday_models"
 WIDTH = 99
 
 
@@ -118,7 +118,7 @@ def twins_of(source, flavours, method, given):
 
 def text():
     """What the stub has to be."""
-    flavours = Source(PACKAGE / "base" / "flavours.py", FLAVOURS)
+    flavours = Source(PACKAGE / "base" / "everyday_models.py", FLAVOURS)
     body, made, origins = [], set(), {}
     for path in sorted((PACKAGE / "estimators").glob("_[a-z]*.py")):
         for name, lines, names in twins(Source(path, f".{path.stem}"), flavours):

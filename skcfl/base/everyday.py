@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .docs import document
-from .flavours import ClassifierMixin, NeuralMixin, RegressorMixin
+from .everyday_models import ClassifierMixin, NeuralMixin, RegressorMixin
 
 NAMED = inspect.Parameter.KEYWORD_ONLY
 PLACED = inspect.Parameter.POSITIONAL_OR_KEYWORD

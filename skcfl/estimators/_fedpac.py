@@ -9,7 +9,7 @@ import numpy as np
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
 from .._typing import Activation, Aggregation, ClassWeight, LayerSizes, RandomState, Unseen
 from ..base.docs import document
-from ..base.flavours import ClassifierMixin, GivenNetworkMixin
+from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared

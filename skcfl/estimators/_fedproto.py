@@ -9,7 +9,7 @@ import numpy as np
 from .._checks import NOT_NEGATIVE
 from .._typing import Activation, Aggregation, LayerSizes, RandomState, Unseen
 from ..base.docs import document
-from ..base.flavours import ClassifierMixin, GivenNetworkMixin
+from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..calls.kept_models import Keep, Recall
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads

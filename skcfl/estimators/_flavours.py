@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.flavours import ClassifierMixin, NeuralMixin, RegressorMixin
+from ..base.everyday_models import ClassifierMixin, NeuralMixin, RegressorMixin
 
 __all__ = ["ClassifierMixin", "GenericMixin", "NeuralMixin", "RegressorMixin"]
 

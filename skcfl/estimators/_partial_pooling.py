@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._checks import NOT_NEGATIVE, Count
 from .._typing import ClassWeight, RandomState, Unseen
 from ..base.everyday import everyday
-from ..base.flavours import ClassifierMixin, RegressorMixin
+from ..base.everyday_models import ClassifierMixin, RegressorMixin
 from ..base.posterior_predictions import MAX_COVARIANCES, PosteriorPredictions, posterior_std
 from ..federation.result import Result
 from ..models import LinearModel
