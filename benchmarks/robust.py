@@ -29,7 +29,7 @@ from skcfl.datasets import corrupt, make_clustered_classification, make_clustere
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds.aggregation import TrimmedMean, make_aggregator
+from skcfl.rounds.aggregation import make_aggregator
 from skcfl.rounds.alternate import Options, alternate
 
 N_CLIENTS, N_CLUSTERS, N_ROWS, N_FEATURES = 40, 4, 80, 10
@@ -88,8 +88,8 @@ def one(kind, method, attack, share, aggregation, seed, networks, n_clusters):
         parameters["hidden_layer_sizes"] = (16,)
     if share > 0.25 and method == "RobustClusteredFL":
         parameters["trim"] = 0.4
-    if share > 0.25 and aggregation == "trimmed_mean" and method not in FUSION:
-        parameters["aggregation"] = TrimmedMean(0.4)
+    if share > 0.25 and aggregation in ("trimmed_mean", "krum") and method not in FUSION:
+        parameters["aggregation"] = make_aggregator(aggregation).set_params(trim=0.4)
     cls = getattr(skcfl, method + ("Regressor" if regression else "Classifier"))
     federation = InProcessFederation(X[~test], y[~test], groups[~test], faults=faults)
     start = time.process_time()
