@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from .._typing import RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ._base_fusion import Fusion
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, RegressorMixin
 
 if TYPE_CHECKING:
     from ..fusion.solvers import Solver
@@ -17,11 +15,9 @@ if TYPE_CHECKING:
     from ..penalties import Penalty
     from ..search.lam_search import LamSearch
 
-__all__ = ["ConvexClusteredFL", "ConvexClusteredFLClassifier", "ConvexClusteredFLRegressor"]
 
-
-@document
-class ConvexClusteredFL(GenericMixin, Fusion):
+@everyday(networks=False, graph="auto", penalty="auto")
+class ConvexClusteredFL(Fusion):
     r"""Convex clustering federated learning with any convex local model.
 
     {use}
@@ -142,88 +138,3 @@ class ConvexClusteredFL(GenericMixin, Fusion):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
-
-
-@document
-class ConvexClusteredFLClassifier(ClassifierMixin, Fusion):
-    """Convex clustering federated learning with linear classifiers.
-
-    {use}
-
-    Fits a classifier per client, with a penalty on the differences of all pairs that makes
-    models of alike clients equal: the clusters and their number are found (Armacki et al. [1]_;
-    see :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
-    nothing but ``groups=`` graph, penalty, refit and local penalty are chosen too.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    ConvexClusteredFL : The same with any convex local model, and notes on the method.
-    IFCAClassifier : Number of clusters given.
-
-    References
-    ----------
-    .. [1] A. Armacki, D. Bajovic, D. Jakovetic, S. Kar. "Personalized Federated Learning via
-       Convex Clustering". IEEE International Smart Cities Conference, 2022.
-
-    Examples
-    --------
-    >>> from skcfl import ConvexClusteredFLClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = ConvexClusteredFLClassifier()
-    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
-    2
-    >>> fusion.predict_proba(data.X[:3], groups=data.groups[:3]).shape
-    (3, 2)
-    """
-
-    __init__ = everyday_constructor(
-        ConvexClusteredFL, ClassifierMixin, graph="auto", penalty="auto"
-    )
-
-
-@document
-class ConvexClusteredFLRegressor(RegressorMixin, Fusion):
-    """Convex clustering federated learning with linear regressors.
-
-    {use}
-
-    Fits a regression per client, with a penalty on the differences of all pairs that makes
-    models of alike clients equal: the clusters and their number are found (Armacki et al. [1]_;
-    see :class:`ConvexClusteredFL` for the objective, conversions and ``lam="auto"``).  With
-    nothing but ``groups=`` graph, penalty, refit and local penalty are chosen too.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    ConvexClusteredFL : The same with any convex local model, and notes on the method.
-    IFCARegressor : Number of clusters given.
-
-    References
-    ----------
-    .. [1] A. Armacki, D. Bajovic, D. Jakovetic, S. Kar. "Personalized Federated Learning via
-       Convex Clustering". IEEE International Smart Cities Conference, 2022.
-
-    Examples
-    --------
-    >>> from sklearn.metrics import adjusted_rand_score
-    >>> from skcfl import ConvexClusteredFLRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fusion = ConvexClusteredFLRegressor()
-    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
-    3
-    >>> adjusted_rand_score(data.labels, fusion.labels_)
-    1.0
-    """
-
-    __init__ = everyday_constructor(
-        ConvexClusteredFL, RegressorMixin, graph="auto", penalty="auto"
-    )

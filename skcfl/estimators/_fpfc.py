@@ -24,7 +24,7 @@ from .._checks import (
 )
 from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..clients.optimizers import OPTIMIZERS
 from ..fusion.bounded import ClientLimits
 from ..fusion.candidates import Family
@@ -37,15 +37,12 @@ from ..fusion.search import ModelSearch
 from ..fusion.solvers import FPFCRounds
 from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
 from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
 if TYPE_CHECKING:
     from ..models import LocalModel
     from ..search.lam_search import LamSearch
 
-__all__ = ["FPFC", "FPFCClassifier", "FPFCRegressor"]
 
 # Values of lam that a search begins with: by partitions, by rows held out, by folds.
 N_LAMS, N_LAMS_HELD_OUT, N_LAMS_FOLDS = 12, 8, 15
@@ -59,8 +56,73 @@ MAX_ROUNDS = 500
 PROBLEMS = {MINIMISED: FPFCProblem, TRAINED: TrainedFPFCProblem}
 
 
-class _FPFC(LamChoiceMixin, BaseFederated):
-    """What the three flavours share."""
+@everyday
+class FPFC(LamChoiceMixin, BaseFederated):
+    r"""Fusion penalised federated clustering with any local model.
+
+    {use}
+
+    .. math:: \min_{w_1, \dots, w_m} \; \sum_i f_i(w_i)
+              + \frac{s}{m} \sum_{i<j} g_\lambda(\|w_i - w_j\|)
+
+    Every client has a model :math:`w_i`, and a concave penalty draws those of alike clients
+    together: the number of clusters is found (Yu et al. [1]_).  Beyond :math:`a \lambda` the
+    penalty g, a smoothed SCAD, is constant, so that unlike clients do not pull at each other and
+    clusters are not biased, as they are with a norm (:class:`ConvexClusteredFL`).  In exchange
+    the problem is not convex: the result depends on the start, and is a stationary point.
+
+    In every round some clients take some steps on their own rows, drawn to a model the server
+    sends them; the server then updates all pairs.  Local models need no second derivatives.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    FPFCClassifier : The same with a linear classifier.
+    FPFCRegressor : The same with a linear regressor.
+    ConvexClusteredFL : Convex fusion, with certificates.
+    IFCA : Number of clusters given.
+
+    Notes
+    -----
+    ``lam`` is the paper's :math:`\lambda`, and with ``SCAD(scale=1)`` the objective is. (The
+    paper's formula, over all ordered pairs with 1/(2 m), is the same.) It is not the ``lam`` of
+    :class:`ConvexClusteredFL`, because g is not homogeneous.
+
+    A ``lam`` so small that all distances are beyond :math:`a \lambda` leaves every client its
+    local model, which is an exact stationary point: the rounds stop at once.  A ``lam`` so large
+    that distances between clusters are not, fuses all.
+
+    The scale s of a concave penalty is by default 5 times the typical curvature of the clients'
+    objectives.  Where that is larger, it is as many times the gradients at the common model over
+    the distances of the start from it (25 times where clients have fewer rows than parameters).
+    So the units of the features do not matter: with 1, models of features in large units are
+    hardly drawn together, and those of features in small units hardly learn.  Networks count as of
+    curvature 1.  Raise the scale, ``SCAD(scale=...)``, where curvatures differ widely, as with
+    counts.  Norms have 1.
+
+    Local models with second derivatives start from exact minimisers and are refitted by Newton's
+    method; others, networks, are trained: 300 steps of Adam for the start (the same initial
+    parameters for all, without which distances of networks mean nothing), and 50 rounds of model
+    averaging within each cluster to refit it.
+
+    Clients send a model per round, and at the checks, every fifth round at full participation and
+    in proportion less often below, their objective and its gradient.
+
+    {references}
+
+    Examples
+    --------
+    >>> from skcfl import FPFC
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.models import LinearModel
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
+    >>> fusion = FPFC(LinearModel(loss="huber"))
+    >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([6, 6])
+    """
 
     _option_classes = {**LamChoiceMixin._option_classes, "solver": FPFCRounds}
 
@@ -193,6 +255,53 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             Lagrangian and the residual; the residual of theta; number of clusters; participants
             and numbers sent to and by the server since the last check, its own cost included.""",
     }
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad",
+        refit: bool = True,
+        search: LamSearch | None = None,
+        client_loss: float | Literal["huber"] | None = None,
+        solver: FPFCRounds | None = None,
+        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
+        step_size: float | Literal["auto"] = "auto",
+        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        tol: float = 1e-5,
+        warm_start: bool = False,
+        group_col: str | int | None = None,
+        unseen: Unseen = "error",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.lam = lam
+        self.penalty = penalty
+        self.refit = refit
+        self.search = search
+        self.client_loss = client_loss
+        self.solver = solver
+        self.local_steps = local_steps
+        self.step_size = step_size
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.participation = participation
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.group_col = group_col
+        self.unseen = unseen
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _places_absent(self):
         return not isinstance(self.init, str) or np.ndim(self.local_steps) > 0
@@ -347,7 +456,7 @@ class _FPFC(LamChoiceMixin, BaseFederated):
 
     def _round_options(self, problem):
         """Options of the solver, none automatic but what depends on the problem."""
-        rounds = self._options("solver")
+        rounds = self._option("solver")
         exact = self.local_steps == "exact" if isinstance(self.local_steps, str) else False
         if exact and not problem.exact:
             raise ValueError(
@@ -416,8 +525,6 @@ class _FPFC(LamChoiceMixin, BaseFederated):
             )
         return result
 
-    # --------------------------------------------------------------------------- over lam
-
     def _path(self, problem, lams):
         """FusionPath over `lams`, every one from the same start, as fits at them would give it."""
         run, pool, results, models = self._runner(problem), problem.pool, [], []
@@ -456,192 +563,3 @@ def _with_the_rest(result, limits):
     result.labels, result.extra["fusion_params"] = labels, models
     result.cluster_params = np.vstack([result.cluster_params, others])
     return result
-
-
-@document
-class FPFC(GenericMixin, _FPFC):
-    r"""Fusion penalised federated clustering with any local model.
-
-    {use}
-
-    .. math:: \min_{w_1, \dots, w_m} \; \sum_i f_i(w_i)
-              + \frac{s}{m} \sum_{i<j} g_\lambda(\|w_i - w_j\|)
-
-    Every client has a model :math:`w_i`, and a concave penalty draws those of alike clients
-    together: the number of clusters is found (Yu et al. [1]_).  Beyond :math:`a \lambda` the
-    penalty g, a smoothed SCAD, is constant, so that unlike clients do not pull at each other and
-    clusters are not biased, as they are with a norm (:class:`ConvexClusteredFL`).  In exchange
-    the problem is not convex: the result depends on the start, and is a stationary point.
-
-    In every round some clients take some steps on their own rows, drawn to a model the server
-    sends them; the server then updates all pairs.  Local models need no second derivatives.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FPFCClassifier : The same with a linear classifier.
-    FPFCRegressor : The same with a linear regressor.
-    ConvexClusteredFL : Convex fusion, with certificates.
-    IFCA : Number of clusters given.
-
-    Notes
-    -----
-    ``lam`` is the paper's :math:`\lambda`, and with ``SCAD(scale=1)`` the objective is. (The
-    paper's formula, over all ordered pairs with 1/(2 m), is the same.) It is not the ``lam`` of
-    :class:`ConvexClusteredFL`, because g is not homogeneous.
-
-    A ``lam`` so small that all distances are beyond :math:`a \lambda` leaves every client its
-    local model, which is an exact stationary point: the rounds stop at once.  A ``lam`` so large
-    that distances between clusters are not, fuses all.
-
-    The scale s of a concave penalty is by default 5 times the typical curvature of the clients'
-    objectives.  Where that is larger, it is as many times the gradients at the common model over
-    the distances of the start from it (25 times where clients have fewer rows than parameters).
-    So the units of the features do not matter: with 1, models of features in large units are
-    hardly drawn together, and those of features in small units hardly learn.  Networks count as of
-    curvature 1.  Raise the scale, ``SCAD(scale=...)``, where curvatures differ widely, as with
-    counts.  Norms have 1.
-
-    Local models with second derivatives start from exact minimisers and are refitted by Newton's
-    method; others, networks, are trained: 300 steps of Adam for the start (the same initial
-    parameters for all, without which distances of networks mean nothing), and 50 rounds of model
-    averaging within each cluster to refit it.
-
-    Clients send a model per round, and at the checks, every fifth round at full participation and
-    in proportion less often below, their objective and its gradient.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FPFC
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> from skcfl.models import LinearModel
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = FPFC(LinearModel(loss="huber"))
-    >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
-    """
-
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad",
-        refit: bool = True,
-        search: LamSearch | None = None,
-        client_loss: float | Literal["huber"] | None = None,
-        solver: FPFCRounds | None = None,
-        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        tol: float = 1e-5,
-        warm_start: bool = False,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.lam = lam
-        self.penalty = penalty
-        self.refit = refit
-        self.search = search
-        self.client_loss = client_loss
-        self.solver = solver
-        self.local_steps = local_steps
-        self.step_size = step_size
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.participation = participation
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
-@document
-class FPFCClassifier(NeuralMixin, ClassifierMixin, _FPFC):
-    """Fusion penalised federated clustering with linear classifiers or networks.
-
-    {use}
-
-    Fits a classifier per client, with a concave penalty that draws models of alike clients
-    together and leaves unlike ones alone: the clusters and their number are found (Yu et al. [1]_;
-    see :class:`FPFC` for the objective and notes on the method).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FPFC : The same with any local model, and notes on the method.
-    ConvexClusteredFLClassifier : Convex fusion, with certificates.
-
-    {references}
-
-    Examples
-    --------
-    >>> from skcfl import FPFCClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> fusion = FPFCClassifier()
-    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
-    2
-    >>> fusion.predict_proba(data.X[:3], groups=data.groups[:3]).shape
-    (3, 2)
-    """
-
-    __init__ = everyday_constructor(FPFC, ClassifierMixin, NeuralMixin)
-
-
-@document
-class FPFCRegressor(NeuralMixin, RegressorMixin, _FPFC):
-    """Fusion penalised federated clustering with linear regressors or networks.
-
-    {use}
-
-    Fits a regression per client, with a concave penalty that draws models of alike clients
-    together and leaves unlike ones alone: the clusters and their number are found (Yu et al. [1]_;
-    see :class:`FPFC` for the objective and notes on the method).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    FPFC : The same with any local model, and notes on the method.
-    ConvexClusteredFLRegressor : Convex fusion, with certificates.
-
-    {references}
-
-    Examples
-    --------
-    >>> from sklearn.metrics import adjusted_rand_score
-    >>> from skcfl import FPFCRegressor
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> fusion = FPFCRegressor()
-    >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
-    3
-    >>> adjusted_rand_score(data.labels, fusion.labels_)
-    1.0
-    """
-
-    __init__ = everyday_constructor(FPFC, RegressorMixin, NeuralMixin)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._typing import ClientIds, RandomState, Unseen
-from ..base.docs import document
+from ..base.everyday import everyday
 from ..clients.ids import check_ids, encode, locate
 from ._base_fusion import Fusion, is_network
-from ._constructors import everyday_constructor
-from ._flavours import ClassifierMixin, GenericMixin, NeuralMixin, RegressorMixin
 from ._network_fusion import NetworkFusionMixin
 
 if TYPE_CHECKING:
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from ..models import LocalModel
     from ..penalties import Penalty
     from ..search.lam_search import LamSearch
-
-__all__ = ["GTV", "GTVClassifier", "GTVRegressor", "NodesMixin"]
 
 
 class NodesMixin:
@@ -137,8 +133,8 @@ def _named(groups, places, at_most=3):
     return f"nodes {shown}{', ...' if len(places) > at_most else ''} have"
 
 
-@document
-class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
+@everyday
+class GTV(NodesMixin, NetworkFusionMixin, Fusion):
     r"""GTV minimisation on a graph of clients with any local model.
 
     {use}
@@ -260,95 +256,3 @@ class GTV(GenericMixin, NodesMixin, NetworkFusionMixin, Fusion):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
-
-
-@document
-class GTVClassifier(NeuralMixin, ClassifierMixin, NodesMixin, NetworkFusionMixin, Fusion):
-    """GTV minimisation on a graph of clients with linear classifiers or networks.
-
-    {use}
-
-    Fits a classifier per client, with a penalty on the differences along the edges of a graph that
-    makes models of alike neighbours equal: the clusters and their number are found.  Nodes without
-    rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
-    conversions, and notes on networks).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    GTV : The same with any convex local model, and notes on the method.
-    ConvexClusteredFLClassifier : All pairs of clients compared.
-    skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
-
-    References
-    ----------
-    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
-       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing 71,
-       2023.
-
-    Examples
-    --------
-    >>> from skcfl import GTVClassifier
-    >>> from skcfl.datasets import make_clustered_classification
-    >>> data = make_clustered_classification(n_clients=12, n_clusters=2, random_state=0)
-    >>> gtv = GTVClassifier().fit(data.X, data.y, groups=data.groups)
-    >>> gtv.n_clusters_
-    2
-    >>> gtv.predict_proba(data.X[:3], groups=data.groups[:3]).shape
-    (3, 2)
-    """
-
-    __init__ = everyday_constructor(GTV, ClassifierMixin, NeuralMixin)
-
-
-@document
-class GTVRegressor(NeuralMixin, RegressorMixin, NodesMixin, NetworkFusionMixin, Fusion):
-    """GTV minimisation on a graph of clients with linear regressions or networks.
-
-    {use}
-
-    Fits a regression per client, with a penalty on the differences along the edges of a graph that
-    makes models of alike neighbours equal: the clusters and their number are found.  Nodes without
-    rows get a model too (SarcheshmehPour et al. [1]_; see :class:`GTV` for the objective and
-    conversions, and notes on networks).
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    GTV : The same with any convex local model, and notes on the method.
-    ConvexClusteredFLRegressor : All pairs of clients compared.
-    skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
-
-    References
-    ----------
-    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
-       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing 71,
-       2023.
-
-    Examples
-    --------
-    Two groups of sensors, a weak link between them; nobody has read sensor 3 yet:
-
-    >>> import numpy as np
-    >>> from skcfl import GTVRegressor
-    >>> from skcfl.graphs import chain_graph
-    >>> rng = np.random.RandomState(0)
-    >>> sensor = np.repeat([0, 1, 2, 4, 5], 20)
-    >>> x = rng.normal(size=(100, 1))
-    >>> y = np.where(sensor < 3, 2.0, -1.0) * x[:, 0]
-    >>> graph = chain_graph(6, [1, 1, 0.1, 1, 1])
-    >>> gtv = GTVRegressor(0.1, graph=graph, nodes=range(6), refit=True)
-    >>> gtv = gtv.fit(x, y, groups=sensor)
-    >>> gtv.labels_
-    array([0, 0, 0, 1, 1, 1])
-    >>> gtv.predict([[1.0]], groups=[3]).round(3)
-    array([-1.])
-    """
-
-    __init__ = everyday_constructor(GTV, RegressorMixin, NeuralMixin)
