@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import Count
 from .._typing import Aggregation, Clusterer, RandomState, Unseen
@@ -92,6 +93,7 @@ class OneShot(ClustersOnce):
             StrOptions({"auto", *CLUSTERINGS}),
             HasMethods(["fit_predict", "get_params"]),
         ],
+        "trim": [Interval(Real, 0, 0.5, closed="left")],
         "combine": [StrOptions({"mean", "precision"})],
         "pretrain_steps": [Count(1), StrOptions({"auto"})],
     }
