@@ -12,6 +12,7 @@ from .answer_bounds import COUNTS
 from .call import Call
 from .descriptions import ClassStatistics
 from .first_order import PLAIN, TRAINING, Objectives, Trains, seeds_of, train_all
+from .summed import Moves
 
 # Epochs after which the weights of a blend are taken as they are, and losses whose spread says
 # that they have settled (the public code's).
@@ -153,6 +154,51 @@ class PartialUpdate(Trains):
             model = train_all(clients, model, *how, seeds_of(clients, draw, k), guide)
         clients.state.keep("model", clients.entries, model)
         return {"w": model[:, columns], "values": values}
+
+
+class PartialMoves(Moves):
+    """Let every client train the model that it keeps after replacing what is shared; add up.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_shared)
+        Values of the shared parameters, by cluster.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client.
+    shared, stages, step_size, optimizer, batch_size
+        As of :class:`PartialUpdate`.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+
+    Returns
+    -------
+    moves : ndarray of shape (K, n_shared)
+        Sums of ``u_i (theta_k - w_i)``, ``w_i`` the shared parameters after training.
+    values : ndarray of shape (n_clients,)
+        Objectives of the models before.
+    """
+
+    down = {
+        **{"theta": "K s", "labels": "n", "shared": "p", "stages": "", "step_size": "n"},
+        **{"optimizer": "", "batch_size": "", "weights": "n", "draw": ""},
+    }
+    defaults = PLAIN | {"weights": None}
+    up = {"moves": "K s", "values": "n"}
+    free = TRAINING | {"shared", "stages"}
+    remembers = True
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        return sizes["n"] * sizes["s"], sizes["n"] * (sizes["s"] + 1)
+
+    @classmethod
+    def answer(cls, clients, theta, labels, weights, **how):
+        weights = clients.client_weights if weights is None else weights
+        start = theta[labels]
+        said = PartialUpdate.answer(clients, w=start, prototypes=None, strength=0.0, **how)
+        answers = {"moves": start - said["w"], "values": said["values"]}
+        left_out = cls._add_up(answers, {"theta": theta, "labels": labels, "weights": weights})
+        return {**answers, "non_finite": left_out} if left_out.any() else answers
 
 
 class PrototypeUpdate(Call):

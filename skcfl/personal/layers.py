@@ -15,7 +15,7 @@ then it trains, and the server averages the models.
 
 import numpy as np
 
-from ..calls.kept_models import BlendedUpdate, PartialUpdate, Recall
+from ..calls.kept_models import BlendedUpdate, PartialMoves, PartialUpdate, Recall
 from ..numerics.matrices import columns_of
 from .shared_rounds import SharedUpdate
 
@@ -46,18 +46,18 @@ class PartialAverage(SharedUpdate):
 
     def ask(self, answers, state):
         """Shared parameters after the participants have trained, and objectives before."""
-        pool, w = answers.who.pool, state.theta[answers.choice]
-        models, columns = np.array(w), columns_of(self.shared)
-        models[:, columns], values = pool.ask(
-            PartialUpdate,
-            w[:, columns],
-            self.shared,
-            self.stages,
-            self.rate,
-            self.optimizer,
-            self.batch_size,
+        pool, columns = answers.who.pool, columns_of(self.shared)
+        how = self.shared, self.stages, self.rate, self.optimizer, self.batch_size
+        if self.single:
+            models = state.theta[answers.choice]
+            models[:, columns], values = pool.ask(PartialUpdate, models[:, columns], *how)
+            return answers.heard(pool, models=models, values=values)
+        about = state.theta[:, columns], answers.choice
+        answers.sums = np.zeros(state.theta.shape)
+        answers.sums[:, columns], values = pool.ask(
+            PartialMoves, *about, *how, weights=answers.who.weights
         )
-        return answers.heard(pool, models=models, values=values)
+        return answers.heard(pool, values=values)
 
 
 class BlendedAverage(SharedUpdate):

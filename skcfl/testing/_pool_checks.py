@@ -26,6 +26,7 @@ from ..calls.first_order import (
 from ..calls.kept_models import (
     BlendedUpdate,
     Keep,
+    PartialMoves,
     PartialUpdate,
     PersonalStep,
     PrototypeUpdate,
@@ -312,6 +313,8 @@ def _personal_calls(pool, w, v, rho):
         "partial_update",
         lambda pool: pool.ask(PartialUpdate, v[:, some], some, stages, 0.1, "adam", 4),
     )
+    mine = (0.2 * w[:3, some], labels, some, stages, 0.1)
+    yield "partial_moves", lambda pool: pool.ask(PartialMoves, *mine, batch_size=4)
     yield "blended_update", lambda pool: pool.ask(BlendedUpdate, v, some, 2, 0.1, tol=1e-3)
     yield "recall after blending", lambda pool: pool.ask(Recall, w)
     if pool.model.estimator_type == "classifier" and pool.model.n_representation:

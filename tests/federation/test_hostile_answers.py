@@ -509,7 +509,7 @@ IN_FITS = {
     "best_response_sums": IFCAClassifier(n_clusters=2, random_state=0),
     "losses": CLoVEClassifier(n_clusters=2, random_state=0),
     "hessians": FEDAVG,
-    "partial_update": FedRepClassifier(random_state=0),
+    "partial_moves": FedRepClassifier(random_state=0),
     "posterior_sums": PartialPoolingClassifier(n_clusters=1),
     "prox": ConvexClusteredFLClassifier(lam=0.05, graph="complete"),
     "mixture_sums": FedEMClassifier(n_clusters=2, random_state=0),

@@ -80,6 +80,8 @@ def test_what_is_counted():
     prototypes = np.zeros((3, 2))
     partial = {"w": w[:, :2], "shared": np.arange(4) < 2, "prototypes": prototypes}
     assert CALLS["partial_update"].floats(partial, SIZES) == (5 * 2 + 5 * 6, 5 * 2 + 5)
+    moves = {**partial, "theta": theta[:, :2]}
+    assert CALLS["partial_moves"].floats(moves, SIZES) == (5 * 2, 5 * 2 + 5)
     assert CALLS["prototype_update"].floats({"prototypes": None}, SIZES) == (0, 5 * (6 + 3 + 1))
     assert CALLS["personal_step"].floats({"center": w}, SIZES, known=True) == (0, 0)
     fixed = np.array([-1, -1, 0, 2, -1])

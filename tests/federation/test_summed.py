@@ -27,6 +27,7 @@ from skcfl.calls.first_order import (
     Objectives,
     ObjectivesGradients,
 )
+from skcfl.calls.kept_models import Keep, PartialMoves, PartialUpdate, Recall
 from skcfl.calls.summed import (
     BestResponseSums,
     ClusterValues,
@@ -101,6 +102,18 @@ def test_they_are_sums_of_single_answers(model, places, weights):
         pool.reseed(5)
         found = pool.ask(moves, theta, LABELS, weights=weights, **how)
         assert_allclose(found, summed(w - trained, LABELS, u), err_msg=moves.name, **close)
+    shared = np.arange(pool.n_params) > 0
+    how = shared, [(2, ~shared), (3, shared)], 0.05, "sgd", 4
+    for start in (theta, theta[::-1]):  # the second time with what clients keep
+        models = pool.ask(Recall, np.zeros_like(w))
+        pool.reseed(5)
+        trained, values = pool.ask(PartialUpdate, start[LABELS][:, shared], *how)
+        pool.ask(Keep, models)
+        pool.reseed(5)
+        found = pool.ask(PartialMoves, start[:, shared], LABELS, *how, weights=weights)
+        parts = summed(start[LABELS][:, shared] - trained, LABELS, u)
+        assert_allclose(found[0], parts, **close)
+        assert_allclose(found[1], values, **close)
     begun = np.where(np.arange(N) % 3, LABELS, -1)
     trained = pool.ask(LocalUpdate, np.vstack([theta, theta.mean(axis=0)])[begun], **HOW)
     choice = cdist(trained, theta).argmin(axis=1)
