@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ..clients.draws import mixed
@@ -137,13 +139,13 @@ class PartialUpdate(Trains):
         clients,
         w,
         shared,
-        prototypes,
-        strength,
         stages,
         step_size,
         optimizer,
         batch_size,
         draw,
+        prototypes=None,
+        strength=0.0,
     ):
         model, columns = _kept(clients, w.dtype), columns_of(shared)
         model[:, columns] = w
@@ -156,7 +158,34 @@ class PartialUpdate(Trains):
         return {"w": model[:, columns], "values": values}
 
 
-class PartialMoves(Moves):
+class KeptMoves(Moves, abstract=True):
+    """Base of the calls whose clients train models that they keep, of which moves are added up.
+
+    Attributes
+    ----------
+    trains : type
+        The call for single answers, of the models' parameters and of objectives.
+    """
+
+    trains: ClassVar[type[Call]]
+    remembers = True
+
+    @classmethod
+    def count(cls, sizes, arguments):
+        p = sizes["s" if "s" in cls.words["moves"] else "p"]
+        return sizes["n"] * p, sizes["n"] * (p + 1)
+
+    @classmethod
+    def answer(cls, clients, theta, labels, weights, **how):
+        weights = clients.client_weights if weights is None else weights
+        start = theta[labels]
+        said = cls.trains.answer(clients, w=start, **how)
+        answers = {"moves": start - said["w"], "values": said["values"]}
+        left_out = cls._add_up(answers, {"theta": theta, "labels": labels, "weights": weights})
+        return {**answers, "non_finite": left_out} if left_out.any() else answers
+
+
+class PartialMoves(KeptMoves):
     """Let every client train the model that it keeps after replacing what is shared; add up.
 
     Parameters
@@ -185,20 +214,7 @@ class PartialMoves(Moves):
     defaults = PLAIN | {"weights": None}
     up = {"moves": "K s", "values": "n"}
     free = TRAINING | {"shared", "stages"}
-    remembers = True
-
-    @classmethod
-    def count(cls, sizes, arguments):
-        return sizes["n"] * sizes["s"], sizes["n"] * (sizes["s"] + 1)
-
-    @classmethod
-    def answer(cls, clients, theta, labels, weights, **how):
-        weights = clients.client_weights if weights is None else weights
-        start = theta[labels]
-        said = PartialUpdate.answer(clients, w=start, prototypes=None, strength=0.0, **how)
-        answers = {"moves": start - said["w"], "values": said["values"]}
-        left_out = cls._add_up(answers, {"theta": theta, "labels": labels, "weights": weights})
-        return {**answers, "non_finite": left_out} if left_out.any() else answers
+    trains = PartialUpdate
 
 
 class PrototypeUpdate(Call):
@@ -302,6 +318,37 @@ class BlendedUpdate(Trains):
         model = train_all(clients, model, *how)
         clients.state.keep("model", clients.entries, model)
         return {"w": model, "values": values}
+
+
+class BlendedMoves(KeptMoves):
+    """Let every client blend its cluster's model into the one that it keeps, and train; add up.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    labels : ndarray of shape (n_clients,)
+        Cluster of each client.
+    blended, steps, step_size, blend_rate, share, tol, optimizer, batch_size
+        As of :class:`BlendedUpdate`.
+    weights : ndarray of shape (n_clients,), default=None
+        Weights ``u_i`` of the clients; ``n_i`` by default.
+
+    Returns
+    -------
+    moves : ndarray of shape (K, n_params)
+        Sums of ``u_i (theta_k - w_i)``, ``w_i`` the trained models.
+    values : ndarray of shape (n_clients,)
+        Objectives after blending.
+    """
+
+    down = {"theta": "K p", "labels": "n"} | dict(list(BlendedUpdate.down.items())[1:])
+    down = down | {"weights": "n"}
+    defaults = BlendedUpdate.defaults | {"weights": None}
+    always_draws = True
+    up = {"moves": "K p", "values": "n"}
+    free = BlendedUpdate.free
+    trains = BlendedUpdate
 
 
 def _kept(clients, dtype):

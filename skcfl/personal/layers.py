@@ -15,7 +15,7 @@ then it trains, and the server averages the models.
 
 import numpy as np
 
-from ..calls.kept_models import BlendedUpdate, PartialMoves, PartialUpdate, Recall
+from ..calls.kept_models import BlendedMoves, BlendedUpdate, PartialMoves, PartialUpdate, Recall
 from ..numerics.matrices import columns_of
 from .shared_rounds import SharedUpdate
 
@@ -89,17 +89,15 @@ class BlendedAverage(SharedUpdate):
     def ask(self, answers, state):
         """Models of the participants, blended and trained, and objectives between."""
         pool = answers.who.pool
-        models, values = pool.ask(
-            BlendedUpdate,
-            state.theta[answers.choice],
-            self.blended,
-            self.steps,
-            self.rates(answers),
-            optimizer=self.optimizer,
-            batch_size=self.batch_size,
-            **self.blend,
-        )
-        return answers.heard(pool, models=models, values=values)
+        about = self.blended, self.steps, self.rates(answers)
+        how = {"optimizer": self.optimizer, "batch_size": self.batch_size, **self.blend}
+        if self.single:
+            w = state.theta[answers.choice]
+            models, values = pool.ask(BlendedUpdate, w, *about, **how)
+            return answers.heard(pool, models=models, values=values)
+        how["weights"] = answers.who.weights
+        answers.sums, values = pool.ask(BlendedMoves, state.theta, answers.choice, *about, **how)
+        return answers.heard(pool, values=values)
 
 
 def train_part(

@@ -24,6 +24,7 @@ from ..calls.first_order import (
     Present,
 )
 from ..calls.kept_models import (
+    BlendedMoves,
     BlendedUpdate,
     Keep,
     PartialMoves,
@@ -316,6 +317,7 @@ def _personal_calls(pool, w, v, rho):
     mine = (0.2 * w[:3, some], labels, some, stages, 0.1)
     yield "partial_moves", lambda pool: pool.ask(PartialMoves, *mine, batch_size=4)
     yield "blended_update", lambda pool: pool.ask(BlendedUpdate, v, some, 2, 0.1, tol=1e-3)
+    yield "blended_moves", lambda pool: pool.ask(BlendedMoves, theta, labels, some, 2, 0.1)
     yield "recall after blending", lambda pool: pool.ask(Recall, w)
     if pool.model.estimator_type == "classifier" and pool.model.n_representation:
         points = v[:1, : pool.model.n_representation].repeat(pool.model.n_classes, axis=0)

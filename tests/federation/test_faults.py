@@ -25,7 +25,14 @@ from skcfl.calls.first_order import (
     ObjectivesGradients,
     OwnLosses,
 )
-from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialMoves, PartialUpdate, Recall
+from skcfl.calls.kept_models import (
+    BlendedMoves,
+    BlendedUpdate,
+    Keep,
+    PartialMoves,
+    PartialUpdate,
+    Recall,
+)
 from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from skcfl.calls.posteriors_asked import PosteriorSums
 from skcfl.calls.proofs_asked import Conjugate, Rounding
@@ -213,6 +220,7 @@ def test_every_call_under_loss():
         "gradient_sums": lambda p, *at: p.ask(GradientSums, *at),
         "best_response_sums": lambda p, theta, own: p.ask(BestResponseSums, theta, own),
         "trained_moves": lambda p, *at: p.ask(TrainedMoves, *at, *train),
+        "blended_moves": lambda p, *at: p.ask(BlendedMoves, *at, ~first, *train),
         "partial_moves": lambda p, theta, of: p.ask(
             PartialMoves, theta[:, :1], of, first, [(2, ~first)], 0.1
         ),

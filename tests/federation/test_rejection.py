@@ -31,7 +31,13 @@ from skcfl.calls.first_order import (
     ObjectivesGradients,
     OwnLosses,
 )
-from skcfl.calls.kept_models import BlendedUpdate, PartialMoves, PartialUpdate, Recall
+from skcfl.calls.kept_models import (
+    BlendedMoves,
+    BlendedUpdate,
+    PartialMoves,
+    PartialUpdate,
+    Recall,
+)
 from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
 from skcfl.calls.proofs_asked import Conjugate
@@ -170,6 +176,7 @@ def test_every_call():
         "partial_moves": lambda pool: pool.ask(
             PartialMoves, theta[:, :1], labels, first, stages, 0.1
         ),
+        "blended_moves": lambda pool: pool.ask(BlendedMoves, theta, labels, ~first, 2, 0.1),
         "blended_update": lambda pool: pool.ask(BlendedUpdate, w, ~first, 2, 0.1),
         "recall": lambda pool: pool.ask(Recall, w),
         "mixture": lambda pool: pool.ask(Mixture, theta, shares, 1.0),

@@ -27,7 +27,13 @@ from skcfl.calls.first_order import (
     Objectives,
     ObjectivesGradients,
 )
-from skcfl.calls.kept_models import Keep, PartialMoves, PartialUpdate, Recall
+from skcfl.calls.kept_models import (
+    BlendedMoves,
+    BlendedUpdate,
+    PartialMoves,
+    PartialUpdate,
+    Recall,
+)
 from skcfl.calls.summed import (
     BestResponseSums,
     ClusterValues,
@@ -102,24 +108,40 @@ def test_they_are_sums_of_single_answers(model, places, weights):
         pool.reseed(5)
         found = pool.ask(moves, theta, LABELS, weights=weights, **how)
         assert_allclose(found, summed(w - trained, LABELS, u), err_msg=moves.name, **close)
-    shared = np.arange(pool.n_params) > 0
-    how = shared, [(2, ~shared), (3, shared)], 0.05, "sgd", 4
-    for start in (theta, theta[::-1]):  # the second time with what clients keep
-        models = pool.ask(Recall, np.zeros_like(w))
-        pool.reseed(5)
-        trained, values = pool.ask(PartialUpdate, start[LABELS][:, shared], *how)
-        pool.ask(Keep, models)
-        pool.reseed(5)
-        found = pool.ask(PartialMoves, start[:, shared], LABELS, *how, weights=weights)
-        parts = summed(start[LABELS][:, shared] - trained, LABELS, u)
-        assert_allclose(found[0], parts, **close)
-        assert_allclose(found[1], values, **close)
     begun = np.where(np.arange(N) % 3, LABELS, -1)
     trained = pool.ask(LocalUpdate, np.vstack([theta, theta.mean(axis=0)])[begun], **HOW)
     choice = cdist(trained, theta).argmin(axis=1)
     found = pool.ask(NearestMoves, theta, begun, weights=weights, **HOW)
     assert_array_equal(found[0], choice)
     assert_allclose(found[1], summed(theta[choice] - trained, choice, u), **close)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["rows", "given"])
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("kind", ["partial", "blended"])
+def test_sums_of_models_that_clients_keep(kind, model, places, weights):
+    """Rounds by single answers and by sums are the same, and clients keep the same models."""
+    (one, theta), (other, _) = open_pool(model, places), open_pool(model, places)
+    u = one.client_weights if weights is None else weights
+    rtol = 1e-10 if one.dtype == float else 1e-4
+    close = {"rtol": rtol, "atol": rtol}
+    some = np.arange(one.n_params) % 2 == 0
+    if kind == "partial":
+        single, moves, columns = PartialUpdate, PartialMoves, some
+        how = some, [(2, ~some), (3, some)], 0.05, "sgd", 4
+    else:
+        single, moves, columns = BlendedUpdate, BlendedMoves, np.ones_like(some)
+        how = some, 3, 0.05
+    for start in (theta[:, columns], theta[::-1][:, columns], theta[:, columns]):
+        for pool in (one, other):
+            pool.reseed(5)
+        trained, values = one.ask(single, start[LABELS], *how)
+        found = other.ask(moves, start, LABELS, *how, weights=weights)
+        assert_allclose(found[0], summed(start[LABELS] - trained, LABELS, u), **close)
+        assert_allclose(found[1], values, **close)
+        kept = [pool.ask(Recall, np.zeros_like(theta[LABELS])) for pool in (one, other)]
+        assert_allclose(*kept, **close)
 
 
 @pytest.mark.parametrize("places", [1, 3])
