@@ -379,7 +379,9 @@ class Call:
         def sums():
             good = slice(None) if not bad.any() else ~bad
             about = labels[good], len(own["theta"]), own["weights"][good]
-            return {name: sum_by_cluster(values[name][good], *about) for name in cls.adds}
+            # In double precision: networks' sums are then the same wherever their clients are.
+            parts = {name: np.asarray(values[name][good], dtype=float) for name in cls.adds}
+            return {name: sum_by_cluster(part, *about) for name, part in parts.items()}
 
         found = sums()
         if not are_finite(found.values()):

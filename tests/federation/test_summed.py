@@ -8,7 +8,10 @@ from scipy.spatial.distance import cdist
 from skcfl import (
     CFLRegressor,
     CLoVERegressor,
+    DittoRegressor,
+    FedALARegressor,
     FedAvgRegressor,
+    FedRepRegressor,
     FeSEMRegressor,
     GTVRegressor,
     IFCARegressor,
@@ -142,6 +145,19 @@ def test_sums_of_models_that_clients_keep(kind, model, places, weights):
         assert_allclose(found[1], values, **close)
         kept = [pool.ask(Recall, np.zeros_like(theta[LABELS])) for pool in (one, other)]
         assert_allclose(*kept, **close)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "method", [FedAvgRegressor, DittoRegressor, FedRepRegressor, FedALARegressor]
+)
+def test_networks_do_not_depend_on_where_their_clients_are(method):
+    """Single precision is rounded after the sums of all places, not before."""
+    model = method(hidden_layer_sizes=(8,), max_iter=12, tol=0, random_state=0)
+    where = [np.isin(GROUPS, some) for some in np.array_split(np.arange(N), 3)]
+    parts = [InProcessFederation(X[at], Y[at], GROUPS[at]) for at in where]
+    here = model.fit(X, Y, groups=GROUPS).params_
+    assert_array_equal(model.fit_federation(FanOutFederation(parts)).params_, here)
 
 
 @pytest.mark.parametrize("places", [1, 3])
