@@ -55,7 +55,7 @@ SERVER_SIDE = {
     *{"penalties", "graphs", "numerics", "reports"},
 }
 # Those that solve on a pool.
-SOLVERS = {"fusion", "personal", "rounds", "pooling", "certificates"}
+SOLVERS = {"fusion", "personal", "rounds", "pooling", "search", "certificates"}
 # What users call on rows before a fit, where they have them all: solvers never do.
 BEFORE_FIT = {("graphs", "kl_graph"), ("graphs", "kl_divergences")}
 # Units whose methods users do not call themselves.
@@ -68,6 +68,7 @@ DEVELOPERS = {
     "fusion",
     "personal",
     "pooling",
+    "search",
     "penalties",
     "graphs",
     "testing",
@@ -236,7 +237,7 @@ def test_rows_never_leave_the_client_side(path):
 
 @pytest.mark.parametrize(
     "path",
-    modules_of({"fusion", "personal", "rounds", "pooling", "certificates"}),
+    modules_of({"fusion", "personal", "rounds", "pooling", "search", "certificates"}),
     ids=relative,
 )
 def test_servers_know_the_pool_only(path):

@@ -22,7 +22,7 @@ from ..exceptions import UnitsWarning
 from ..federation.presence import ClientsLost
 from ..models import LinearModel, LocalModel
 from ..numerics.by_cluster import numbered_by_size
-from ..rounds.alpha import alpha_unit, is_automatic
+from ..search.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
 from .fitting import Task, given_to_fit
 from .newcomers import NewClients

@@ -23,17 +23,18 @@ from ..base import BaseFederated
 from ..fusion.admm import admm
 from ..fusion.bic_search import PartitionSearch
 from ..fusion.bounded import BoundedProblem
-from ..fusion.candidates import Family
-from ..fusion.judges import FEW_LAMS, Judge, is_large
 from ..fusion.path import fusion_path
 from ..fusion.problem import SOLVERS, FusionProblem
-from ..fusion.search import SEARCH_ITERATIONS, SEARCH_TOL, ModelSearch
 from ..fusion.solvers import Solver
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
 from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty, name_of
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
+from ..rounds.polish import EXACT, ROUGH
+from ..search.candidates import Family
+from ..search.judges import FEW_LAMS, Judge, is_large
+from ..search.models import SEARCH_ITERATIONS, SEARCH_TOL, ModelSearch
 from ._lam_choice import N_LAMS_FOLDS, LamChoiceMixin, check_bounded, warn_no_rows
 
 __all__ = ["Fusion", "FusionMixin"]
@@ -336,6 +337,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         if best.alpha is not None and best.alpha != pool.model.alpha_:
             pool = pool.penalised(best.alpha)
             problem = family.problem(pool)
+            problem.pooled_tol = EXACT
             if lam >= family.fused:
                 bound = problem.bounds(tol=1e9, max_iter=1)[1]
                 lam = max(lam, BEYOND * bound)
@@ -409,7 +411,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                         "graph": graph if isinstance(graph, str) else "given",
                         "penalty": name_of(penalty),
                     },
-                    problem=make,
+                    problem=partial(rough, make),
                     solve=self._roughly,
                     refit=lambda problem, labels, theta: problem.refit(labels, theta),
                     refits=refits if norm else refits[:1],
@@ -521,6 +523,13 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                 "a client, in the order of the sorted ids, np.unique(groups)."
             )
         return graph
+
+
+def rough(make, pool):
+    """The problem of a pool, whose refits are as accurate as a search needs."""
+    problem = make(pool)
+    problem.pooled_tol = ROUGH
+    return problem
 
 
 def is_network(graph):

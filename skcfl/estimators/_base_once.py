@@ -7,10 +7,10 @@ from sklearn.utils._param_validation import StrOptions
 from .._checks import Count
 from ..base import BaseFederated
 from ..rounds.alone import solve_local
-from ..rounds.alpha import n_priors
 from ..rounds.alternate import alternate
-from ..rounds.number import find_n_clusters
 from ..rounds.training_options import Training
+from ..search.alpha import n_priors
+from ..search.n_clusters import find_n_clusters
 from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, shortened
 
 

@@ -7,8 +7,8 @@ from numbers import Integral
 import numpy as np
 
 from ..base import BaseFederated
+from ..numerics.quantiles import weighted_quantile
 from ..personal.shared_rounds import TrustedAverage
-from ..rounds.aggregation.aggregator import weighted_quantile
 from ..rounds.alternate import Options
 from ..rounds.kinds import kind_of
 from ..rounds.training_options import LOCAL_STEPS, Training

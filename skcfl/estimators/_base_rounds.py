@@ -18,13 +18,13 @@ from ..clients.ids import check_ids, encode
 from ..federation.lanes import lanes_of, together
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
 from ..rounds.alone import solve_local
-from ..rounds.alpha import n_priors
 from ..rounds.alternate import Options, Rounds, alternate
 from ..rounds.kinds import NETWORK_STEP, kind_of, need_minima
-from ..rounds.number import find_n_clusters
 from ..rounds.record_options import Record
-from ..rounds.starts import DRAWN, STARTS, Candidates, sample
+from ..rounds.starts import DRAWN, STARTS, Candidates
 from ..rounds.training_options import Training
+from ..search.alpha import n_priors
+from ..search.n_clusters import find_n_clusters, sample
 
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
@@ -171,6 +171,7 @@ class AlternatingClustering(BaseFederated):
             pool.random_state,
             local=None if options.shared is not None else local,
             grow=kind_of(pool).exact and self.init == "loss++",
+            memory=Candidates,
             robust=options.aggregator is not None,
         )
 

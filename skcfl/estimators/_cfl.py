@@ -15,10 +15,10 @@ from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
-from ..rounds.number import find_n_clusters
 from ..rounds.record_options import Record
 from ..rounds.splits import Bipartition, Node
 from ..rounds.training_options import Training
+from ..search.n_clusters import find_n_clusters
 from ._base_rounds import (
     ROUND_CONSTRAINTS,
     ROUNDS,

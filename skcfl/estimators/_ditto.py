@@ -16,11 +16,11 @@ from ..base.everyday import everyday
 from ..calls.first_order import Losses, Objectives
 from ..calls.kept_models import PersonalStep, Recall
 from ..personal.proximal import proximal_models, pulled_models
-from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import PersonalBeside
 from ..rounds.alternate import alternate
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.training_options import Training
+from ..search.pull import choose_pull, pull_grid
 from ._base_personal import PersonalMethod
 from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, make_options
 

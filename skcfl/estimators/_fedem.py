@@ -15,13 +15,13 @@ from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
 from ..federation.lanes import lanes_of
 from ..numerics.by_cluster import numbered_by_size
-from ..rounds.alpha import n_priors
 from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
-from ..rounds.number import find_n_clusters
 from ..rounds.record_options import Record
 from ..rounds.starts import STARTS, Candidates
 from ..rounds.training_options import Training
+from ..search.alpha import n_priors
+from ..search.n_clusters import find_n_clusters
 from ._base_rounds import (
     CHOICE_CONSTRAINTS,
     ROUND_CONSTRAINTS,
@@ -226,7 +226,7 @@ class FedEM(MixturePredictions):
             scale = np.log(phi) / model.loss_degree if model.unknown_scale else 0.0
             return np.where(held.client_weights > 0, values + scale, 0.0)
 
-        return find_n_clusters(pool, fit, pool.random_state, judge=judge)
+        return find_n_clusters(pool, fit, pool.random_state, judge=judge, memory=Candidates)
 
     def _fit(self, pool, n_clusters, options, candidates=None):
         """The best of some starts."""

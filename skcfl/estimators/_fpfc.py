@@ -27,16 +27,17 @@ from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..clients.optimizers import OPTIMIZERS
 from ..fusion.bounded import ClientLimits
-from ..fusion.candidates import Family
 from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
 from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
-from ..fusion.judges import FEW_LAMS, Judge, is_large
 from ..fusion.path import FusionPath
-from ..fusion.search import ModelSearch
 from ..fusion.solvers import FPFCRounds
 from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
 from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
+from ..search.candidates import Family
+from ..search.judges import FEW_LAMS, Judge, is_large
+from ..search.models import ModelSearch
+from ._base_fusion import rough
 from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
 if TYPE_CHECKING:
@@ -370,7 +371,7 @@ class FPFC(LamChoiceMixin, BaseFederated):
         seed = problem.pool.random_state.randint(np.iinfo(np.int32).max)
         return Family(
             name={"penalty": name_of(self.penalty)},
-            problem=self._problem,
+            problem=partial(rough, self._problem),
             solve=partial(self._roughly, seed=seed),
             refit=lambda problem, labels, theta: problem.refit(
                 labels, theta, check_random_state(seed)

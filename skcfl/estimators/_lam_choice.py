@@ -9,10 +9,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, caller_level, strengths
-from ..fusion.candidates import Alphas
-from ..fusion.judges import FoldsJudge, Judge
-from ..rounds.alpha import is_automatic
 from ..rounds.kinds import need_minima
+from ..search.alpha import is_automatic
+from ..search.candidates import Alphas
+from ..search.judges import FoldsJudge, Judge
 from ..search.lam_search import LamSearch
 
 __all__ = ["LamChoiceMixin", "check_bounded", "warn_no_rows"]

@@ -13,10 +13,10 @@ from .._checks import POSITIVE
 from .._typing import Aggregation, RandomState, Unseen
 from ..base.everyday import everyday
 from ..personal.proximal import MOREAU
-from ..personal.pull_choice import choose_pull, pull_grid
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.training_options import Training
+from ..search.pull import choose_pull, pull_grid
 from ._base_personal import (
     TRAINING_DOCS,
     PersonalMethod,

@@ -14,7 +14,7 @@ with ``R = max_i ||dW_i||`` of the first round.  Clusters are never joined: the 
 Updates of clients that agree stay long where rows are few, so that no eps2 serves all tables.
 With a number of clusters in its place the split comes next that promises most, once all clusters
 are stationary: the one of largest ``sum_sides W_side ||mean_side dW_i||^2``, in proportion to
-which the objective falls.  The number is then a matter of held-out rows (``rounds/number.py``).
+which the objective falls.  Rows held out judge the number (``search.n_clusters``).
 
 ============  ==================================  ==========================
 paper         here                                parameter

@@ -9,16 +9,6 @@ __all__ = ["loss_plus_plus", "random_starts"]
 
 # Most that a client counts under a robust aggregation, in typical excesses of the first draw.
 MOST_EXCESS = 2.0
-# Clients that look for starts, and for the number of clusters, where there are more than twice
-# as many: clusters of one client in a hundred have ten of them.
-SAMPLE = 1000
-
-
-def sample(pool, rng):
-    """The clients of a federation, or some of them where there are very many."""
-    if pool.n_clients <= 2 * SAMPLE:
-        return pool
-    return pool.subset(np.sort(rng.choice(pool.n_clients, SAMPLE, replace=False)))
 
 
 def random_starts(pool, n_clusters, rng, restart=0, candidates=None):

@@ -21,8 +21,10 @@ from math import isfinite
 import numpy as np
 
 from ..calls.first_order import ObjectivesGradients
+from ..numerics.quantiles import weighted_quantile
+from ..search.judges import MOST_LOSS
 from .aggregation import aggregate_by_cluster, median_by_cluster
-from .aggregation.aggregator import lengths, weighted_quantile
+from .aggregation.aggregator import lengths
 from .exchange import weighted_mean
 
 __all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions", "unserved"]
@@ -36,8 +38,6 @@ LEAST, LEAST_LOSS = 2.0, 1.5
 ONE_LEAST, ONE_LEAST_LOSS = 4.0, 20.0
 # Deviations of normal numbers in units of the median absolute deviation.
 NORMAL = 1.4826
-# Most that a client's loss counts where starts are compared, in medians of the losses.
-MOST_LOSS = 3.0
 # How often the suspects may change before they are taken as they are.
 MAX_JUDGED = 10
 

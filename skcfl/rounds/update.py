@@ -18,8 +18,9 @@ from ..calls.curvatures import HessianProducts
 from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.quantiles import weighted_quantile
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
-from .aggregation.aggregator import same_labels, weighted_quantile
+from .aggregation.aggregator import same_labels
 from .exchange import weighted_mean
 from .suspicion import unserved
 

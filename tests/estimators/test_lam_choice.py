@@ -25,11 +25,11 @@ from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.result import Result
-from skcfl.fusion.candidates import Alphas, Family, Member
-from skcfl.fusion.judges import Judge
-from skcfl.fusion.search import ModelSearch
 from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
+from skcfl.search.candidates import Alphas, Family, Member
+from skcfl.search.judges import Judge
+from skcfl.search.models import ModelSearch
 
 
 def clusters(seed=0, **options):

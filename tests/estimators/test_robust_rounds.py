@@ -23,8 +23,8 @@ from skcfl.calls.curvatures import Solve
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
-from skcfl.personal.pull_choice import choose_pull, pull_grid
 from skcfl.rounds.aggregation import GeometricMedian, Krum, TrimmedMean
+from skcfl.search.pull import choose_pull, pull_grid
 
 # Clients in other units are what is tried here.
 pytestmark = pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")

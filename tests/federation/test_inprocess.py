@@ -31,7 +31,7 @@ from skcfl.calls.proofs_asked import Conjugate, Enclosures
 from skcfl.exceptions import RowsShownError
 from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.models import LinearModel, Location
-from skcfl.rounds.alpha import alpha_unit
+from skcfl.search.alpha import alpha_unit
 
 seeds = st.integers(0, 2**32 - 1)
 SIZES = [1, 0, 7, 2, 12, 3, 5, 1, 30]

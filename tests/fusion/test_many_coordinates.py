@@ -5,8 +5,8 @@ import pytest
 
 from skcfl import ConvexClusteredFLRegressor, FPFCRegressor
 from skcfl.datasets import make_clustered_regression
-from skcfl.fusion import judges
 from skcfl.graphs import edges
+from skcfl.search import judges
 
 DATA = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skcfl.numerics.quantiles import weighted_quantile
 from skcfl.rounds.aggregation import (
     AGGREGATORS,
     Layout,
@@ -14,7 +15,7 @@ from skcfl.rounds.aggregation import (
     make_aggregator,
     median_by_cluster,
 )
-from skcfl.rounds.aggregation.aggregator import lengths, weighted_quantile
+from skcfl.rounds.aggregation.aggregator import lengths
 from skcfl.rounds.aggregation.centered_clipping import CenteredClipping
 from skcfl.rounds.aggregation.geometric_median import GeometricMedian
 from skcfl.rounds.aggregation.krum import Krum

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._option_objects import Options
+from ...numerics.quantiles import between
 
 __all__ = ["Aggregator", "Layout", "aggregate_by_cluster", "median_by_cluster"]
 
@@ -207,11 +208,6 @@ def _alike_without(weights, labels, n_clusters):
     return weights, np.bincount(labels, weights, minlength=n_clusters)
 
 
-def between(low, high):
-    """Mean of the two numbers in the middle; of one and itself that number, whatever its size."""
-    return np.where(low == high, low, 0.5 * low + 0.5 * high)
-
-
 def weigh_alike(weights):
     """Whether all clients (..., m) that weigh anything weigh the same in their cluster."""
     heaviest = weights.max(axis=-1, keepdims=True)
@@ -221,22 +217,6 @@ def weigh_alike(weights):
 def total_weight(weights):
     """Sums of the weights of each cluster, (..., 1)."""
     return weights.sum(axis=-1, keepdims=True)
-
-
-def weighted_quantile(values, weights, level=0.5):
-    """Quantiles of numbers, (..., m) and (..., m) -> (...,); infinite numbers are the largest.
-
-    Where the weights up to a number are exactly the level it is the mean of it and the next.
-    """
-    order = np.argsort(values, axis=-1)
-    values = np.take_along_axis(values, order, axis=-1)
-    reach = np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1)
-    goal = level * reach[..., -1:]
-    slack = 1e-12 * reach[..., -1:]
-    low = (reach < goal - slack).sum(axis=-1, keepdims=True)
-    high = np.minimum((reach <= goal + slack).sum(axis=-1, keepdims=True), values.shape[-1] - 1)
-    low, high = (np.take_along_axis(values, place, axis=-1)[..., 0] for place in (low, high))
-    return between(low, high)
 
 
 def lengths(vectors):

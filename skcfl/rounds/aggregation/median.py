@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from .aggregator import Aggregator, Weights, between
+from ...numerics.quantiles import between
+from .aggregator import Aggregator, Weights
 
 __all__ = ["Median", "coordinate_median"]
 

@@ -39,7 +39,6 @@ from scipy.stats import rankdata
 from .._progress import loop, quiet, series
 from ..federation.lanes import asked_at_once, lanes_of, together
 from ..numerics.by_cluster import numbered
-from ..rounds.polish import ROUGH
 from .candidates import Alphas, Member
 from .judges import is_large
 
@@ -328,8 +327,7 @@ class ModelSearch:
         """The problem of a family on these rows."""
         problems = self.problems[k]
         if (f, alpha) not in problems:
-            problem = problems[f, alpha] = self.families[f].problem(self._lane(k, f, alpha))
-            problem.pooled_tol = ROUGH
+            problems[f, alpha] = self.families[f].problem(self._lane(k, f, alpha))
         return problems[f, alpha]
 
     # ------------------------------------------------------------------------ around the best

@@ -16,9 +16,9 @@ from skcfl.calls.first_order import Objectives
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds import starts as _starts
 from skcfl.rounds.alone import solve_local
-from skcfl.rounds.number import find_n_clusters
+from skcfl.search import n_clusters as _n_clusters
+from skcfl.search.n_clusters import find_n_clusters
 
 METHODS = [IFCARegressor, CLoVERegressor]
 
@@ -212,7 +212,7 @@ def test_shared_layers_leave_out_one_model_a_client():
 def test_many_clients_search_by_a_sample(Method, n_clusters, monkeypatch):
     data = regression(5, n_clients=40, n_samples=20)
     whole = Method(n_clusters, random_state=0).fit(data.X, data.y, groups=data.groups)
-    monkeypatch.setattr(_starts, "SAMPLE", 12)
+    monkeypatch.setattr(_n_clusters, "SAMPLE", 12)
     some = Method(n_clusters, random_state=0).fit(data.X, data.y, groups=data.groups)
     assert some.n_clusters_ == whole.n_clusters_ == 3
     np.testing.assert_array_equal(some.labels_, whole.labels_)

@@ -19,7 +19,7 @@ class Family:
     name : dict of str to str
         What tells it from the others, to be published.
     problem : callable
-        ``problem(pool)``: the fusion problem of a pool.
+        ``problem(pool)``: the problem of a pool, its refits as accurate as a search needs.
     solve : callable
         ``solve(problem, lam, state)`` returns a Result, to the accuracy of a search, and a
         state to go on from.  With ``lam=0`` the clients' own models, with ``lam=inf`` those where

@@ -43,9 +43,7 @@ from ..calls.first_order import Losses, OwnLosses
 from ..federation.lanes import asked_at_once, together
 from ..numerics.optimism import with_all_rows
 from .alpha import is_automatic
-from .kinds import kind_of
-from .starts import Candidates, sample
-from .suspicion import MOST_LOSS
+from .judges import MOST_LOSS
 
 __all__ = ["find_n_clusters"]
 
@@ -59,11 +57,16 @@ MIN_GAIN = 0.01
 ONE_EACH = 0.5
 # Steps of the number, relative to it (at least one), in clear clusters and on a continuum.
 STEP, LONG_STEP = 0.25, 0.5
+# Clients that search for the number, and for starts, where there are more than twice as many:
+# clusters of one client in a hundred have ten of them.
+SAMPLE = 1000
 # Clients whose models may become those of new clusters.
 MAX_CANDIDATES = 256
 
 
-def find_n_clusters(pool, fit, rng, local=None, grow=False, robust=False, judge=None):
+def find_n_clusters(
+    pool, fit, rng, local=None, grow=False, robust=False, judge=None, memory=object
+):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters
@@ -71,9 +74,10 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, robust=False, judge=
     pool : ClientPool
         The federation.  A sample of its clients searches where they are many.
     fit : callable
-        ``fit(pool, n_clusters, start, candidates, drawn)`` returns a Result: from the models
+        ``fit(pool, n_clusters, start, remembered, drawn)`` returns a Result: from the models
         `start` (n_clusters, n_params) if that is not None; if `drawn` (also) from starts of its
-        own, drawn among `candidates`, which are the same for all numbers.
+        own. `remembered` is one object a fold, for what does not depend on the number, and None
+        in the fit to all rows.
     rng : RandomState
         Source of the folds.
     local : callable, default=None
@@ -87,6 +91,8 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, robust=False, judge=
     judge : callable, default=None
         ``judge(held, result)`` returns the loss of each client's rows that were held out, for
         methods that do not predict by the model of the client's cluster.
+    memory : callable, default=object
+        ``memory()`` returns what a fold remembers.
 
     Returns
     -------
@@ -97,7 +103,7 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, robust=False, judge=
         empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
         best number before), "accepted", "floats_up" and "floats_down".
     """
-    search = _Search(pool, fit, rng, local, grow, robust, judge)
+    search = _Search(pool, fit, rng, local, grow, robust, judge, memory)
     best = search.run()
     pool.ledger.since_mark()
     result = search.final(best)
@@ -108,20 +114,27 @@ def find_n_clusters(pool, fit, rng, local=None, grow=False, robust=False, judge=
     return result
 
 
+def sample(pool, rng):
+    """The clients of a federation, or some of them where there are very many."""
+    if pool.n_clients <= 2 * SAMPLE:
+        return pool
+    return pool.subset(np.sort(rng.choice(pool.n_clients, SAMPLE, replace=False)))
+
+
 class _Search:
     """The folds, and what was tried on them."""
 
     COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
 
-    def __init__(self, pool, fit, rng, local, grow, robust, judge=None):
+    def __init__(self, pool, fit, rng, local, grow, robust, judge, memory):
         self.pool, self.fit, self.local = pool, fit, local
-        self.robust, self.judge, self.grow = robust, judge, grow
+        self.robust, self.judge, self.grow, self.memory = robust, judge, grow, memory
         #: Under "auto" the penalty of the pool is the prior of one model.
         self.unit = pool.model.alpha_ if is_automatic(pool) else None
         part = sample(pool, rng)
         self.n, self.part = part.n_clients, part
         #: Whether rows are so few that nothing should be left to chance.
-        exact = kind_of(pool).exact
+        exact = pool.can_answer("solve")
         self.few = exact and pool.n_samples < FEW_ROWS
         n_folds = FEW_FOLDS if self.few else N_FOLDS
         model = pool.model
@@ -323,7 +336,7 @@ class _Fold:
         self.search, self.train = search, train.lane(int(seed))
         self.held = held.lane()
         self.held.ledger = self.train.ledger
-        self.candidates = Candidates()
+        self.remembered = search.memory()
         self.models = {}
         self._own = self._table = None
 
@@ -352,7 +365,7 @@ class _Fold:
             return self._local()
         pool = search.penalised(self.train, K)
         start = self._start(K) if search.grow and K > 1 else None
-        result = search.fit(pool, K, start, self.candidates, start is None or search.few)
+        result = search.fit(pool, K, start, self.remembered, start is None or search.few)
         if search.grow:
             self.models[K] = result.cluster_params
         return result

@@ -4,8 +4,8 @@ import numpy as np
 
 from .._progress import loop, quiet
 from ..calls.first_order import OwnLosses
-from ..rounds.aggregation.aggregator import weighted_quantile
-from ..rounds.suspicion import MOST_LOSS
+from ..numerics.quantiles import weighted_quantile
+from .judges import MOST_LOSS
 
 __all__ = ["choose_pull", "pull_grid"]
 

@@ -5,7 +5,6 @@ import numpy as np
 from ..calls.first_order import OwnLosses
 from ..federation.lanes import asked_at_once
 from ..numerics.optimism import with_all_rows
-from ..rounds.kinds import kind_of
 
 __all__ = ["FoldsJudge", "Judge"]
 
@@ -15,13 +14,15 @@ FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 800
 # Numbers of all clients' models from which one fold judges, too, because each fit is dear, and how
 # many values of lam a grid then has at most.
 LARGE, FEW_LAMS = 250_000, 4
+# Most that a client's loss counts for where clients may be false, in median losses.
+MOST_LOSS = 3.0
 # Networks are trained once, on four fifths of the rows.
 NETWORK_FOLDS = 5
 
 
 def is_large(pool):
     """Whether linear clients have so many parameters that few fits have to do."""
-    return kind_of(pool).exact and pool.n_clients * pool.n_params > LARGE
+    return pool.can_answer("solve") and pool.n_clients * pool.n_params > LARGE
 
 
 class Judge:
