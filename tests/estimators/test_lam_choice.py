@@ -568,9 +568,9 @@ def test_fpfc_holds_both_ends(search):
         X, y, groups = continuum(spread=spread, n_clients=10, rows=20)
         model = FPFCRegressor(alpha=0.01, search=search).fit(X, y, groups=groups)
         assert model.n_clusters_ == (1 if spread == 0.0 else 10)
-        search = model.lam_search_
-        assert search["lam"].min() == 0.0
-        assert search["n_clusters"][search["lam"].argmax()] == 1
+        tried = model.lam_search_
+        assert tried["lam"].min() == 0.0
+        assert tried["n_clusters"][tried["lam"].argmax()] == 1
 
 
 def test_one_wild_client_is_no_stable_partition():
