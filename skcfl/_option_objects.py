@@ -87,10 +87,17 @@ class TakesOptions:
         Raises
         ------
         ValueError
-            If there is no such parameter.
+            If there is no such parameter, or the name of an object is given where parameters of
+            the object are set.
         """
         for name in {key.partition("__")[0] for key in params if "__" in key}:
-            if name in self._option_classes and params.get(name, vars(self)[name]) is None:
+            value = params.get(name, getattr(self, name, None))
+            if isinstance(value, str):
+                raise ValueError(
+                    f"{name}={value!r} is a name, which has no parameters to set: give {name} an "
+                    "object in its place."
+                )
+            if name in self._option_classes and value is None:
                 params = {**params, name: self._option_classes[name]()}
         return super().set_params(**params)  # type: ignore[misc]
 

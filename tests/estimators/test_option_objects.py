@@ -158,6 +158,14 @@ def test_nested_names_set_options_of_none_and_of_an_object():
         model.set_params(local_steps=3)
 
 
+@pytest.mark.parametrize("name", ["loss", "aggregation", "init"])
+def test_names_have_no_parameters_to_set(name):
+    model = skcfl.IFCARegressor()
+    with pytest.raises(ValueError, match=f"{name}='.*' is a name, which has no parameters"):
+        model.set_params(**{f"{name}__size": 1})
+    assert model.get_params() == skcfl.IFCARegressor().get_params()
+
+
 @pytest.mark.parametrize(
     "grid",
     [
