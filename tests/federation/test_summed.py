@@ -220,6 +220,33 @@ def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
 @pytest.mark.parametrize(
     "model",
     [
+        FedAvgRegressor(hidden_layer_sizes=(40,)),
+        OracleClustersRegressor(labels=LABELS, hidden_layer_sizes=(40,)),
+        IFCARegressor(3, init="random", empty_cluster="keep", hidden_layer_sizes=(40,)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monkeypatch):
+    """Neither an answer nor what a fit publishes grows by a model with each client."""
+    sizes, answer = [], InProcessSite.answer
+
+    def spy(site, call, arguments):
+        answers = answer(site, call, arguments)
+        sizes.extend(np.size(value) for value in answers.values())
+        return answers
+
+    monkeypatch.setattr(InProcessSite, "answer", spy)
+    model.set_params(random_state=0, max_iter=3).fit(X, Y, groups=GROUPS)
+    p = model.cluster_params_.shape[1]
+    assert p > 10 * K
+    held = [np.size(value) for value in vars(model).values() if isinstance(value, np.ndarray)]
+    assert max(sizes + held) <= max(N, p) * K
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "model",
+    [
         FedAvgRegressor(),
         FedAvgRegressor(alpha="auto", training=Training(averaging="model")),
         FedAvgRegressor(hidden_layer_sizes=(3,), max_iter=3),
@@ -242,6 +269,9 @@ def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
         LocalModelsRegressor(),
         GTVRegressor(lam=0.1),
         PFedMeRegressor(lam=1.0),
+        DittoRegressor(),
+        FedRepRegressor(),
+        FedALARegressor(),
     ],
     ids=str,
 )
