@@ -20,11 +20,14 @@ from ..clients.draws import mixed
 from ..numerics.by_cluster import sum_by_cluster
 from .call import Call
 
-# Signs of one 64-bit hash, and rows of a client above which signs are drawn for sums of rows.
+# Number of random signs that one 64-bit hash gives.
 SIGNS = 64
+# Rows of a client above which signs are drawn for sums of rows, not for each row.
 MOST_SIGNED = 64
-# Newton steps to the intercept of a client, and the largest one on the scale of a logarithm.
-INTERCEPT_STEPS, LONGEST = 20, 2.0
+# Newton steps to the intercept of a client.
+INTERCEPT_STEPS = 20
+# Longest of these steps, on the scale of a logarithm.
+LONGEST = 2.0
 # Least part of a residual that is left where a row determines its own prediction.
 LEAST_LEFT = 0.1
 # Singular values below this part of the largest are rounding.

@@ -16,9 +16,10 @@ from .descriptions import ClassStatistics
 from .first_order import PLAIN, TRAINING, Objectives, Trains, seeds_of, train_all
 from .summed import Moves
 
-# Epochs after which the weights of a blend are taken as they are, and losses whose spread says
-# that they have settled (the public code's).
-MOST_EPOCHS, SETTLED = 60, 10
+# Largest number of epochs in which the weights of a blend are learned.
+MOST_EPOCHS = 60
+# Number of last losses whose spread says that the weights have settled (as in the public code).
+SETTLED = 10
 
 
 class Keep(Call):

@@ -7,11 +7,10 @@ rows changes them.
 import numpy as np
 from scipy import sparse
 
-_GOLDEN, _FIRST, _SECOND = (
-    np.uint64(0x9E3779B97F4A7C15),
-    np.uint64(0xBF58476D1CE4E5B9),
-    np.uint64(0x94D049BB133111EB),
-)
+# Increment and multipliers of the generator SplitMix64.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
 
 # Features by whose size rows are ordered; rows that are equal in these are ordered by hashes.
 COMPARED = 4

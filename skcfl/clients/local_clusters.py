@@ -3,8 +3,10 @@
 import numpy as np
 from sklearn.cluster import KMeans
 
-# Starts of k-means in the subspace, and how much nearer the nearest centre has to be.
-N_INIT, NEARER = 10, 3.0
+# Starts of k-means in the subspace.
+N_INIT = 10
+# Ratio of the distances to the second nearest and to the nearest centre, at least.
+NEARER = 3.0
 
 
 def local_kmeans(X, n_clusters, seed, weights=None):

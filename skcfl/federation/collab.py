@@ -18,8 +18,10 @@ from .serialization import RESULTS, dumps, loads
 from .sites import PlaceLost
 from .wire import WireTransport
 
-#: Files that a job leaves in its folder at the server.
-FITTED, REPORT = "skcfl_fitted.bin", "skcfl_report.json"
+#: File of the fitted estimator, in the job's folder at the server.
+FITTED = "skcfl_fitted.bin"
+#: File of what was asked and answered, in the same folder.
+REPORT = "skcfl_report.json"
 
 logger = logging.getLogger(__name__)
 

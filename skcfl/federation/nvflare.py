@@ -22,8 +22,10 @@ from .serialization import RESULTS, loads
 
 __all__ = ["allow_jobs", "fit_recipe", "load_fitted"]
 
-# Lines that are quoted of NVFlare's log about a job that did not begin, and their length.
-MOST_REASONS, MOST_LETTERS = 8, 300
+# Largest number of lines quoted from NVFlare's log, if a job did not begin.
+MOST_REASONS = 8
+# Characters of such a line that are quoted.
+MOST_LETTERS = 300
 #: What NVFlare makes of a job at its server and at its sites.
 CLASSES = (
     "nvflare.collab.runtime.controller.CollabController",

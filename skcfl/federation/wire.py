@@ -13,8 +13,10 @@ from .serialization import dumps, loads
 from .sites import PlaceLost, Refused
 from .transport import SEVERAL, Transport
 
-#: Reasons of a site that are told, and characters of each.
-MOST_REASONS, LONGEST_REASON = 100, 500
+#: Largest number of a site's reasons that are kept.
+MOST_REASONS = 100
+#: Characters of a reason that are kept.
+LONGEST_REASON = 500
 #: What the reply of a site begins with: see :meth:`~skcfl.federation.host.SiteHost.handle`.
 STATUSES = ("done", "unknown", "invalid", "forgotten", "lost", "refused")
 

@@ -17,8 +17,10 @@ from .em import evaluate, maximise, pooled
 from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
 
-# Exchanges of each start, and the number of starts that continue after them.
-GLANCE, MOST_TRIED = 4, 2
+# Exchanges of each start before the best ones are chosen.
+GLANCE = 4
+# Number of starts that continue after them.
+MOST_TRIED = 2
 # Exchanges after which the best start continues, or is refused if its criterion is hopeless.
 TRIAL = 8
 # Clusters of the fit before that are tried to be split, those that scatter most.
@@ -27,8 +29,11 @@ MOST_SPLITS = 2
 LEAST_SHARE = 1e-2
 # Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
-# Numbers that are tried at least, of so few clients: outliers can hide clusters from the first.
-LEAST_TRIED, FEW_CLIENTS = 5, 100
+# Least number of numbers of clusters that are tried for few clients: outliers can hide clusters
+# from the first ones.
+LEAST_TRIED = 5
+# Clients up to which there are few.
+FEW_CLIENTS = 100
 # A fit whose further clusters were dropped again has the same criterion but for its last digits.
 LEAST_FALL = 1e-2
 # Exchanges of one cluster with correlations before it is refused likewise.

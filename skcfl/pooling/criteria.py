@@ -16,9 +16,10 @@ STRONG = 10.0
 LEAST_CLIENTS = 2
 # Part of the clients that may be outliers, a cluster each beside several crisp ones.
 MOST_ALONE = 0.1
-# Least variance of means that are drawn, in the parameters' units, and the most, as a logarithm
-# relative to the variance of the fitted means.
-LEAST_DRAWN, MOST_RISE = 1e-6, 10.0
+# Least variance of means that are drawn, in the parameters' units.
+LEAST_DRAWN = 1e-6
+# Largest logarithm of the ratio of that variance to the variance of the fitted means.
+MOST_RISE = 10.0
 # Part of the rows that as many means of clusters may take: of all of them, and of each one's.
 MOST_MEANS = 0.5
 

@@ -19,9 +19,10 @@ FALL = 1.920729
 GRID = np.array([0.0, 0.35, 0.7, 1.0, 1.4, 2.0, 3.0])
 # Doublings of the largest one where the likelihood has not fallen by then.
 DOUBLINGS = 5
-# Effects that have intervals, those with the largest deviations, and floating-point operations
-# of all of them above which there are fewer.
-MOST_EFFECTS, MOST_WORK = 8, 2e10
+# Largest number of effects that have intervals: those with the largest deviations.
+MOST_EFFECTS = 8
+# Floating-point operations of all intervals above which there are fewer.
+MOST_WORK = 2e10
 FINE = 400
 
 

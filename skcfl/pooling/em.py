@@ -46,14 +46,19 @@ from .normal_equations import (
 from .population import LEAST_DISPERSION, LEAST_WEIGHT, Population
 from .quasi_newton import climb
 
-# Newton steps of the pooled model that a fit starts from, and halvings of one that overshoots.
-POOLED_STEPS, HALVINGS = 30, 60
+# Newton steps of the pooled model that a fit starts from.
+POOLED_STEPS = 30
+# Halvings of a Newton step that overshoots.
+HALVINGS = 60
 # Relative rounding of a log-likelihood, which is no fall.
 ROUNDING = 1e-13
-# Logarithms of variances are extrapolated by so much at most, standard deviations shrunk to this
-# part in a step, and covariances stretched only where the least variance of a principal axis is
-# more than this part of the largest: an axis of no variance hardly turns any more.
-FARTHEST, SHRUNK, ROUND = 2.0, 0.3, 1e-2
+# Largest extrapolation of the logarithm of a variance.
+FARTHEST = 2.0
+# Least factor of a standard deviation in a step.
+SHRUNK = 0.3
+# Least ratio of the variances of two principal axes at which a covariance is stretched: an axis of
+# no variance does not turn.
+ROUND = 1e-2
 # Change of the prior's variance, relative, below which it is settled.
 SETTLED = 1e-3
 # Part of the rows that the means take at most.
@@ -63,10 +68,14 @@ MOST_SPENT = 0.9
 MOST_CURVED = 10.0
 # Rounds of the prior's variance after convergence.
 MAX_PRIORS = 20
-# Gain, a client, in three steps of EM, and number of them, after which quasi-Newton steps follow.
-# They end where one of them gains that part of what three steps of EM must.
+# Gain of three steps of EM, a client, below which quasi-Newton steps follow.
 # Benchmark: the mixed models of twelve tables of benchmarks/real.py, in exchanges.
-SWITCH, LONG, SHARE = 1e-2, 30, 0.03
+SWITCH = 1e-2
+# Steps of EM after which quasi-Newton steps follow in any case. Benchmark: as of SWITCH.
+LONG = 30
+# Gain of a quasi-Newton step that ends them, as a part of the gain that three steps of EM must
+# have. Benchmark: as of SWITCH.
+SHARE = 0.03
 
 
 @dataclass

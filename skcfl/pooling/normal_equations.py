@@ -11,8 +11,10 @@ from ..calls.posteriors_asked import PosteriorProducts
 
 # Singular values of a system of normal equations that count as zero.
 SINGULAR = 1e-12
-# Relative accuracy of conjugate gradients, in the norm of their preconditioner, and most steps.
-CG_TOL, CG_STEPS = 1e-4, 100
+# Relative accuracy of conjugate gradients, in the norm of their preconditioner.
+CG_TOL = 1e-4
+# Largest number of steps of conjugate gradients.
+CG_STEPS = 100
 # Vectors of signs by which the errors of wide means are estimated; of fewer parameters exactly.
 PROBES = 8
 

@@ -10,12 +10,16 @@ from ..numerics.newton import MAX_DENSE
 # Least variance, or eigenvalue of a covariance, as a part of a parameter's unit: maximum
 # likelihood often ends at no variance at all, where steps in logarithms have no end.
 FLOOR = 1e-8
-# Least share of a cluster, and least dispersion as a part of that of a constant.
-LEAST_WEIGHT, LEAST_DISPERSION = 1e-12, 1e-12
-# Degrees of freedom of the clients' scales: at least so many, for there to be variances, and at
-# most, where a t distribution is a normal one.  Benchmark: benchmarks/real.py; on its tables with
-# the heaviest tails, whose likelihood is greatest between .5 and 1, predictions are as good.
-LEAST_DF, MOST_DF = 2.5, 1e3
+# Least share of a cluster.
+LEAST_WEIGHT = 1e-12
+# Least dispersion, as a part of the dispersion about a constant.
+LEAST_DISPERSION = 1e-12
+# Least degrees of freedom of the clients' scales; variances exist above 2. Benchmark:
+# benchmarks/real.py. Its tables with the heaviest tails, whose likelihood is greatest between .5
+# and 1, are predicted as well.
+LEAST_DF = 2.5
+# Most degrees of freedom of the clients' scales: the t distribution is then a normal one.
+MOST_DF = 1e3
 
 COVARIANCES = ("diag", "full", "spherical")
 # Rounds between a full covariance and the diagonal that its prior is about.

@@ -15,8 +15,10 @@ from .._progress import loop
 from .heavy_tails import df_slope
 from .population import FLOOR, LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
 
-# Steps that L-BFGS remembers, and its least relative gain, that of rounding.
-MEMORY, LEAST_GAIN = 30, 1e-14
+# Steps that L-BFGS remembers.
+MEMORY = 30
+# Least relative gain of an iteration of L-BFGS: that of rounding.
+LEAST_GAIN = 1e-14
 
 
 class Chart:

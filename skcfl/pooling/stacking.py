@@ -22,8 +22,12 @@ from ..calls.posteriors_asked import LeftOutSums, Posteriors, prior_covariance, 
 from .normal_equations import is_lean, mean_covariances
 from .population import Population
 
-# Newton steps of the shares, the gain at which they end, as a part of the loss, and halvings.
-MAX_STEPS, GAIN, HALVINGS = 20, 1e-8, 20
+# Largest number of Newton steps of the shares.
+MAX_STEPS = 20
+# Gain of a step that ends them, as a part of the loss.
+GAIN = 1e-8
+# Halvings of a step that overshoots.
+HALVINGS = 20
 # Curvature towards equal shares, as a part of the mean one: populations that say the same.
 RIDGE = 1e-6
 # What the variance of a slope costs, in nats.  Benchmark: benchmarks/real.py, 58 tables, three

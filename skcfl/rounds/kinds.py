@@ -106,7 +106,8 @@ class _Trained(Kind):
         return pool.ask(LocalUpdate, pool.start(), steps, *how, whole=True)
 
 
-MINIMISED, TRAINED = _Minimised(), _Trained()
+MINIMISED = _Minimised()
+TRAINED = _Trained()
 
 
 def kind_of(pool):

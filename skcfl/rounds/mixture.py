@@ -44,9 +44,12 @@ __all__ = ["Responsibilities", "fit_mixture", "fit_shares"]
 
 # Least dispersion, relative to that of the start.
 LEAST = 1e-10
-# Exchanges and iterations in each of which the shares of new clients are found, and the change in
-# one exchange that ends them.
-SHARE_CALLS, SHARE_STEPS, SHARE_TOL = 20, 10, 1e-6
+# Largest number of exchanges in which the shares of new clients are found.
+SHARE_CALLS = 20
+# Iterations of the shares in one exchange.
+SHARE_STEPS = 10
+# Change of the shares in one exchange that ends them.
+SHARE_TOL = 1e-6
 
 
 class Responsibilities(ChoiceRule):

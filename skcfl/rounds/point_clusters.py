@@ -33,8 +33,10 @@ from .loss_clusters import labels_of_clusterer
 __all__ = ["cluster_points"]
 
 CLUSTERINGS = ("kmeans", "trimmed", "median")
-# Starts by k-means++, and most iterations of each.
-N_INIT, MAX_ITER = 10, 100
+# Starts by k-means++.
+N_INIT = 10
+# Largest number of iterations of each start.
+MAX_ITER = 100
 # Share of the points, those nearest to the middle, among which some of the starts are drawn.
 NEAR = 0.75
 # Distance, over the least that any number left out gives, at which fewer are left out.

@@ -23,8 +23,10 @@ __all__ = ["polish", "solve_pooled"]
 
 # Most rounds of "Newton, then choose again".
 MAX_POLISH = 100
-# Squared Newton decrements of minimisers to working precision, and of those only compared.
-EXACT, ROUGH = 1e-16, 1e-6
+# Squared Newton decrement of a minimiser that is published: working precision.
+EXACT = 1e-16
+# Squared Newton decrement of a minimiser that is only compared with others.
+ROUGH = 1e-6
 
 
 def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, tol=EXACT):

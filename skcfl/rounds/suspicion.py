@@ -29,13 +29,19 @@ from .exchange import weighted_mean
 
 __all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions", "unserved"]
 
-# Deviations from the median up to which distances, and losses, are those of honest clients, found
-# by benchmarks/robust.py.
-SIGMAS, LOSS_SIGMAS = 4.0, 6.0
-# Least limits, in medians; and where one model serves all, whose clients may be of several kinds:
-# four times as far, and so about the square of it as high a loss.
-LEAST, LEAST_LOSS = 2.0, 1.5
-ONE_LEAST, ONE_LEAST_LOSS = 4.0, 20.0
+# Robust standard deviations from the median up to which a distance is an honest client's.
+# Benchmark: benchmarks/robust.py.
+SIGMAS = 4.0
+# The same for a loss. Benchmark: benchmarks/robust.py.
+LOSS_SIGMAS = 6.0
+# Least limit of distances, in medians.
+LEAST = 2.0
+# Least limit of losses, in medians.
+LEAST_LOSS = 1.5
+# Least limit of distances where one model serves clients that may be of several kinds, in medians.
+ONE_LEAST = 4.0
+# The same for losses: about the square of the limit of distances.
+ONE_LEAST_LOSS = 20.0
 # Deviations of normal numbers in units of the median absolute deviation.
 NORMAL = 1.4826
 # How often the suspects may change before they are taken as they are.
