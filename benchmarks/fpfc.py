@@ -141,7 +141,8 @@ def participation(n_clients):
         f"{'accuracy':>10}{'refitted':>10}"
     )
     for rate in RATES:
-        model = FPFCClassifier(lam, participation=rate, max_iter=500, random_state=0, **PLAIN)
+        some = Training(participation=rate)
+        model = FPFCClassifier(lam, training=some, max_iter=500, random_state=0, **PLAIN)
         model.fit(**train)
         history = model.history_
         sent = (history["floats_up"] + history["floats_down"]).sum() * 8e-6

@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
-from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, OracleClustersRegressor
+from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, OracleClustersRegressor, Training
 from skcfl.datasets import make_clustered_regression
 from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import lam_path
@@ -75,7 +75,11 @@ def main():
     histories = {}
     for rate in RATES:
         model = FPFCRegressor(
-            auto.lam_, participation=rate, max_iter=2000, random_state=0, **MODEL
+            auto.lam_,
+            training=Training(participation=rate),
+            max_iter=2000,
+            random_state=0,
+            **MODEL,
         )
         model.fit(**rows)
         histories[rate] = model.history_

@@ -105,7 +105,9 @@ def test_labels_that_are_missing(labels):
 #: Calls that once were answered by other people's errors, or not at all, and what they say.
 KNOWN = {
     "step too long": (
-        lambda: skcfl.FPFCRegressor(0.3, step_size=1e9).fit(X, Y, groups=GROUPS),
+        lambda: skcfl.FPFCRegressor(0.3, training=skcfl.Training(step_size=1e9)).fit(
+            X, Y, groups=GROUPS
+        ),
         r"FPFC diverged: .*step_size=1e\+09",
     ),
     "batch": (

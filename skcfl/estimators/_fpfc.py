@@ -14,10 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import (
-    MOST_STEPS,
     NOT_NEGATIVE,
-    POSITIVE,
-    Count,
     about,
     caller_level,
     real_array,
@@ -25,7 +22,6 @@ from .._checks import (
 from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..clients.optimizers import OPTIMIZERS
 from ..fusion.bounded import ClientLimits
 from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
@@ -34,10 +30,12 @@ from ..fusion.path import FusionPath
 from ..fusion.solvers import FPFCRounds
 from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
 from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
+from ..rounds.training_options import LOCAL_STEPS, Training
 from ..search.candidates import Family
 from ..search.judges import FEW_LAMS, Judge, is_large
 from ..search.models import ModelSearch
 from ._base_fusion import rough
+from ._base_rounds import STEPS
 from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
 
 if TYPE_CHECKING:
@@ -125,7 +123,12 @@ class FPFC(LamChoiceMixin, BaseFederated):
     array([6, 6])
     """
 
-    _option_classes = {**LamChoiceMixin._option_classes, "solver": FPFCRounds}
+    _option_classes = {
+        **LamChoiceMixin._option_classes,
+        "solver": FPFCRounds,
+        "training": Training,
+    }
+    _option_names = {"training": (*STEPS, "participation")}
 
     _doc_references = """
     .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
@@ -137,15 +140,7 @@ class FPFC(LamChoiceMixin, BaseFederated):
         "penalty": [StrOptions({*CONCAVE, "l1", "l2"}), ConcavePenalty],
         "refit": ["boolean"],
         "solver": [FPFCRounds, None],
-        "local_steps": [
-            StrOptions({"auto", "exact"}),
-            Count(1, MOST_STEPS),
-            "array-like",
-        ],
-        "step_size": [StrOptions({"auto"}), POSITIVE],
-        "optimizer": [StrOptions({"auto", *OPTIMIZERS})],
-        "batch_size": [Count(1, MOST_STEPS), None],
-        "participation": [Interval(Real, 0, 1, closed="right")],
+        "training": [Training, None],
         "init": [StrOptions({"auto", "local", "common"}), "array-like"],
         "max_iter": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -182,21 +177,6 @@ class FPFC(LamChoiceMixin, BaseFederated):
             penalty reaches, long before the rounds get there. False gives a cluster the mean of
             its clients' models, weighted by their rows, as in the paper. The clients' own models
             are kept in ``fusion_params_``.""",
-        "local_steps": """\
-            "auto", "exact", int or array-like of shape (n_clients,)
-            Steps of a client in a round; an array gives every client its own number, in the order
-            of the sorted ids. "exact" solves the clients' problems to the end (linear models
-            only). "auto" is 10.""",
-        "step_size": """\
-            "auto" or float
-            Length of a local step. "auto" is 1 over the client's Lipschitz constant plus ``rho``,
-            halved where a step would raise its objective; .005 under Adam. A number is used as it
-            is and can make the fit diverge.""",
-        "optimizer": """\
-            {"auto", "sgd", "momentum", "adam"}
-            Rule of the local steps. "sgd" takes plain gradient steps, which is gradient descent
-            where ``batch_size`` is None; "momentum" adds momentum of 0.9. "auto" is "sgd" for
-            linear models and "adam" for networks.""",
         "init": """\
             {"auto", "local", "common"} or array-like of shape (n_clients, n_params)
             Models to start from. "local" is each client's own converged model, from which a wide
@@ -267,11 +247,7 @@ class FPFC(LamChoiceMixin, BaseFederated):
         search: LamSearch | None = None,
         client_loss: float | Literal["huber"] | None = None,
         solver: FPFCRounds | None = None,
-        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
+        training: Training | None = None,
         init: Literal["auto", "local", "common"] | ArrayLike = "auto",
         max_iter: int | Literal["auto"] = "auto",
         tol: float = 1e-5,
@@ -289,11 +265,7 @@ class FPFC(LamChoiceMixin, BaseFederated):
         self.search = search
         self.client_loss = client_loss
         self.solver = solver
-        self.local_steps = local_steps
-        self.step_size = step_size
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.participation = participation
+        self.training = training
         self.init = init
         self.max_iter = max_iter
         self.tol = tol
@@ -305,7 +277,7 @@ class FPFC(LamChoiceMixin, BaseFederated):
         self.verbose = verbose
 
     def _places_absent(self):
-        return not isinstance(self.init, str) or np.ndim(self.local_steps) > 0
+        return not isinstance(self.init, str) or np.ndim(self._option("training").local_steps) > 0
 
     def _solve(self, pool, folds):
         if self.client_loss is None:
@@ -315,8 +287,9 @@ class FPFC(LamChoiceMixin, BaseFederated):
         if limits.trusted.all():
             result = self._fit(pool, folds)
         else:
-            for name in ("init", "local_steps"):
-                if not isinstance(getattr(self, name), (str, Integral)):
+            given = {"init": self.init, "local_steps": self._option("training").local_steps}
+            for name, value in given.items():
+                if not isinstance(value, (str, Integral)):
                     raise ValueError(
                         f"{name} must be a name or a number with client_loss, which leaves "
                         f"{int((~limits.trusted).sum())} clients out of the rounds, got an array."
@@ -457,49 +430,32 @@ class FPFC(LamChoiceMixin, BaseFederated):
 
     def _round_options(self, problem):
         """Options of the solver, none automatic but what depends on the problem."""
-        rounds = self._option("solver")
-        exact = self.local_steps == "exact" if isinstance(self.local_steps, str) else False
+        rounds, training = self._option("solver"), self._option("training")
+        exact = isinstance(training.local_steps, str) and training.local_steps == "exact"
         if exact and not problem.exact:
             raise ValueError(
                 f"local_steps='exact' needs a local model with exact proximal points, got "
                 f"{type(problem.pool.model).__name__}. Give a number of steps."
             )
-        optimizer = problem.optimizer if self.optimizer == "auto" else self.optimizer
-        step_size = self.step_size
+        optimizer = problem.optimizer if training.optimizer == "auto" else training.optimizer
+        step_size = training.step_size
         if step_size == "auto":
             step_size = NETWORK_STEP if optimizer == "adam" else problem.step_size
+        max_iter = self.max_iter
+        if max_iter == "auto":
+            max_iter = int(np.ceil(MAX_ROUNDS / training.participation))
         return FPFCOptions(
-            local_steps=None if exact else self._steps(problem.n),
+            local_steps=None if exact else _steps(training.local_steps, problem.n),
             step_size=step_size,
             optimizer=optimizer,
-            batch_size=self.batch_size,
-            participation=float(self.participation),
+            batch_size=training.batch_size,
+            participation=float(training.participation),
             rho=None if rounds.rho == "auto" else float(rounds.rho),
             nu=None if rounds.nu == "auto" else float(rounds.nu),
-            max_iter=self._rounds(),
+            max_iter=max_iter,
             tol=self.tol,
             n_iter_no_change=rounds.n_iter_no_change,
         )
-
-    def _rounds(self):
-        """Most rounds."""
-        if self.max_iter == "auto":
-            return int(np.ceil(MAX_ROUNDS / self.participation))
-        return self.max_iter
-
-    def _steps(self, n):
-        """Local steps, a number or one per client."""
-        if isinstance(self.local_steps, str):
-            return 10
-        with about("local_steps"):
-            steps = np.asarray(self.local_steps)
-        whole = steps.dtype.kind in "iu" and (steps >= 1).all()
-        if not whole or steps.shape not in ((), (n,)):
-            raise ValueError(
-                f"local_steps must be a number of steps, or an array with one, at least 1, for "
-                f"each of the {n} clients, got {self.local_steps!r}."
-            )
-        return int(steps) if steps.ndim == 0 else steps
 
     def _init(self, pool):
         """Which models to start from, or the models."""
@@ -551,6 +507,21 @@ class FPFC(LamChoiceMixin, BaseFederated):
             converged=np.array([r.converged for r in results]),
             n_iter=np.array([r.n_iter for r in results]),
         )
+
+
+def _steps(given, n):
+    """Local steps, a number or one per client."""
+    if isinstance(given, str):
+        return LOCAL_STEPS
+    with about("local_steps"):
+        steps = np.asarray(given)
+    whole = steps.dtype.kind in "iu" and (steps >= 1).all()
+    if not whole or steps.shape not in ((), (n,)):
+        raise ValueError(
+            f"local_steps must be a number of steps, or an array with one, at least 1, for each "
+            f"of the {n} clients, got {given!r}."
+        )
+    return int(steps) if steps.ndim == 0 else steps
 
 
 def _with_the_rest(result, limits):

@@ -20,6 +20,7 @@ from skcfl import (
     LocalModelsRegressor,
     OracleClustersClassifier,
     OracleClustersRegressor,
+    Training,
 )
 from skcfl.datasets import (
     make_clustered_classification,
@@ -126,7 +127,7 @@ def test_networks_need_no_second_derivatives(refit):
     # not when the networks were trained
     assert model.score(data.X, data.y, groups=data.groups) > (0.95 if refit else 0.8)
     with pytest.raises(ValueError, match="local_steps='exact' needs a local model with exact"):
-        fit(FPFC(network, 0.5, local_steps="exact"), data)
+        fit(FPFC(network, 0.5, training=EXACT), data)
 
 
 def waves(seed=0):
@@ -138,6 +139,8 @@ def waves(seed=0):
     return X, y, groups, labels
 
 
+# Clients that solve their problems to the end.
+EXACT = Training(local_steps="exact")
 # Rounds that end at ``tol`` only.
 TO_TOL = FPFCRounds(n_iter_no_change=None)
 NETWORK = {"hidden_layer_sizes": (16,), "activation": "tanh", "refit": True, "max_iter": 100}
@@ -188,11 +191,11 @@ def test_clusters_are_not_biased_and_those_of_a_norm_are():
     oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4, standardize=False), data)
     options = {"tol": 1e-6, "max_iter": 3000, "solver": TO_TOL, "refit": False}
     options |= {"alpha": 1e-4, "standardize": False}
-    concave = fit(FPFCRegressor(0.7, penalty=SCAD(xi=1e-7), local_steps="exact", **options), data)
+    concave = fit(FPFCRegressor(0.7, penalty=SCAD(xi=1e-7), training=EXACT, **options), data)
     np.testing.assert_allclose(concave.cluster_coef_, oracle.cluster_coef_, atol=1e-5)
     path = lam_path(ConvexClusteredFLRegressor(), data.X, data.y, groups=data.groups, n_lams=20)
     lam = path.lams[path.n_clusters == 2][0] * 6
-    norm = fit(FPFCRegressor(lam, penalty="l2", local_steps="exact", **options), data)
+    norm = fit(FPFCRegressor(lam, penalty="l2", training=EXACT, **options), data)
     np.testing.assert_array_equal(norm.labels_, concave.labels_)
     assert np.abs(norm.cluster_coef_ - oracle.cluster_coef_).max() > 0.1
 
@@ -264,8 +267,7 @@ def test_threads_and_seeds():
     data = regression()
     options = {
         "lam": 0.5,
-        "participation": 0.5,
-        "batch_size": 8,
+        "training": Training(participation=0.5, batch_size=8),
         "random_state": 3,
         "max_iter": 40,
     }
@@ -294,7 +296,7 @@ def test_fit_changes_no_parameter_and_pickles():
 def test_steps_of_clients_may_differ():
     data = regression()
     steps = np.arange(1, 10)
-    model = fit(FPFCRegressor(0.5, local_steps=steps), data)
+    model = fit(FPFCRegressor(0.5, training=Training(local_steps=steps)), data)
     same = fit(FPFCRegressor(0.5), data)
     np.testing.assert_array_equal(model.labels_, same.labels_)
     assert np.abs(model.fusion_params_ - same.fusion_params_).max() > 0
@@ -328,7 +330,9 @@ def test_participation_books_less():
     lam = fit(FPFCRegressor(alpha=0.01), data).lam_
     sent = {}
     for share in (1.0, 0.3):
-        model = fit(FPFCRegressor(lam, participation=share, random_state=0), data)
+        model = fit(
+            FPFCRegressor(lam, training=Training(participation=share), random_state=0), data
+        )
         assert adjusted_rand_score(data.labels, model.labels_) == 1.0
         rounds = np.diff(model.history_["round"], prepend=0)
         np.testing.assert_array_equal(model.history_["participants"], round(20 * share) * rounds)
@@ -350,8 +354,8 @@ def test_too_few_rounds_warn():
         ({"solver": FPFCRounds(rho=1e-3), "lam": 1.0}, "rho must be larger than"),
         ({"solver": FPFCRounds(nu=-1.0)}, "'nu' parameter of FPFCRounds"),
         ({"solver": FPFCRounds(n_iter_no_change=0)}, "'n_iter_no_change' parameter of FPFCR"),
-        ({"local_steps": [1, 2]}, "for each of the 9 clients"),
-        ({"local_steps": [0.5] * 9}, "local_steps must be a number of steps"),
+        ({"training": Training(local_steps=[1, 2])}, "for each of the 9 clients"),
+        ({"training": Training(local_steps=[0.5] * 9)}, "local_steps must be a number of steps"),
         ({"init": np.zeros((3, 5))}, r"init must have shape \(9, 5\)"),
     ],
 )
@@ -371,7 +375,8 @@ def test_convex_methods_refuse_concave_penalties():
 def test_path_is_fits():
     data = regression()
     rounds = FPFCRounds(n_iter_no_change=5)
-    model = FPFCRegressor(participation=0.5, random_state=5, max_iter=60, solver=rounds)
+    some = Training(participation=0.5)
+    model = FPFCRegressor(training=some, random_state=5, max_iter=60, solver=rounds)
     path = lam_path(model, data.X, data.y, groups=data.groups, n_lams=5)
     assert (np.diff(path.lams) > 0).all() and np.isnan(path.gaps).all()
     for k in (2, 4):

@@ -19,6 +19,7 @@ from skcfl import (
     LamSearch,
     LocalModelsClassifier,
     LocalModelsRegressor,
+    Training,
 )
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
@@ -556,7 +557,8 @@ def test_no_edge_is_told_where_the_loss_has_levelled(slope):
 @pytest.mark.parametrize("participation", [1.0, 0.3, 0.05])
 def test_fpfc_finds_clusters_at_any_participation(participation):
     data = clusters(n_clients=15)
-    model = FPFCRegressor(participation=participation, random_state=0)
+    some = Training(participation=participation)
+    model = FPFCRegressor(training=some, random_state=0)
     model.fit(data.X, data.y, groups=data.groups)
     assert model.lam_ > 0.0
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcfl import ConvexClusteredFLRegressor, FPFCRegressor
+from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, Training
 from skcfl.datasets import make_clustered_regression
 from skcfl.graphs import edges
 from skcfl.search import judges
@@ -18,7 +18,7 @@ DATA = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
         ConvexClusteredFLRegressor(lam=0.05, graph="complete"),
         ConvexClusteredFLRegressor(lam=0.05, graph="knn"),
         FPFCRegressor(lam=0.3, random_state=0, max_iter=60),
-        FPFCRegressor(lam=0.3, random_state=0, max_iter=60, participation=0.5),
+        FPFCRegressor(0.3, random_state=0, max_iter=60, training=Training(participation=0.5)),
         FPFCRegressor(lam=0.3, penalty="l1", max_iter=20, tol=0),
     ],
     ids=repr,

@@ -26,6 +26,7 @@ from skcfl import (
     LamSearch,
     OneShot,
     PartialPoolingRegressor,
+    Training,
 )
 from skcfl.certificates import PartitionCertificate, certify_partition, duality_gap
 from skcfl.datasets import load_grunfeld, make_clustered_regression, partition_dirichlet
@@ -76,7 +77,7 @@ assert_type(rows.adapt(X, groups=days), KFED)
 assert_type(ConvexClustering(0.5).fit(X), ConvexClustering)
 FedAvgRegressor(Huber(delta=2), hidden_layer_sizes=[8], aggregation="median", n_jobs=-1)
 FPFCRegressor(search=LamSearch("bic", lams=[0.1, 1.0]))
-FPFC(LinearModel("log_loss"), lam=1, local_steps=np.array([1, 2]))
+FPFC(LinearModel("log_loss"), lam=1, training=Training(local_steps=np.array([1, 2])))
 GTVRegressor(graph=Graph(2, [0], [1]), penalty=L2())
 GTVRegressor(graph=[[0, 1], [1, 0]], lam=0.5)
 IFCAClassifier(class_weight={"yes": 2.0, "no": 1.0}, group_col="hospital", unseen="average")
