@@ -18,7 +18,7 @@ lam           ``lam``                     ``lam``
 theta_i, v_i  ``params``
 eta           ``move``                    ``outer_step``
 beta          ``beta``                    ``beta``
-K             ``steps``                   ``prox_steps``
+K             ``steps``                   ``local_steps``
 R             ``n_moves``                 ``local_rounds``
 ============  ==========================  ====================
 """

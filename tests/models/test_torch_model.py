@@ -205,11 +205,11 @@ def net(**more):
     return TorchModel(modules.Net, **{"n_features": 10, **more})
 
 
-SHORT = {"max_iter": 3, "local_steps": 3, "tol": 0, "random_state": 0}
+SHORT = {"max_iter": 3, "training": Training(local_steps=3), "tol": 0, "random_state": 0}
 
 
 def fitted(model, method=FedAvg, data=DATA, **more):
-    options = grouped(method, **{**SHORT, **more})
+    options = SHORT | grouped(method, **{"local_steps": 3, **more})
     return method(model, **options).fit(data.X, data.y, groups=data.groups)
 
 
@@ -229,7 +229,7 @@ def test_parameters_of_the_class_are_parameters():
 
 def test_grid_search_over_the_module():
     X = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
-    method = FedAvg(net(), group_col=10, **grouped(FedAvg, **SHORT))
+    method = FedAvg(net(), group_col=10, **SHORT)
     search = GridSearchCV(method, {"model__hidden": [1, 6]}, cv=ClientKFold(2, group_col=10))
     search.fit(X, DATA.y)
     assert (

@@ -24,7 +24,9 @@ from skcfl.rounds.suspicion import excess, limit, unserved
 NAMES = sorted(AGGREGATORS)
 ROBUST = sorted(set(NAMES) - {"mean"})
 TRIM = 0.3
-OPERATORS = {name: cls(TRIM) if cls.trims else cls() for name, cls in AGGREGATORS.items()}
+OPERATORS = {name: cls() for name, cls in AGGREGATORS.items()}
+for name in ("trimmed_mean", "krum"):
+    OPERATORS[name].set_params(trim=TRIM)
 OPERATORS["geometric_median"] = GeometricMedian(max_iter=1000, tol=1e-8)
 # Share of false clients that each bears, for 11 clients.
 BEARS = {"median": 5, "trimmed_mean": 3, "geometric_median": 5, "krum": 3, "centered_clipping": 5}
