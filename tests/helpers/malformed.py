@@ -18,6 +18,7 @@ from skcfl import Record, certificates, datasets, graphs, inspection, model_sele
 from skcfl._option_objects import Options
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
+from skcfl.rounds.aggregation import CenteredClipping, GeometricMedian, Krum, TrimmedMean
 
 #: What a call may end in. InvalidParameterError and NotFittedError are ValueErrors.
 ALLOWED = (ValueError, TypeError)
@@ -791,6 +792,20 @@ def solver_targets():
         yield function_target(call, title=name, **parameters)
 
 
+def operator_targets():
+    X, y, groups = rows("regressor")
+    long = {k: v for k, v in ANYTHING.items() if k not in ("10**9", "10**30", "2**63")}
+    for cls in (CenteredClipping, GeometricMedian, Krum, TrimmedMean):
+
+        def fit(cls=cls, **parameters):
+            model = skcfl.FedAvgRegressor(aggregation=cls(**parameters), max_iter=3)
+            return model.fit(X, y, groups=groups).params_
+
+        base = {name: constant(value) for name, value in cls().get_params().items()}
+        counts = dict.fromkeys(("max_iter", "n_iter"), (long,))
+        yield Target(cls.__name__, fit, base, counts, check=check_numbers)
+
+
 def display_targets():
     import matplotlib.pyplot as plt
 
@@ -864,6 +879,7 @@ def targets():
         penalty_targets,
         model_targets,
         solver_targets,
+        operator_targets,
         display_targets,
     ):
         found.extend(family())
