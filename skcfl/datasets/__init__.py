@@ -7,6 +7,7 @@ each row, ``groups``; generators and partitions also with the true cluster of ea
 
 from skcfl.datasets._corrupt import corrupt
 from skcfl.datasets._digits import make_rotated_digits
+from skcfl.datasets._ellipses import make_ellipses
 from skcfl.datasets._grunfeld import load_grunfeld
 from skcfl.datasets._label_skew import (
     partition_dirichlet,
@@ -24,7 +25,6 @@ from skcfl.datasets._partitions import (
 from skcfl.datasets._synthetic import (
     make_clustered_classification,
     make_clustered_regression,
-    make_ellipses,
     make_fedprox_classification,
 )
 

@@ -15,7 +15,6 @@ from skcfl._typing import Array, ArrayLike, Data, RandomState, Sizes, validate_p
 from skcfl.datasets._layout import (
     COUNT,
     MOST,
-    MOST_ROWS,
     ROWS,
     check_numbers,
     client_sizes,
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from skcfl.datasets._layout import Layout
 
 # Products of larger numbers overflow.
-_NON_NEGATIVE = [Interval(Real, 0, 1e100, closed="both")]
+NON_NEGATIVE = [Interval(Real, 0, 1e100, closed="both")]
 _POSITIVE = [Interval(Real, 1e-100, 1e100, closed="both")]
 
 # What every generator of this file takes.
-_FEDERATION = {
+FEDERATION = {
     "n_clients": COUNT,
     "n_clusters": COUNT,
     "n_samples": [*ROWS, "array-like"],
@@ -43,7 +42,7 @@ _FEDERATION = {
 }
 
 
-def _true_array(values: Any, shape: tuple[int, ...], name: str) -> Array:
+def true_array(values: Any, shape: tuple[int, ...], name: str) -> Array:
     """Check parameters that the caller gives."""
     array = real_array(values, name)
     if array.shape != shape:
@@ -132,7 +131,7 @@ def _decision(X: Array, coef: Array, intercept: Array, clusters: Array) -> Array
     return decision
 
 
-def _bunch(
+def bunch(
     X: Array, y: Array, layout: Layout, owner: Array, return_X_y_groups: bool, **reference: Any
 ) -> Any:
     groups = layout.ids[owner]
@@ -142,15 +141,15 @@ def _bunch(
 
 
 @validate_params(
-    _FEDERATION
+    FEDERATION
     | {
         "n_features": COUNT,
         "coef": [StrOptions({"gaussian", "bernoulli", "binary", "sphere"}), "array-like"],
         "separation": _POSITIVE,
         "radius": _POSITIVE,
         "n_informative": [*COUNT, None],
-        "bias": [*_NON_NEGATIVE, "array-like"],
-        "noise": _NON_NEGATIVE,
+        "bias": [*NON_NEGATIVE, "array-like"],
+        "noise": NON_NEGATIVE,
     },
     prefer_skip_nested_validation=True,
 )
@@ -292,14 +291,14 @@ def make_clustered_regression(
         coef[:, informative] = values
     else:
         _refuse_informative(n_informative)
-        coef = _true_array(coef, (n_clusters, n_features), "coef")
+        coef = true_array(coef, (n_clusters, n_features), "coef")
     intercept = _intercepts(bias, (n_clusters,), rng)
 
     check_numbers(n_samples=len(owner), n_features=n_features)
     X = rng.standard_normal((len(owner), n_features))
     y = _decision(X, coef, intercept, layout.clusters[owner])
     y += noise * rng.standard_normal(len(owner))
-    return _bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
+    return bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
 
 
 def _informative(n_informative: int | None, n_features: int, rng: np.random.RandomState) -> Any:
@@ -321,19 +320,19 @@ def _refuse_informative(n_informative: int | None) -> None:
 def _intercepts(bias: Any, shape: tuple[int, ...], rng: np.random.RandomState) -> Array:
     if isinstance(bias, Real):
         return float(bias) * rng.standard_normal(shape)
-    return _true_array(bias, shape, "bias")
+    return true_array(bias, shape, "bias")
 
 
 @validate_params(
-    _FEDERATION
+    FEDERATION
     | {
         "n_features": COUNT,
         "n_classes": [Count(2, MOST)],
         "coef": [StrOptions({"gaussian"}), "array-like"],
         "separation": _POSITIVE,
         "n_informative": [*COUNT, None],
-        "bias": [*_NON_NEGATIVE, "array-like"],
-        "temperature": _NON_NEGATIVE,
+        "bias": [*NON_NEGATIVE, "array-like"],
+        "temperature": NON_NEGATIVE,
         "flip_y": [Interval(Real, 0, 1, closed="both")],
     },
     prefer_skip_nested_validation=True,
@@ -449,7 +448,7 @@ def make_clustered_classification(
         coef[..., informative] = values * (separation / nearest)
     else:
         _refuse_informative(n_informative)
-        coef = _true_array(coef, (n_clusters, *heads, n_features), "coef")
+        coef = true_array(coef, (n_clusters, *heads, n_features), "coef")
     intercept = _intercepts(bias, (n_clusters, *heads), rng)
     if heads:
         coef, intercept = _centred(coef), _centred(intercept)
@@ -459,7 +458,7 @@ def make_clustered_classification(
     y = _draw_labels(X, coef, intercept, layout.clusters[owner], temperature, rng)
     other = (y + rng.randint(1, n_classes, size=len(y))) % n_classes
     y = np.where(rng.uniform(size=len(y)) < flip_y, other, y)
-    return _bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
+    return bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
 
 
 def _centred(params: Array) -> Array:
@@ -485,11 +484,11 @@ def _draw_labels(
 
 
 @validate_params(
-    _FEDERATION
+    FEDERATION
     | {
         "n_features": COUNT,
         "n_classes": [Count(2, MOST)],
-        "beta": [*_NON_NEGATIVE, None],
+        "beta": [*NON_NEGATIVE, None],
     },
     prefer_skip_nested_validation=True,
 )
@@ -589,179 +588,4 @@ def make_fedprox_classification(
         means = beta * rng.standard_normal((n_clients, 1))
         X += (means + rng.standard_normal((n_clients, n_features)))[owner]
     y = _draw_labels(X, coef, intercept, layout.clusters[owner], 0.0, rng)
-    return _bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
-
-
-@validate_params(
-    _FEDERATION
-    | {
-        "n_pool": ROWS,
-        "n_test": [Count(0, MOST_ROWS)],
-        "semi_axes": ["array-like"],
-        "offset": _NON_NEGATIVE,
-        "angles": ["array-like", None],
-        "balanced": ["boolean"],
-    },
-    prefer_skip_nested_validation=True,
-)
-def make_ellipses(
-    n_clients: int = 60,
-    n_samples: Sizes = 10,
-    *,
-    n_clusters: int = 3,
-    n_pool: int = 200,
-    n_test: int = 200,
-    semi_axes: tuple[float, float] = (2.6, 0.8),
-    offset: float = 1.6,
-    angles: ArrayLike | None = None,
-    balanced: bool = True,
-    cluster_sizes: None | Literal["random"] | ArrayLike = None,
-    id_format: str | None = "client{client:0{width}d}",
-    shuffle: bool = True,
-    random_state: RandomState = None,
-    return_X_y_groups: bool = False,
-) -> Data:
-    """Generate overlapping ellipses in the plane, two classes and a direction for each cluster.
-
-    The data of the convex clustering paper [1]_, Section V. In cluster ``k`` the classes +1 and -1
-    are uniform on two ellipses with centres ``+-offset`` on an axis through the origin, turned by
-    ``angles[k]``; the ellipses overlap, so that the classes are not separable. Each cluster has a
-    pool of `n_pool` rows, half of each class, and each client draws its rows from its cluster's
-    pool without replacement: **clients of a cluster may share rows**.
-
-    The paper gives no coordinates; with these defaults its figures are matched: the best linear
-    separator is right in 86.5 % of the rows of its cluster, while one model for all is near
-    chance.
-
-    Parameters
-    ----------
-    n_clients : int, default=60
-        Number of clients.
-    n_samples : int, tuple (low, high) or array-like of shape (n_clients,), default=10
-        Rows of a client, at most `n_pool`. The paper's Appendix C has 30 clients with 170 of 200.
-    n_clusters : int, default=3
-        Number of clusters.
-    n_pool : int, default=200
-        Rows in each cluster's pool.
-    n_test : int, default=200
-        Fresh rows for each cluster from the same ellipses, for testing; 0 for none.
-    semi_axes : tuple of 2 floats, default=(2.6, 0.8)
-        Semi-axes of each ellipse, the first along the line through the two centres.
-    offset : float, default=1.6
-        Distance of the ellipses' centres from the origin.
-    angles : array-like of shape (n_clusters,) or None, default=None
-        Angle of each cluster's axis in degrees, pointing to class +1; None spreads them evenly
-        over the circle.
-    balanced : bool, default=True
-        Whether half of a client's rows (up to one) is of each class. With False, as the paper has
-        it literally, clients of 10 rows can be lopsided, down to one class, and recovery becomes
-        fragile.
-    cluster_sizes : None, "random" or array-like of shape (n_clusters,), default=None
-        Clients in each cluster: equal up to one, at random (at least one each), or as given.
-    id_format : str or None, default="client{client:0{width}d}"
-        Format of the clients' ids, as in :func:`make_clustered_regression`.
-    shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
-    random_state : int, RandomState instance or None, default=None
-        Seed of all draws.
-    return_X_y_groups : bool, default=False
-        Whether to return ``(X, y, groups)`` instead of the Bunch.
-
-    Returns
-    -------
-    data : :class:`~sklearn.utils.Bunch`
-        With the attributes X, y (-1 or 1), groups and labels as in
-        :func:`make_clustered_regression`, and
-
-        - coef : ndarray of shape (n_clusters, 2), intercept : ndarray of shape (n_clusters,), the
-          unit normals of the best separators, all through the origin
-        - X_test : ndarray of shape (n_clusters * n_test, 2), y_test, labels_test : ndarrays of
-          shape (n_clusters * n_test,), the test rows, their classes and their clusters
-        - index : ndarray of shape (n_rows,), the row's number in its cluster's pool
-
-    (X, y, groups) : tuple
-        If `return_X_y_groups`.
-
-    References
-    ----------
-    .. [1] Armacki, Bajovic, Jakovetic, Kar, "Personalized federated learning via convex
-       clustering", 2022, Section V and Appendix C.
-
-    Examples
-    --------
-    >>> from skcfl.datasets import make_ellipses
-    >>> data = make_ellipses(random_state=0)
-    >>> data.X.shape, data.X_test.shape
-    ((600, 2), (600, 2))
-    >>> sorted(set(data.y.tolist()))
-    [-1, 1]
-    """
-    rng = check_random_state(random_state)
-    check_numbers(n_clusters=n_clusters, n_pool=n_pool)
-    check_numbers(n_clusters=n_clusters, n_test=n_test)
-    semi_axes = _true_array(semi_axes, (2,), "semi_axes")
-    if np.any(semi_axes <= 0):
-        raise ValueError(f"semi_axes must be positive, got {semi_axes.tolist()}.")
-    if angles is None:
-        angles = 360.0 * np.arange(n_clusters) / n_clusters
-    angles = np.deg2rad(_true_array(angles, (n_clusters,), "angles"))
-    axes = np.column_stack([np.cos(angles), np.sin(angles)])
-    layout = make_layout(
-        split_clients(cluster_sizes, n_clients, n_clusters, rng), id_format, shuffle, rng
-    )
-    sizes = client_sizes(n_samples, n_clients, "n_samples", rng)
-    # How many rows of each class: an odd row too many goes to a random class.
-    extra = rng.randint(0, 2, size=n_clients)
-    share = np.column_stack([(sizes + extra) // 2, (sizes + 1 - extra) // 2])
-    y_pool = np.where(np.arange(n_pool) % 2 == 0, 1, -1)
-    strata = [np.flatnonzero(y_pool == label) for label in (1, -1)]
-    limit = 2 * min(map(len, strata)) if balanced else n_pool
-    if sizes.max() > limit:
-        raise ValueError(
-            f"n_samples must be at most {limit}, the rows of a pool (n_pool={n_pool}) that one "
-            f"client can draw, got {sizes.max()}."
-        )
-
-    def draw(y: Any) -> Array:
-        return _ellipse_rows(np.tile(y, (n_clusters, 1)), axes, semi_axes, offset, rng)
-
-    pools = draw(y_pool)
-    if balanced:
-        index = [
-            rng.choice(stratum, size=count, replace=False)
-            for counts in share
-            for stratum, count in zip(strata, counts, strict=True)
-        ]
-    else:
-        index = [rng.choice(n_pool, size=size, replace=False) for size in sizes]
-    index = np.concatenate(index)
-    owner = np.repeat(np.arange(n_clients), sizes)
-    order = rng.permutation(len(owner)) if shuffle else np.lexsort((index, owner))
-    index, owner = index[order], owner[order]
-    y_test = np.where(np.arange(n_test) % 2 == 0, 1, -1)
-    X_test = draw(y_test).reshape(-1, 2)  # last, so that n_test changes nothing else
-    return _bunch(
-        pools[layout.clusters[owner], index],
-        y_pool[index],
-        layout,
-        owner,
-        return_X_y_groups,
-        coef=axes,
-        intercept=np.zeros(n_clusters),
-        X_test=X_test,
-        y_test=np.tile(y_test, n_clusters),
-        labels_test=np.repeat(np.arange(n_clusters), n_test),
-        index=index,
-    )
-
-
-def _ellipse_rows(
-    y: Any, axes: Array, semi_axes: Any, offset: Any, rng: np.random.RandomState
-) -> Array:
-    """Points (n_clusters, n, 2), uniform on the ellipse of their class ``y`` (n_clusters, n)."""
-    radius = np.sqrt(rng.uniform(size=y.shape))  # uniform by area
-    angle = 2 * np.pi * rng.uniform(size=y.shape)
-    along = semi_axes[0] * radius * np.cos(angle) + float(offset) * y
-    across = semi_axes[1] * radius * np.sin(angle)
-    normal = np.column_stack([-axes[:, 1], axes[:, 0]])
-    return along[..., None] * axes[:, None] + across[..., None] * normal[:, None]
+    return bunch(X, y, layout, owner, return_X_y_groups, coef=coef, intercept=intercept)
