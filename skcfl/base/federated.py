@@ -370,7 +370,8 @@ class BaseFederated(NewClients, Reports):
 
     def _divergence(self, n_iter: int) -> str:
         """What to say of models that are not finite."""
-        step = getattr(self, "step_size", "auto")
+        trains = "training" in self._option_classes
+        step = self._option("training").step_size if trains else "auto"
         cause = (
             "X, y or a parameter (alpha, lam, step_size) is too large for the arithmetic"
             if isinstance(step, str)

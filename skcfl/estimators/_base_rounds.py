@@ -357,7 +357,7 @@ def automatic_step(step_size, optimizer, pool):
         If nothing tells how long a step should be.
     """
     if step_size != "auto":
-        return step_size
+        return float(step_size)
     if optimizer == "adam":
         return NETWORK_STEP
     need_minima(

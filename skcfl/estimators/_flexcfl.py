@@ -212,8 +212,10 @@ class FlexCFL(ClustersOnce):
             how = replace(options, max_iter=n_rounds, tol=0, polish=False)
             warm = alternate(pool, start[None], how, pool.random_state, together)
             start = warm.cluster_params[0]
-        updates = self._updates(pool, start, options)
-        return start, updates, heard(pool)
+        updates, known = self._updates(pool, start, options), heard(pool)
+        if not np.isfinite(updates[known]).all():
+            raise ValueError(self._divergence(n_rounds))
+        return start, updates, known
 
     def _updates(self, pool, start, options):
         """What clients move from the start in their first steps."""

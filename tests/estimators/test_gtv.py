@@ -123,7 +123,7 @@ def _optimum_without(problem, lam, empty):
     value = 0.025 * cp.sum_squares(W[np.flatnonzero(~empty)])
     share = 1.0 / np.bincount(codes, minlength=problem.n)[codes]
     z = cp.sum(cp.multiply(Z, W[codes]), axis=1)
-    if problem.pool.model.loss == "log_loss":
+    if problem.pool.model.loss.name == "log_loss":
         value += share @ cp.logistic(cp.multiply(1.0 - 2.0 * t, z))
     else:
         value += cp.sum_squares(cp.multiply(np.sqrt(share), z - t)) / 2

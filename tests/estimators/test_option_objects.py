@@ -273,3 +273,11 @@ def test_a_fit_leaves_the_objects_as_they_were():
     np.testing.assert_array_equal(
         fedavg.params_, fit(FedAvgRegressor(aggregation=TrimmedMean())).params_
     )
+
+
+@pytest.mark.parametrize("name", ["FlexCFL", "FedALA", "FedRep", "PerFedAvg"])
+@pytest.mark.parametrize("step", [10**30, 1e60])
+def test_steps_that_are_too_long_are_named(name, step):
+    model = getattr(skcfl, f"{name}Regressor")(training=Training(step_size=step), random_state=0)
+    with pytest.raises(ValueError, match=f"{name}Regressor diverged: .*step_size=1.* is too long"):
+        model.fit(DATA.X, DATA.y, groups=DATA.groups)
