@@ -29,6 +29,7 @@ from skcfl.federation.result import Result
 from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
 from skcfl.search.candidates import Alphas, Family, Member
+from skcfl.search.fold_fits import FoldFits
 from skcfl.search.judges import Judge
 from skcfl.search.models import ModelSearch
 
@@ -185,7 +186,7 @@ def test_less_local_penalty_is_not_simpler():
     best, other = np.ones(8), 1.001 + 0.1 * (-1.0) ** np.arange(8)
     for alpha, lam in [(2.0, 5.0), (3.0, 5.0), (1.0, 1.0)]:
         search = _search([(2.0, 1.0, 5.0, best), (alpha, 5.0, 4.0, other)])
-        assert search._choose().lam == lam
+        assert search.choose().lam == lam
 
 
 def test_one_model_for_all_within_the_noise():
@@ -200,16 +201,16 @@ def test_one_model_for_all_within_the_noise():
         (1.0 + wild, 1.0),
     ]:
         search = _search([(None, 1.0, 9.0, best), (None, 100.0, 1.0, losses)])
-        assert search._choose().lam == lam
+        assert search.choose().lam == lam
 
 
 def test_one_model_for_all_keeps_its_prior():
     losses = 1.0 + 0.1 * (-1.0) ** np.arange(8)
     members = [(1.0, 100.0, 1.0, losses), (4.0, 100.0, 1.0, np.full(8, 0.99))]
-    assert _search(members, Alphas.automatic(1.0, 8))._choose().alpha == 1.0
-    assert _search(members, Alphas.given([1.0, 4.0]))._choose().alpha == 4.0
+    assert _search(members, Alphas.automatic(1.0, 8)).choose().alpha == 1.0
+    assert _search(members, Alphas.given([1.0, 4.0])).choose().alpha == 4.0
     members[0] = (1.0, 100.0, 1.0, losses + 1.0)
-    assert _search(members, Alphas.automatic(1.0, 8))._choose().alpha == 4.0
+    assert _search(members, Alphas.automatic(1.0, 8)).choose().alpha == 4.0
 
 
 def fake_rows(**attributes):
@@ -243,11 +244,11 @@ def test_clusters_of_all_rows_are_looked_at(n_free, finer, lam):
     members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 3.5, np.ones(6))]
     members += [(None, 5.0, 2.0, np.full(6, 1.2)), (None, 100.0, 1.0, np.full(6, 1.5))]
     whole = fake_rows(client_sizes=sizes, model=model)
-    assert _search(members, solve=solve, whole=whole)._choose().lam == lam
+    assert _search(members, solve=solve, whole=whole).choose().lam == lam
     if lam == 100.0:
         # Own models have as few rows, each of them: they do not take its place.
         members[0] = (None, 0.0, 6.0, np.full(6, 1.4))
-        assert _search(members, solve=solve, whole=whole)._choose().lam == 1.0
+        assert _search(members, solve=solve, whole=whole).choose().lam == 1.0
 
 
 def test_all_rows_fuse_at_another_lam():
@@ -263,7 +264,7 @@ def test_all_rows_fuse_at_another_lam():
     members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 2.0, np.ones(6))]
     members += [(None, 100.0, 1.0, np.full(6, 1.5))]
     search = _search(members, solve=solve, whole=whole)
-    best = search._choose()
+    best = search.choose()
     assert 1.5 <= best.lam < 2.0 and best.value == 1.0
     assert search.members[0, None, best.lam, True] is best
 
@@ -592,8 +593,7 @@ def test_one_wild_client_is_no_stable_partition():
 def test_solutions_begin_at_those_of_the_nearest_values():
     """An exact one of two that are equally near; not one of another family or fold."""
     pool = SimpleNamespace(can_answer=lambda call: True, n_clients=4, n_params=3)
-    judge = SimpleNamespace(pools=[pool] * 2, whole=None)
-    search = ModelSearch([], judge)
+    folds = [FoldFits([], pool) for _ in range(2)]
     problem = SimpleNamespace(graph=chain_graph(4), d=3)
 
     class State:
@@ -605,22 +605,22 @@ def test_solutions_begin_at_those_of_the_nearest_values():
 
     one, ten, hundred = State(), State(np.zeros(4, dtype=int)), State()
     for lam, state in ((1.0, one), (10.0, ten), (100.0, hundred)):
-        search._keep(0, 0, 0.5, problem, lam, state)
-    assert search._start(0, 0, 0.5, problem, 2.0, None) is one
-    assert search._start(0, 0, 0.5, problem, np.sqrt(10.0), None) is ten
-    assert search._start(0, 0, 0.5, problem, 10.0**1.5, None) is ten
-    assert search._start(0, 0, 0.5, problem, 90.0, (95.0, one)) is one
-    assert search._start(0, 1, 0.5, problem, 2.0, None) is None
-    assert search._start(1, 0, 0.5, problem, 2.0, None) is None
+        folds[0].keep(0, 0.5, problem, lam, state)
+    assert folds[0].start(0, 0.5, problem, 2.0, None) is one
+    assert folds[0].start(0, 0.5, problem, np.sqrt(10.0), None) is ten
+    assert folds[0].start(0, 0.5, problem, 10.0**1.5, None) is ten
+    assert folds[0].start(0, 0.5, problem, 90.0, (95.0, one)) is one
+    assert folds[0].start(1, 0.5, problem, 2.0, None) is None
+    assert folds[1].start(0, 0.5, problem, 2.0, None) is None
     # Under another penalty that of the same value comes first, on the same graph with its flows.
-    assert search._start(0, 0, 0.1, problem, 10.0, (9.0, one)) is ten
-    assert search._start(0, 0, 0.1, problem, 11.0, None) is None
+    assert folds[0].start(0, 0.1, problem, 10.0, (9.0, one)) is ten
+    assert folds[0].start(0, 0.1, problem, 11.0, None) is None
     other = SimpleNamespace(graph=complete_graph(4), d=3)
-    found = search._start(0, 0, 0.1, other, 10.0, None)
+    found = folds[0].start(0, 0.1, other, 10.0, None)
     assert found.labels is ten.labels and not found.edges
     # Flows of large graphs are not kept, and what is no such state is not.
     problem.d = 10**7
-    search._keep(1, 0, 0.5, problem, 1.0, one)
-    assert not search._start(1, 0, 0.5, problem, 1.0, None).edges
-    search._keep(1, 1, 0.5, problem, 1.0, (one, ten))
-    assert search._start(1, 1, 0.5, problem, 1.0, None) is None
+    folds[1].keep(0, 0.5, problem, 1.0, one)
+    assert not folds[1].start(0, 0.5, problem, 1.0, None).edges
+    folds[1].keep(1, 0.5, problem, 1.0, (one, ten))
+    assert folds[1].start(1, 0.5, problem, 1.0, None) is None
