@@ -193,7 +193,9 @@ def test_what_is_printed_and_told(name, capsys):
 def test_models_between_rounds_predict(name, task):
     """Callbacks may score estimators as if the fit had ended after a round."""
     recorder = Recorder()
-    more = {"n_clusters": 2, "lam": 0.05, "polish": False, "refit": False, "n_init": 1}
+    more = {"n_clusters": 2, "lam": 0.05, "refit": False, "n_init": 1}
+    if name != "FPFC":
+        more["polish"] = False
     model = fitted(name, recorder, max_iter=30, tol=1e-8, **more)
     models = [some for what, some in recorder.models if what == task]
     assert len(models) >= 2
