@@ -10,7 +10,6 @@ and three classes with its defaults.
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from .._checks import NOT_NEGATIVE, caller_level
+from .._checks import NOT_NEGATIVE
 from ..base import BaseFederated
 from ..fusion.admm import admm
 from ..fusion.bic_search import PartitionSearch
@@ -33,9 +32,9 @@ from ..penalties import PENALTIES, Penalty, make_penalty, name_of
 from ..rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
 from ..rounds.polish import EXACT, ROUGH
 from ..search.candidates import Family
-from ..search.judges import FEW_LAMS, Judge, is_large
-from ..search.models import SEARCH_ITERATIONS, SEARCH_TOL, ModelSearch
-from ._lam_choice import N_LAMS_FOLDS, LamChoiceMixin, check_bounded, warn_no_rows
+from ..search.judges import FEW_LAMS, is_large
+from ..search.models import SEARCH_ITERATIONS, SEARCH_TOL
+from ._lam_choice import N_LAMS_FOLDS, LamChoiceMixin, check_bounded
 
 __all__ = ["Fusion", "FusionMixin"]
 
@@ -313,25 +312,17 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _choose(self, pool, groups, folds):
         """Fit at the lam, and with the rest of what is left open, that the search chooses."""
-        options = self._option("search")
-        if options.criterion == "bic":
-            return self._choose_partition(pool, groups)
-        by_folds = options.cv is not None
-        if not (by_folds or Judge.can_judge(pool)):
-            warn_no_rows()
+        if not self._judges_rows(pool):
             return self._choose_partition(pool, groups)
         alphas, pool = self._alphas(pool)
-        n_lams = N_LAMS_FOLDS if by_folds else FEW_LAMS if is_large(pool) else N_LAMS
+        few = FEW_LAMS if is_large(pool) else N_LAMS
+        n_lams = few if self._option("search").cv is None else N_LAMS_FOLDS
         families, problems = self._families(pool, groups, n_lams)
-        judge, simpler = self._judge(problems[0], folds), not by_folds and problems[0].exact
-        search = ModelSearch(families, judge, alphas, simpler, self.n_jobs)
-        search.run(pool.ledger)
+        search = self._searched(pool, families, problems[0], alphas, folds)
         return self._fit_best(pool, groups, problems, search)
 
     def _fit_best(self, pool, groups, problems, search):
         """Fit what a search has chosen to all rows."""
-        if search.warning:
-            warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
         best, lam = search.best, search.best.lam
         family, problem = search.families[best.family], problems[best.family]
         if best.alpha is not None and best.alpha != pool.model.alpha_:

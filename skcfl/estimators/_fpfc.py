@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -16,7 +15,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import (
     NOT_NEGATIVE,
     about,
-    caller_level,
     real_array,
 )
 from .._typing import ArrayLike, RandomState, Unseen
@@ -32,11 +30,10 @@ from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
 from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 from ..rounds.training_options import LOCAL_STEPS, Training
 from ..search.candidates import Family
-from ..search.judges import FEW_LAMS, Judge, is_large
-from ..search.models import ModelSearch
+from ..search.judges import FEW_LAMS, is_large
 from ._base_fusion import rough
 from ._base_rounds import STEPS
-from ._lam_choice import LamChoiceMixin, check_bounded, warn_no_rows
+from ._lam_choice import LamChoiceMixin, check_bounded
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -314,19 +311,15 @@ class FPFC(LamChoiceMixin, BaseFederated):
     def _choose(self, pool, folds):
         """Fit at the lam that the search chooses."""
         options = self._option("search")
-        by_folds, grows = options.cv is not None, options.lams is None
-        if options.criterion == "held_out" and (by_folds or Judge.can_judge(pool)):
+        grows = options.lams is None
+        if self._judges_rows(pool):
             alphas, pool = self._alphas(pool)
             problem = self._problem(pool)
             few = FEW_LAMS if is_large(pool) else N_LAMS_HELD_OUT
-            lams = options.grid(problem, N_LAMS_FOLDS if by_folds else few)
+            lams = options.grid(problem, few if options.cv is None else N_LAMS_FOLDS)
             family = self._family(problem, lams, grows)
-            judge, simpler = self._judge(problem, folds), not by_folds and problem.exact
-            search = ModelSearch([family], judge, alphas, simpler, self.n_jobs)
-            search.run(pool.ledger)
+            search = self._searched(pool, [family], problem, alphas, folds)
             return self._fit_best(problem, search)
-        if options.criterion == "held_out":
-            warn_no_rows()
         if not self.refit:
             raise ValueError(
                 "criterion='bic' judges refitted models, which is what it returns: refit must be "
@@ -373,8 +366,6 @@ class FPFC(LamChoiceMixin, BaseFederated):
 
     def _fit_best(self, problem, search):
         """Fit what a search has chosen to all rows."""
-        if search.warning:
-            warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
         best, pool = search.best, problem.pool
         if best.alpha is not None and best.alpha != pool.model.alpha_:
             pool = pool.penalised(best.alpha)

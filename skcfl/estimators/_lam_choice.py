@@ -14,8 +14,9 @@ from ..search.alpha import is_automatic
 from ..search.candidates import Alphas
 from ..search.judges import FoldsJudge, Judge
 from ..search.lam_search import LamSearch
+from ..search.models import ModelSearch
 
-__all__ = ["LamChoiceMixin", "check_bounded", "warn_no_rows"]
+__all__ = ["LamChoiceMixin", "check_bounded"]
 
 # Bound of a client's force, in typical gradients: honest clients of other clusters are within 2.
 HUBER = 4.0
@@ -97,6 +98,31 @@ class LamChoiceMixin:
         rng = check_random_state(0) if self.random_state is None else pool.random_state
         return Judge(pool, rng, problem.exact, problem.trusted)
 
+    def _searched(self, pool, families, problem, alphas, folds):
+        """The search among families, ended."""
+        simpler = self._option("search").cv is None and problem.exact
+        judge = self._judge(problem, folds)
+        search = ModelSearch(families, judge, alphas, simpler, self.n_jobs)
+        search.run(pool.ledger)
+        if search.warning:
+            warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
+        return search
+
+    def _judges_rows(self, pool):
+        """Whether rows can be held out; if they should be and cannot, a warning says so."""
+        options = self._option("search")
+        if options.criterion == "bic":
+            return False
+        if options.cv is None and not Judge.can_judge(pool):
+            warnings.warn(
+                "lam='auto' holds rows out inside clients, but no client has two: partitions are "
+                "judged as by search=LamSearch(criterion='bic') instead.",
+                UserWarning,
+                stacklevel=caller_level(),
+            )
+            return False
+        return True
+
     def _alphas(self, pool):
         """Local penalties that compete, and the pool under that of the search of lam."""
         alphas = self._alphas_of(pool)
@@ -129,14 +155,4 @@ def check_bounded(estimator, pool):
         f"client_loss={estimator.client_loss!r} needs a local model with a convex objective and "
         "exact proximal points, got {}. Use a linear model, or a method by rounds with "
         "aggregation=.",
-    )
-
-
-def warn_no_rows():
-    """Say that no rows can be held out."""
-    warnings.warn(
-        "lam='auto' holds rows out inside clients, but no client has two: partitions are judged "
-        "as by search=LamSearch(criterion='bic') instead.",
-        UserWarning,
-        stacklevel=caller_level(),
     )
