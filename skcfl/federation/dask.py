@@ -291,7 +291,7 @@ class DaskTransport(Transport):
         """Send requests as one; see :meth:`~skcfl.federation.transport.Transport.start`."""
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         self._late = [answer for answer in self._late if not answer.done()]
-        future, answer, error, large = self._future, None, None, False
+        future, answer, error, packed = self._future, None, None, b""
         try:
             if self._late:
                 raise PlaceLost(f"{self.name} has not done yet what it was asked before.")
@@ -299,7 +299,6 @@ class DaskTransport(Transport):
                 actor = self._awaited(future, future, deadline)
                 self._actor = _reached(self.client, actor, self.address)
             packed = _packed(requests)
-            large = not isinstance(packed, bytes)
             self._count(down=_n_bytes(packed))
             answer = self._actor.ask_packed(packed)
         except PlaceLost as lost:
@@ -310,9 +309,13 @@ class DaskTransport(Transport):
         def wait():
             if error is None:
                 out = self._awaited(answer, future, deadline)
-                if large or not isinstance(out, bytes):
-                    # A call of an actor is a cycle that holds its messages, and few large ones
-                    # do not wake the collector.
+                # A call of an actor is a cycle that holds its arguments, as those who wait for
+                # it may be, and few large ones do not wake the collector.
+                large = not isinstance(out, bytes)
+                if not isinstance(packed, bytes):
+                    packed.clear()
+                    large = True
+                if large:
                     gc.collect(1)
                 self._count(up=_n_bytes(out))
                 return _unpacked(out)

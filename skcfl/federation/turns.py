@@ -126,7 +126,8 @@ class _Ticket:
         """The reply, or what was raised for it."""
         if self.message is None:
             self.ring.send()
-        return self.message.reply(self)
+        message, self.message = self.message, None  # no cycle that holds what is large
+        return message.reply(self)
 
 
 class _Message:
@@ -148,6 +149,7 @@ class _Message:
                 self.replies = self.receive()
             except Exception as error:
                 self.replies = [error] * len(self.tickets)
+            self.receive = None
             for each in self.tickets:
                 each.meter.up += (self.transport.wire_bytes[0] - before) / len(self.tickets)
         reply = self.replies[self.tickets.index(ticket)]
