@@ -370,8 +370,8 @@ def document(cls: _T) -> _T:
     Parameters
     ----------
     verbose : int, default=0
-        0 prints nothing, 1 one line per stage of the fit, with k of n and an estimate of the
-        time that is left, 2 the rounds or iterations too.
+        0 prints nothing, 1 one line per stage with the estimated time left, 2 also rounds or
+        iterations.
     """
     sections = {
         "{parameters}": _section("Parameters", _parameter_entries(cls)),

@@ -26,6 +26,7 @@ from ..search.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
 from .fitting import Task, given_to_fit
 from .newcomers import NewClients
+from .predicting import OF_CLUSTERS
 from .reporting import Reports
 
 if TYPE_CHECKING:
@@ -361,10 +362,10 @@ class BaseFederated(NewClients, Reports):
             fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
         fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(cluster_params).items()})
         extra = {f"{k}_": v for k, v in extra.items()}
-        if fitted.keys() & extra.keys():
+        if taken := (fitted.keys() | set(OF_CLUSTERS)) & extra.keys():
             raise RuntimeError(
-                f"A solver's Result.extra has {sorted(fitted.keys() & extra.keys())}, which every "
-                "fit publishes: give them other names."
+                f"A solver's Result.extra has {sorted(taken)}, which every fit publishes: give "
+                "them other names."
             )
         self._replace_attributes(task.header, fitted | extra)
 

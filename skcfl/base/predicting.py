@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..models import LocalModel
 
 METHODS = ("predict", "predict_proba", "decision_function")
+# Attributes of clients that may be those of their clusters.
+OF_CLUSTERS = ("params_", "coef_", "intercept_")
 
 
 def _has_proba(estimator: Any) -> bool:
@@ -88,7 +90,7 @@ class Predictions(OfClients):
         """State without what is computed from the clusters' models when it is asked for."""
         state = dict(super().__getstate__())
         if state.get("_shared_params"):
-            for name in ("params_", "coef_", "intercept_"):
+            for name in OF_CLUSTERS:
                 state.pop(name, None)
         return state
 
