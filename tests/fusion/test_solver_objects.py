@@ -58,6 +58,9 @@ def test_scale_and_shape_of_a_concave_penalty():
     scaled = fit(FPFCRegressor(0.5, penalty=weak))
     assert scaled.penalty_scale_ == weak.scale and scaled.penalty is weak
     assert scaled.n_clusters_ > usual.n_clusters_
+    same = fit(FPFCRegressor(0.5, penalty=SCAD(scale=usual.penalty_scale_)))
+    np.testing.assert_allclose(same.fusion_params_, usual.fusion_params_, rtol=1e-12)
+    assert same.objective_ == pytest.approx(usual.objective_)
     wide = fit(FPFCRegressor(0.5, penalty=SCAD(a=30.0)))
     assert wide.objective_ != usual.objective_
 
