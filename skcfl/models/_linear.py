@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
@@ -19,6 +18,7 @@ from ._least_squares import Narrow, Sparse, Wide
 from ._local_model import choose
 from ._plain import plain_linear
 from ._posteriors import PosteriorMixin
+from ._spectra import estimated_spectrum, exact_spectrum
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ MAX_INVERSES = 2**23
 # Rows of a client up to which wide Hessians are inverted in the space of the rows, and what stands
 # there for a penalty where a parameter has none, over its curvature.
 MAX_ROWS, FREE = 512, 1e-6
-# Relative accuracy of the largest eigenvalue of the others.
-LANCZOS_TOL = 1e-3
 
 
 class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore[override]
@@ -627,7 +625,7 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         block = block.astype(np.float64)
         few = np.minimum(block.lengths, block.shape[2]) <= self.exact_side
         largest, lowest, mean = values = np.empty((3, len(few)))
-        for some, spectrum in ((few, _exact_spectrum), (~few, _estimated_spectrum)):
+        for some, spectrum in ((few, exact_spectrum), (~few, estimated_spectrum)):
             if some.any():
                 values[:, some] = spectrum(block.take(np.flatnonzero(some)))
         mean_y = np.einsum("cn,cn->c", np.abs(block.y[:, 0]), block.weights)
@@ -662,42 +660,3 @@ class LinearModel(PosteriorMixin, SupervisedMixin, ConvexModel):  # type: ignore
         if self.fit_intercept:
             raw = raw + W[index, :, -1]
         return raw
-
-
-def _exact_spectrum(block):
-    """Largest and least eigenvalue of ``X' diag(w) X`` and their geometric mean, (3, c)."""
-    c, n, D = block.shape
-    if D <= n:
-        values = np.linalg.eigvalsh(block.gram(block.weights))
-    else:
-        root = np.sqrt(block.weights)
-        rows = block.row_gram(np.ones((c, D))) * root[:, :, None] * root[:, None, :]
-        values = np.linalg.eigvalsh(rows)
-    largest = np.maximum(values[:, -1], 0.0)
-    rounding = 8 * D * np.finfo(float).eps * largest
-    lowest = np.where(block.lengths >= D, np.maximum(values[:, 0] - rounding, 0.0), 0.0)
-    # Not the zeros that rows of padding add.
-    count = np.clip(np.minimum(block.lengths, D), 1, None)[:, None]
-    logs = np.log(np.maximum(values, 1e-6 * largest[:, None] + 1e-300))
-    own = np.arange(values.shape[1]) >= values.shape[1] - count
-    mean = np.exp(np.where(own, logs / count, 0.0).sum(axis=1))
-    return largest, lowest, mean
-
-
-def _estimated_spectrum(block):
-    """The same for many rows and columns: Lanczos, no lower bound, arithmetic mean."""
-    c, _, D = block.shape
-    trace = block.squares().sum(axis=1)
-    start = np.random.RandomState(0).standard_normal(D)
-    largest = np.zeros(c)
-    for i in np.flatnonzero(trace > 0):
-        one = block.take([i])
-
-        def product(u, one=one):
-            z = one.forward(u.reshape(1, 1, D))
-            return one.backward(z * one.weights[:, None, :]).ravel()
-
-        operator = LinearOperator((D, D), matvec=product, dtype=float)
-        value = eigsh(operator, k=1, v0=start, tol=LANCZOS_TOL, return_eigenvectors=False)
-        largest[i] = (1.0 + LANCZOS_TOL) * value[0]
-    return largest, np.zeros(c), trace / D

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +16,7 @@ from .._typing import ClassWeight
 from ._local_model import LocalModel, check_class_weight, choose
 from ._network import MAX_PARAMS
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
+from ._torch_checks import check_module, check_task, checked_shape, kernel_of
 from ._torch_losses import (
     CallableClassLoss,
     CallableLoss,
@@ -27,7 +26,6 @@ from ._torch_losses import (
 from ._torch_runner import Runner, entries_of, need_torch, seeded, vector_of
 from ._torch_training import Stacked, Training, clients_that_fit, own_of
 from .losses import LOSSES, Loss, make_loss
-from .losses.log_loss import Logistic, Multinomial
 
 # Rows that are predicted together: states of many layers, which no gradient needs.
 ROWS_AT_ONCE = 512
@@ -250,25 +248,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         """Kind of estimator that the loss makes."""
         return None if self.task == "unsupervised" else super().estimator_type
 
-    def _check_task(self):
-        if self._is_callable and self.task == "auto":
-            raise ValueError(
-                "task must be 'classifier', 'regressor' or 'unsupervised' where loss is a "
-                f"function, whose targets it says, got 'auto' with loss={self.loss!r}."
-            )
-        if self._is_callable or self.task == "auto":
-            return
-        if self.task == "unsupervised":
-            if self.loss != "squared_error":
-                raise ValueError(
-                    "task='unsupervised' goes with loss='squared_error' or a function of the "
-                    f"output and the input, got loss={self.loss!r}."
-                )
-        elif self.task != super().estimator_type:
-            raise ValueError(
-                f"loss={self.loss!r} makes a {super().estimator_type}, got task={self.task!r}."
-            )
-
     # ------------------------------------------------------------- the module and its vector
 
     def _make(self, seed):
@@ -285,30 +264,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             )
         return made
 
-    def _check_module(self):
-        """Raise an error if nobody can copy or send the module."""
-        torch = need_torch()
-        given = isinstance(self.module, torch.nn.Module)
-        if not given and not callable(self.module):
-            raise TypeError(
-                "module must be a torch.nn.Module, a class of them or a function that makes one, "
-                f"got {type(self.module).__name__} {self.module!r}."
-            )
-        if given and self.module_params:
-            raise ValueError(
-                "module is a module already, and takes no parameters: give its class, or leave "
-                f"out {sorted(self.module_params)}."
-            )
-        for what, value in (("module", self.module), ("loss", self.loss)):
-            try:
-                pickle.dumps(copy.deepcopy(value))
-            except Exception as error:  # whatever its own methods raise
-                raise ValueError(
-                    f"{what} must be something that can be copied and pickled, to be sent to "
-                    f"clients and kept with the estimator; {value!r} is not: {error} Define it "
-                    "at the top of a module."
-                ) from error
-
     def for_rows(self, shape):
         """Model of rows of several axes, which are flat where they are stored."""
         model = copy.copy(self)
@@ -319,14 +274,14 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     def bind(self, n_features, n_classes=None, dtype=float):
         """Copy of the model that knows the shape of the data; see ModelSpec."""
         self._validate_params()
-        self._check_module()
+        check_module(self)
         return super().bind(n_features, n_classes, dtype)
 
     def _bind(self):
         check_class_weight(self)
-        self._check_task()
+        check_task(self)
         self.dtype = np.dtype(np.float32 if self.precision == "single" else np.float64)
-        self.shape_ = self._checked_shape()
+        self.shape_ = checked_shape(self)
         self._device()
         made = self._made = copy.deepcopy(self._make(0))
         output_shape = self._try_out(made)
@@ -349,25 +304,12 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         self.stackable = not self.local_steps_only and (
             self._device() == "cpu" or self._runner().maps()
         )
-        self._bind_loss(output_shape)
+        self.kernel, self.n_outputs = kernel_of(self, output_shape)
         self.alpha_ = float(self.alpha)
         #: Penalty of each parameter.
         self.decay = np.where(
             self._mask(lambda entry: entry.trained and len(entry.shape) > 1), self.alpha_, 0.0
         )
-
-    def _checked_shape(self):
-        if self.input_shape is None:
-            return (self.n_features,)
-        shape = tuple(self.input_shape)
-        if not all(isinstance(size, Integral) and size > 0 for size in shape):
-            raise ValueError(f"input_shape must hold positive integers, got {self.input_shape!r}.")
-        if int(np.prod(shape, dtype=int)) != self.n_features:
-            raise ValueError(
-                f"input_shape={self.input_shape!r} is {int(np.prod(shape, dtype=int))} numbers, "
-                f"the rows of X have {self.n_features}."
-            )
-        return tuple(int(size) for size in shape)
 
     def _device(self):
         """Device of the computations, as PyTorch names it here."""
@@ -442,30 +384,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
                 f"module cannot take rows of shape {self.shape_} ({x.dtype}; see input_shape and "
                 f"input_dtype): {type(error).__name__}: {error}"
             ) from error
-
-    def _bind_loss(self, output_shape):
-        kernel = self._loss_of(self.n_classes, output_shape, self.shape_)
-        outputs = int(np.prod(output_shape, dtype=int))
-        if self.task == "unsupervised":
-            needed = outputs if self._is_callable else self.n_features
-        elif not kernel.classifier:
-            needed = outputs if self._is_callable else 1
-        else:
-            needed = kernel.n_outputs(self.n_classes)
-            if (
-                self.n_classes in (None, 2)
-                and outputs == 2
-                and (isinstance(kernel, Logistic) or self._is_callable)
-            ):
-                needed = 2
-                kernel = kernel if self._is_callable else Multinomial()
-        if outputs != needed or outputs == 0:
-            about = "" if self.n_classes is None else f" and {self.n_classes} classes"
-            raise ValueError(
-                f"module must have {needed} outputs per row for loss={self.loss!r}{about}, got "
-                f"outputs of shape {output_shape}."
-            )
-        self.kernel, self.n_outputs = kernel, outputs
 
     def _template(self):
         """The module that runners copy, made anew after pickling."""
