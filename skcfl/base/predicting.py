@@ -48,7 +48,7 @@ class OfCluster:
         if estimator is None:
             return self
         values = vars(estimator)
-        if not values.get("_shared_params") or self.source not in values:
+        if self.source not in values:
             raise AttributeError(
                 f"{type(estimator).__name__!r} object has no attribute {self.name!r}"
             )

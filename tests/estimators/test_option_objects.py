@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 import skcfl
@@ -13,6 +14,7 @@ from skcfl import CLoVERegressor, FedAvgRegressor, IFCARegressor, Record, Traini
 from skcfl._option_objects import Options
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.model_selection import ClientKFold
+from skcfl.models.losses import Huber, Logistic
 from skcfl.rounds.aggregation import Krum, TrimmedMean
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
@@ -281,3 +283,20 @@ def test_steps_that_are_too_long_are_named(name, step):
     model = getattr(skcfl, f"{name}Regressor")(training=Training(step_size=step), random_state=0)
     with pytest.raises(ValueError, match=f"{name}Regressor diverged: .*step_size=1.* is too long"):
         model.fit(DATA.X, DATA.y, groups=DATA.groups)
+
+
+@pytest.mark.parametrize("name, loss", [("Regressor", Logistic()), ("Classifier", Huber())])
+def test_losses_of_the_other_kind_are_refused(name, loss):
+    data = CLASSES if name == "Classifier" else DATA
+    with pytest.raises(ValueError, match=f"'loss' parameter of FedAvg{name} .* {name.lower()}"):
+        getattr(skcfl, f"FedAvg{name}")(loss).fit(data.X, data.y, groups=data.groups)
+
+
+def test_clients_are_dealt_to_models_that_are_all_the_same():
+    """Losses would send all of them to the first."""
+    how = {"init": "same", "n_init": 1, "max_iter": 1, "random_state": 0}
+    brief = {"training": Training(polish=False), "record": Record(models=True)}
+    model = skcfl.IFCARegressor(2, **how, **brief)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert np.bincount(model.round_labels_[0]).tolist() == [4, 4]
