@@ -100,7 +100,7 @@ class Call:
         class, or those that the answer "counts".
     bounds : dict of str to Bound
         What answers from elsewhere must be, where floats of any size are not allowed, see
-        :mod:`skcfl.calls.answer_bounds`.
+        ``skcfl.calls.answer_bounds``.
     always_draws : bool, default=False
         Whether clients draw even if they take all of their rows.
     precise : bool, default=True

@@ -74,7 +74,7 @@ class PersonalStep(Call):
     center : ndarray of shape (n_clients, n_params)
         Centres; a client that keeps no model starts there.
     steps, step_size, optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     rho : float
         Strength of the pull.
     """
@@ -111,7 +111,7 @@ class PartialUpdate(Trains):
     stages : list of tuple
         ``(steps, trained)``: steps of training, and the mask of the parameters trained.
     step_size, optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     prototypes : ndarray of shape (n_classes, n_representation), default=None
         Points that the rows' representations are drawn to, by class; NaN where there is none.
     strength : float, default=0.0
@@ -228,7 +228,7 @@ class PrototypeUpdate(Call):
     strength : float
         Factor of the mean squared distance to them.
     steps, step_size, optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
 
     Returns
     -------
@@ -271,7 +271,7 @@ class BlendedUpdate(Trains):
     blended : ndarray of shape (n_params,) of bool
         Parameters that are blended, the others being replaced.
     steps, step_size, optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     blend_rate : float, default=1.0
         Step of the gradient descent on the weights of the blend.
     share : float, default=0.8

@@ -125,7 +125,7 @@ class MixtureUpdate(Mixture):
     rate : float
         Their length.
     optimizer, batch_size
-        As of :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As of ``LocalUpdate``.
 
     Returns
     -------

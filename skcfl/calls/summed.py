@@ -146,7 +146,7 @@ class TrainedMoves(Moves):
     labels : ndarray of shape (n_clients,)
         Cluster of each client.
     steps, step_size, optimizer, batch_size, monotone
-        As of :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As of ``LocalUpdate``.
     weights : ndarray of shape (n_clients,), default=None
         Weights ``u_i`` of the clients; ``n_i`` by default.
 

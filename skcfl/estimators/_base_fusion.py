@@ -266,7 +266,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             "squared_l2" on the complete graph is solved as a smooth problem in the mean model.
             "pdmm" is the parallel direction method of multipliers, in which some of the clients
             may take part in a round. An object has options, as ``PDMM(participation=0.4)``, see
-            :mod:`skcfl.fusion.solvers`.""",
+            ``skcfl.fusion.solvers``.""",
         "refit": """\
             "auto" or bool
             Whether to fit each cluster's model anew on the pooled rows of its clients, once the

@@ -137,7 +137,7 @@ def fit_recipe(
 
 
 def allow_jobs(kit: str | PathLike[str]) -> None:
-    """Let jobs of :func:`fit_recipe` make their classes at a server or a site of NVFlare.
+    """Let jobs of ``fit_recipe`` make their classes at a server or a site of NVFlare.
 
     NVFlare makes of a job that brings no code only the classes in the ``class_allow_list`` of
     ``local/resources.json``. This adds those of skcfl to the list, once for all jobs.

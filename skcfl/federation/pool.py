@@ -160,7 +160,7 @@ class ClientPool:
             they train: they are sent, and it is counted, only starts that are others.
         later : bool, default=False
             Whether clients keep the models, and send them when training is over
-            (:meth:`collect`); what is returned is what they will send.
+            (``collect``); what is returned is what they will send.
         n_shared : int, default=0
             How many parameters all models have in common and are sent once.
 

@@ -176,7 +176,7 @@ class Site(Place, ABC):
         Returns
         -------
         sites : list of Site
-            As many as :func:`count_derived` says: parts of rows by twos, to train on and held out.
+            As many as ``count_derived`` says: parts of rows by twos, to train on and held out.
         """
 
     def subset(self, clients: Array) -> Any:

@@ -34,7 +34,7 @@ class PartialAverage(SharedUpdate):
     rate : float
         Length of the steps.
     optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     average : Average, default=None
         How shared parameters are averaged.
     """
@@ -72,9 +72,9 @@ class BlendedAverage(SharedUpdate):
     rates : callable
         ``rates(answers)`` is the length of the participants' steps.
     blend : dict
-        ``blend_rate``, ``share`` and ``tol`` of :class:`~skcfl.calls.kept_models.BlendedUpdate`.
+        ``blend_rate``, ``share`` and ``tol`` of ``BlendedUpdate``.
     optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     average : Average, default=None
         How models are averaged.
     """
@@ -126,9 +126,9 @@ def train_part(
     rate : float
         Their length.
     optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     prototypes, strength
-        As for :class:`~skcfl.calls.kept_models.PartialUpdate`.
+        As for ``PartialUpdate``.
 
     Returns
     -------

@@ -31,7 +31,7 @@ class MetaAverage(SharedUpdate):
     exact : bool
         Whether gradients pass through that step.
     optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     average, accelerate
         As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`.
     """

@@ -108,7 +108,7 @@ class PrototypeAverage(SharedUpdate):
     rate : float
         Their length.
     optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     average : Average, default=None
         A robust operator of it takes the place of the weighted means of the clients, and it has
         their suspicions then: the largest of all rounds, as networks learn to send their rows to
@@ -234,13 +234,13 @@ class HeadMixing(SharedUpdate):
     models : ndarray of shape (n_clients, n_params)
         Models that the clients begin with, which the rounds change.
     stages : list of tuple
-        Steps, and what they train, as for :class:`~skcfl.calls.kept_models.PartialUpdate`.
+        Steps, and what they train, as for ``PartialUpdate``.
     rate : ndarray of shape (n_clients,) or float
         Length of the steps.
     strength : float
         Factor of the mean squared distance to the prototypes.
     optimizer, batch_size
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     average : Average, default=None
         How bodies are averaged; a robust operator of it also takes the place of the means of the
         prototypes, and mixes heads.

@@ -120,7 +120,7 @@ def alternate(pool, theta, options, rng, labels=None, rule=None, first=None, wra
 
 
 class Rounds:
-    """Rounds that have ended, and are not polished yet; parameters as of :func:`alternate`.
+    """Rounds that have ended, and are not polished yet; parameters as of ``alternate``.
 
     Attributes
     ----------

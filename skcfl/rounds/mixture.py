@@ -64,7 +64,7 @@ class Responsibilities(ChoiceRule):
     dispersion : float
         Of the losses at the start.
     train : dict or None
-        Parameters of :class:`~skcfl.calls.mixtures_asked.MixtureUpdate`; None is a Newton step on
+        Parameters of ``MixtureUpdate``; None is a Newton step on
         sums.
     share_steps : int, default=1
         Steps of the clients' shares in a round.

@@ -169,7 +169,7 @@ class ModelAverage(UpdateRule):
     average : Average, default=None
         How models are averaged; by cluster if not given.
     optimizer, batch_size, monotone
-        As for :class:`~skcfl.calls.first_order.LocalUpdate`.
+        As for ``LocalUpdate``.
     """
 
     def __init__(
