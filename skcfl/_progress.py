@@ -19,8 +19,8 @@ of scikit-learn (1.9 or newer) returns True:
             if small_enough:
                 break
 
-Who listens is a context variable, so that nothing has to be handed down: outside of a fit, in
-worker threads, and in `quiet` parts nobody does.  A stage names no rows: what callbacks are given
+The listener is a context variable, so that nothing has to be handed down: there is none outside
+of a fit, in worker threads and in `quiet` parts.  A stage names no rows: what callbacks are given
 is handed over by the estimator that was given it.
 """
 
@@ -118,7 +118,7 @@ def remark(text):
 
 @contextmanager
 def quiet():
-    """What is run in here tells nobody."""
+    """Hide the progress of what runs in here."""
     token = _listener.set(None)
     try:
         yield
@@ -127,7 +127,7 @@ def quiet():
 
 
 class Stage:
-    """Items one after another, of which nobody is told.
+    """Items one after another, without any display.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Stage:
         label : str, default=None
             What it is, in the line that is printed.
         leaf : bool, default=False
-            Whether callbacks are not told of its stages.
+            If True, callbacks do not see its stages.
         """
         yield _nothing
 
@@ -194,11 +194,11 @@ class Stage:
 
 
 def _nothing(**values):
-    """Values of an item that nobody is told of."""
+    """Drops the values of an item that is not displayed."""
 
 
 class _Followed(Stage):
-    """A stage that is printed, or told to callbacks."""
+    """A stage that is printed, or passed to callbacks."""
 
     def __init__(self, progress, name, item, total, sure, long):
         super().__init__(total)
@@ -291,7 +291,7 @@ class _Followed(Stage):
 
 
 class _Progress:
-    """Who is told of a fit."""
+    """Printer and callbacks of a fit."""
 
     def __init__(self, estimator, context, given, published):
         self.estimator, self.context = estimator, context

@@ -257,8 +257,8 @@ USES = {
         Not for crisp clusters, where cluster models (:class:`IFCA`) are better; with linear models
         :class:`PartialPooling` estimates how far each coefficient differs.""",
     "FedALA": """\
-        For networks of clients that differ by degrees, where nobody wants to choose how strongly
-        they are tied. Not for crisp clusters, where cluster models (:class:`IFCA`) are better.""",
+        For networks of clients that differ by degrees, where the strength of the tie is to be
+        learned. Not for crisp clusters, where cluster models (:class:`IFCA`) are better.""",
     "FedAvg": """\
         For clients that do not differ, or have too few rows to show it, and as the baseline that
         every other method has to beat. Not where clients differ: see :class:`PartialPooling` and

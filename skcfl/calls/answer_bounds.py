@@ -2,8 +2,8 @@
 
 A place in another process may have another version, a defect, or bad intentions.  An answer that
 no honest place could give is no answer: the place is lost, with a reason, and the fit goes on
-without it.  What cannot be told from an honest answer, such as a wrong gradient, is left to robust
-aggregation.
+without it.  False answers that an honest client could give, such as a wrong gradient, are left to
+robust aggregation.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from .call import Call
 
 
 def alone(clients, labels, members, slots=slice(None)):
-    """Clients whose rows a matrix of their cluster would show: nobody's are added to it."""
+    """Single-client clusters with few rows, which a matrix of the cluster would reveal."""
     sizes = clients.client_sizes[slots]
     few = (sizes > 0) & (sizes < clients.model.n_params)
     return clients.model.hessian_shows_rows & few & (members[labels] == 1)

@@ -342,7 +342,7 @@ def _sums_of(found, r, root, dispersion):
     """Sums over clients of posteriors with responsibilities r (K, c)."""
     K, p = len(r), found.modes.shape[2]
     one = all(curvature is found.curvatures[0] for curvature in found.curvatures)
-    precise, told = _precise(found, r)
+    precise, informative = _precise(found, r)
     squares, coupling, curvature = np.zeros(root.shape), np.zeros((p, p)), np.empty((K, p, p))
     pull, scatter = np.zeros(p), 2.0 * (precise * found.losses).sum()
     for some in [slice(0, K)] if one else [slice(k, k + 1) for k in range(K)]:
@@ -350,7 +350,7 @@ def _sums_of(found, r, root, dispersion):
         c, own = len(H), r[some].sum(axis=0)
         if not root.any():  # clusters without variance: nothing is posterior but the choice
             squares += own.sum() * (np.ones(p) if root.ndim == 1 else np.eye(p))
-            curvature[some] = (told[some] @ H.reshape(c, -1)).reshape(-1, p, p)
+            curvature[some] = (informative[some] @ H.reshape(c, -1)).reshape(-1, p, p)
             continue
         u = found.modes[some].transpose(1, 0, 2)
         weighted = precise[some].T[:, :, None] * u
@@ -358,7 +358,7 @@ def _sums_of(found, r, root, dispersion):
         inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
         # Curvature of the marginal likelihood in the prior's mean.
         P = H - np.matmul(half, np.matmul(A, half.transpose(0, 2, 1)))
-        curvature[some] = (told[some] @ P.reshape(c, -1)).reshape(-1, p, p)
+        curvature[some] = (informative[some] @ P.reshape(c, -1)).reshape(-1, p, p)
         outer = np.matmul(weighted.transpose(0, 2, 1), u)
         if root.ndim == 1:
             squares += own @ np.einsum("cii->ci", A) + np.einsum("cii->i", outer)
@@ -377,7 +377,7 @@ def _lean_sums_of(found, r, root, dispersion):
     """The same without matrices: diagonals, and of the coupling the sums of its rows."""
     squares, pull, coupling, scatter, curvature = 0.0, 0.0, 0.0, 0.0, []
     about = zip(*_precise(found, r), strict=True)
-    for k, (own, (precise, told)) in enumerate(zip(r, about, strict=True)):
+    for k, (own, (precise, informative)) in enumerate(zip(r, about, strict=True)):
         u, own_curvature = found.modes[k], found.curvatures[k]
         if k == 0 or own_curvature is not found.curvatures[k - 1]:
             information = own_curvature.information_diagonal()
@@ -388,7 +388,7 @@ def _lean_sums_of(found, r, root, dispersion):
         pull += (weighted * (rows + u)).sum(axis=0)
         coupling += own @ known + (weighted * rows).sum(axis=0)
         scatter += 2.0 * (precise @ found.losses[k]) + dispersion * (own @ known.sum(axis=1))
-        curvature.append(told @ information)
+        curvature.append(informative @ information)
     return (*_sums_of_modes(found, r, squares, np.array(curvature)), pull, coupling, scatter)
 
 
@@ -419,10 +419,10 @@ def _same(one, other):
 
 def _information(found, r):
     """Functions v -> ``sum_i r_i P_i v`` of each component."""
-    told = _precise(found, r)[1]
+    informative = _precise(found, r)[1]
     return [
         own.information_products(weights)
-        for own, weights in zip(found.curvatures, told, strict=True)
+        for own, weights in zip(found.curvatures, informative, strict=True)
     ]
 
 

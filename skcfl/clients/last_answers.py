@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Forgotten(RuntimeError):
-    """Raised where a client is told to go on from its last answer, and has none.
+    """Raised where a client is asked to continue from its last answer and has none.
 
     So it is at a place that was started anew; its clients are sent their starts then.
     """

@@ -436,11 +436,11 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             # Reduced problems of many parameters take more exchanges than they save.
             large = problem.n * problem.d > LARGE_PROBLEM and problem.d <= MAX_DENSE
             large = large and not problem.graph.is_complete
-            if "contract_from" in run.func.told:
+            if "contract_from" in run.func.extra:
                 rough["contract_from"] = 0 if large else SLOW
             else:
                 rough["contraction"] = large and run.keywords.get("contraction", True)
-        if "certify" in run.func.told:
+        if "certify" in run.func.extra:
             rough["certify"] = False
         return run(problem, lam, state=state, **rough)
 
@@ -487,10 +487,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         """The solver with all its options, to be called with the problem and lam."""
         solve = problem.solver(self.solver)
         options = {} if isinstance(self.solver, str) else self.solver.get_params()
-        told = {"certify": True, "rng": problem.pool.random_state}
-        told = {parameter: value for parameter, value in told.items() if parameter in solve.told}
-        told.update(tol=self.tol, max_iter=self.max_iter)
-        return partial(solve, **told, **options)
+        extra = {"certify": True, "rng": problem.pool.random_state}
+        given = {name: value for name, value in extra.items() if name in solve.extra}
+        given.update(tol=self.tol, max_iter=self.max_iter)
+        return partial(solve, **given, **options)
 
     # ------------------------------------------------------------------------------ graph
 

@@ -251,14 +251,14 @@ def with_progress(name, tasks, lanes, ledger, values):
     """
     results = []
     with (
-        series(name, name[:-1], len(tasks)) as told,
+        series(name, name[:-1], len(tasks)) as progress,
         closing(together(tasks, lanes, ledger)) as some,
     ):
         for _ in tasks:
-            with told.item() as tell:
+            with progress.item() as tell:
                 results.append(next(some))
                 tell(**values(results[-1]))
-            if told.stopped:
+            if progress.stopped:
                 break
     return results
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..models import LocalModel
 
 
-# Step of the blend where nobody says, by kind of local model: the paper's 1, and of networks one
+# Default step of the blend, by kind of local model: the paper's 1, and for networks one step
 # for all batches of an epoch together, found by trial: a gradient is spread over so many weights
 # that with the paper's 1, on MNIST, in batches of 100, none had moved by .01 after 15 rounds.
 BLENDS = {MINIMISED: 1.0, TRAINED: 1e3}

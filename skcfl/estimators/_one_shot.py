@@ -49,7 +49,7 @@ class OneShot(ClustersOnce):
     OneShotClassifier : The same with a linear classifier or a network.
     OneShotRegressor : The same with a linear regressor or a network.
     ConvexClusteredFL : Models and clusters from one convex problem.
-    RobustClusteredFL : The same, trusting nobody.
+    RobustClusteredFL : The same, robust to false clients.
     IFCA : Clusters by loss, chosen anew in every round.
 
     Notes

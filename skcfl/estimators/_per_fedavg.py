@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ..models import LocalModel
 
 
-# Inner steps of networks where nobody says, found by trial: on digits, and in regression, whose
-# curvature is some times as large.
+# Default inner steps of networks, found by trial: on digits, and in regression, where curvatures
+# are some times as large.
 NETWORK_INNER, REGRESSION_INNER = 0.1, 0.03
-# Inner step of linear models over that at which the curvature along their steepest direction is
-# gone, and with it what the shared model is told of it.
+# Inner step of linear models, as a part of the step that removes the curvature, and with it the
+# information, along the steepest direction.
 INNER = 0.9
 
 
@@ -40,7 +40,7 @@ def _given_inner(pool):
     return np.full(pool.n_clients, NETWORK_INNER if classes else REGRESSION_INNER)
 
 
-# Inner step of each client where nobody says, by kind of local model.
+# Default inner step of each client, by kind of local model.
 INNER_STEPS = {
     MINIMISED: lambda pool: INNER / client_curvatures(pool),
     TRAINED: _given_inner,

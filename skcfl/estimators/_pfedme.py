@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..models import LocalModel
 
 
-# Pull of networks where nobody says, found by trial on digits.
+# Default pull of networks, found by trial on digits.
 NETWORK_LAM = 0.1
 
 

@@ -2,8 +2,8 @@
 
 A place in another process may have another version, a defect, or bad intentions.  An answer that
 no honest place could give is no answer: the place is lost, with a reason, and the fit goes on
-without it.  What cannot be told from an honest answer, such as a wrong gradient, is left to robust
-aggregation.
+without it.  False answers that an honest client could give, such as a wrong gradient, are left to
+robust aggregation.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Limits:
 
 
 # What rows are asked for beside the calls of the table: functions of the answer, the arguments,
-# the limits of the place, and a dictionary of what it has told before.
+# the limits of the place, and a dictionary of its earlier answers.
 
 
 def _is_number(value):
@@ -186,33 +186,33 @@ def _pair(value):
     return value
 
 
-def _weighted_sum(value, arguments, limits, told):
+def _weighted_sum(value, arguments, limits, earlier):
     _, weight = _pair(value)
     require(0 <= weight <= limits.total, "a weight exceeds those of its hello")
 
 
-def _correct(value, arguments, limits, told):
-    _weighted_sum(value, arguments, limits, told)
+def _correct(value, arguments, limits, earlier):
+    _weighted_sum(value, arguments, limits, earlier)
     require(0 <= value[0] <= value[1] * (1 + SLACK), "more is correct than there is")
 
 
-def _squares(value, arguments, limits, told):
+def _squares(value, arguments, limits, earlier):
     require(min(_pair(value)) >= 0, "a sum of squares is negative")
 
 
-def _class_totals(value, arguments, limits, told):
+def _class_totals(value, arguments, limits, earlier):
     whole = _is_array(value, arguments, "iuf") and bool((value >= 0).all())
     within = whole and value.sum() <= limits.total
     require(within, "the weights of its classes are negative or exceed those of its hello")
 
 
-def _testable(value, arguments, limits, told):
+def _testable(value, arguments, limits, earlier):
     whole = isinstance(value, tuple) and len(value) == 2 and is_count(value[0])
     whole = whole and isinstance(value[1], bool | np.bool_)
     require(whole and value[0] <= limits.n_rows, "it can test more rows than it has")
 
 
-def _scores(value, arguments, limits, told):
+def _scores(value, arguments, limits, earlier):
     whole = isinstance(value, tuple) and len(value) == 2
     shape = (len(arguments[2]),)
     require(whole and _is_array(value[0], shape, "f"), "its scores are not one for each model")
@@ -221,12 +221,12 @@ def _scores(value, arguments, limits, told):
     require(_is_number(value[1]) and 0 <= value[1] <= most, "it scores more rows than it has")
 
 
-def _outputs(value, arguments, limits, told):
+def _outputs(value, arguments, limits, earlier):
     whole = isinstance(value, np.ndarray) and value.shape[:1] == (limits.n_rows,)
     require(whole, "its outputs are not one for each row")
 
 
-def _moments(value, arguments, limits, told):
+def _moments(value, arguments, limits, earlier):
     """Sums or means, and squares or spreads about a point that agree with them."""
     of, step, *means = arguments
     d = limits.n_features if of == "features" else 1
@@ -242,11 +242,11 @@ def _moments(value, arguments, limits, told):
             within = _is_array(stored, (d,), "f") and sum_to(stored[:, None], limits.total)
             require(within, "the weights of its values exceed those of its hello")
         _check_finite(sums, (d,), total * LARGEST[FLOATS[1]])
-        told[of] = total, sums
+        earlier[of] = total, sums
     elif step == "squares":
-        require(of in told, "it sends squares and has sent no sums")
+        require(of in earlier, "it sends squares and has sent no sums")
         _check_finite(value, (d,), np.inf)
-        _check_spread(value, *told[of], means[0])
+        _check_spread(value, *earlier[of], means[0])
     elif step == "levels":
         require(isinstance(value, tuple) and len(value) == 3, "its levels are not three")
         for part in value:
@@ -260,12 +260,12 @@ def _moments(value, arguments, limits, told):
         within = within and (totals <= limits.weights * (1 + SLACK)).all()
         require(within, "the weights of its clients exceed those of its hello")
         _check_finite(centres, (n, d), LARGEST[FLOATS[1]])
-        told[of] = (totals > 0)[:, None].astype(float), centres
+        earlier[of] = (totals > 0)[:, None].astype(float), centres
     elif step == "spreads":
-        require(of in told, "it sends spreads and has sent no means")
+        require(of in earlier, "it sends spreads and has sent no means")
         _check_finite(value, (n, d), np.inf)
         require((value >= 0).all(), "a spread is negative")
-        _check_spread(value**2, *told[of], means[0])
+        _check_spread(value**2, *earlier[of], means[0])
 
 
 def _check_finite(values, shape, most):

@@ -351,7 +351,7 @@ class DaskTransport(Transport):
                 raise self._lost(future) from error
 
     def _is_gone(self, future):
-        """Whether there is nobody to answer."""
+        """If True, there are no clients to answer."""
         if future.status != "pending":
             return future.status != "finished"
         return self.address not in _present(self.client)

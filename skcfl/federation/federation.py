@@ -98,8 +98,8 @@ class Federation(ABC):
         Parameters
         ----------
         kind : {"classifier", "regressor", None}, default=None
-            What the targets are to be: those of classifiers are told as classes, those of
-            regressors are checked to be numbers.
+            Kind of the targets: classes are sent for classifiers; targets of regressors are
+            checked to be numbers.
 
         Returns
         -------
@@ -516,8 +516,8 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
         if (names[0] is None) != (names[1] is None):
             lacks, has = (first_name, name) if names[0] is None else (name, first_name)
             raise ValueError(
-                f"{lacks} has no names of the features, and {has} has some: without them nobody "
-                "sees that columns are in another order. Load a table with named columns in both."
+                f"{lacks} has no names of the features, and {has} has some: an order of columns "
+                "that differs would go unnoticed. Load a table with named columns in both."
             )
         if not _equal(*names):
             raise ValueError(
@@ -631,11 +631,11 @@ def _present(parts: list[Any], presence: Presence, hello: Hello, model: LocalMod
     X, y = np.zeros((0, hello.n_features), hello.dtype), None
     if model.estimator_type is not None:
         y = np.zeros(0, float if hello.classes is None else int)
-    nobody = np.zeros(0, dtype=np.intp)
+    none = np.zeros(0, dtype=np.intp)
     return [
         part.without(lost)
         if not presence.left_out[part.places].all()
-        else Rows(X, y, nobody, None, part.places)
+        else Rows(X, y, none, None, part.places)
         for part in parts
     ]
 

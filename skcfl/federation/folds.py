@@ -1,7 +1,7 @@
 """Cross-validation on the client side: pools of training rows, scores of test rows.
 
-A server that chooses a parameter by cross-validation is told scores only; what makes them, the
-rows of a fold, stays here.
+A server that chooses a parameter by cross-validation receives scores; the rows of a fold stay
+here.
 """
 
 import numpy as np

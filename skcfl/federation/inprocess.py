@@ -178,8 +178,8 @@ class InProcessSite(Site):
 
         own = self.model.own
         if own is not None:
-            nobody = np.zeros((0, int(own.sum())), self.model.dtype)
-            self.state.keep("own", self.entries[:0], nobody)
+            none = np.zeros((0, int(own.sum())), self.model.dtype)
+            self.state.keep("own", self.entries[:0], none)
         # To ask for the number of threads takes longer than a small call.
         per_row = self.model.n_params * passes
         if len(self._blocks) == 1 or self.client_sizes.sum() * per_row < PARALLEL_WORK:
@@ -221,8 +221,8 @@ class InProcessSite(Site):
         lacking = own & ~known & ~self.without_rows
         if lacking.any():
             raise Forgotten(
-                f"{lacking.sum()} clients were told to go on from their last answers, and have "
-                "given none."
+                f"{lacking.sum()} clients were asked to continue from their last answers, but "
+                "have given none."
             )
         if sent is not None and models is not None:
             models = np.where(own[:, None], models, sent)

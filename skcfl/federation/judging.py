@@ -1,4 +1,4 @@
-"""Rows that judge models, where they are: a server is told scores and sums."""
+"""Rows that judge models, where they are: a server receives scores and sums."""
 
 import copy
 from inspect import signature
@@ -54,7 +54,7 @@ class FoldRows(Place):
         guard = self.rows.guard
         if guard is not None and guard.policy.min_rows > 1 and scoring in SCORES_OF_ONE_ROW:
             raise Refused(f"scoring={scoring!r} is about single rows")
-        X, y, codes, weight = self.rows.take(self.rows.told("scores", self.test))
+        X, y, codes, weight = self.rows.take(self.rows.answerable("scores", self.test))
         share = len(codes) if weight is None or scoring is not None else weight.sum()
         if scoring is None:
             losses = [model.row_losses(X, y, some, codes) for some in params]
@@ -107,11 +107,11 @@ class ScoredRows(Place):
         """Weights of the rows, zero of those that the policy does not let out."""
         weights = self.rows.sample_weight
         weights = np.ones(len(self.rows.codes)) if weights is None else weights
-        told = self.rows.told(call)
-        if isinstance(told, slice):
+        index = self.rows.answerable(call)
+        if isinstance(index, slice):
             return weights
         out = np.zeros(len(weights))
-        out[told] = weights[told]
+        out[index] = weights[index]
         return out
 
     def outputs(self, method):

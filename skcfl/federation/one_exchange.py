@@ -213,8 +213,8 @@ class Exchange:
         if not bad.any():
             return bad
         answers, sent = self.answers, self.sent
-        told = sent if self.start is None else {**sent, "w": self.start}
-        excused = _to_blame(questions(told, answers, len(asked)), bad, asked)
+        arguments = sent if self.start is None else {**sent, "w": self.start}
+        excused = _to_blame(questions(arguments, answers, len(asked)), bad, asked)
         if "losses" in answers and "choice" in answers:
             # A model that suits most clients has not diverged, whoever says that it chose it.
             fixed, losses = sent["fixed"], answers["losses"]

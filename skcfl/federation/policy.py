@@ -110,11 +110,11 @@ class Guard:
     def __init__(self, policy):
         self.policy, self.count = policy, 0
         self._codes, self._parts, self._lock = None, [], threading.Lock()
-        #: Largest weight of a client under which sums were told; None is any.
+        #: Largest weight of a client in the sums that were sent; None is any.
         self.cap = None
 
     def check_hello(self, codes, classes):
-        """Raise Refused if nobody has enough rows, or classes would tell of single rows.
+        """Raise Refused if no client has enough rows, or classes would reveal single rows.
 
         Parameters
         ----------

@@ -113,7 +113,7 @@ class ClientPool:
         self.n_params = self.model.n_params
         self.dtype = np.dtype(self.model.dtype)
         self._spectrum = self.answered = None
-        # What every client has answered last: it is told to go on from there, not sent it.
+        # Last model that each client returned; it is not resent as a start.
         self._memory = LastAnswers(len(self._presence.ids))
 
     def _derived(self, site, some_rows=False):
@@ -211,7 +211,7 @@ class ClientPool:
         return call.result(self, answers, sent, start)
 
     def _news(self, call, start):
-        """Models to send, None where nobody needs one, and which clients have theirs."""
+        """Models to send (None if all clients have theirs), and which clients have theirs."""
         own = self._memory.same(self._at, start)
         if call.always_last:
             own |= self.without_rows  # they make nothing of a start
@@ -316,24 +316,24 @@ class ClientPool:
 
     # ------------------------------------------------------------ penalty and units
 
-    def penalised(self, alpha: float, told: bool = True) -> ClientPool:
-        """Pool of the same clients under another local penalty, of which they are told.
+    def penalised(self, alpha: float, book: bool = True) -> ClientPool:
+        """Pool of the same clients under another local penalty.
 
         Parameters
         ----------
         alpha : float
             The penalty.
-        told : bool, default=True
-            Whether that is booked; False where the calls that follow say it themselves.
+        book : bool, default=True
+            If False, nothing is booked: the calls that follow hand the penalty over.
 
         Returns
         -------
         pool : ClientPool
             Shares rows, ledger and random state.
         """
-        if told and alpha == self.model.alpha_:
+        if book and alpha == self.model.alpha_:
             return self
-        if told:
+        if book:
             self.relay(down=self.n_clients, sums=True, calls=0)  # with the next call
         pool = copy.copy(self)
         pool.model = self.model.penalised(alpha)

@@ -44,10 +44,10 @@ class Presence:
 
     def __init__(self, ids, min_clients=1, retries=10, before=None):
         self.ids, self.min_clients, self.retries = ids, min_clients, retries
-        nobody = np.zeros(len(ids), dtype=bool)
+        none = np.zeros(len(ids), dtype=bool)
         #: Clients left out because an earlier attempt rejected them, and those that it lost.
-        self.banned = nobody if before is None else before.banned | before.rejected
-        self.gone = nobody if before is None else (before.gone | before.lost) & ~self.banned
+        self.banned = none if before is None else before.banned | before.rejected
+        self.gone = none if before is None else (before.gone | before.lost) & ~self.banned
         #: If True, a lost or rejected client ends the attempt with ClientsLost.
         self.starts_again = False
         #: Calls in a row that each client has missed, asked again or not, and the most after which
@@ -62,10 +62,10 @@ class Presence:
         #: Whether something that needs all clients was computed without some.
         self.incomplete = False
         self.calls = 0
-        #: Who has sent what is not finite, and is not listened to any more.
+        #: Clients that sent non-finite values; their answers are ignored from then on.
         self.rejected = np.zeros(len(ids), dtype=bool)
-        #: Values in a row that were not finite, where that may be the matter of the model; so many
-        #: that nobody is waited for before the first one that was.
+        #: Non-finite answers in a row, where the model may be to blame.  Starts at PATIENCE - 1 so
+        #: that a client that has never sent a finite value is rejected at once.
         self.strange = np.full(len(ids), PATIENCE - 1)
         #: By kind of call and whether it is about some of the rows only, as in a fold: which
         #: clients have ever answered it, and how often each has not.

@@ -299,7 +299,7 @@ class Line:
         if self.doubtful:
             if self.remembers:
                 return _raising(self._lose_memory())
-            # A late host has answered calls that nobody has heard: it begins anew.
+            # A late host has sent answers that did not arrive: it starts anew.
             self.dropped.extend(self.made)
             self.made, self.doubtful = set(), False
         recipe = [step for step in kept.recipe() if step[0] not in self.made]
@@ -542,8 +542,8 @@ class RemoteSite(Kept, Site):
                 self.line.lose(str(error))
             except PlaceLost:
                 pass
-            nobody = np.zeros(sizes["n"], dtype=bool)
-            return {**CALLS[call].silence(sent, sizes, self.model), "answered": nobody}
+            none = np.zeros(sizes["n"], dtype=bool)
+            return {**CALLS[call].silence(sent, sizes, self.model), "answered": none}
 
         return answer
 

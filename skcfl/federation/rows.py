@@ -73,7 +73,7 @@ class Rows(Place):
         """Number of rows."""
         return len(self.codes)
 
-    def told(self, call, index=None):
+    def answerable(self, call, index=None):
         """Rows at `index` that an answer may be about; Refused is raised if there are none.
 
         Parameters
@@ -101,7 +101,7 @@ class Rows(Place):
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
-        index = self.told("class_totals")
+        index = self.answerable("class_totals")
         return np.bincount(_some(self.y, index), _some(self.sample_weight, index), n_classes)
 
     def weighed(self, factors):
@@ -135,7 +135,7 @@ class Rows(Place):
         return self._with(sample_weight=weights * factors[self.codes])
 
     def moments(self, of, step, *means):
-        """What is told of the "features" or the "target" to scale them.
+        """Sums of the "features" or the "target" to scale them.
 
         See :class:`~skcfl.federation.scaling.Moments` for the steps "sums" and "squares"; "means"
         and "spreads" are each client's own, and "levels" are sums of the clients' sizes.
@@ -143,12 +143,12 @@ class Rows(Place):
         rows = self.X if of == "features" else self.y[:, None]
         means = [check_numbers("means", mean, (rows.shape[1],)) for mean in means]
         if step in {"levels", "means", "spreads"}:
-            index = self.told("moments")
+            index = self.answerable("moments")
             tell = {"levels": levels, "means": own_means, "spreads": own_spreads}[step]
             own = [_some(part, index) for part in (rows, self.sample_weight, self.codes)]
             return tell(*own, len(self.places), *means)
         if step == "sums" or of not in self._moments:
-            index = self.told("moments")
+            index = self.answerable("moments")
             self._moments[of] = Moments(_some(rows, index), _some(self.sample_weight, index))
         if step == "sums":
             return self._moments[of].sums()
@@ -214,7 +214,7 @@ class Rows(Place):
 
         The only row of a client cannot.
         """
-        index = self.told("testable")
+        index = self.answerable("testable")
         sizes = np.bincount(self.codes[index], minlength=1)
         y = None if self.y is None else self.y[index]
         discrete = y is not None and (y.dtype.kind != "f" or bool((y == np.floor(y)).all()))

@@ -1,7 +1,7 @@
-"""Units of the features: what the clients are told so that all of them scale alike.
+"""Units of the features: means and scales that all clients have in common.
 
 A server cannot run a scaler on rows it does not have.  Every client sends the number and the sums
-of its rows, is told the means, sends the sums of squared differences from them, and is told the
+of its rows, receives the means, sends the sums of squared differences from them, and receives the
 scales: two exchanges of sums, whose accuracy does not depend on where the features lie.
 
 Where clients may be false, or in other units, medians over the clients take the place of sums: of
@@ -275,9 +275,9 @@ def outlying(ask):
     typical = np.exp(np.divide(logs, counts, out=none.copy(), where=known))
     whole = np.sqrt(np.divide(squares, counts, out=none.copy(), where=known))
     suspects = np.flatnonzero(whole > SUSPECT * typical)
-    nobody = np.zeros(0, dtype=np.intp)
+    none = np.zeros(0, dtype=np.intp)
     if len(suspects) == 0:
-        return nobody, nobody, np.zeros(0)
+        return none, none, np.zeros(0)
     weights = np.concatenate([weights for _, weights, _ in ask("means")])
     sizes = np.concatenate(ask("spreads", np.zeros(len(counts))))[:, suspects]
     ratios = np.zeros(sizes.shape)
@@ -343,7 +343,7 @@ class Moments:
             self.total = float(self.weights.sum())
 
     def sums(self):
-        """What is told of the rows, and of the features.
+        """Sums over the rows that the server receives.
 
         Number of rows, rounding of the sums, weights of the values of sparse features that are not
         zero (None of other rows), total weight, weighted sums of the features.

@@ -34,9 +34,9 @@ class WireTransport(Transport):
     name : str
         Name of the site.
     patience : int, default=3
-        How many calls in a row a site may leave without an answer; then nobody waits for it until
-        it answers again, or until a new fit begins. Calls that were on their way at the same time
-        count as one.
+        How many calls in a row a site may leave without an answer; then calls do not wait for it
+        until it answers again, or until a new fit begins. Calls that were on their way at the same
+        time count as one.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class WireTransport(Transport):
     def _call_back(self, request):
         """Send a site that is away what it is asked; once it replies, calls wait for it again.
 
-        Nobody uses this reply. The next call resends what the site needs to know.
+        The reply is dropped. The next call resends what the site needs to know.
         """
         try:
             self._send(request)()

@@ -79,7 +79,7 @@ class FusionState:
 
 @solver(
     ADMM,
-    told={"certify": ["boolean"], "contract_from": [Interval(Integral, 0, None, closed="left")]},
+    extra={"certify": ["boolean"], "contract_from": [Interval(Integral, 0, None, closed="left")]},
 )
 def admm(
     problem,
@@ -179,7 +179,7 @@ class _ADMM(CertifiedLoop):
     # ----------------------------------------------------------------------- iteration
 
     def run(self):
-        with loop("iteration", self.max_iter) as self.told:
+        with loop("iteration", self.max_iter) as self.progress:
             return self._iterate()
 
     def _iterate(self):
@@ -187,7 +187,7 @@ class _ADMM(CertifiedLoop):
         if self._try_last_partition():
             return self._result(0)
         check_at = FIRST_CHECK
-        for k in self.told:
+        for k in self.progress:
             check = k >= check_at or k == self.max_iter
             V_old = state.V
             centre, rho = V_old - state.A, state.rho * state.r

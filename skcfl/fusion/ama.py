@@ -96,7 +96,7 @@ class AMAState:
     converged: bool = False
 
 
-@solver(told={"contraction": ["boolean"]})
+@solver(extra={"contraction": ["boolean"]})
 def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True):
     """Solve convex clustering of points on a sparse graph.
 
@@ -131,13 +131,13 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True)
         The last iterate.
     """
     frame, n_iter = _Frame.of(problem, state), 0
-    with loop("iteration", max_iter) as told:
+    with loop("iteration", max_iter) as progress:
         for stage in _stages(problem, lam, state):
-            if told.stopped and stage != lam:
+            if progress.stopped and stage != lam:
                 continue
             reach = tol if stage == lam else max(tol, STAGE_TOL)
             solve = _AMA(problem, frame, stage, reach, max(max_iter - n_iter, 1), state)
-            solve.run(told, n_iter)
+            solve.run(progress, n_iter)
             state, n_iter = solve.state, min(n_iter + solve.n_iter, max_iter)
     return solve.result(contraction, n_iter, max_iter), state
 
@@ -365,12 +365,12 @@ class _AMA:
         factor = np.where(between, ratio, min(ratio, 1.0))
         return AMAState(old.U * factor[:, None], old.labels, lam, self.frame)
 
-    def run(self, told, done=0):
+    def run(self, progress, done=0):
         """Alternate between the graph of the clusters and the flows within them."""
         full, state = self.full, self.state
         labels, U, patience, failures = state.labels, state.U, MERGE_FROM, 0
         while True:
-            told.begin()
+            progress.begin()
             labels, U, X, alone = self._ascend(labels, U, patience)
             primal, parted = full.primal(X, self.radius), labels
             gap, limit = self._gap(U, primal), self._limit(primal)
@@ -378,9 +378,9 @@ class _AMA:
                 U, parted = self._flows(U, labels, X, primal)
                 gap = self._gap(U, primal)
             values = self._record(labels, gap, primal)
-            told.tell(k=done + self.n_iter, **values)
+            progress.tell(k=done + self.n_iter, **values)
             settled = gap <= limit or (alone and parted is labels)
-            if settled or self.n_iter >= self.max_iter or told.stopped:
+            if settled or self.n_iter >= self.max_iter or progress.stopped:
                 break
             if parted is not labels:
                 labels = parted

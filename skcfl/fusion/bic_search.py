@@ -180,14 +180,14 @@ class PartitionSearch:
         result, state
             Of the solver there; None at 0.
         """
-        with series("lam", "candidate", None) as self.told:
+        with series("lam", "candidate", None) as self.progress:
             if lams is None:
                 self._walk()
                 self._look_closer()
             else:
                 state = None
                 for lam in lams[lams > 0.0]:
-                    if not self.told.stopped:
+                    if not self.progress.stopped:
                         state = self._try(float(lam), state)
         best, result, state = self.best
         return self.lams[best], result, state
@@ -200,7 +200,7 @@ class PartitionSearch:
             upper = 1.0  # The local models agree, so that any lam fuses them.
         lam, state = path_start(self.problem, upper), None
         usual = step = np.clip((upper / max(lam, 1e-300)) ** (1.0 / N_STEPS), LEAST_STEP, STEP)
-        while upper > 0.0 and not self.told.stopped:
+        while upper > 0.0 and not self.progress.stopped:
             state = self._try(lam, state, fused=lam >= upper)
             labels = self.labels[-1]
             if lam >= upper or np.array_equal(labels, self.fused):
@@ -214,18 +214,18 @@ class PartitionSearch:
         """Try values where many models fused in one step, and around the best."""
         for _ in range(MAX_FILLS):
             lam = self._largest_drop()
-            if lam is None or self.told.stopped:
+            if lam is None or self.progress.stopped:
                 break
             self._try(lam, self.best[2])
         for _ in range(MAX_REFINEMENTS // 2):
             between = self._gaps()
-            if not between or self.told.stopped:
+            if not between or self.progress.stopped:
                 break
             for lam in between:
                 self._try(lam, self.best[2])
 
     def _try(self, lam, state, fused=False):
-        with self.told.item(f"lam {lam:.4g}", leaf=True) as tell:
+        with self.progress.item(f"lam {lam:.4g}", leaf=True) as tell:
             result, state = self.solve(lam, state=state, max_iter=self.max_iter)
             # At the upper end the partition is known, however far the solver came.
             labels = self.fused if fused else numbered(result.labels)

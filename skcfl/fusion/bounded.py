@@ -12,7 +12,7 @@ Nothing new is to be solved: y_i is a node, the client, and x_i another one, whi
 exists at the server alone, joined to the client by an edge of weight ``c / lam``.  So the clients
 answer what they are always asked, and solvers, gaps, exact partitions and their proofs are those
 of graphs some of whose nodes have no rows.  Where no edge can pull with more than c,
-``lam sum_j w_ij <= c`` for all i, the bound binds nobody, and the plain problem is solved.
+``lam sum_j w_ij <= c`` for all i, the bound is never active, and the plain problem is solved.
 
 The bound is ``c = factor * u``, u the median over the clients of the size of their gradients: at
 the geometric median of their own models, or at a model without slopes where these are larger.

@@ -62,7 +62,7 @@ class CertifiedLoop:
     # Iteration from which on partitions are tried; if not 0, then where the gap is far too large.
     contract_from = 0
     # The stage of the fit that the iterations are.
-    told = Stage()
+    progress = Stage()
     COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
 
     def __init__(self, problem, lam, tol, max_iter, contraction):
@@ -128,7 +128,7 @@ class CertifiedLoop:
         best = self.best
         self._record(k, best["primal"], best["gap"], n_clusters, participants)
         values = {"objective": best["primal"], "gap": best["gap"], "n_clusters": n_clusters}
-        stop = self.told.tell(partial(self._so_far, k), k=k, **values)
+        stop = self.progress.tell(partial(self._so_far, k), k=k, **values)
         return self._reached() or stop or self._stagnates(k)
 
     def _may_contract(self, k):

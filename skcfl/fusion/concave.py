@@ -71,8 +71,8 @@ CHECK_EVERY = 5
 # than this fraction of the distances of the local models; the other one where samples of the
 # clients, or networks under Adam, never rest.
 SETTLED, NOISY_SETTLED = 1e-3, 1e-2
-# Where differences are told from zero under a norm, as a fraction of their median at the start,
-# and what the fraction above then is: well below.
+# Least difference under a norm that counts as non-zero, as a fraction of the median difference
+# at the start; and the fraction above for norms, well below it.
 FLOOR, NORM_SETTLED = 1e-3, 1e-4
 
 
@@ -222,8 +222,8 @@ class _Rounds:
         every = int(np.ceil(min(CHECK_EVERY / options.participation, options.max_iter)))
         next_check, last = 1, 0
         self.pool.ledger.since_mark()
-        with loop("round", options.max_iter) as self.told:
-            for k in self.told:
+        with loop("round", options.max_iter) as self.progress:
+            for k in self.progress:
                 members = self._train(self.draw())
                 self._check_size(k)
                 check = k >= next_check or k == options.max_iter
@@ -357,7 +357,7 @@ class _Rounds:
         )
         self.participants = 0
         values = {"objective": check.objective, "residual": check.residual}
-        self.told.tell(self.result, k=k, **values, n_clusters=int(check.labels.max()) + 1)
+        self.progress.tell(self.result, k=k, **values, n_clusters=int(check.labels.max()) + 1)
         wait = options.n_iter_no_change
         settled = (
             wait is not None

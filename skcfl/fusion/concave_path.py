@@ -73,13 +73,13 @@ class FPFCSearch:
         beyond, refinements = (MAX_BEYOND, REFINEMENTS) if grows else (0, 0)
         lams = [*lams, *lams[-1] * BEYOND ** np.arange(1, beyond + 1)]
         most = len(lams) + 2 * refinements
-        with series("lam", "candidate", most, sure=False) as self.told:
+        with series("lam", "candidate", most, sure=False) as self.progress:
             for lam in lams:
                 fused = lam > 0.0 and self._try(lam) == 1
-                if (fused and grows) or self.told.stopped:
+                if (fused and grows) or self.progress.stopped:
                     break
             for _ in range(refinements):
-                for lam in [] if self.told.stopped else self._beside_best():
+                for lam in [] if self.progress.stopped else self._beside_best():
                     self._try(lam)
         lam = self._middle()
         return lam, self.results[lam] if lam > 0.0 else self.solve(0.0)
@@ -101,7 +101,7 @@ class FPFCSearch:
                 yield float(np.sqrt(lams[k] * other))
 
     def _try(self, lam):
-        with self.told.item(f"lam {lam:.4g}", leaf=True) as tell:
+        with self.progress.item(f"lam {lam:.4g}", leaf=True) as tell:
             result = self.solve(float(lam))
             n_clusters = int(result.labels.max()) + 1
             value = self.refits.criterion(result.labels)

@@ -47,7 +47,7 @@ def is_mean_regularised(problem):
     return plain and problem.graph.is_complete and problem.n > 1
 
 
-@solver(told={"certify": ["boolean"]}, best_for=is_mean_regularised)
+@solver(extra={"certify": ["boolean"]}, best_for=is_mean_regularised)
 def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, certify=True):
     """Solve a fusion problem with a squared penalty on the complete graph.
 
@@ -96,7 +96,7 @@ class _MeanRegularised:
 
     def run(self, tol, max_iter):
         """Chunks of L-BFGS with growing accuracy until the gap is small enough."""
-        with loop("evaluation", max_iter) as self.told:
+        with loop("evaluation", max_iter) as self.progress:
             return self._iterate(tol, max_iter)
 
     def _iterate(self, tol, max_iter):
@@ -104,7 +104,7 @@ class _MeanRegularised:
         aim = np.sqrt(GAIN)
         limit = problem.tolerance(self._value(self.mean)[0], tol)
         while True:
-            self.told.begin()
+            self.progress.begin()
             gtol = aim * np.sqrt(2.0 * self.c * problem.n * limit)
             budget = min(chunk, max_iter - self.n_evaluations)
             before, primal = self.n_evaluations, self.best["primal"]
@@ -123,7 +123,7 @@ class _MeanRegularised:
             if not self.certify and moves >= MOVES and gap > HOPELESS * limit:
                 # Duals of clients of hardly any curvature are near long after their models.
                 stuck |= primal - self.best["primal"] <= IDLE * limit
-            if gap <= limit or self.n_evaluations >= max_iter or stuck or self.told.stopped:
+            if gap <= limit or self.n_evaluations >= max_iter or stuck or self.progress.stopped:
                 break
             if moves < budget:
                 aim = FINER * aim if aim > FINEST else 0.0
@@ -170,7 +170,7 @@ class _MeanRegularised:
             participants=n,
         )
         k = self.n_evaluations
-        self.told.tell(lambda: self._result(np.inf, k), k=k, objective=best["primal"], gap=gap)
+        self.progress.tell(lambda: self._result(np.inf, k), k=k, objective=best["primal"], gap=gap)
         return gap
 
     def _result(self, limit, max_iter):

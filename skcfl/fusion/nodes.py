@@ -8,8 +8,8 @@ from ..calls.call import sizes_of
 class NodePool:
     """What solvers of fusion problems ask of a pool, of nodes of which some are its clients.
 
-    A node that is no client of the pool has no rows: its objective is zero, nobody is asked, and
-    nothing is sent or booked for it.
+    A node that is no client of the pool has no rows: its objective is zero, and nothing is sent or
+    booked for it.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ class PDMMState:
     lam: float
 
 
-@solver(PDMM, told={"rng": ["random_state"]})
+@solver(PDMM, extra={"rng": ["random_state"]})
 def pdmm(
     problem,
     lam,
@@ -202,7 +202,7 @@ class _PDMM(CertifiedLoop):
             WT = np.ascontiguousarray(W.T)
             Z = [block.difference(WT) for block in problem.blocks]
             M = [np.zeros_like(z) for z in Z]
-            # Neighbours are told each other's start.
+            # Neighbours exchange their starts.
             problem.pool.relay(down=2 * graph.n_edges * problem.d)
             self.state = PDMMState(W, Z, M, None, None, rho, self.lam)
         else:
@@ -248,7 +248,7 @@ class _PDMM(CertifiedLoop):
 
     def run(self):
         """Iterate until the gap is small enough."""
-        with loop("round", self.max_iter) as self.told:
+        with loop("round", self.max_iter) as self.progress:
             return self._iterate()
 
     def _iterate(self):
@@ -256,7 +256,7 @@ class _PDMM(CertifiedLoop):
         count = max(1, int(round(self.participation * n)))
         check_at = min(FIRST_CHECK, self.check_every or FIRST_CHECK)
         balance_at = FIRST_CHECK
-        for k in self.told:
+        for k in self.progress:
             sampled = None
             if count < n:
                 sampled = np.zeros(n, dtype=bool)

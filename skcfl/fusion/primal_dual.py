@@ -202,7 +202,7 @@ class _PrimalDual(CertifiedLoop):
 
     def run(self):
         """Iterate until the gap is small enough."""
-        with loop("iteration", self.max_iter) as self.told:
+        with loop("iteration", self.max_iter) as self.progress:
             return self._iterate()
 
     def _iterate(self):
@@ -211,7 +211,7 @@ class _PrimalDual(CertifiedLoop):
             return self._result(0)
         outflow = self._divergence(state.U)
         check_at = CHECK_EVERY
-        for k in self.told:
+        for k in self.progress:
             check = k >= check_at or k == self.max_iter
             # tau (D'u) = (s / deg) (1 / (2 s)) D'U
             pull = outflow / (2.0 * self.degree[:, None])
@@ -335,7 +335,7 @@ class _PrimalDual(CertifiedLoop):
         self.residual = max(primal + float(bounds.sum()) + flows["conjugate"], 0.0)
         if self.best["labels"] is None:
             self.best.update(primal=primal, W=V.copy(), divergence=divergence)
-        self.told.remark(f"residual gap {self.residual:.3g}")
+        self.progress.remark(f"residual gap {self.residual:.3g}")
         if self.residual > problem.tolerance(primal, self.tol):
             return False
         # The iterates will do; a partition that is proved would even make the gap finite.

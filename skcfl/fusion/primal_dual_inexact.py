@@ -164,7 +164,7 @@ class NetworkProblem(FusionProblem):
 
 @solver(
     InexactPrimalDual,
-    told={"lam": [Interval(Real, 0, MOST, closed="both")]},
+    extra={"lam": [Interval(Real, 0, MOST, closed="both")]},
 )
 def primal_dual_inexact(
     problem,
@@ -278,7 +278,7 @@ class _InexactPrimalDual(_PrimalDual):
         n_clusters = int(labels.max()) + 1
         self._record(k, objective, np.inf, n_clusters, n)
         values = {"residual": self.residual, "n_clusters": n_clusters}
-        stop = self.told.tell(partial(self._so_far, k), k=k, objective=objective, **values)
+        stop = self.progress.tell(partial(self._so_far, k), k=k, objective=objective, **values)
         if self.patience is not None:
             rest = node <= RESIDUAL or k - self.least_at >= self.patience
             self.settled = self.stable >= self.patience and edge <= RESIDUAL and rest

@@ -296,7 +296,7 @@ class FPFCRounds(Options):
 def solver(
     kind: type[Solver] | None = None,
     *,
-    told: dict[str, Any] | None = None,
+    extra: dict[str, Any] | None = None,
     best_for: Callable[[Any], bool] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a solver ``solve(problem, lam, *, tol, max_iter, state, ...)``.
@@ -305,7 +305,7 @@ def solver(
     ----------
     kind : type, default=None
         The class with the parameters that users may give; None is none.
-    told : dict, default=None
+    extra : dict, default=None
         Constraints of those that an estimator gives: ``certify``, ``contract_from``, ``rng``.
     best_for : callable, default=None
         Whether this solver is the fastest for a problem; None is for any that no other claims.
@@ -313,15 +313,15 @@ def solver(
     Returns
     -------
     declare : callable
-        Decorator: parameters are validated, the solver has ``options``, ``told`` and
+        Decorator: parameters are validated, the solver has ``options``, ``extra`` and
         ``best_for``, and `kind` has the solver.
     """
-    options, told = {} if kind is None else kind._parameter_constraints, told or {}
+    options, extra = {} if kind is None else kind._parameter_constraints, extra or {}
 
     def declare(solve: Any) -> Callable[..., Any]:
-        constraints = {**LOOP, **told, **options}
+        constraints = {**LOOP, **extra, **options}
         solve = validate_params(constraints, prefer_skip_nested_validation=True)(solve)
-        solve.options, solve.told = frozenset(options), frozenset(told)
+        solve.options, solve.extra = frozenset(options), frozenset(extra)
         solve.best_for = best_for or (lambda problem: True)
         if kind is not None:
             kind.solve = staticmethod(solve)

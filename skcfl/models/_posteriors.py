@@ -222,7 +222,7 @@ def left_out_predictions(
     state = model.state(block, theta + found.deviations[0])
     scale = np.ones(len(weights))
     if found.scales is not None:
-        # As much as a client's rows have told of theta: no row tells more than all rows do.
+        # A row is not more informative about theta than all rows of its client.
         scale = 1.0 / found.scales.information[0]
     v = found.curvatures[0].row_covariances(model, block, errors, scale[:, None, None])
     once = np.minimum(weights[:, None] * block.weights, 1.0) / (dispersion * scale)[:, None]
@@ -495,7 +495,7 @@ class _PosteriorOracle:
         return value, _gather(self.root, self.gradients) + u
 
     def _bounded(self, state):
-        """Predictions no farther than that their exponentials can be told, and summed."""
+        """Predictions clipped where their exponentials, and sums of these, would overflow."""
         if self.model.kernel.link != "log" or np.abs(state).max(initial=0.0) <= FINITE:
             return state
         about = np.log(np.where(self.block.y > 0, self.block.y, 1.0))

@@ -10,7 +10,7 @@ SMALL = 2**26
 
 
 def available():
-    """Bytes of memory that this process may still take up; infinite where nobody says.
+    """Bytes of memory that this process may still take up; infinite if unknown.
 
     Of the machine, less where a control group of Linux sets a limit.
     """

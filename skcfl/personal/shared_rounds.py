@@ -4,8 +4,8 @@ The rounds are those of every method (:func:`~skcfl.rounds.loop.run_rounds`) wit
 choose: an update rule says what the participants do and what becomes of the shared model.
 
 Where clients differ, a robust operator that takes the place of the mean has a fixed point of its
-own, far from the mean's even if nobody is false.  So, as elsewhere polishing does, the last rounds
-of linear models take the mean over all who are not set aside (:class:`TrustedAverage`).
+own, far from the mean's even if no client is false.  So, as elsewhere polishing does, the last
+rounds of linear models take the mean over all who are not set aside (:class:`TrustedAverage`).
 """
 
 from dataclasses import replace

@@ -85,9 +85,9 @@ def fit_population(pool, kind, n_clusters, n_init, options):
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
     path, best, least, rises = [], None, np.inf, 0
     first = coordinates = None
-    with series("n_clusters", "candidate", most, sure=n_clusters != "auto") as told:
+    with series("n_clusters", "candidate", most, sure=n_clusters != "auto") as progress:
         for K in range(1, most + 1):
-            with told.item(f"{K} cluster{'s' if K > 1 else ''}", leaf=True) as tell:
+            with progress.item(f"{K} cluster{'s' if K > 1 else ''}", leaf=True) as tell:
                 tried = [fit]
                 if K > 1:
                     if first is None:
@@ -120,7 +120,7 @@ def fit_population(pool, kind, n_clusters, n_init, options):
                 rises += 1
                 if rises >= RISES and (K >= LEAST_TRIED or n > FEW_CLIENTS):
                     break
-            if n_clusters == "auto" and (told.stopped or not _may_pay(fit, pool, options)):
+            if n_clusters == "auto" and (progress.stopped or not _may_pay(fit, pool, options)):
                 break
     several = n_clusters == "auto" and best.population.n_clusters > 1
     rival = several and kind not in ("auto", "full")
@@ -146,14 +146,14 @@ def fit_population(pool, kind, n_clusters, n_init, options):
         best, tried = heavy_tailed(pool, best, options, origins.get(kind) if K == 1 else None)
         path += [_entry(fit, K, icl(fit, pool, options), pool, options) for fit in tried]
         return best, _columns(path), {kind: best}
-    told = list(singles)
+    names = list(singles)
     intercepts = options.free & options.varying
     if (options.varying & ~intercepts).any():
         if intercepts.any():
             origins["intercept"] = _origin(replace(start, varying=intercepts), "diag", options)
             singles["intercept"] = maximise(pool, origins["intercept"], options)
         singles["none"] = replace(evaluate(pool, start), n_iter=1, converged=True)
-    first = min(told, key=lambda name: bic(singles[name], pool, options))
+    first = min(names, key=lambda name: bic(singles[name], pool, options))
     heavy, tried = heavy_tailed(pool, singles[first], options, origins[first])
     if heavy is not singles[first]:
         # What is there in one is there in all.
@@ -162,8 +162,8 @@ def fit_population(pool, kind, n_clusters, n_init, options):
             if name != first:
                 singles[name] = with_scales(pool, singles[name], df, options, origin)
         singles[first] = heavy
-        tried = [singles[name] for name in told]
-        first = min(told, key=lambda name: bic(singles[name], pool, options))
+        tried = [singles[name] for name in names]
+        first = min(names, key=lambda name: bic(singles[name], pool, options))
     path += [_entry(fit, 1, icl(fit, pool, options), pool, options) for fit in tried]
     n_iter = sum(fit.n_iter for fit in singles.values())
     return replace(singles[first], n_iter=n_iter), _columns(path), singles
@@ -182,7 +182,7 @@ def _columns(path):
 
 
 def _entry(fit, n_clusters, criterion, pool, options):
-    """What is told of a candidate."""
+    """Entry of a candidate in the search."""
     return {
         "n_clusters": n_clusters,
         "covariance_type": fit.population.kind,

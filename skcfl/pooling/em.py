@@ -434,9 +434,9 @@ def _by_em(pool, current, options, max_iter):
     climbed = _is_climbed(pool, current.sums)
     least = max(SWITCH, options.tol) if climbed else options.tol
     n_iter, trail = current.n_iter, current.trail
-    with loop("exchange", max_iter) as told:
-        while n_iter < max_iter and not (done or told.stopped):
-            told.begin()
+    with loop("exchange", max_iter) as progress:
+        while n_iter < max_iter and not (done or progress.stopped):
+            progress.begin()
             slack = ROUNDING * (1.0 + abs(current.value))
             for candidate in _candidates(pool, current, points, options):
                 trial = evaluate(pool, candidate)
@@ -451,7 +451,7 @@ def _by_em(pool, current, options, max_iter):
             gains.append(trial.value - current.value)
             current = trial
             trail.append((current.loglik, current.value))
-            told.tell(k=n_iter, log_likelihood=current.loglik)
+            progress.tell(k=n_iter, log_likelihood=current.loglik)
             at = current.population.coordinates()
             points = [at] if len(points) == 2 else [*points, at]
             done = len(gains) >= 3 and sum(gains[-3:]) <= least * n
@@ -462,7 +462,7 @@ def _by_em(pool, current, options, max_iter):
                 n_iter = current.n_iter
                 if not settled:
                     gains, done = [], done and climbed
-    return replace(current, n_iter=n_iter, converged=done and not told.stopped, trail=trail)
+    return replace(current, n_iter=n_iter, converged=done and not progress.stopped, trail=trail)
 
 
 def _candidates(pool, current, points, options):

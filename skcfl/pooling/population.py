@@ -124,7 +124,7 @@ class Population:
 
     @property
     def arguments(self):
-        """What the clients are told."""
+        """Arguments of the calls about posteriors."""
         return self.means, self.root, self.weights, self.dispersion, self.df
 
     def of_kind(self, kind, variances):

@@ -173,12 +173,12 @@ def climb(evaluate, fit, whiten, scale_known, df_known, max_iter, gain):
 
     def step(z):
         trail.append((best.loglik, best.value))
-        if told.tell(log_likelihood=best.loglik):
+        if progress.tell(log_likelihood=best.loglik):
             raise StopIteration
-        told.begin()
+        progress.begin()
 
-    with loop("step", max_iter, "quasi-Newton steps") as told:
-        told.begin()
+    with loop("step", max_iter, "quasi-Newton steps") as progress:
+        progress.begin()
         found = minimize(
             minus,
             chart.start,
@@ -194,5 +194,5 @@ def climb(evaluate, fit, whiten, scale_known, df_known, max_iter, gain):
             },
         )
     n_iter = fit.n_iter + found.nfev
-    done = found.nfev < max_iter and not told.stopped
+    done = found.nfev < max_iter and not progress.stopped
     return replace(best, n_iter=n_iter, converged=done, trail=trail)

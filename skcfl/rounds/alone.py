@@ -15,7 +15,7 @@ from .kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 
 __all__ = ["solve_local"]
 
-# How networks are trained where nobody says: as in the rounds of the alternating methods.
+# Default training of networks, that of the alternating methods.
 TRAINING = Options(max_iter=50, budget=True, optimizer="adam", step_size=NETWORK_STEP)
 
 
@@ -59,8 +59,8 @@ def _train(pool, options):
     """Steps of an optimiser in rounds, as long as the models move."""
     w = np.tile(pool.start(), (pool.n_clients, 1))
     rounds = []
-    with loop("round", options.max_iter) as told:
-        for t in told:
+    with loop("round", options.max_iter) as progress:
+        for t in progress:
             new = pool.ask(
                 LocalUpdate,
                 w,
@@ -75,7 +75,7 @@ def _train(pool, options):
             change, w = float((moved / np.maximum(size, 1e-12)).max()), new
             objective = _objective(pool, w)
             so_far = partial(_result, pool, w, [{"objective": objective, "change": change}], "")
-            stopped = told.tell(so_far, objective=objective, change=change)
+            stopped = progress.tell(so_far, objective=objective, change=change)
             done = stopped or change < options.tol or t == options.max_iter
             if done:
                 pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)

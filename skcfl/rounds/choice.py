@@ -49,7 +49,7 @@ class ChoiceRule:
             Where the server stands; its labels are those of earlier rounds.
         final : bool, default=False
             Whether this is the last choice, of all clients and from scratch: clients are not
-            held to any model, and need not be told theirs.
+            held to any model, and their models are not sent.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class LeastLoss(ChoiceRule):
 
 
 class Known(ChoiceRule):
-    """Clusters that are known: nobody chooses.
+    """Clusters that are known: clients do not choose.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Known(ChoiceRule):
 
     def ask(self, who, state, gradients=""):
         """Gradients, if they are needed; otherwise nothing."""
-        return _ask_told(who, state, self.labels[who.index], gradients)
+        return _ask_assigned(who, state, self.labels[who.index], gradients)
 
     def choose(self, answers, state, final=False):
         """The known labels."""
@@ -156,7 +156,7 @@ class DealtFirst(ChoiceRule):
         if state.round:
             return self.rule.ask(who, state, gradients)
         dealt = self.rng.permutation(np.arange(len(who.members)) % len(state.theta))
-        return _ask_told(who, state, dealt, gradients)
+        return _ask_assigned(who, state, dealt, gradients)
 
     def choose(self, answers, state, final=False):
         """What was dealt; later what the other rule says."""
@@ -186,11 +186,11 @@ def least_loss(losses):
     return np.where(np.isfinite(losses), losses, np.inf).argmin(axis=1)
 
 
-def _ask_told(who, state, told, gradients):
-    """Send each participant the model that it is told to take."""
+def _ask_assigned(who, state, assigned, gradients):
+    """Send each participant its assigned model."""
     if gradients and who.judge is None:
-        return _best_response(who, state, told, gradients)
-    return Answers(who, choice=told)
+        return _best_response(who, state, assigned, gradients)
+    return Answers(who, choice=assigned)
 
 
 def _best_response(who, state, held, gradients):

@@ -86,12 +86,12 @@ class Participants:
 
 
 class Silence(Exception):
-    """Nobody who was asked has answered."""
+    """No client that was asked has answered."""
 
 
 @dataclass
 class Answers:
-    """What the participants of a round have sent; None is what nobody has asked for.
+    """What the participants of a round have sent; None is what was not asked for.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Answers:
         Raises
         ------
         Silence
-            If nobody is left.
+            If no participant is left.
         """
         for name, array in arrays.items():
             setattr(self, name, array)
@@ -214,7 +214,7 @@ class Draw:
 
 
 def weighted_mean(values, weights):
-    """Mean of numbers of the clients; the plain mean where nobody weighs anything."""
+    """Mean of numbers of the clients; the plain mean if all weights are zero."""
     total = weights.sum()
     if total <= 0:
         return float(np.mean(values))

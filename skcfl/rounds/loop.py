@@ -34,7 +34,8 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     update : UpdateRule
         What becomes of the models.
     record : callable
-        ``record(state, answers)`` after every round; it may return numbers by name, to be told.
+        ``record(state, answers)`` after every round; it may return metrics for the progress
+        display, by name.
     stop : callable
         ``stop(state)``: whether the rounds may end.
     max_iter : int

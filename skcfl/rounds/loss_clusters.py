@@ -50,7 +50,7 @@ def finite_losses(losses):
     -------
     losses : ndarray of shape (n_clients, K), float64
         Ten times the largest finite loss of a model stands for those that are none; a model
-        with no finite loss has the same value everywhere and tells nobody apart.
+        with no finite loss has the same value for all clients and distinguishes none.
     """
     losses = np.array(losses, dtype=float)
     # A square of what is left must be a number, too.
@@ -172,7 +172,7 @@ class LossClusters(ChoiceRule):
         return {"stale": int((self.age > 0).sum())}
 
     def choose(self, answers, state, final=False):
-        """Models of the participants, of which they are told."""
+        """Models of the participants; their labels are sent to them."""
         who = answers.who
         choice = self.cluster(answers.losses, who.members, state.labels, final)
         if final:

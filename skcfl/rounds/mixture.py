@@ -130,7 +130,7 @@ class MixtureStep(UpdateRule):
         return answers
 
     def __call__(self, answers, state):
-        """New models; one that nobody takes part in stays."""
+        """New models; a model without participants stays."""
         rule, theta = self.rule, state.theta
         if rule.train is not None:
             moves, masses = rule.sums

@@ -84,7 +84,7 @@ class RoundRecord:
         self.history, self.kept = History(ledger, *names), []
 
     def __call__(self, state, answers):
-        """Record a round; return what is told of it."""
+        """Record a round; return its metrics for the progress display."""
         objective = weighted_mean(answers.values, answers.who.weights)
         n_clusters = int(np.count_nonzero(np.bincount(answers.choice)))
         self.add(state, objective, state.change, n_clusters, len(answers.choice))

@@ -146,7 +146,7 @@ class Reseeding(Safeguard):
     Parameters
     ----------
     update : UpdateRule
-        Which is told to forget the steps of those clusters.
+        Rule whose steps of those clusters are reset.
     shared : ndarray of shape (n_params,) of bool, default=None
         Parameters that all models have in common.
     """

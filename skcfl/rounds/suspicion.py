@@ -137,7 +137,7 @@ def distances(aggregator, messages, labels, n_clusters, weights, sizes):
     Returns
     -------
     distances : ndarray of shape (n,)
-        1 of clients in clusters of one or two, where nobody can be told from the others.
+        1 for clients in clusters of one or two, which have no majority.
     """
     messages = messages.astype(float)
     centres = aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights)
@@ -177,7 +177,7 @@ def excess(losses, labels, n_clusters, weights):
 
 
 def unserved(losses, labels, n_clusters, weights, mixed=False):
-    """Whose ``excess`` is more than 1, (n,) of bool; None if nobody's is.
+    """Clients with an ``excess`` above 1, (n,) of bool; None if there are none.
 
     Clusters that are `mixed` may be of several kinds of clients, as one of all is.
     """

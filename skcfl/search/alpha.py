@@ -56,7 +56,7 @@ def _noise_ratio(pool):
     known = pool.can_answer("hessians") and model.unknown_scale
     if not (known and p <= MAX_DENSE and n > p + 1):
         return 1.0
-    free = pool.penalised(0.0, told=False)
+    free = pool.penalised(0.0, book=False)
     constant = np.zeros(pool.n_params, dtype=bool)
     if model.fit_intercept:
         constant[-1] = True

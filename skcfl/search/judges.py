@@ -73,7 +73,7 @@ class Judge:
             self.held.append(held)
         self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
         self.weights = sum(self._counted(held) for held in self.held)
-        # Of quadratic losses only can be told what more rows are worth.
+        # The gain from more rows is known for quadratic losses only.
         self.corrects = pool.model.quadratic and used == n_folds
         self.whole = pool.lane() if exact else None
 

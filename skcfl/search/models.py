@@ -11,8 +11,8 @@ automatic, each end is judged under its own, a standard normal prior once per mo
 between under the geometric mean of the two: a client's own model of few rows is as bad under the
 prior of one model for all as no prior at all.
 
-Models of few rows are worth more once they have all, which is corrected for quadratic losses, of
-which it can be told (``numerics/optimism.py``).
+Models gain from the rows that were held out; losses are corrected for it where they are quadratic
+(``numerics/optimism.py``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ModelSearch:
         best : Member
         """
         self.ledger = ledger
-        with series("lam", "candidate", None) as self.told:
+        with series("lam", "candidate", None) as self.progress:
             self._try_first({f: family.first() for f, family in enumerate(self.families)})
             self._look_around()
             self._try_alphas()
@@ -107,7 +107,8 @@ class ModelSearch:
     def _try(self, tasks, where):
         """Judge members: a list of family, alpha and values of lam."""
         number = sum(len(values) for *_, values in tasks)
-        with self.told.item(f"{number} value{'s' * (number > 1)} of lam {where}", True) as tell:
+        label = f"{number} value{'s' * (number > 1)} of lam {where}"
+        with self.progress.item(label, True) as tell:
             self._judge(tasks)
             best = min(self.members.values(), key=_value)
             tell(best_held_out_loss=best.value, at=f"lam {best.lam:.4g}")
@@ -161,7 +162,7 @@ class ModelSearch:
         member.value = float(member.losses.sum() / self.judge.weights.sum())
         self.members[member.family, member.alpha, member.lam, member.refit] = member
         name = ", ".join(f"{k}={v}" for k, v in self.families[member.family].name.items())
-        self.told.remark(
+        self.progress.remark(
             f"{name}, lam {member.lam:.4g}{', refitted' if member.refit else ''}: "
             f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
         )
@@ -187,7 +188,7 @@ class ModelSearch:
                 beyond = self._beyond(member)
                 if beyond is not None:
                     lams.setdefault(member.family, set()).add(beyond)
-            if not lams or self.told.stopped:
+            if not lams or self.progress.stopped:
                 break
             self._try_first(lams, "beyond the grid")
         # If the best of few values has all clients alone, clusters may be between two of them.
@@ -201,7 +202,7 @@ class ModelSearch:
                 if member.refit:
                     for f, lam in self._between_partitions(member):
                         lams.setdefault(f, set()).add(lam)
-            if not any(lams.values()) or self.told.stopped:
+            if not any(lams.values()) or self.progress.stopped:
                 break
             self._try_first(lams, "around the best")
 
@@ -287,7 +288,7 @@ class ModelSearch:
             for alpha in self.alphas.others
             for f, values in sorted(lams.items())
         ]
-        if self.told.stopped:
+        if self.progress.stopped:
             return
         self._try([task for task in left if task[2]], "under other local penalties")
         if is_large(self.judge.pools[0]):

@@ -20,8 +20,8 @@ search is over; where it wins, the clients may be a continuum, the steps grow, a
 best are tried.
 
 One model per client replaces one model for all by `ONE_EACH` standard errors: it takes part
-without a search, and where nobody differs it is clearly worse.  Clusters it replaces if its loss
-is less: clusters that exist save nearly all clients the noise of a model each.
+without a search, and where clients do not differ it is clearly worse.  Clusters it replaces if its
+loss is less: clusters that exist save nearly all clients the noise of a model each.
 
 What does not depend on K is done once: the clients' own models, which are the last candidate, are
 also what clusters are added from.  K starts from the models of the next smaller number tried; each
@@ -142,8 +142,8 @@ class _Search:
         self.min_gain = MIN_GAIN if model.grounded else 0.0
         #: Nor have log-densities.
         self.grounded = judge is None or not model.unknown_scale
-        #: Whether models are minimisers, of which the loss with more rows can be told: not of
-        #: losses that explode, where single rows decide.
+        #: If True, the loss with more rows is estimated: of minimisers, but not of unbounded
+        #: curvatures, where single rows decide.
         self.corrects = exact and model.grounded and model.bounded_curvature
         self.corrects &= not robust
         # Of one client there is nothing to choose.
@@ -163,18 +163,18 @@ class _Search:
     def run(self):
         """The best number; that of all clients is a model each."""
         last = self.n if self.local is None else self.n - 1
-        with series("n_clusters", "candidate", self._most(last), sure=False) as self.told:
+        with series("n_clusters", "candidate", self._most(last), sure=False) as self.progress:
             self._try(1)
             best = K = 1
             waiting, step, continuum = 0, STEP, False
-            while K < last and not self.told.stopped:
+            while K < last and not self.progress.stopped:
                 K = min(K + max(int(step * K), 1), last)
                 best, waiting = (K, 0) if self._try(K, best) else (best, waiting + 1)
                 if waiting >= PATIENCE:
                     if continuum or self.local is None or not self._try(self.n, best):
                         break
                     continuum, step, waiting = True, LONG_STEP, 0
-            if self.told.stopped:
+            if self.progress.stopped:
                 return best
             if self.local is not None and self.n > 1:
                 if self.n not in self.losses:
@@ -192,7 +192,7 @@ class _Search:
 
     def _refine(self, best):
         """The best of the numbers between the neighbours that were tried."""
-        while not self.told.stopped:
+        while not self.progress.stopped:
             tried = sorted(self.losses)
             place = tried.index(best)
             if best - tried[max(place - 1, 0)] > 1:
@@ -212,7 +212,7 @@ class _Search:
         label = f"{K} cluster{'s' if K > 1 else ''}"
         if self.local is not None and K == self.n > 1:
             label = "one model per client"
-        with self.told.item(label, leaf=True) as tell:
+        with self.progress.item(label, leaf=True) as tell:
             accepted = self._judge(K, best)
             verdict = {} if best is None else {"verdict": "better" if accepted else "no better"}
             tell(held_out_loss=self.record["held_out_loss"][-1], **verdict)

@@ -1,4 +1,4 @@
-"""A federation whose messages are pickled, and whose rows nobody gets at."""
+"""A federation whose messages are pickled, and whose rows the server cannot reach."""
 
 from __future__ import annotations
 

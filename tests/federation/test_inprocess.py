@@ -844,7 +844,7 @@ def test_last_answers_are_not_sent_again():
     # In training clients without rows have their starts, too.
     w = pool.ask(LocalUpdate, v, 2, 0.1, later=True)
     assert sent(lambda: pool.ask(LocalUpdate, w, 2, 0.1, last=True))[1] == -n * p
-    with pytest.raises(RuntimeError, match="told to go on from their last answers"):
+    with pytest.raises(RuntimeError, match="asked to continue from their last answers"):
         fed.pool()._site.answer("objectives", {"w": None, "own": np.ones(n, dtype=bool)})
 
 

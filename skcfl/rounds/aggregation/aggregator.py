@@ -47,12 +47,12 @@ class Aggregator(Options, ABC):
         """
 
     def of_batch(self, messages, known):
-        """The same of messages (k, m, p), where it is known what can be told of their weights."""
+        """Vectors (k, p) of messages (k, m, p), with precomputed properties of their weights."""
         return self.aggregate(messages, known.weights)
 
 
 class Weights(NamedTuple):
-    """Weights of the clients of some clusters, and what can be told of them.
+    """Weights of the clients of some clusters, and properties of them.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, weights):
-        """What can be told of weights (k, m)."""
+        """Properties of weights (k, m)."""
         there = weights > 0
         sizes = there.sum(axis=1) if weigh_alike(weights) else None
         return cls(weights, None if there.all() else there, sizes)
@@ -119,7 +119,7 @@ class Layout:
         return n_clusters == self.n_clusters and same_labels(labels, self.labels)
 
     def weighed(self, weights):
-        """What can be told of the weights (n,) in each batch, found once for the same array."""
+        """Properties of the weights (n,) in each batch, cached for the same array."""
         before, found = self.last
         if weights is not before:
             counted = _alike_without(weights, self.labels, self.n_clusters)[0]

@@ -70,7 +70,7 @@ def _kept(trim, share, axis):
     """What is left of shares of the weight, in the order of the values."""
     reach = share.cumsum(axis=axis)
     kept = np.minimum(reach, 1 - trim) - np.maximum(reach - share, trim)
-    # Rounding of the sums of the weights keeps nobody.
+    # A kept share that is rounding of the sums of weights counts as zero.
     kept[kept < 1e-12] = 0.0
     return kept / kept.sum(axis=axis, keepdims=True)
 
