@@ -119,8 +119,9 @@ class TakesOptions:
 
     def _check_used(self, name: str, options: Options) -> None:
         """Raise an InvalidParameterError if an option is set that the estimator does not use."""
-        default = type(options)().get_params(deep=False)
-        used = self._used(name) or tuple(default)
+        if name not in self._option_names:
+            return
+        used, default = self._used(name), type(options)().get_params(deep=False)
         for option, value in options.get_params(deep=False).items():
             if option not in used and (np.ndim(value) or value != default[option]):
                 raise InvalidParameterError(

@@ -14,8 +14,9 @@ from skcfl import CLoVERegressor, FedAvgRegressor, IFCARegressor, Record, Traini
 from skcfl._option_objects import Options
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.model_selection import ClientKFold
-from skcfl.models.losses import Huber, Logistic
-from skcfl.rounds.aggregation import Krum, TrimmedMean
+from skcfl.models import LinearModel
+from skcfl.models.losses import Huber, Logistic, SquaredError
+from skcfl.rounds.aggregation import Krum, Mean, TrimmedMean
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
 CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
@@ -300,3 +301,27 @@ def test_clients_are_dealt_to_models_that_are_all_the_same():
     with pytest.warns(ConvergenceWarning):
         model.fit(DATA.X, DATA.y, groups=DATA.groups)
     assert np.bincount(model.round_labels_[0]).tolist() == [4, 4]
+
+
+class ScaledSquares(SquaredError):
+    """A user's loss, whose parameter has no default."""
+
+    def __init__(self, width):
+        self.width = width
+
+
+class ScaledMean(Mean):
+    """A user's operator, whose parameter has no default."""
+
+    def __init__(self, width):
+        self.width = width
+
+
+def test_objects_of_a_user_need_no_default_values():
+    how = {"loss": ScaledSquares(2.0), "aggregation": ScaledMean(2.0), "random_state": 0}
+    model = FedAvgRegressor(**how).fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert model.model_.kernel.width == 2.0
+    generic = skcfl.FedAvg(LinearModel(loss=ScaledSquares(2.0)), random_state=0)
+    plain = FedAvgRegressor(random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
+    generic.fit(DATA.X, DATA.y, groups=DATA.groups)
+    np.testing.assert_array_equal(generic.coef_, plain.coef_)

@@ -18,9 +18,9 @@ class Loss(Options):
     A subclass gives :meth:`value`, :meth:`gradient`, :meth:`curvature`, :meth:`conjugate`,
     :meth:`conjugate_terms` and :meth:`project`, the attributes that differ, and :meth:`steadiness`
     and :meth:`ceiling` if its curvature is not constant.  Parameters of the loss are those of its
-    constructor, which a grid search reaches as ``loss__<name>``; their constraints are in
-    ``_parameter_constraints``.  :func:`skcfl.testing.check_loss` checks it, and the local models
-    and estimators take it: ``LinearModel(loss=MyLoss())``.
+    constructor, which only assigns them; a grid search reaches them as ``loss__<name>``, and
+    their constraints are in ``_parameter_constraints``.  :func:`skcfl.testing.check_loss` checks
+    it, and the local models and estimators take it: ``LinearModel(loss=MyLoss())``.
 
     Attributes
     ----------
