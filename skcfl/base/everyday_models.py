@@ -192,3 +192,64 @@ class GivenNetworkMixin(NeuralMixin):
 def _is_linear(hidden_layer_sizes):
     """Whether there is no hidden layer."""
     return np.asarray(hidden_layer_sizes, dtype=object).size == 0
+
+
+class _PopulationMixin:
+    """The local model is linear; the population takes the place of its penalty."""
+
+    def _local_model(self):
+        return LinearModel(
+            loss=self.loss,
+            alpha=0.0,
+            fit_intercept=self.fit_intercept,
+            standardize=self.standardize,
+            class_weight=getattr(self, "class_weight", None),
+        )
+
+
+def _of_population_classifier(
+    *,
+    loss: Literal["log_loss"] = "log_loss",
+    fit_intercept: bool = True,
+    standardize: bool = True,
+    class_weight: ClassWeight = None,
+) -> None:
+    """Parameters in place of the local model, which has no penalty."""
+
+
+class PopulationClassifier(_PopulationMixin, ClassifierMixin):
+    """Parameters of the classifier in place of the local model."""
+
+    _parameters: Any = _of_population_classifier
+
+    _parameter_constraints = {"loss": [StrOptions({"log_loss"})]}
+    _doc_parameters = {
+        "loss": """\
+            {"log_loss"}
+            Loss of the model: logistic regression, multinomial with more than two classes.""",
+    }
+
+
+def _of_population_regressor(
+    *,
+    loss: Literal["squared_error", "poisson", "gamma"] = "squared_error",
+    fit_intercept: bool = True,
+    standardize: bool = True,
+) -> None:
+    """Parameters in place of the local model, which has no penalty."""
+
+
+class PopulationRegressor(_PopulationMixin, RegressorMixin):
+    """Parameters of the regressor in place of the local model."""
+
+    _parameters: Any = _of_population_regressor
+
+    _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson", "gamma"})]}
+    _doc_parameters = {
+        "loss": """\
+            {"squared_error", "poisson", "gamma"}
+            Distribution of the target. "squared_error" is normal with a variance that is
+            estimated. The others have a log link, the prediction is the exponential of the
+            model's: "poisson" suits counts, y >= 0, and "gamma" amounts whose spread grows with
+            them, y > 0, with a shape that is estimated by maximum likelihood.""",
+    }

@@ -1,0 +1,368 @@
+"""The fit of partial pooling: which coefficients vary, the population, what is published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from ..federation.result import Result
+from ..numerics.memory import require
+from ..numerics.newton import MAX_DENSE
+from ..pooling.components import fit_population
+from ..pooling.criteria import bic
+from ..pooling.deviations import deviations
+from ..pooling.em import Options
+from ..pooling.stacking import stacked
+from ..reports.evidence import centred
+from .population_table import population_table
+from .posterior_predictions import MAX_COVARIANCES, PosteriorPredictions, posterior_std
+
+# Square matrices of all parameters that a fit holds at once, besides three for each cluster: sums
+# over the clients, and those of the client whose turn it is.
+MATRICES = 12
+
+
+class PopulationFits(PosteriorPredictions):
+    """Base of the estimator whose clients' coefficients are drawn from a population.
+
+    A subclass has the parameters ``n_clusters``, ``covariance``, ``random``, ``prior``,
+    ``dispersion``, ``df``, ``max_iter``, ``tol`` and ``n_init``.
+    """
+
+    n_clusters: Any
+    covariance: Any
+    random: Any
+    prior: Any
+    dispersion: Any
+    df: Any
+    max_iter: int
+    tol: float
+    n_init: int
+
+    _doc_attributes = {
+        "alpha_": """\
+            float
+            0: the population takes the place of a local penalty.""",
+        "labels_": """\
+            ndarray of shape (n_clients,)
+            Most probable cluster of each client, in the order of ``groups_``. Clusters are
+            numbered from 0 by decreasing number of clients, equal ones by their first client.""",
+        "coef_": """\
+            ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+            Posterior mean of each client's coefficients.""",
+        "cluster_coef_": """\
+            ndarray of shape (n_clusters_, n_features) or (n_clusters_, n_classes, n_features)
+            Coefficients of the clusters' means: fixed effects.""",
+        "covariance_": """\
+            ndarray of shape (n_params, n_params)
+            Covariance of the clients' parameters about their cluster's mean, in the units of
+            ``params_``: of each output the coefficients, then the intercept. Diagonal for
+            standardised features need not be diagonal here. A sparse array with more than 256
+            parameters, unless it is full. Of a stack the mean of its populations'.""",
+        "covariance_type_": """\
+            {"diag", "full", "spherical", "none", "stacked"}
+            Kind of ``covariance_``: what ``covariance="auto"`` chose, and "none" for clusters
+            without variance.""",
+        "stacking_shares_": """\
+            dict of str to float
+            How much each fit counts in all parameters. With ``covariance="stacked"`` and one
+            cluster "diag", "full", "intercept" and "none", as far as there are such: the shares
+            for which the loss of the rows is least, each predicted by the posterior of its
+            client's other rows, where each variance of a slope costs 1.5 units of the noise and
+            each correlation and variance of an intercept a tenth. Else 1 for
+            ``covariance_type_``. Of a stack ``loglik_``, ``bic_``, ``objective_`` and
+            ``history_`` are of that one fit of the first two which has the lower BIC in
+            ``bic_path_``; ``params_std_``, ``standard_errors_`` and predicted standard deviations
+            are those of a mixture, which include what the fits differ by; ``params_``, the means
+            of the population, ``covariance_``, ``dispersion_`` and ``prior_variance_`` are means
+            over the shares.""",
+        "params_std_": """\
+            ndarray of shape (n_clients, n_params)
+            Posterior standard deviations of ``params_``, given the variances: of a client about
+            its cluster's mean, and of that mean, which is all there is where clusters have no
+            variance inside. With more than 256 parameters of a covariance that is not full they
+            are given the means too, and NaN for intercepts of centred features where the clients'
+            covariances would take more than 256 MB.""",
+        "mixture_weights_": """\
+            ndarray of shape (n_clusters_,)
+            Probabilities of the clusters.""",
+        "responsibilities_": """\
+            ndarray of shape (n_clients, n_clusters_)
+            Probabilities of each client's cluster, given its rows.""",
+        "dispersion_": """\
+            float
+            Variance of the noise for squared error; one over the shape for the gamma loss, the
+            square of the coefficient of variation; for counts the variance as a multiple of the
+            expectation; 1 for classes.""",
+        "client_dispersion_": """\
+            ndarray of shape (n_clients,)
+            The dispersion of each client's rows, an expectation given its rows; ``dispersion_``
+            for all where ``df_`` is infinite. Large ones are those of wild clients.""",
+        "df_": """\
+            float
+            Degrees of freedom of the clients' scales; infinite where all have the same. A client
+            of which nothing is known has ``df_ / (df_ - 2)`` times ``covariance_`` and
+            ``dispersion_``. Of a stack that of the fit that ``loglik_`` is of.""",
+        "loglik_": """\
+            float
+            Marginal log-likelihood of the rows with all constants, in the units of y; Laplace's
+            approximation but for squared error. Of counts with a dispersion other than 1 that of
+            the double Poisson distribution (Efron, 1986) without its normalising constant, which
+            is nearly 1: an extended quasi-likelihood. Of a stack that of one fit, see
+            ``stacking_shares_``.""",
+        "bic_": """\
+            float
+            Bayesian information criterion of ``loglik_``, the clients being the sample.""",
+        "bic_path_": """\
+            dict of str to ndarray
+            "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that
+            was tried: several clusters with variance and without ("none"), one with a full
+            covariance where that is part of a stack or a rival of several clusters. ICL is BIC
+            with the rows as the sample of the clusters' means, plus twice the entropy of the
+            responsibilities. It is infinite for what is no cluster: too many clients that are one
+            each, no more clients than coefficients vary, of clusters without variance less than
+            two rows for each coefficient, and gamma losses where most rows go into means.""",
+        "standard_errors_": """\
+            ndarray of shape (n_clusters_, n_params)
+            Standard errors of ``cluster_params_``, given the covariance and the prior, which
+            shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
+            with more than 256 parameters of a covariance that is not full, of which clients send
+            no curvatures.""",
+        "prior_variance_": """\
+            ndarray of shape (n_clusters_,)
+            Variance of the prior of each cluster mean's slopes, of standardised features;
+            infinite without a prior.""",
+        "objective_": """\
+            float
+            Minus the log-likelihood, plus the penalty of the prior.""",
+        "history_": """\
+            dict of str to ndarray
+            "loglik" and "objective" after each step of the chosen fit.""",
+        "n_iter_": """\
+            int
+            Exchanges of the chosen fit.""",
+    }
+
+    def _local_model(self) -> Any:
+        model = super()._local_model()
+        automatic = getattr(model, "alpha", None) == "auto"
+        return clone(model).set_params(alpha=0.0) if automatic else model
+
+    def _open(
+        self, federation: Any, hello: Any, header: Any, groups: Any, before: Any = None
+    ) -> Any:
+        task = super()._open(federation, hello, header, groups, before)
+        names = self._feature_names(header, hello.n_features)
+        return replace(task, options={**task.options, "varying": self._varying(names)})
+
+    def _places_absent(self) -> Any:
+        return True
+
+    def _varying(self, names: Any) -> Any:
+        """Which of the features' coefficients, and the intercept, differ: (n_features + 1,)."""
+        varying = np.ones(len(names) + 1, dtype=bool)
+        if isinstance(self.random, str):
+            varying[:-1] = self.random == "all"
+        else:
+            varying[:-1] = False
+            for entry in np.asarray(self.random, dtype=object).ravel():
+                varying[self._position(entry, names)] = True
+        if not varying[:-1].any() and not self._local_model().fit_intercept:
+            raise ValueError(
+                "random must name a coefficient that differs between clients where there is no "
+                f"intercept; got random={self.random!r} with fit_intercept=False."
+            )
+        return varying
+
+    def _position(self, entry: Any, names: Any) -> Any:
+        """Position of a feature of which a user gave the name or the position."""
+        found: Any = np.flatnonzero(names == entry) if isinstance(entry, str) else []
+        if isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_)):
+            at = int(entry)
+            found = [at % len(names)] if -len(names) <= at < len(names) else []
+        if len(found) != 1:
+            raise ValueError(
+                "random must be 'all', 'intercept' or a list of features, names of "
+                f"{names.tolist()} or their positions; got {entry!r} in it."
+            )
+        return found[0]
+
+    def _solve(self, pool: Any, **options: Any) -> Any:
+        varying = options["varying"]
+        model = pool.model
+        if not getattr(model, "is_likelihood", False):
+            raise ValueError(
+                f"{type(self).__name__} needs a linear model with a loss that is a "
+                "log-likelihood: 'squared_error', 'log_loss', 'poisson' or 'gamma'; got "
+                f"{type(pool.model).__name__} with loss={getattr(model, 'loss', None)!r}."
+            )
+        if model.alpha_ != 0.0:
+            raise ValueError(
+                f"alpha must be 'auto' or 0: the prior is estimated; got alpha={model.alpha_:g}."
+            )
+        loss = model.describe_loss()
+        if loss.classifier and self.dispersion not in ("auto", 1):
+            raise ValueError(
+                f"dispersion must be 'auto' or 1 for classes; got dispersion={self.dispersion!r}."
+            )
+        estimated = self.dispersion == "auto" and (loss.unknown_scale or loss.overdispersed)
+        self._require_memory(pool)
+        free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
+        free[:, model.n_features :] = True
+        options = Options(
+            max_iter=self.max_iter,
+            tol=self.tol,
+            prior=self.prior,
+            free=free.ravel(),
+            varying=np.tile(varying[: model.n_columns], model.n_outputs),
+            dispersion_of=loss.dispersion_of if estimated else None,
+            dispersion=1.0 if self.dispersion == "auto" else float(self.dispersion),
+            df=self._df(loss),
+        )
+        fit, path, fits = fit_population(
+            pool, self.covariance, self.n_clusters, self.n_init, options
+        )
+        return self._result(pool, fit, path, fits, options)
+
+    def _df(self, loss: Any) -> Any:
+        """Degrees of freedom of the clients' scales, "auto" where they are estimated."""
+        if loss.quadratic:
+            return self.df
+        if self.df not in ("auto", np.inf):
+            raise ValueError(
+                "df must be 'auto' or numpy.inf but for squared error, with which rows have a t "
+                f"distribution; got df={self.df!r} with loss={loss.name!r}."
+            )
+        return np.inf
+
+    def _require_memory(self, pool: Any) -> Any:
+        """Raise an error where curvatures do not fit in memory."""
+        p = pool.n_params
+        K = 1 if self.n_clusters == "auto" else self.n_clusters
+        if self.covariance == "full":
+            square, hint = p**2, 'covariance="diag"'
+        else:
+            square, hint = min(p**2, p * max(pool.n_clients, MAX_DENSE)), "fewer features"
+        require(
+            8 * square * (3 * K + MATRICES),
+            f"{type(self).__name__}'s curvatures of {p} parameters",
+            f"Use {hint}, or a method that needs no curvature of all parameters, such as FedAvg "
+            "or ConvexClusteredFL.",
+        )
+
+    def _result(self, pool: Any, fit: Any, path: Any, fits: Any, options: Any) -> Any:
+        stack, n_iter, unstacked = stacked(pool, fits)
+        dense = self._keeps_covariances(pool)
+        r, means, covariances, noise = stack.posteriors(pool, dense)
+        labels = r.argmax(axis=1)
+        # Numbered as published: by size, then by the first client.
+        sizes = np.bincount(labels, minlength=r.shape[1])
+        first = [np.argmax(labels == k) for k in range(r.shape[1])]
+        order = np.lexsort((first, -sizes))
+        stack = stack.ordered(order)
+        user_map = pool.units.user_map()
+        covariance = user_map @ stack.covariance @ user_map.T
+        trail = np.array(fit.trail)
+        extra = {
+            "covariance_type": stack.names[0] if len(fits) == 1 else "stacked",
+            "stacking_shares": dict.fromkeys(fits, 0.0)
+            | dict(zip(stack.names, stack.shares.tolist(), strict=True)),
+            "covariance": covariance.tocsr() if sparse.issparse(covariance) else covariance,
+            "mixture_weights": stack.populations[0].weights,
+            "responsibilities": r[:, order],
+            "dispersion": stack.dispersion,
+            "client_dispersion": noise,
+            "df": fit.population.df,
+            "loglik": fit.loglik,
+            "bic": bic(fit, pool, options),
+            "bic_path": path,
+            "standard_errors": _standard_errors(stack, user_map),
+            "prior_variance": stack.prior,
+            "params_std": posterior_std(covariances, user_map),
+            "state": (stack, covariances if dense else None, pool.n_samples),
+            "population": fit.population,
+        }
+        shortfall = unstacked and f"{type(self).__name__}: {unstacked}"
+        slow = [name for name in stack.names if not fits[name].converged]
+        if slow:
+            of = f" of the stack's {' and '.join(slow)} fit" if len(fits) > 1 else ""
+            shortfall = (
+                f"{type(self).__name__} stopped after max_iter={self.max_iter} exchanges{of} "
+                f"while the log-likelihood still gained more than tol={self.tol} a client. "
+                "Increase max_iter, or tol."
+            )
+        return Result(
+            pool.model.centre(stack.means),
+            np.argsort(order)[labels],
+            pool.model.centre(means),
+            objective=-fit.value,
+            n_iter=fit.n_iter + n_iter,
+            history={"loglik": trail[:, 0], "objective": -trail[:, 1]},
+            converged=not shortfall,
+            shortfall=shortfall,
+            extra=extra,
+        )
+
+    def _keeps_covariances(self, pool: Any) -> Any:
+        """Whether each client's covariance is asked for, which standard deviations need."""
+        return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
+
+    def _publish(self, task: Any, result: Any) -> None:
+        state = result.extra.pop("state")
+        self._population = result.extra.pop("population")
+        super()._publish(task, result)
+        self._stack, self._covariances, self._n_rows = state
+        # What is expected of a client of which nothing is known.
+        self._average_params = self.mixture_weights_ @ self.cluster_params_
+
+    def _deviations(self) -> Any:
+        population = self._population
+        if population.n_clusters > 1:
+            return None
+
+        def measured(pool: Any, common: Any, centre: Any, spread: Any) -> Any:
+            transform = centred(pool.model, centre, spread)
+            return deviations(pool, population, common, transform)
+
+        return measured
+
+    def summary(self, max_params: int = 50) -> str:
+        """Table of the fit: means, their standard errors, and what differs between clients.
+
+        Parameters
+        ----------
+        max_params : int, default=50
+            Parameters that are shown at most: the intercepts, and the first of the others.
+
+        Returns
+        -------
+        text : str
+            As of lme4: standard deviations of the random effects, by parameter, with their
+            correlations where the covariance is full, then the fixed effects of each cluster. In
+            the user's units.
+
+        Notes
+        -----
+        Under a prior of the means, ``prior="auto"`` or a number, the slopes of the fixed effects
+        are drawn towards zero, and their standard errors, which are those of the shrunken means
+        given the covariance and the prior, are less than of maximum likelihood: the text says so.
+        Tests of hypotheses need ``prior=numpy.inf`` and one covariance: of a stack deviations,
+        correlations and fixed effects are means over its shares, and the log-likelihood and BIC
+        are of one of its fits, which the text names.
+        """
+        check_is_fitted(self)
+        return population_table(self, max_params)
+
+
+def _standard_errors(stack: Any, user_map: Any) -> Any:
+    """Of the clusters' means in the user's units, (K, p), NaN where they are not known."""
+    errors = stack.mean_errors
+    if errors is None:
+        return np.full(stack.means.shape, np.nan)
+    return posterior_std(errors, user_map)

@@ -1,0 +1,105 @@
+"""The table of a fitted population: variances of the random effects, and fixed effects."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+
+def population_table(fit: Any, max_params: int) -> str:
+    """Text of :meth:`~skcfl.PartialPooling.summary`.
+
+    Parameters
+    ----------
+    fit : PartialPooling
+        Fitted.
+    max_params : int
+        Parameters that are shown at most.
+
+    Returns
+    -------
+    text : str
+    """
+    model = fit.model_
+    names = [*map(str, fit.coef_names_), *["(Intercept)"] * bool(model.fit_intercept)]
+    if model.n_outputs > 1:
+        names = [f"{name} | {label}" for label in fit.classes_ for name in names]
+    shown = _shown(fit, len(names), max_params)
+    names = [names[j] for j in shown]
+    width = max(map(len, [*names, "(Intercept)"]))
+    rows, new = int(fit._n_rows), len(fit.groups_) - fit._n_fitted
+    lines = [
+        f"{type(fit).__name__}, loss {model.loss}, covariance {fit.covariance_type_}",
+        f"{rows} rows of {fit._n_fitted} clients, {fit.n_clusters_} "
+        f"cluster{'s' if fit.n_clusters_ > 1 else ''}",
+        *[f"and {new} newcomer{'s' if new > 1 else ''}, see adapt"] * bool(new),
+        f"log-likelihood {fit.loglik_:.3f}   BIC {fit.bic_:.3f}{_fit_text(fit)}",
+        *[f"stacking shares {_shares_text(fit)}"] * (len(fit.stacking_shares_) > 1),
+        *[f"dispersion {fit.dispersion_:.5g}"] * model.describe_loss().overdispersed,
+        *[f"degrees of freedom of scales {fit.df_:.3g}"] * bool(np.isfinite(fit.df_)),
+        "",
+        "Random effects",
+    ]
+    correlated = fit.stacking_shares_.get("full", 0.0) > 0.0 and len(shown) > 1
+    lines.append(f"  {'':{width}}  {'Std. dev.':>12}" + "  Corr" * correlated)
+    spread = np.sqrt(fit.covariance_.diagonal()[shown])
+    correlations = _correlations(fit, shown) if correlated else [""] * len(shown)
+    lines += [
+        f"  {n:{width}}  {s:12.5g}{c}" for n, s, c in zip(names, spread, correlations, strict=True)
+    ]
+    if model.unknown_scale:
+        lines.append(f"  {'Residual':{width}}  {np.sqrt(fit.dispersion_):12.5g}")
+    for k, (theta, errors) in enumerate(
+        zip(fit.cluster_params_[:, shown], fit.standard_errors_[:, shown], strict=True)
+    ):
+        lines += ["", "Fixed effects"]
+        if fit.n_clusters_ > 1:
+            lines[-1] += (
+                f" of cluster {k}: {fit.cluster_sizes_[k]} clients, "
+                f"weight {fit.mixture_weights_[k]:.3f}"
+            )
+        lines.append(f"  {'':{width}}  {'Estimate':>12}  {'Std. error':>12}  {'z':>8}")
+        for name, value, error in zip(names, theta, errors, strict=True):
+            z = value / error if error > 0 else np.nan
+            lines.append(f"  {name:{width}}  {value:12.5g}  {error:12.5g}  {z:8.2f}")
+    if np.isfinite(fit.prior_variance_).all():
+        lines += ["", "Slopes and their errors are shrunken by a prior, see prior_variance_."]
+    if len(shown) < fit.cluster_params_.shape[1]:
+        total = fit.cluster_params_.shape[1]
+        lines += ["", f"{len(shown)} of {total} parameters, see max_params."]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _fit_text(fit: Any) -> Any:
+    """Whose likelihood that is, of a stack."""
+    if len(fit.stacking_shares_) == 1:
+        return ""
+    own = np.abs(fit.bic_path_["loglik"] - fit.loglik_).argmin()
+    return f"   (covariance {fit.bic_path_['covariance_type'][own]})"
+
+
+def _shares_text(fit: Any) -> Any:
+    return ", ".join(f"{name} {share:.2f}" for name, share in fit.stacking_shares_.items())
+
+
+def _shown(fit: Any, n_params: Any, max_params: Any) -> Any:
+    """Positions of the parameters of a summary, in their order."""
+    if not isinstance(max_params, Integral) or max_params < 1:
+        raise ValueError(f"max_params must be an int of at least 1, got {max_params!r}.")
+    order = np.arange(n_params)
+    if fit.model_.fit_intercept:
+        column = order % fit.model_.n_columns
+        order = np.argsort(column != fit.model_.n_columns - 1, kind="stable")
+    return np.sort(order[:max_params])
+
+
+def _correlations(fit: Any, shown: Any) -> Any:
+    """Of each of some parameters the correlations with those before it, as text."""
+    block = fit.covariance_[np.ix_(shown, shown)]
+    spread = np.sqrt(np.diag(block))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        R = block / (spread[:, None] * spread)
+    texts = ("".join(f"{r:7.2f}" for r in row[:i]) for i, row in enumerate(R))
+    return [text.replace("nan", "   ") for text in texts]
