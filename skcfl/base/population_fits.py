@@ -29,7 +29,7 @@ MATRICES = 12
 
 
 class PopulationFits(PosteriorPredictions):
-    """Base of the estimator whose clients' coefficients are drawn from a population.
+    """Base of the estimator with clients' coefficients drawn from a population.
 
     A subclass has the parameters ``n_clusters``, ``covariance``, ``random``, ``prior``,
     ``dispersion``, ``df``, ``max_iter``, ``tol`` and ``n_init``.

@@ -73,7 +73,7 @@ def population_table(fit: Any, max_params: int) -> str:
 
 
 def _fit_text(fit: Any) -> Any:
-    """Whose likelihood that is, of a stack."""
+    """Name the fit of a stack that has the log-likelihood."""
     if len(fit.stacking_shares_) == 1:
         return ""
     own = np.abs(fit.bic_path_["loglik"] - fit.loglik_).argmin()
