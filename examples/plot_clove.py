@@ -85,6 +85,7 @@ def draw(methods, data, path):
 
     from skcfl.inspection import LossMatrixDisplay, RoundsDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.8), width_ratios=[1, 1, 1.1])
     for ax, name in zip(axes, ("IFCA as published", "CLoVE"), strict=False):
         method = methods[name]

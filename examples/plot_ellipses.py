@@ -211,6 +211,7 @@ def draw(data, levels, curves, interval, counts, runs, path):
 
     from skcfl.inspection import ClusterPathDisplay, ConvergenceDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, panels = plt.subplots(2, 3, figsize=(13, 7.6))
     (first, second, third), (fourth, fifth, sixth) = panels
     for ax in panels.flat:
@@ -222,7 +223,7 @@ def draw(data, levels, curves, interval, counts, runs, path):
             rows = (cluster == k) & (data.y == label)
             first.plot(*data.X[rows].T, marker, color=f"C{k}", markersize=4.5)
         first.plot(*np.outer([-normal[1], normal[0]], reach), "--", color=f"C{k}", linewidth=1)
-    first.set(xlim=(-5, 5), ylim=(-5, 5), aspect="equal")
+    first.set(xlim=(-5, 5), ylim=(-5, 5), aspect="equal", xlabel="feature 1", ylabel="feature 2")
     first.set_title("classes + and \N{MINUS SIGN} of three clusters", fontsize=10)
 
     style = {"fusion": ("C0", "fusion"), "squared": ("C1", "squared penalty")}
@@ -232,15 +233,17 @@ def draw(data, levels, curves, interval, counts, runs, path):
     lines = {"oracle": ("C2", ":"), "local": ("C7", "--")}
     for name, (colour, line) in lines.items():
         second.axhline(levels[name], color=colour, linestyle=line, linewidth=1.2, label=name)
-    second.set_title("test accuracy, % (paper's Fig. 2)", fontsize=10)
+    second.set_title("predictions (paper's Fig. 2)", fontsize=10)
     # One model for all is far below: near chance.
     bottom, top = levels["local"] - 1.2, max(curves["fusion"]["accuracy"]) + 0.4
     second.set_ylim(bottom, top)
+    second.set_ylabel("accuracy of test points, %")
     where = {"xy": (LAMS[-1], bottom), "xytext": (LAMS[-1], bottom + 0.6), "color": "C3"}
     arrow = {"arrowstyle": "->", "color": "C3"}
     second.annotate(f"global {levels['global']:.1f}", **where, ha="right", arrowprops=arrow)
     second.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.17, 0.24))
-    third.set_title("distance within clusters (Fig. 3)", fontsize=10)
+    third.set_title("models of one cluster (Fig. 3)", fontsize=10)
+    third.set_ylabel("distance within clusters")
     fusion = curves["fusion"]
     fourth.plot(LAMS, fusion["n_clusters"], "-", color="C0", label="fusion, 10 points")
     small = np.array(PAPER_LAMS) <= LAMS[-1]
@@ -253,7 +256,8 @@ def draw(data, levels, curves, interval, counts, runs, path):
     fourth.set_yscale("log")
     fourth.set_yticks([1, 3, 10, 30, 60], ["1", "3", "10", "30", "60"])
     fourth.set_yticks([], minor=True)
-    fourth.set_title("number of models (Fig. 6)", fontsize=10)
+    fourth.set_title("distinct models (Fig. 6)", fontsize=10)
+    fourth.set_ylabel("number of models")
     fourth.legend(frameon=False, fontsize=8, loc="lower left")
     for ax in (second, third, fourth):
         ax.set(xscale="log", xlabel="lambda of the paper")

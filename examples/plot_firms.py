@@ -137,6 +137,7 @@ def draw(model, errors, path):
 
     from skcfl.inspection import RandomEffectsDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), width_ratios=[1, 1])
     heights = np.arange(len(errors))[::-1]
     for height, (name, values) in zip(heights, errors.items(), strict=True):

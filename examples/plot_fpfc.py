@@ -117,6 +117,7 @@ def draw(paths, window, histories, path):
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullFormatter
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, ((left, right), (rounds, kilobytes)) = plt.subplots(2, 2, figsize=(10.5, 7.6))
     for (name, (found, errors)), style in zip(paths.items(), ("o-", "s-", "^-"), strict=True):
         # Graphs weigh lam differently: it is drawn relative to where one cluster is left.
@@ -131,7 +132,7 @@ def draw(paths, window, histories, path):
         ax.axvspan(*edges, color="0.9", zorder=0, label="window of SCAD")
         ax.set(xscale="log", yscale="log", xlim=(0.01, 1.2), xticks=(0.01, 0.1, 1))
         ax.set_xticklabels(("1 %", "10 %", "100 %"))
-        ax.set_xlabel("lam, of the value that leaves one cluster")
+        ax.set_xlabel("lam, as a share of the least with one cluster")
     numbers = (1, 2, 3, 6, 9, 18)
     left.axhline(3, color="black", linewidth=0.8, linestyle=":", label="hidden clusters")
     left.set(yticks=numbers, yticklabels=numbers, ylim=(0.9, 20))
@@ -143,11 +144,12 @@ def draw(paths, window, histories, path):
     figure.legend(
         handles, names, loc="upper center", bbox_to_anchor=(0.5, 0.95), ncols=5, frameon=False
     )
-    for rate, history in histories.items():
+    markers = "o-", "s--", "^-.", "D:"
+    for (rate, history), marker in zip(histories.items(), markers, strict=False):
         label = f"{rate:.0%} of clients"
         sent = np.cumsum(history["floats_up"] + history["floats_down"]) * 8e-3
-        rounds.plot(history["round"], history["residual"], ".-", label=label)
-        kilobytes.plot(sent, history["residual"], ".-", label=label)
+        rounds.plot(history["round"], history["residual"], marker, label=label)
+        kilobytes.plot(sent, history["residual"], marker, label=label)
     counts = (1, 3, 10, 30, 100, 300)
     rounds.set(xscale="log", xticks=counts, xticklabels=counts, xlabel="communication rounds")
     rounds.set_title("Sampling clients: by round")

@@ -7,8 +7,8 @@ them is one.  With a penalty on the pairs of nearest neighbours they are found c
 whatever the graph, the penalty shrinks; refitting each cluster on its clients' pooled rows takes
 that away.
 
-Draws who shares a model along lam, and the error of the coefficients with and without refit,
-against one model per client and an oracle that knows the clusters (where matplotlib is
+Draws which clients share a model along lam, and the error of the coefficients with and without
+refit, against one model per client and an oracle that knows the clusters (where matplotlib is
 installed)::
 
     python examples/plot_fusion_path.py [--figure fusion_path.png]
@@ -91,6 +91,7 @@ def draw(paths, errors, levels, labels, path):
 
     from skcfl.inspection import ClusterPathDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, axes = plt.subplots(
         2, 2, figsize=(9.5, 6), sharex="col", sharey="row", height_ratios=[1.2, 1]
     )
@@ -99,15 +100,15 @@ def draw(paths, errors, levels, labels, path):
         ClusterPathDisplay.from_path(paths[graph], partition=labels, kind="tree", ax=top)
         top.set(title=name, xlabel="", yticks=[])
         top.set_ylabel("clients, by hidden cluster" if graph == "complete" else "")
-        bottom.plot(lams, errors[graph], color="C4", label="penalised")
-        bottom.plot(lams, errors[graph, "refit"], color="C8", label="refitted")
+        bottom.plot(lams, errors[graph], color="C0", label="penalised")
+        bottom.plot(lams, errors[graph, "refit"], color="C1", linestyle="-.", label="refitted")
         for (level, value), line in zip(levels.items(), ("--", ":"), strict=True):
             bottom.axhline(value, color="black", linestyle=line, linewidth=1, label=level)
-        bottom.set(yscale="log", xlabel="lam")
+        bottom.set(yscale="log", xlabel="penalty lam")
         bottom.set_ylabel("error of the coefficients" if graph == "complete" else "")
     axes[1, 1].legend(frameon=False, fontsize=9)
     figure.suptitle(
-        "24 clients in three hidden clusters: who shares a model along lam, and the error"
+        "24 clients in three hidden clusters: which clients share a model along lam, and the error"
     )
     for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)

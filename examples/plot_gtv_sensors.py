@@ -127,6 +127,7 @@ def draw(gtv, places, region, errors, new, path):
 
     from skcfl.inspection import EmpiricalGraphDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), width_ratios=[1.7, 1])
     EmpiricalGraphDisplay.from_estimator(gtv, positions=places, ax=left)
     north = np.linspace(-0.02, 1.02, 200)

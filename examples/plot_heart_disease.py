@@ -159,12 +159,13 @@ def draw(final, frame, y, results, path):
 
     from skcfl.inspection import ClusterPathDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     preparation, fusion = final[:-1], final[-1]
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(7.2, 5.6), sharex=True, height_ratios=[1.5, 1]
     )
     for name, colour, line in (
-        ("one model for all", "C3", "-."),
+        ("one model for all", "C1", "-."),
         ("one model per hospital", "C7", "--"),
     ):
         top.axhline(results[name], color=colour, linestyle=line, label=name)
@@ -176,7 +177,7 @@ def draw(final, frame, y, results, path):
     ClusterPathDisplay.from_estimator(
         fusion, preparation.transform(frame), y, n_lams=40, kind="tree", ax=bottom, linewidth=2
     )
-    bottom.set(ylabel="who shares a model", xlabel="lam")
+    bottom.set(ylabel="hospitals that share a model", xlabel="penalty lam")
     for ax in (top, bottom):
         ax.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

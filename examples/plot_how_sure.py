@@ -50,6 +50,7 @@ def main():
 def draw(found, path):
     import matplotlib.pyplot as plt
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for ax, (name, stability) in zip(axes, found.items(), strict=True):
         ClusterStabilityDisplay(stability=stability).plot(ax)

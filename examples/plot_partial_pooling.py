@@ -92,6 +92,7 @@ def draw(model, local, driver, lines, path):
 
     from skcfl.inspection import RandomEffectsDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 6), sharex=True, sharey=True)
     display = RandomEffectsDisplay.from_estimator(model, 0, ax=right)
     order, heights = display.order_, np.arange(len(lines))

@@ -80,6 +80,7 @@ def draw(paths, models, points, figure_path):
 
     from skcfl.inspection import ClusterPathDisplay
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7), height_ratios=[1.3, 1])
     titles = 'Three blobs, lam="auto"', "Two moons, the widest range of lam"
     for path, model, X, title, (top, bottom) in zip(
@@ -89,8 +90,10 @@ def draw(paths, models, points, figure_path):
         ClusterPathDisplay.from_path(path, ax=top, **options)
         ClusterPathDisplay.from_path(path, ax=bottom, kind="tree", **options)
         top.scatter(*X.T, s=4, color="black", alpha=0.3, zorder=0)
-        top.set(title=title, xlabel="", ylabel="")
-        bottom.set(yticks=[], ylabel="points", title="who shares a centre (dotted: the lam taken)")
+        top.set(title=title, xlabel="feature 1", ylabel="feature 2")
+        bottom.set(
+            yticks=[], ylabel="points", title="which points share a centre (dotted: the lam taken)"
+        )
         bottom.title.set_size(10)
         for ax in (top, bottom):
             ax.spines[["top", "right"]].set_visible(False)

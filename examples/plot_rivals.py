@@ -53,6 +53,7 @@ METHODS = [
     ("FedPAC", "FedPAC", {}, "personal"),
 ]
 PANELS = {"clusters": "clusters of clients", "personal": "a model for each client"}
+MARKERS = "os^vDP<X"
 GREY, TICKS = "0.45", (0.5, 1, 2, 5, 10, 20, 40)
 
 
@@ -107,11 +108,12 @@ def draw(curves, path):
     """One panel a kind of method, the others' curves behind in grey."""
     import matplotlib.pyplot as plt
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), sharey=True, sharex=True)
     kinds = {title: kind for title, _, _, kind in METHODS}
     for ax, kind in zip(axes, ("clusters", "personal"), strict=True):
         names = [title for title in curves if kinds[title] == kind]
-        shades = plt.get_cmap("tab10").colors
+        shades = plt.rcParams["axes.prop_cycle"].by_key()["color"]
         for title, curve in curves.items():
             accuracy, megabytes = curve.T
             if kinds[title] == "one model":
@@ -130,7 +132,15 @@ def draw(curves, path):
                 color = shades[names.index(title)]
                 # CLoVE's curve lies on IFCA's.
                 width = {"IFCA": 5, "CLoVE": 1.5}.get(title, 1.5)
-                ax.plot(megabytes, accuracy, "o-", color=color, ms=3, lw=width, label=title)
+                ax.plot(
+                    megabytes,
+                    accuracy,
+                    MARKERS[names.index(title)] + "-",
+                    color=color,
+                    ms=4,
+                    lw=width,
+                    label=title,
+                )
         ax.set(xscale="log", xlabel="megabytes sent, both ways", title=PANELS[kind])
         ax.set_xticks(TICKS, TICKS)
         ax.legend(frameon=False, fontsize=8, loc="lower right", ncols=2)

@@ -74,6 +74,7 @@ def draw(means, answers, path):
     """Save the picture: mean images of each digit, and the networks' answers."""
     import matplotlib.pyplot as plt
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     rows = {**means, **answers}
     figure, axes = plt.subplots(len(rows), len(DIGITS), figsize=(9, 8.2))
     for (title, images), row in zip(rows.items(), axes, strict=True):

@@ -102,6 +102,7 @@ def draw(models, train, test, path):
     import matplotlib.pyplot as plt
     from sklearn.base import clone
 
+    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
     fed, local, _, clove = models.values()
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1, 1.15])
     for model, label, line in (

@@ -31,6 +31,15 @@ def load(name):
     return module
 
 
+@pytest.fixture(autouse=True)
+def colours_of_the_example():
+    """Examples choose a style; other tests get theirs back."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        yield
+
+
 def run(module, monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
     module.main()
@@ -58,6 +67,81 @@ def test_fusion_path(monkeypatch, tmp_path, capsys):
     run(module, monkeypatch, "--figure", tmp_path / "a.png")
     printed = capsys.readouterr().out
     assert "nearest neighbours, refitted, lam=auto" in printed
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_own_table(monkeypatch, tmp_path, capsys):
+    """A CSV file with text, missing values, a client of one row and two classes."""
+    rng = np.random.RandomState(0)
+    frame = pd.DataFrame({"age": rng.normal(size=90), "sex": rng.choice(["f", "m"], size=90)})
+    frame["ward"] = [*np.repeat(["a", "b", "c"], 29), "alone", "a", "b"]
+    frame["ill"] = np.where(frame["age"] + rng.normal(size=90) > 0, "yes", "no")
+    frame.loc[0, "age"] = np.nan
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    module = load("plot_own_table")
+    columns = "--client", "ward", "--target", "ill"
+    run(module, monkeypatch, tmp_path / "own.csv", *columns, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert "1 rows with missing values are left out." in printed
+    assert "89 rows of 4 clients, 3 features: classifier" in printed
+    assert "partial pooling" in printed and "Do clients differ?" in printed
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    with pytest.raises(SystemExit, match=r"no column \['days'\]; the columns are \['age'"):
+        run(module, monkeypatch, tmp_path / "own.csv", "--client", "ward", "--target", "days")
+
+
+def test_own_table_of_firms(monkeypatch, tmp_path, capsys):
+    run(load("plot_own_table"), monkeypatch, "--figure", tmp_path / "a.png")
+    assert re.search(r"partial pooling +R2 of held-out rows 0\.9", capsys.readouterr().out)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_which_method(monkeypatch, tmp_path, capsys):
+    module = load("plot_which_method")
+    monkeypatch.setattr(module, "DRAWS", 1)
+    monkeypatch.setattr(module, "METHODS", ("FedAvg", "LocalModels", "PartialPooling"))
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    rows = re.findall(r"^(\w+) +([\d.]+) +([\d.]+) +([\d.]+)$", capsys.readouterr().out, re.M)
+    error = {name: np.array(values, dtype=float) for name, *values in rows}
+    baselines = np.minimum(error["FedAvg"], error["LocalModels"])
+    assert (error["PartialPooling"] < [1.1, 1.0, 0.7] * baselines).all()
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_false_clients(monkeypatch, tmp_path, capsys):
+    module = load("plot_false_clients")
+    monkeypatch.setattr(module, "OPERATORS", ("mean", "geometric_median"))
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    scores = {
+        name: (float(a), float(b))
+        for name, a, b in re.findall(r"(\w+) +all honest (\S+) +one false (\S+)", printed)
+    }
+    assert scores["mean"][1] < scores["mean"][0] - 0.1
+    assert abs(np.diff(scores["geometric_median"])) < 0.01
+    assert re.search(r"distrusted: \['client\d\d'\]", printed)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_per_client(monkeypatch, tmp_path, capsys):
+    module = load("plot_per_client")
+    monkeypatch.setattr(module, "NUMBERS", (1, 3))
+    monkeypatch.setattr(module, "N_FOLDS", 3)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    one, three = map(float, re.findall(r"absolute error (\S+)", capsys.readouterr().out))
+    assert three < 0.6 * one
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_certificates(monkeypatch, tmp_path, capsys):
+    module = load("plot_certificates")
+    monkeypatch.setattr(module, "LAMS", np.array([0.01, 1.0, 10.0]))
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    assert re.findall(r"(\d+) clusters, proved: (\w+)", capsys.readouterr().out) == [
+        ("24", "True"),
+        ("3", "True"),
+        ("3", "True"),
+    ]
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
