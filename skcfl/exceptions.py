@@ -1,6 +1,7 @@
 """Warnings and errors of the package."""
 
 __all__ = [
+    "CheckpointError",
     "FederationError",
     "MessageError",
     "MissingClientWarning",
@@ -10,6 +11,26 @@ __all__ = [
     "SingleClientWarning",
     "UnitsWarning",
 ]
+
+
+class CheckpointError(ValueError):
+    """Raised where a fit cannot go on from a checkpoint, or must not begin one.
+
+    The file is damaged, or of another estimator, other clients or another version of skcfl; the
+    message says which.
+
+    Examples
+    --------
+    >>> from skcfl import FedAvgRegressor
+    >>> from skcfl.exceptions import CheckpointError
+    >>> from skcfl.federation import InProcessFederation
+    >>> federation = InProcessFederation([[0.0], [1.0]], [0.0, 1.0], ["a", "b"])
+    >>> try:
+    ...     FedAvgRegressor().fit_federation(federation, checkpoint="nowhere/fit.journal")
+    ... except CheckpointError as error:
+    ...     print(error)
+    checkpoint='nowhere/fit.journal': its folder is not there.
+    """
 
 
 class MissingClientWarning(UserWarning):

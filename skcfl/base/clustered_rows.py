@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..federation.result import Result
 from ..federation.sites import ask_each
 from ..models import Location
 from ..models._nearest_centre import NearestCentre
+from .checkpointing import checkpointed
 from .fitting import Task, given_to_fit
 from .of_clients import OfClients, check_new_ids
 
@@ -98,7 +100,14 @@ class ClusteredRows(ClusterMixin, OfClients):
         return self._run(task, given_to_fit(X, y, groups, sample_weight))
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit_federation(self, federation: Federation) -> Self:
+    def fit_federation(
+        self,
+        federation: Federation,
+        checkpoint: str | PathLike[str] | None = None,
+        *,
+        every: float = 10.0,
+        resume: bool = False,
+    ) -> Self:
         """Cluster the rows of the clients of a federation, where they are.
 
         Nothing but local centres leaves the clients. There is no ``labels_``:
@@ -108,6 +117,13 @@ class ClusteredRows(ClusterMixin, OfClients):
         ----------
         federation : Federation
             The clients, see :mod:`skcfl.federation`.
+        checkpoint : path-like, default=None
+            File from which a fit that was cut off can go on, see :ref:`checkpoints`. It is deleted
+            when the fit has ended.
+        every : float, default=10.0
+            Seconds between two writes of the checkpoint.
+        resume : bool, default=False
+            If True, the fit goes on from the checkpoint, if it is there.
 
         Returns
         -------
@@ -119,6 +135,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         ValueError
             If ``group_col`` is set, since the federation knows its clients, or there are fewer
             rows than clusters.
+        CheckpointError
+            If the checkpoint is damaged, or of another fit, or is there and ``resume`` is False.
         FederationError
             If too few clients answer.
 
@@ -127,7 +145,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         RejectedClientWarning
             If a client sent numbers that are not finite: it took no part.
         """
-        return self._run(self._federation_task(federation))
+        with checkpointed(self, federation, checkpoint, every, resume):
+            return self._run(self._federation_task(federation))
 
     def _local_model(self) -> Location:
         return Location()

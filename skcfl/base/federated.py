@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from numbers import Integral
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from ..models import LinearModel, LocalModel
 from ..numerics.by_cluster import numbered_by_size
 from ..search.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
+from .checkpointing import checkpointed
 from .fitting import Task, given_to_fit
 from .newcomers import NewClients
 from .predicting import OF_CLUSTERS
@@ -172,7 +174,14 @@ class BaseFederated(NewClients, Reports):
         return self._run(task, given_to_fit(X, y, groups, sample_weight))
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit_federation(self, federation: Federation) -> Self:
+    def fit_federation(
+        self,
+        federation: Federation,
+        checkpoint: str | PathLike[str] | None = None,
+        *,
+        every: float = 10.0,
+        resume: bool = False,
+    ) -> Self:
         """Find the clusters of the clients of a federation and fit a model for each.
 
         ``fit(X, y, groups=groups)`` is this on an
@@ -182,6 +191,13 @@ class BaseFederated(NewClients, Reports):
         ----------
         federation : Federation
             The clients, see :mod:`skcfl.federation`.
+        checkpoint : path-like, default=None
+            File from which a fit that was cut off can go on, see :ref:`checkpoints`. It is deleted
+            when the fit has ended.
+        every : float, default=10.0
+            Seconds between two writes of the checkpoint.
+        resume : bool, default=False
+            If True, the fit goes on from the checkpoint, if it is there.
 
         Returns
         -------
@@ -193,6 +209,8 @@ class BaseFederated(NewClients, Reports):
         ValueError
             If ``group_col`` is set, since the federation knows its clients, or for the reasons of
             ``fit``.
+        CheckpointError
+            If the checkpoint is damaged, or of another fit, or is there and ``resume`` is False.
 
         Warns
         -----
@@ -203,7 +221,8 @@ class BaseFederated(NewClients, Reports):
         RejectedClientWarning
             If a client sent numbers that are not finite: it takes no part.
         """
-        return self._run(self._federation_task(federation))
+        with checkpointed(self, federation, checkpoint, every, resume):
+            return self._run(self._federation_task(federation))
 
     def _end(self, task: Task) -> None:
         self._gather(task.pool, len(self.groups_))

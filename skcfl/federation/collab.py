@@ -51,13 +51,23 @@ class FitApp:
         The estimator as people read it who look at a job before they take part.
     max_share : float or None
         As of :class:`~skcfl.federation.remote.RemoteFederation`.
+    checkpoint : str or None
+        File at the server that the fit writes, and goes on from if it is there.
     """
 
     def __init__(
-        self, estimator, min_clients, retries, timeout, trusted, description, max_share=None
+        self,
+        estimator,
+        min_clients,
+        retries,
+        timeout,
+        trusted,
+        description,
+        max_share=None,
+        checkpoint=None,
     ):
         self.estimator, self.trusted, self.description = estimator, trusted, description
-        self.max_share = max_share
+        self.max_share, self.checkpoint = max_share, checkpoint
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
         _publish(type(self), fit="main")
 
@@ -99,7 +109,10 @@ def run(app, transports, folder):
         estimator = loads(base64.b64decode(app.estimator), packages=packages)
         limits = {name: getattr(app, name) for name in ("min_clients", "retries", "max_share")}
         federation = RemoteFederation(transports, **limits)
-        fitted = estimator.fit_federation(federation)
+        options = {}
+        if app.checkpoint is not None:
+            options = {"checkpoint": app.checkpoint, "resume": True}
+        fitted = estimator.fit_federation(federation, **options)
     except Exception as error:
         report["error"] = f"{type(error).__name__}: {error}"
         raise

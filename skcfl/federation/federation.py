@@ -24,6 +24,7 @@ from .folds import Folds
 from .policy import FitGuard, Guard, SitePolicy, check_policy
 from .pool import ClientPool
 from .presence import Presence
+from .recording import recorded
 from .rows import Rows
 from .scaling import Scaling, outlying
 from .sites import ask_each
@@ -31,6 +32,7 @@ from .turns import in_turns
 
 if TYPE_CHECKING:
     from ..models import LocalModel
+    from .journal import Journal
 
 
 @dataclass
@@ -90,6 +92,9 @@ class Federation(ABC):
 
     #: Bytes ``(up, down)`` that have travelled to and from other processes since the last hello.
     wire_bytes: tuple[int, int] = (0, 0)
+
+    #: The checkpoint of the fit, if it has one: the journal of its answers.
+    journal: Journal | None = None
 
     @abstractmethod
     def hello(self, kind: Kind = None) -> Hello:
@@ -181,6 +186,8 @@ class Federation(ABC):
         hello = self.hello(model.estimator_type) if hello is None else hello
         presence = Presence(hello.ids, self.min_clients, self.retries, before)
         parts = _present(self.rows(model, hello), presence, hello, model)
+        if self.journal is not None:
+            parts = recorded(parts, self.journal, hello, self._bytes_of_fit)
         if self.max_share is not None:
             weights = np.where(presence.left_out, 0.0, hello.weights)
             most = largest_weight(weights, self.max_share)
@@ -220,7 +227,7 @@ class Federation(ABC):
             model = model.in_units(float(target.mean[0]), float(target.scale[0]))
         site = joined([(part.site(model), part.places) for part in parts])
         pool = ClientPool(site, model, random_state, scaling, presence)
-        pool.ledger.wire = lambda: self.wire_bytes
+        pool.ledger.wire = self._bytes_of_fit
         if model.class_weight == "balanced":
             size = n_clients * len(classes)
             pool.relay(up=size, down=size, sums=True)
@@ -234,6 +241,11 @@ class Federation(ABC):
         pool.other_units = odd | {(i, -1): ratio for (i, _), ratio in odd_targets.items()}
         return pool, Folds(parts, model, classes, presence)
 
+    def _bytes_of_fit(self) -> tuple[int, int]:
+        """Bytes ``(up, down)`` since the last hello, and before, of a fit that goes on."""
+        before = (0, 0) if self.journal is None else self.journal.wire_bytes
+        return before[0] + self.wire_bytes[0], before[1] + self.wire_bytes[1]
+
     def _measured(
         self, parts: list[Any], of: str, centred: bool, robust: bool, presence: Presence
     ) -> tuple[Scaling, dict[tuple[int, int], float]]:
@@ -246,8 +258,8 @@ class Federation(ABC):
         here = [part for part in parts if getattr(part, "n_rows", 1)]
 
         def ask(step: str, *means: Any) -> Any:
-            own = [(of, step, *means)] * len(here)
-            answers = ask_each(here, "moments", own, retries=self.retries)
+            arguments = [(of, step, *means)] * len(here)
+            answers = ask_each(here, "moments", arguments, retries=self.retries)
             if len(answers) < len(here):
                 raise _FewerPlaces
             return answers

@@ -46,6 +46,7 @@ def fit_recipe(
     timeout: float = TIMEOUT,
     trusted: Collection[str] = (),
     max_share: float | None = None,
+    checkpoint: str | PathLike[str] | None = None,
 ) -> Any:
     """The job that fits an estimator to sites.
 
@@ -71,6 +72,9 @@ def fit_recipe(
     max_share : float or None, default=None
         Largest share of the total weight that a client may have: the rows of a client with more
         count less. None is no limit.
+    checkpoint : path-like, default=None
+        File at the server, outside the job's folder, with its whole path. If the server is killed
+        and the same job is submitted again, the fit goes on from there, see :ref:`checkpoints`.
 
     Returns
     -------
@@ -123,11 +127,15 @@ def fit_recipe(
         raise ValueError(
             f"rows must be 'module:Class', which every site has, got {rows!r}: jobs bring no code."
         )
+    if checkpoint is not None and not Path(checkpoint).is_absolute():
+        raise ValueError(
+            f"checkpoint must be the whole path of a file at the server, got {str(checkpoint)!r}."
+        )
+    path = None if checkpoint is None else str(checkpoint)
+    about = text, min_clients, retries, float(timeout), trusted, repr(estimator), max_share, path
     recipe = recipe_class(
         name,
-        server=FitApp(
-            text, min_clients, retries, float(timeout), trusted, repr(estimator), max_share
-        ),
+        server=FitApp(*about),
         client=SiteApp(rows),
         min_clients=min_sites,
     )

@@ -311,6 +311,28 @@ def test_an_aborted_job_ends_at_once(fake, number):
     assert report_of(fake)["messages"] <= number + 2
 
 
+def test_a_job_that_was_killed_goes_on(fake, tmp_path):
+    """The same job, submitted again, begins where the first one ended; then its file is gone."""
+    path = tmp_path / "wards.checkpoint"
+    model = IFCARegressor(n_clusters=2, random_state=0)
+    wanted = fit_recipe(model, "clinic:Clinic")
+    run(fake, wanted)
+    wanted, messages = load_fitted(fake.folder), report_of(fake)["messages"]
+    recipe = fit_recipe(model, "clinic:Clinic", checkpoint=path)
+    fake.aborts_after = messages // 2
+    with pytest.raises(FederationError, match="aborted"):
+        run(fake, recipe)
+    assert path.exists()
+    fake.aborts_after, fake.is_aborted = None, False
+    run(fake, recipe)
+    found = load_fitted(fake.folder)
+    assert found.params_.tobytes() == wanted.params_.tobytes()
+    assert report_of(fake)["messages"] < 0.7 * messages
+    assert not path.exists()
+    with pytest.raises(ValueError, match="the whole path of a file at the server, got 'fit'"):
+        fit_recipe(model, "clinic:Clinic", checkpoint="fit")
+
+
 def test_a_site_that_is_late(fake):
     recipe = fit_recipe(FedAvgRegressor(), "clinic:Clinic")
     answered = SiteApp.exchange

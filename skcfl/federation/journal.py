@@ -1,0 +1,295 @@
+"""The checkpoint of a fit: a journal of what the clients have answered, on the server's disk.
+
+A fit is a function of the answers that the server gets.  A server that has the first hundred again
+does in a moment what it did before, and asks for the next one: no method has to save its state.
+
+The file is a header and a record for each answer, in bytes of
+:mod:`skcfl.federation.serialization`, which are data and never pickled.  Records are found by a
+digest of the question, so that their order is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import threading
+import time
+import warnings
+from collections import defaultdict, deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..exceptions import CheckpointError, MessageError
+from .serialization import dumps, loads, versions
+
+#: First bytes of a checkpoint: the format and its version.
+MAGIC = b"skcfl journal\x01\n"
+#: Bytes of a digest.
+DIGEST = 32
+#: Bytes before a record: its length, its digest, the digest of the question.
+BEFORE = 8 + 2 * DIGEST
+#: Bytes of answers that are kept in memory until the next write, whenever it is due.
+MOST_WAITING = 2**24
+
+logger = logging.getLogger(__name__)
+
+
+def digest(*values: Any) -> bytes:
+    """Digest of numbers, text, arrays, and objects by their class and attributes."""
+    found = hashlib.sha256()
+    _feed(found, values)
+    return found.digest()
+
+
+def _feed(found, value):
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        found.update(f"array {value.dtype.str} {value.shape} ".encode())
+        found.update(np.ascontiguousarray(value))
+    elif isinstance(value, np.ndarray):
+        _feed(found, value.tolist())
+    elif isinstance(value, list | tuple):
+        found.update(f"{len(value)} [".encode())
+        for item in value:
+            _feed(found, item)
+    elif isinstance(value, dict):
+        _feed(found, list(value.items()))
+    elif isinstance(value, np.generic | int | float | complex | str | bytes | None):
+        found.update(f"{value!r} ".encode())
+    else:
+        cls, parts = type(value), getattr(value, "__dict__", {})
+        if isinstance(value, type):
+            cls, parts = value, {}
+        elif hasattr(value, "to_message"):
+            parts = value.to_message()
+        name = getattr(value, "__name__", "")
+        found.update(f"{cls.__module__}.{cls.__qualname__} {name} ".encode())
+        _feed(found, dict(parts))
+
+
+class Journal:
+    """Answers on disk.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    estimator : str
+        Name of the estimator's class and a digest of its parameters.
+    every : float
+        Seconds between two writes.
+    resume : bool
+        If True, a file that is there is gone on from.
+
+    Attributes
+    ----------
+    state : dict
+        What the header has besides: kept for whoever resumes.
+    wire_bytes : tuple of int
+        Bytes ``(up, down)`` that had travelled when the last answer was found that is here.
+    n_found, n_added : int
+        Answers that were found here, and that were added.
+    """
+
+    def __init__(self, path, estimator, every, resume):
+        self.path, self.estimator, self.every = Path(path), estimator, float(every)
+        self.state, self.wire_bytes = {}, (0, 0)
+        self.n_found = self.n_added = 0
+        self._lock, self._places, self._waiting = threading.Lock(), defaultdict(deque), []
+        self._file, self._clients, self._failed = None, None, False
+        self._end, self._size, self._due = 0, 0, time.monotonic() + self.every
+        if not self.path.parent.is_dir():
+            raise CheckpointError(f"checkpoint={str(path)!r}: its folder is not there.")
+        if self.path.exists():
+            if not resume:
+                raise CheckpointError(
+                    f"checkpoint={str(path)!r} is there, of a fit that has not ended: resume=True "
+                    "goes on from it. To begin anew, delete it."
+                )
+            try:
+                self._read()
+            except BaseException:
+                self.close(False)
+                raise
+
+    # ----------------------------------------------------------------------- reading
+
+    def _read(self):
+        """Find the records; one that was not written to its end is dropped."""
+        self._file = self.path.open("r+b", buffering=0)
+        whole = self.path.stat().st_size
+        if self._file.read(len(MAGIC)) != MAGIC:
+            raise self._wrong("is no checkpoint of this version of skcfl")
+        self._end = len(MAGIC)
+        for key, payload in self._records(whole):
+            if self._clients is None:
+                self._check_header(payload)
+            else:
+                self._places[key].append((self._end - len(payload), len(payload)))
+        if self._clients is None:
+            raise self._wrong("has no header: it is damaged")
+        if self._end < whole:
+            logger.info("checkpoint %s: its last record is not whole, and is dropped", self.path)
+            self._file.truncate(self._end)
+
+    def _records(self, whole):
+        """Yield the records that are there, and go on behind each."""
+        while self._end + BEFORE <= whole:
+            before = _read_all(self._file, BEFORE)
+            size = int.from_bytes(before[:8], "little")
+            if self._end + BEFORE + size > whole:
+                return
+            payload, key = _read_all(self._file, size), before[8 + DIGEST :]
+            if hashlib.sha256(key + payload).digest() != before[8 : 8 + DIGEST]:
+                raise self._wrong(f"is damaged at byte {self._end}")
+            self._end += BEFORE + size
+            yield key, payload
+
+    def _check_header(self, payload):
+        header = self._loaded(payload)
+        if not (
+            isinstance(header, dict) and {"versions", "estimator", "clients"} <= header.keys()
+        ):
+            raise self._wrong("has no header: it is damaged")
+        if header["versions"] != versions():
+            raise self._wrong(
+                f"was written by skcfl {header['versions'][0]!r:.40} and its calls, this is "
+                f"{versions()[0]!r} or has others: go on with that version"
+            )
+        if header["estimator"] != self.estimator:
+            raise self._wrong(
+                f"is of another estimator, or of other parameters ({header['estimator']:.80} "
+                f"there, {self.estimator} here)"
+            )
+        self._clients, self.state = header["clients"], header["state"]
+
+    def _loaded(self, payload):
+        try:
+            return loads(payload, packages=(), max_bytes=len(payload), same_version=False)
+        except MessageError as error:
+            raise self._wrong(f"cannot be read: {error}") from error
+
+    def _wrong(self, text):
+        return CheckpointError(f"checkpoint={str(self.path)!r} {text}. To begin anew, delete it.")
+
+    # ----------------------------------------------------------------------- writing
+
+    def begin(self, clients):
+        """Begin a file, or go on with one of the same clients.
+
+        Parameters
+        ----------
+        clients : dict
+            Digests by name of what the clients have said of themselves.
+        """
+        if self._clients is not None:
+            other = [name for name, value in clients.items() if self._clients.get(name) != value]
+            if other:
+                raise self._wrong(f"is of other clients: {', '.join(other)} are not the same")
+            return
+        self._clients = clients
+        header = {"versions": versions(), "estimator": self.estimator, "clients": clients}
+        data = MAGIC + _record(bytes(DIGEST), dumps({**header, "state": self.state}, ()))
+        new = self.path.with_name(f"{self.path.name}.new")
+        # It holds what clients have sent to this server: no other user reads it.
+        with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self.path)
+        self._file, self._end = self.path.open("r+b", buffering=0), len(data)
+
+    def take(self, key):
+        """The next answer to a question, by its digest; None if there is none any more."""
+        with self._lock:
+            if not self._places[key]:
+                return None
+            place, size = self._places[key].popleft()
+            self._file.seek(place)
+            found = self._loaded(_read_all(self._file, size))
+            self.wire_bytes = found["bytes"]
+            self.n_found += 1
+        return _unpacked(found["value"])
+
+    def add(self, key, value, wire_bytes=(0, 0)):
+        """Add an answer."""
+        record = _record(key, dumps({"value": _packed(value), "bytes": wire_bytes}, ()))
+        with self._lock:
+            self.n_added += 1
+            self._waiting.append(record)
+            self._size += len(record)
+            if self._size > MOST_WAITING or time.monotonic() >= self._due:
+                self._write()
+
+    def _write(self):
+        """Write what waits; if that fails, drop it: it is asked again by whoever resumes."""
+        data, self._waiting, self._size = b"".join(self._waiting), [], 0
+        try:
+            self._file.seek(self._end)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+            self._end += len(data)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
+            if not self._failed:
+                warnings.warn(
+                    f"checkpoint={str(self.path)!r} could not be written ({error}). The fit goes "
+                    "on; resumed, it would ask again for what is not there.",
+                    stacklevel=2,
+                )
+            self._failed = True
+        self._due = time.monotonic() + self.every
+
+    def close(self, ended):
+        """Write the rest, or delete the file of a fit that has ended."""
+        with self._lock:
+            if self._file is None:
+                return
+            if ended:
+                self.path.unlink(missing_ok=True)
+            elif self._waiting:
+                self._write()
+            self._file.close()
+            self._file = None
+
+
+def _read_all(file, size):
+    """Bytes of a file without a buffer, which reads no more than it likes at once."""
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _record(key, payload):
+    seal = hashlib.sha256(key + payload).digest()
+    return len(payload).to_bytes(8, "little") + seal + key + payload
+
+
+def _packed(value):
+    """A value in which arrays by columns are marked: products of both kinds differ in a bit."""
+    if isinstance(value, dict):
+        return {name: _packed(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_packed, value))
+    if isinstance(value, np.ndarray) and value.flags.f_contiguous and not value.flags.c_contiguous:
+        return {"by columns": value.T}
+    return value
+
+
+def _unpacked(value):
+    """The value of :func:`_packed`, in arrays that may be written to."""
+    if isinstance(value, dict) and value.keys() == {"by columns"}:
+        return value["by columns"].copy().T
+    if isinstance(value, dict):
+        return {name: _unpacked(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_unpacked, value))
+    return value.copy() if isinstance(value, np.ndarray) else value

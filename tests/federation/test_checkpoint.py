@@ -1,0 +1,452 @@
+"""Fits that were cut off go on from their checkpoint to the same result, to the bit."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from pickled_hosts import CLASSES, DATA, EVERYDAY, PickledHost, make, named, parts_of
+from sklearn.base import clone
+
+import skcfl
+from skcfl import FedAvgRegressor, IFCARegressor, LocalModels
+from skcfl.exceptions import CheckpointError, FederationError
+from skcfl.federation import Faults, InProcessFederation, SiteRows, journal
+from skcfl.federation.host import SiteHost
+from skcfl.federation.journal import Journal, digest
+from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.wire import WireTransport
+from skcfl.models import Location
+
+FITTED = ["params_", "labels_", "cluster_params_", "objective_", "cluster_centers_", "calls_"]
+FITTED += ["client_labels_", "floats_up_", "floats_down_", "missing_clients_", "n_iter_"]
+#: What a clock or a wire says, of the process that asked.
+MEASURED = {"seconds", "bytes_up", "bytes_down"}
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+class Killed(BaseException):
+    """What a kill is for code that writes nothing when it comes."""
+
+
+@pytest.fixture
+def journals(monkeypatch):
+    """All journals of a test; ``journals.most`` answers are added to each before it is killed."""
+
+    class Journals(list):
+        most = None
+
+    made = Journals()
+
+    class Watched(Journal):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+
+        def add(self, *args):
+            super().add(*args)
+            if made.most is not None and self.n_added >= made.most:
+                raise Killed
+
+        def close(self, ended):
+            self.n_left = sum(map(len, self._places.values()))
+            if self._file is not None and not ended:
+                self._waiting = []  # a process that is killed writes nothing more
+            super().close(ended)
+
+    monkeypatch.setattr("skcfl.base.checkpointing.Journal", Watched)
+    return made
+
+
+def here(name="IFCARegressor", **settings):
+    data = CLASSES if "Classifier" in name else DATA
+    return InProcessFederation(data.X, data.y, data.groups, **settings)
+
+
+def elsewhere(name):
+    parts = named(parts_of(CLASSES if "Classifier" in name else DATA, 3))
+    return RemoteFederation([PickledHost(parts[k::2]) for k in (0, 1)])
+
+
+def of(name):
+    return skcfl.KFED(n_clusters=3, random_state=0) if name == "KFED" else make(name, max_iter=6)
+
+
+def assert_same(found, wanted):
+    for name in FITTED:
+        if hasattr(wanted, name):
+            assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+    history = getattr(wanted, "history_", {})
+    for name in history.keys() - MEASURED:
+        assert_array_equal(found.history_[name], history[name], err_msg=name)
+
+
+def cut_off(model, federation, path, journals, most, **options):
+    """Fit until so many answers have come."""
+    journals.most = most
+    with pytest.raises(Killed):
+        model.fit_federation(federation, path, every=0, **options)
+    journals.most = None
+    assert federation.journal is None
+    return journals[-1]
+
+
+def resumed(model, federation, path, journals):
+    """The fit that goes on; all that was answered before is found, and none of it is left."""
+    model.fit_federation(federation, path, resume=True)
+    assert journals[-1].n_left == 0
+    assert not path.exists()
+    return model
+
+
+@pytest.mark.parametrize("name", [*EVERYDAY, "KFED"])
+def test_every_method_goes_on(name, tmp_path, journals):
+    """Killed after the first answer, and again in the middle: nothing is asked twice."""
+    path = tmp_path / "fit"
+    wanted = of(name).fit_federation(here(name), path)
+    calls = journals[-1].n_added
+    assert_same(wanted, of(name).fit_federation(here(name)))
+    cut_off(of(name), here(name), path, journals, 1)
+    if calls > 2:
+        half = cut_off(of(name), here(name), path, journals, calls // 2, resume=True)
+        assert half.n_found == 1
+    assert_same(resumed(of(name), here(name), path, journals), wanted)
+    assert journals[-1].n_found == 1 + calls // 2
+    assert journals[-1].n_found + journals[-1].n_added == calls
+
+
+@pytest.mark.parametrize(
+    "name", ["IFCARegressor", "DittoRegressor", "ConvexClusteredFLClassifier", "FedRepRegressor"]
+)
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_hosts_that_were_started_anew(name, share, tmp_path, journals):
+    path = tmp_path / "fit"
+    wanted = of(name).fit_federation(elsewhere(name), path)
+    calls = journals[-1].n_added
+    cut_off(of(name), elsewhere(name), path, journals, int(share * calls))
+    assert_same(resumed(of(name), elsewhere(name), path, journals), wanted)
+    assert journals[-1].n_found + journals[-1].n_added == calls
+
+
+def test_networks_with_parts_of_their_own(tmp_path, journals):
+    pytest.importorskip("torch")
+    from torch_modules import Net
+
+    from skcfl.models import TorchModel
+
+    path = tmp_path / "fit"
+    model = skcfl.FedAvg(TorchModel(Net(norm=True), buffers="local"), max_iter=4)
+    model.set_params(random_state=0)
+    wanted = model.fit_federation(here("Classifier"), path)
+    calls = journals[-1].n_added
+    other = clone(model)
+    cut_off(other, here("Classifier"), path, journals, calls // 2)
+    assert_same(resumed(other, here("Classifier"), path, journals), wanted)
+
+
+def test_killed_processes(tmp_path):
+    """``kill -9`` of a process with another hash seed; this one goes on from what it has left."""
+    path = tmp_path / "fit"
+    code = f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
+        from pickled_hosts import DATA, make
+        from skcfl.federation import InProcessFederation
+        from skcfl.federation.journal import Journal
+
+        add = Journal.add
+
+        def add_and_die(self, *args):
+            add(self, *args)
+            if self.n_added == 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        Journal.add = add_and_die
+        federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
+        make("IFCARegressor").fit_federation(federation, {str(path)!r}, every=0)
+    """
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    found = make("IFCARegressor").fit_federation(here(), path, resume=True)
+    assert_same(found, make("IFCARegressor").fit_federation(here()))
+
+
+@pytest.mark.parametrize("draws", [None, "generator"])
+def test_fits_without_a_seed(draws, tmp_path, journals):
+    """Whoever resumes draws as the fit that was cut off."""
+    path = tmp_path / "fit"
+
+    def model():
+        state = None if draws is None else np.random.RandomState(3)
+        return IFCARegressor(n_clusters=3, random_state=state, max_iter=3, init="random")
+
+    first = model()
+    before = np.random.get_state()[1].copy()
+    cut_off(first, here(), path, journals, 40)
+    data = path.read_bytes()
+    found = []
+    for _ in range(2):
+        path.write_bytes(data)
+        found.append(resumed(model(), here(), path, journals))
+    assert_same(*found)
+    assert found[0].random_state is None or draws is not None
+    assert_array_equal(np.random.get_state()[1], before)
+
+
+def test_silent_clients_are_silent_again(tmp_path, journals):
+    """What was not answered is in the journal, too: who was away is as it was."""
+    path = tmp_path / "fit"
+
+    def federation(lost_after):
+        parts = named(parts_of(DATA, 3))
+        hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
+        hosts[1].lost_after = lost_after
+        return RemoteFederation(hosts, retries=2)
+
+    wanted = of("GTVRegressor").fit_federation(federation(9), path)
+    calls = journals[-1].n_added
+    assert len(wanted.missing_clients_) == 3
+    cut_off(of("GTVRegressor"), federation(9), path, journals, calls - 1)
+    found = resumed(of("GTVRegressor"), federation(None), path, journals)
+    assert journals[-1].n_found >= calls - 1
+    assert_array_equal(found.labels_, wanted.labels_)
+    assert_array_equal(found.params_, wanted.params_)
+
+
+def test_a_place_is_reachable_as_it_was(tmp_path, journals):
+    """Or silent clients would be asked more often than before, and the answers not be found."""
+    path, log = tmp_path / "fit", []
+
+    def federation(times):
+        parts = named(parts_of(DATA, 3))
+        hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
+        hosts[1].lost_after, hosts[1].reachable = times, times is None
+        log.append(hosts[1])
+        return RemoteFederation(hosts, retries=5)
+
+    model = of("IFCARegressor")
+    wanted = model.fit_federation(federation(9), path)
+    calls, asked = journals[-1].n_added, log[-1].n_asked
+    cut_off(of("IFCARegressor"), federation(9), path, journals, calls - 1)
+    assert log[-1].n_asked <= asked
+    found = resumed(of("IFCARegressor"), federation(None), path, journals)
+    assert log[-1].n_asked < asked / 2
+    assert_array_equal(found.params_, wanted.params_)
+
+
+def test_lost_answers_of_clients_that_remember(tmp_path, journals):
+    """A client does again what it did, and not what it has missed."""
+    path = tmp_path / "fit"
+    faults = Faults(dropout=0.4, random_state=0)
+    cut_off(of("DittoRegressor"), here(faults=faults), path, journals, 20)
+    found = resumed(of("DittoRegressor"), here(), path, journals)
+    assert np.isfinite(found.params_).all() and journals[-1].n_found == 20
+
+
+def wire_federation():
+    class Clinic(SiteRows):
+        def load(self):
+            first = DATA.groups < "client05"
+            mine = first if self.name == "north" else ~first
+            return DATA.X[mine], DATA.y[mine], DATA.groups[mine]
+
+    class Way(WireTransport):
+        def __init__(self, name):
+            super().__init__(name)
+            self.host = SiteHost(Clinic(name))
+
+        def send(self, message):
+            reply = self.host.handle(message)
+            return lambda: reply
+
+    return RemoteFederation([Way("north"), Way("south")])
+
+
+def test_sites_with_rows_of_their_own(tmp_path, journals):
+    path = tmp_path / "fit"
+    wanted = of("ConvexClusteredFLRegressor").fit_federation(wire_federation(), path)
+    calls = journals[-1].n_added
+    cut_off(of("ConvexClusteredFLRegressor"), wire_federation(), path, journals, calls // 2)
+    data = path.read_bytes()
+    for number in (*DATA.X[:3].ravel(), *DATA.y[:3]):
+        assert np.float64(number).tobytes() not in data
+    found = resumed(of("ConvexClusteredFLRegressor"), wire_federation(), path, journals)
+    assert_same(found, wanted)
+    # Those of the fit that was cut off count, and so does what had to be asked again.
+    for got, least in zip(found.wire_bytes_, wanted.wire_bytes_, strict=True):
+        assert least <= got < 1.5 * least
+
+
+# ----------------------------------------------------------------- files that are wrong
+
+
+@pytest.fixture
+def begun(tmp_path, journals):
+    """The checkpoint of a fit that was cut off, and its bytes."""
+    path = tmp_path / "fit"
+    cut_off(of("IFCARegressor"), here(), path, journals, 10)
+    return path, path.read_bytes()
+
+
+def resume(path, model=None, federation=None):
+    model = of("IFCARegressor") if model is None else model
+    return model.fit_federation(here() if federation is None else federation, path, resume=True)
+
+
+def test_a_last_record_that_is_not_whole(begun, journals):
+    path, data = begun
+    path.write_bytes(data[:-7])
+    found = resume(path)
+    assert journals[-1].n_found == 9
+    assert_same(found, of("IFCARegressor").fit_federation(here()))
+
+
+def test_a_checkpoint_is_not_written_over(begun):
+    path, data = begun
+    with pytest.raises(CheckpointError, match="resume=True goes on from it"):
+        of("IFCARegressor").fit_federation(here(), path)
+    assert path.read_bytes() == data
+
+
+def test_without_a_checkpoint_the_fit_begins(tmp_path):
+    path = tmp_path / "fit"
+    assert_same(resume(path), of("IFCARegressor").fit_federation(here()))
+
+
+@pytest.mark.parametrize("place", [0.02, 0.3, 0.7])
+def test_damage(begun, place):
+    path, data = begun
+    at = int(place * len(data))
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with pytest.raises(CheckpointError, match="is damaged|cannot be read"):
+        resume(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", journal.MAGIC, journal.MAGIC + bytes(500)])
+def test_other_files(tmp_path, data):
+    path = tmp_path / "fit"
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match="is no checkpoint|has no header|is damaged"):
+        resume(path)
+    assert path.read_bytes() == data
+
+
+def test_checkpoints_of_other_fits(begun, monkeypatch):
+    path, data = begun
+    with pytest.raises(CheckpointError, match=r"is of another estimator.*IFCAClassifier \w+ here"):
+        resume(path, of("IFCAClassifier"), here("Classifier"))
+    with pytest.raises(CheckpointError, match="or of other parameters"):
+        resume(path, of("IFCARegressor").set_params(alpha=0.5))
+    with pytest.raises(CheckpointError, match="is of other clients: numbers of rows, weights"):
+        resume(path, federation=InProcessFederation(DATA.X[:60], DATA.y[:60], DATA.groups[:60]))
+    with pytest.raises(CheckpointError, match="a place answers moments otherwise than before"):
+        resume(path, federation=InProcessFederation(DATA.X + 1e-3, DATA.y, DATA.groups))
+    monkeypatch.setattr(journal, "versions", lambda: ["9.9", "other calls"])
+    with pytest.raises(CheckpointError, match=r"was written by skcfl '0\.1\.0' and its calls"):
+        resume(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == data
+    of("IFCARegressor").set_params(verbose=0, n_jobs=2).fit_federation(here(), path, resume=True)
+
+
+def test_a_checkpoint_holds_no_other_classes(begun, journals):
+    """What names a class, even one that messages may hold, is refused and not made."""
+    path, _ = begun
+    record = journal._record(
+        digest("key"), journal.dumps({"value": Location(), "bytes": (0, 0)}, None)
+    )
+    with path.open("ab") as file:
+        file.write(record)
+    found = Journal(path, journals[-1].estimator, 0, True)
+    with pytest.raises(CheckpointError, match="Location, which is not trusted here"):
+        found.take(digest("key"))
+    found.close(False)
+
+
+def test_bad_arguments(tmp_path):
+    with pytest.raises(ValueError, match="resume=True needs checkpoint="):
+        FedAvgRegressor().fit_federation(here(), resume=True)
+    with pytest.raises(ValueError, match="every must be a number of seconds .*, got -1"):
+        FedAvgRegressor().fit_federation(here(), tmp_path / "fit", every=-1)
+    with pytest.raises(CheckpointError, match="its folder is not there"):
+        FedAvgRegressor().fit_federation(here(), tmp_path / "none" / "fit")
+    with pytest.raises(TypeError, match="federation must be one of"):
+        FedAvgRegressor().fit_federation(DATA.X, tmp_path / "fit")
+
+
+# ------------------------------------------------------------------------- full disks
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_fit(tmp_path, journals, monkeypatch):
+    """A warning says so, once; what was written is whole, and a later write may succeed."""
+    path, wanted = tmp_path / "fit", of("IFCARegressor").fit_federation(here())
+    fsync, times = os.fsync, []
+
+    def full(number):
+        times.append(number)
+        if 5 < len(times) < 9:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(UserWarning, match=r"could not be written \(.*No space left") as caught:
+        cut_off(of("IFCARegressor"), here(), path, journals, 20)
+    assert len(caught) == 1
+    monkeypatch.undo()
+    found = of("IFCARegressor").fit_federation(here(), path, resume=True)
+    assert_same(found, wanted)
+
+
+def test_what_a_full_disk_has_left_is_taken_away(tmp_path, monkeypatch):
+    """Behind a shorter record nothing is left of a longer one that was given up."""
+    path = tmp_path / "fit"
+    first = Journal(path, "x", 0, False)
+    first.begin({})
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="could not be written"):
+        patch.setattr(os, "fsync", full)
+        first.add(digest("long"), np.zeros(1000))
+    first.add(digest("short"), np.arange(3.0))
+    first.close(False)
+    again = Journal(path, "x", 0, True)
+    assert again.take(digest("long")) is None
+    assert_array_equal(again.take(digest("short")), np.arange(3.0))
+    again.close(True)
+
+
+def test_a_fit_that_fails_keeps_its_checkpoint(tmp_path):
+    """What was answered until then is written, so that the fit can go on when clients are back."""
+    path = tmp_path / "fit"
+    parts = named(parts_of(DATA, 3))
+    hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
+    hosts[1].lost_after = 12
+    model = of("IFCARegressor")
+    with pytest.raises(FederationError, match="min_clients=9"):
+        model.fit_federation(RemoteFederation(hosts, retries=2, min_clients=9), path)
+    assert path.stat().st_size > 1000
+    found = model.fit_federation(elsewhere("IFCARegressor"), path, resume=True)
+    assert np.isfinite(found.params_).all()
+
+
+def test_digests_tell_values_apart():
+    values = [None, 0, 0.0, "0", b"0", [0], [[0]], [0, 0], {"a": 0}, np.zeros(2), np.zeros((2, 1))]
+    values += [np.zeros(2, dtype=int), LocalModels(), FedAvgRegressor(), FedAvgRegressor(alpha=2)]
+    values += [np.array(["a", None], dtype=object), int, float, np.float64(0)]
+    found = {digest(value) for value in values}
+    assert len(found) == len(values)
+    assert digest(np.ones((2, 3)).T) == digest(np.ones((3, 2)))
