@@ -80,6 +80,10 @@ class BaseFederated(NewClients, Reports):
         """The local model, not bound: that given, or least squares."""
         return LinearModel() if self.model is None else self.model
 
+    def _model_of(self, hello: Hello) -> LocalModel:
+        """The local model of the clients of a federation, not bound."""
+        return self._local_model()
+
     def _solve_options(self, groups: Array | None) -> dict[str, Any]:
         """Turn parameters that speak of client ids into what the solver understands.
 
@@ -298,7 +302,7 @@ class BaseFederated(NewClients, Reports):
                 f"{classes.tolist()[0]!r}."
             )
         n_classes = None if classes is None else len(classes)
-        model = self._local_model()
+        model = self._model_of(hello)
         if hello.row_shape is not None:
             model = model.for_rows(hello.row_shape)
         model = model.bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,28 @@ from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 from ..pooling.components import fit_population
 from ..pooling.criteria import bic
+from ..pooling.crossed import best_crossed, nested_effects, population_of
 from ..pooling.deviations import deviations
-from ..pooling.em import Options
+from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
+from .level_effects import LevelEffects, by_level
 from .population_table import population_table
-from .posterior_predictions import MAX_COVARIANCES, PosteriorPredictions, posterior_std
+from .posterior_predictions import MAX_COVARIANCES, posterior_std
 
 # Square matrices of all parameters that a fit holds at once, besides three for each cluster: sums
 # over the clients, and those of the client whose turn it is.
 MATRICES = 12
+# Covariances that are tried with crossed or nested groupings, by ``covariance``.
+KINDS = {
+    "stacked": ["diag", "full", "intercept", "none"],
+    "auto": ["diag", "full"],
+    "diag": ["diag"],
+    "full": ["full"],
+}
 
 
-class PopulationFits(PosteriorPredictions):
+class PopulationFits(LevelEffects):
     """Base of the estimator with clients' coefficients drawn from a population.
 
     A subclass has the parameters ``n_clusters``, ``covariance``, ``random``, ``prior``,
@@ -134,6 +142,16 @@ class PopulationFits(PosteriorPredictions):
             shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
             with more than 256 parameters of a covariance that is not full, of which clients send
             no curvatures.""",
+        "crossed_effects_": """\
+            dict of str to dict
+            With ``crossed``: for each grouping the effect of each level, an expectation given the
+            rows. A level not seen in fit has the effect 0.""",
+        "nested_effects_": """\
+            dict of str to dict
+            With ``nested``: for each grouping the effect of each (client, level).""",
+        "level_variances_": """\
+            dict of str to float
+            With ``crossed`` or ``nested``: the variance of each grouping's effects.""",
         "prior_variance_": """\
             ndarray of shape (n_clusters_,)
             Variance of the prior of each cluster mean's slopes, of standardised features;
@@ -158,7 +176,7 @@ class PopulationFits(PosteriorPredictions):
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any = None
     ) -> Any:
         task = super()._open(federation, hello, header, groups, before)
-        names = self._feature_names(header, hello.n_features)
+        names = self._feature_names(header, task.pool.model.n_features)
         return replace(task, options={**task.options, "varying": self._varying(names)})
 
     def _places_absent(self) -> Any:
@@ -172,26 +190,13 @@ class PopulationFits(PosteriorPredictions):
         else:
             varying[:-1] = False
             for entry in np.asarray(self.random, dtype=object).ravel():
-                varying[self._position(entry, names)] = True
+                varying[self._position(entry, names, "random")] = True
         if not varying[:-1].any() and not self._local_model().fit_intercept:
             raise ValueError(
                 "random must name a coefficient that differs between clients where there is no "
                 f"intercept; got random={self.random!r} with fit_intercept=False."
             )
         return varying
-
-    def _position(self, entry: Any, names: Any) -> Any:
-        """Position of a feature of which a user gave the name or the position."""
-        found: Any = np.flatnonzero(names == entry) if isinstance(entry, str) else []
-        if isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_)):
-            at = int(entry)
-            found = [at % len(names)] if -len(names) <= at < len(names) else []
-        if len(found) != 1:
-            raise ValueError(
-                "random must be 'all', 'intercept' or a list of features, names of "
-                f"{names.tolist()} or their positions; got {entry!r} in it."
-            )
-        return found[0]
 
     def _solve(self, pool: Any, **options: Any) -> Any:
         varying = options["varying"]
@@ -225,10 +230,91 @@ class PopulationFits(PosteriorPredictions):
             dispersion=1.0 if self.dispersion == "auto" else float(self.dispersion),
             df=self._df(loss),
         )
+        if getattr(model, "n_groupings", 0):
+            return self._solve_levels(pool, options)
         fit, path, fits = fit_population(
             pool, self.covariance, self.n_clusters, self.n_init, options
         )
         return self._result(pool, fit, path, fits, options)
+
+    def _solve_levels(self, pool: Any, options: Any) -> Any:
+        """Fit of one cluster with crossed and nested groupings."""
+        allowed = (
+            ("loss", pool.model.loss, "squared_error", ("squared_error",)),
+            ("n_clusters", self.n_clusters, "'auto' or 1", ("auto", 1)),
+            ("df", self.df, "'auto' or numpy.inf", ("auto", np.inf)),
+            ("dispersion", self.dispersion, "'auto'", ("auto",)),
+            ("prior", self.prior, "'auto' or numpy.inf", ("auto", np.inf)),
+            ("covariance", self.covariance, "no 'spherical'", KINDS),
+        )
+        for name, given, text, values in allowed:
+            if given not in values:
+                raise ValueError(
+                    f"{name} must be {text} with crossed or nested groupings, got "
+                    f"{name}={given!r}."
+                )
+        fits = best_crossed(
+            pool, KINDS[self.covariance], options.varying, options.free, self.prior, self.max_iter
+        )
+        best, n = fits[0], int((~pool.without_rows).sum())
+        arguments = best.root, best.spreads, best.effects
+        plain = pool.without_levels(*arguments)
+        fit = evaluate(plain, population_of(best, plain, options))
+        trail = [(value, value) for value in best.trail]
+        fit = replace(fit, n_iter=len(trail), converged=best.converged, trail=trail)
+        path = {
+            "n_clusters": np.ones(len(fits), dtype=int),
+            "covariance_type": np.array([each.kind for each in fits]),
+            "df": np.full(len(fits), np.inf),
+            "loglik": np.array([each.loglik for each in fits]),
+            "bic": np.array([each.criterion(n) for each in fits]),
+            "icl": np.array([each.criterion(n) for each in fits]),
+            "n_iter": np.array([len(each.trail) for each in fits]),
+        }
+        d = len(best.root)
+        errors = best.dispersion * best.errors[None, :d, :d]
+        result = self._result(plain, fit, path, {best.kind: fit}, options, errors)
+        result.model, result.objective = plain.model, -best.loglik
+        result.extra |= {"loglik": best.loglik, "bic": best.criterion(n)}
+        result.extra["levels"] = arguments, best, nested_effects(pool, best)
+        return result
+
+    def _publish_levels(self, header: Any, levels: Any) -> None:
+        """Publish the effects of the levels, by the names of their groupings."""
+        self._columns = header._columns
+        self._encodings = header._encodings
+        self.crossed_effects_, self.nested_effects_, self.level_variances_ = {}, {}, {}
+        if levels is None:
+            return
+        self._level_arguments, fit, inside = levels
+        sizes = [len(values) for values in header._levels]
+        n_crossed = len(fit.sizes)
+        starts = len(fit.root) + np.cumsum([0, *sizes[:n_crossed]])
+        crossed = [fit.effects[slice(*pair)] for pair in zip(starts, starts[1:], strict=False)]
+        nested = np.split(inside, np.cumsum(sizes[n_crossed:])[:-1], axis=1)
+        nested = nested if len(fit.spreads) else []
+        self._effects = crossed, nested
+        names = header._grouping_names
+        self.crossed_effects_ = {
+            name: by_level(levels, effects)
+            for name, levels, effects in zip(names, header._levels, crossed, strict=False)
+        }
+        self.nested_effects_ = {
+            name: {
+                (group, level): float(effects[i, j])
+                for i, group in enumerate(self.groups_.tolist())
+                for j, level in enumerate(levels.tolist())
+                if not np.isnan(effects[i, j])
+            }
+            for name, levels, effects in zip(
+                names[n_crossed:], header._levels[n_crossed:], nested, strict=True
+            )
+        }
+        spreads = [*fit.sizes, *fit.spreads]
+        self.level_variances_ = {
+            name: float(fit.dispersion * size**2)
+            for name, size in zip(names, spreads, strict=True)
+        }
 
     def _df(self, loss: Any) -> Any:
         """Degrees of freedom of the clients' scales, "auto" where they are estimated."""
@@ -256,8 +342,12 @@ class PopulationFits(PosteriorPredictions):
             "or ConvexClusteredFL.",
         )
 
-    def _result(self, pool: Any, fit: Any, path: Any, fits: Any, options: Any) -> Any:
+    def _result(
+        self, pool: Any, fit: Any, path: Any, fits: Any, options: Any, errors: Any = None
+    ) -> Any:
         stack, n_iter, unstacked = stacked(pool, fits)
+        if errors is not None:
+            stack = replace(stack, errors=[errors])
         dense = self._keeps_covariances(pool)
         r, means, covariances, noise = stack.posteriors(pool, dense)
         labels = r.argmax(axis=1)
@@ -314,10 +404,11 @@ class PopulationFits(PosteriorPredictions):
         return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
 
     def _publish(self, task: Any, result: Any) -> None:
-        state = result.extra.pop("state")
+        state, levels = result.extra.pop("state"), result.extra.pop("levels", None)
         self._population = result.extra.pop("population")
         super()._publish(task, result)
         self._stack, self._covariances, self._n_rows = state
+        self._publish_levels(task.header, levels)
         # What is expected of a client of which nothing is known.
         self._average_params = self.mixture_weights_ @ self.cluster_params_
 

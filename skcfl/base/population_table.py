@@ -28,7 +28,8 @@ def population_table(fit: Any, max_params: int) -> str:
         names = [f"{name} | {label}" for label in fit.classes_ for name in names]
     shown = _shown(fit, len(names), max_params)
     names = [names[j] for j in shown]
-    width = max(map(len, [*names, "(Intercept)"]))
+    levels = getattr(fit, "level_variances_", {})
+    width = max(map(len, [*names, *levels, "(Intercept)"]))
     rows, new = int(fit._n_rows), len(fit.groups_) - fit._n_fitted
     lines = [
         f"{type(fit).__name__}, loss {model.loss}, covariance {fit.covariance_type_}",
@@ -49,8 +50,11 @@ def population_table(fit: Any, max_params: int) -> str:
     lines += [
         f"  {n:{width}}  {s:12.5g}{c}" for n, s, c in zip(names, spread, correlations, strict=True)
     ]
+    lines += [f"  {name:{width}}  {np.sqrt(variance):12.5g}" for name, variance in levels.items()]
     if model.unknown_scale:
         lines.append(f"  {'Residual':{width}}  {np.sqrt(fit.dispersion_):12.5g}")
+    if levels:
+        lines += ["", f"Shares of variance at the mean row: {_variance_shares(fit)}"]
     for k, (theta, errors) in enumerate(
         zip(fit.cluster_params_[:, shown], fit.standard_errors_[:, shown], strict=True)
     ):
@@ -78,6 +82,16 @@ def _fit_text(fit: Any) -> Any:
         return ""
     own = np.abs(fit.bic_path_["loglik"] - fit.loglik_).argmin()
     return f"   (covariance {fit.bic_path_['covariance_type'][own]})"
+
+
+def _variance_shares(fit: Any) -> str:
+    """Parts of the variance of a row between the clients, the groupings and the noise."""
+    mean = np.zeros(fit.model_.n_features) if fit._scaling is None else fit._scaling.mean
+    row = np.append(mean, 1.0)[: fit.model_.n_columns]
+    parts = {"clients": float(row @ fit.covariance_ @ row), **fit.level_variances_}
+    parts["residual"] = fit.dispersion_
+    total = sum(parts.values())
+    return ", ".join(f"{name} {value / total:.2f}" for name, value in parts.items())
 
 
 def _shares_text(fit: Any) -> Any:

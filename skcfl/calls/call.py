@@ -8,7 +8,8 @@ booked: nothing else in the package knows a call by its name.
 
 Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
 parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``f`` of features,
-``v`` and ``m`` of vectors, ``h`` of centres, ``q`` that of the numbers of a row's representation,
+``v`` and ``m`` of vectors, ``h`` of centres, ``u`` of nested
+groupings, ``e`` of effects, ``q`` that of the numbers of a row's representation,
 ``R`` the root of a covariance, a matrix or a diagonal, and ``H`` a symmetric matrix, its diagonal
 or the three numbers that clients may send in its place.  What begins with ``n`` has an entry for
 each client, which that client alone is sent or sends; other arguments are sent to all, and other
@@ -665,4 +666,6 @@ def sizes_of(pool, arguments):
         # Observed scores are the first of the drawn ones.
         "m": arguments.get("n_draws", -1) + 1 if vectors is None else vectors.shape[1],
         "h": arguments.get("n_centres", 0),
+        "u": np.size(arguments.get("spreads", ())),
+        "e": np.size(arguments.get("effects", ())),
     }

@@ -103,6 +103,8 @@ class PartialPooling(PopulationFits):
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "covariance": [StrOptions({"auto", "stacked", *COVARIANCES})],
         "random": [StrOptions({"all", "intercept"}), "array-like"],
+        "crossed": [str, Integral, "array-like", None],
+        "nested": [str, Integral, "array-like", None],
         "prior": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
         "dispersion": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "df": [StrOptions({"auto"}), Interval(Real, 2, np.inf, closed="right")],
@@ -130,6 +132,16 @@ class PartialPooling(PopulationFits):
             and the coefficients of the features listed, by name or by position among the features
             (the column of ``group_col`` left out). lme4 writes ``(1 | client)`` for "intercept"
             and ``(x | client)`` for ``["x"]``.""",
+        "crossed": """\
+            str, int, list of str or int, or None
+            Columns of X, by name or position, with the ids of other groupings, such as items or
+            raters, with levels that many clients meet. The levels have random intercepts with one
+            variance a grouping, lme4's ``(1 | item)``. For squared error and one cluster.""",
+        "nested": """\
+            str, int, list of str or int, or None
+            Columns with ids of groupings inside the clients, such as classes of a school: an id
+            means another level at each client. Random intercepts as for ``crossed``, lme4's
+            ``(1 | client:class)``.""",
         "prior": """\
             "auto" or float
             Variance of a normal prior of the slopes of the clusters' means (of standardised
@@ -174,6 +186,8 @@ class PartialPooling(PopulationFits):
         n_clusters: int | Literal["auto"] = "auto",
         *,
         covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
+        crossed: str | int | Sequence[str] | Sequence[int] | None = None,
+        nested: str | int | Sequence[str] | Sequence[int] | None = None,
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
         prior: float | Literal["auto"] = "auto",
         dispersion: float | Literal["auto"] = "auto",
@@ -190,6 +204,8 @@ class PartialPooling(PopulationFits):
         self.model = model
         self.n_clusters = n_clusters
         self.covariance = covariance
+        self.crossed = crossed
+        self.nested = nested
         self.random = random
         self.prior = prior
         self.dispersion = dispersion

@@ -206,6 +206,14 @@ def _class_totals(value, arguments, limits, earlier):
     require(within, "the weights of its classes are negative or exceed those of its hello")
 
 
+def _distinct(value, arguments, limits, earlier):
+    whole = isinstance(value, tuple) and len(value) == 2
+    whole = whole and _is_array(value[1], (len(arguments[0]),), "iu")
+    whole = whole and _is_array(value[0], (int(value[1].sum()),), "f")
+    within = whole and bool(((value[1] >= 0) & (value[1] <= limits.n_rows)).all())
+    require(within and bool(np.isfinite(value[0]).all()), "it has more values than rows")
+
+
 def _testable(value, arguments, limits, earlier):
     whole = isinstance(value, tuple) and len(value) == 2 and is_count(value[0])
     whole = whole and isinstance(value[1], bool | np.bool_)
@@ -289,6 +297,7 @@ def _check_spread(squares, total, sums, mean):
 EXITS = {
     "class_totals": _class_totals,
     "correct": _correct,
+    "distinct": _distinct,
     "moments": _moments,
     "outputs": _outputs,
     "scores": _scores,

@@ -220,7 +220,10 @@ class Federation(ABC):
         scaling, odd = found.get("features", (None, {}))
         odd_targets: dict[tuple[int, int], float] = {}
         if scaling is not None:
+            scaling = model.spared(scaling)
             parts = [part.scaled(scaling) for part in parts]
+            scaling = model.of_features(scaling)
+            odd = {place: ratio for place, ratio in odd.items() if place[1] < model.n_features}
         if model.has_units:
             target, odd_ones = found["target"]
             odd_targets = odd_ones if model.describe_loss().has_units else {}

@@ -29,8 +29,8 @@ from .transport import SEVERAL
 ASKED = frozenset({"answer", "facts", "hello", *ROW_CALLS})
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(
-    {"__getitem__", "capped", "derive", "folds", "judged_by", "rows", "scaled", "scored", "site"}
-    | {"weighed", "without"}
+    {"__getitem__", "capped", "derive", "folds", "judged_by", "made", "rows", "scaled", "scored"}
+    | {"site", "weighed", "without"}
 )
 
 logger = logging.getLogger(__name__)

@@ -237,6 +237,7 @@ class InProcessSite(Site):
         made = {
             "subset": self._subset,
             "penalised": self._penalised,
+            "without_levels": self._without_levels,
             "held_out": self._held_out,
             "folds": self._folds,
         }
@@ -281,6 +282,23 @@ class InProcessSite(Site):
         site._blocks = [(copy.copy(block), *where) for block, *where in self._blocks]
         for block, *_ in site._blocks:
             block.cache = {}
+        site._forget()
+        return [site]
+
+    def _without_levels(self, root, spreads, effects):
+        """Site of the features, the effects of the levels taken from the targets."""
+        site = copy.copy(self)
+        site.model = self.model.plain_of()
+        site._blocks = [
+            (self.model.without_levels(block, self.client_weights[slots], root, spreads, effects),)
+            + (None, slots)
+            for block, slots in (
+                (block if index is None else block.take(index), slots)
+                for block, index, slots in self._blocks
+            )
+        ]
+        X, *others = self._no_rows
+        site._no_rows = (X[:, : self.model.n_columns], *others)
         site._forget()
         return [site]
 

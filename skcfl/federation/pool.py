@@ -346,6 +346,25 @@ class ClientPool:
             pool._spectrum = np.where(self.without_rows, self._spectrum, self._spectrum + shift)
         return pool
 
+    def without_levels(self, root: Array, spreads: Array, effects: Array) -> ClientPool:
+        """The same clients and features, the effects of levels taken from the targets.
+
+        Parameters
+        ----------
+        root, spreads, effects : ndarray
+            As of :class:`~skcfl.calls.levels_asked.LevelSlopes`.
+
+        Returns
+        -------
+        pool : ClientPool
+            The model is the plain linear one. Shares ledger and random state.
+        """
+        self.relay(down=self.n_clients * np.size(effects), sums=True)
+        pool = copy.copy(self)
+        pool.model = self.model.plain_of()
+        pool._take(self._site.without_levels(root, spreads, effects))
+        return pool
+
     @property
     def units(self) -> UserUnits:
         """Parameters in the user's units, and back."""

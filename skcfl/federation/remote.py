@@ -38,6 +38,7 @@ from .federation import (
     check_share,
     joined_hellos,
 )
+from .made_columns import made_columns
 from .rows import merged
 from .sites import Place, PlaceLost, Refused, Site, count_derived
 from .turns import pass_turn, post
@@ -436,6 +437,14 @@ class RemoteRows(Kept):
         """The rows in the units of a scaling."""
         return self._made("scaled", scaling)
 
+    def made(self, recipe):
+        """The same rows with columns that are made of theirs."""
+        rows = self._made("made", recipe)
+        if self.limits is not None:
+            empty = np.zeros((0, self.limits.n_features))
+            rows.limits = replace(self.limits, n_features=made_columns(empty, recipe).shape[1])
+        return rows
+
     def scored(self, model, table, index, classes):
         """The rows beside the predictions of their clients' models."""
         return self._made("scored", model, table, index, classes)
@@ -555,16 +564,18 @@ class RemoteSite(Kept, Site):
 
     def derive(self, step, *arguments):
         """Sites of the same clients, of some of them, or of parts of their rows."""
-        facts, limits = None, None
+        facts, limits, model = None, None, self.model
+        if step == "without_levels":
+            model = model.plain_of()
         if step == "subset":
             facts = tuple(value[arguments[0]] for value in self.facts())
-        elif step == "penalised":
+        elif step in {"penalised", "without_levels"}:
             facts = self.facts()
         elif self._limits is not None:  # parts of these rows
             limits = Limits(*self.facts()[:2], self._limits.n_features)
         n = self._n if facts is None else len(facts[0])
         made = Kept(self.line, self, "derive", (step, *arguments))
-        about = n, self.model, facts, limits, self.line, made, "__getitem__"
+        about = n, model, facts, limits, self.line, made, "__getitem__"
         return [RemoteSite(*about, k) for k in range(count_derived(step, *arguments))]
 
 

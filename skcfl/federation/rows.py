@@ -11,6 +11,7 @@ from ..clients.draws import mixed, order_of_rows
 from .checking import check_numbers
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
+from .made_columns import made_columns
 from .policy import PolicySite, few_of_class
 from .scaling import Moments, levels, own_means, own_spreads
 from .sites import Place, Refused
@@ -208,6 +209,28 @@ class Rows(Place):
     def _some(self, index):
         some = partial(_some, index=index)
         return some(self._X), some(self.y), self.codes[index], some(self.sample_weight)
+
+    def made(self, recipe):
+        """The same rows with columns that are made of theirs, see ``made_columns.Columns``."""
+        return self._with(_X=made_columns(self.X, recipe), scaling=None)
+
+    def distinct(self, columns):
+        """Sorted different values of some columns, one array after the other, and their numbers.
+
+        Parameters
+        ----------
+        columns : ndarray of int
+            The columns.
+
+        Returns
+        -------
+        values : ndarray of shape (n_values,)
+        counts : ndarray of shape (n_columns,)
+            How many of them are of each column.
+        """
+        index = self.answerable("distinct")
+        values = [np.unique(self.X[:, j][index]).astype(float) for j in columns]
+        return np.concatenate(values), np.array([len(found) for found in values])
 
     def testable(self):
         """Number of rows that can be held out, and whether the targets are classes or counts.

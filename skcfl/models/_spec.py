@@ -100,6 +100,14 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         """
         return share
 
+    def spared(self, scaling: Any) -> Any:
+        """A scaling of all columns of the rows that leaves those alone that are no features."""
+        return scaling
+
+    def of_features(self, scaling: Any) -> Any:
+        """The part of a scaling of all columns that is of features."""
+        return scaling
+
     def for_rows(self, shape: tuple[int, ...]) -> ModelSpec:
         """Model, not bound, of rows that have several axes and are stored flat.
 

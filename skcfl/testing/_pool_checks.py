@@ -33,6 +33,7 @@ from ..calls.kept_models import (
     PrototypeUpdate,
     Recall,
 )
+from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
 from ..calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from ..calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
 from ..calls.proofs_asked import Conjugate, Enclosures, Rounding
@@ -234,6 +235,12 @@ def _calls(pool, rng):
     yield "spectrum", lambda pool: pool.spectrum()
     if not getattr(pool.model, "is_likelihood", False):
         return
+    if pool.model.n_outputs == 1:
+        root, known = np.tril(np.full((p, p), 0.3)), (np.arange(p) / p, 0.1 * np.eye(p), 0.7)
+        none = root, np.ones(1)  # one grouping inside the clients, no levels
+        yield "level_sums", lambda pool: pool.ask(LevelSums, *none, p + 1)
+        yield "level_slopes", lambda pool: pool.ask(LevelSlopes, *none, *known)
+        yield "nested_effects", lambda pool: pool.ask(NestedEffects, *none, known[0], 1)
     shares = np.array([0.5, 0.3, 0.2])
     for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
         prior = theta, root, shares, 0.7, 3.0 if pool.model.quadratic else np.inf

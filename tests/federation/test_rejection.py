@@ -38,6 +38,7 @@ from skcfl.calls.kept_models import (
     PartialUpdate,
     Recall,
 )
+from skcfl.calls.levels_asked import LevelSlopes, LevelSums
 from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
 from skcfl.calls.proofs_asked import Conjugate
@@ -163,6 +164,10 @@ def test_every_call():
         "posterior_sums": lambda pool: pool.ask(PosteriorSums, *prior),
         "posterior_products": lambda pool: pool.ask(PosteriorProducts, *prior, theta[:, None]),
         "posteriors": lambda pool: pool.ask(Posteriors, *prior),
+        "level_sums": lambda pool: pool.ask(LevelSums, np.eye(p), np.zeros(0), p + 1),
+        "level_slopes": lambda pool: pool.ask(
+            LevelSlopes, np.eye(p), np.zeros(0), theta[0], np.eye(p), 1.0
+        ),
         "left_out_sums": lambda pool: pool.ask(
             LeftOutSums, theta, np.ones((3, p)), *np.ones((2, 3))
         ),
@@ -194,7 +199,8 @@ def test_every_call():
         "subspaces": lambda pool: pool.ask(Subspaces, 1, 2, False),
     }
     bounds = {"rounding", "enclosures", "conjugate"}  # need not be finite
-    silent = {"present", "fingerprints", "keep", "personal_step"}  # no numbers
+    # No numbers, where there are no levels inside the clients.
+    silent = {"present", "fingerprints", "keep", "personal_step", "nested_effects"}
     classes = {"class_statistics", "prototype_update"}  # of networks
     assert ask.keys() | bounds | silent | classes == set(CALLS)
     for name, call in ask.items():

@@ -1,0 +1,142 @@
+"""Calls about linear models of rows with crossed and nested groupings.
+
+Rows have no levels if the clients' model has no such groupings.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .answer_bounds import FLAGS, NOT_NEGATIVE, TOTAL
+from .call import Call
+
+PRIOR = {"root": "p p", "spreads": "u"}
+
+
+class LevelSums(Call):
+    """Sums of what the rows say of shared coefficients and levels, the clients' effects taken out.
+
+    Parameters
+    ----------
+    root : ndarray of shape (n_params, n_params)
+        R: the clients' coefficients vary with the covariance ``phi R R'``.
+    spreads : ndarray of shape (n_nested,)
+        Standard deviations of the effects of the levels inside the clients, over that of the
+        noise.
+    n_columns : int
+        Coefficients, crossed levels and one column for the targets: v of them.
+
+    Returns
+    -------
+    products : ndarray of shape (v, v)
+        Sum of ``U' V^-1 U``.
+    log_det : float
+        Sum of ``log det(V)``.
+    weight : float
+        Total weight of the rows.
+    """
+
+    down = {**PRIOR, "n_columns": ""}
+    up = {"products": "v v", "log_det": "", "weight": ""}
+    free = frozenset({"n_columns"})
+    whole = False
+    minimised = exact = True
+    bounds = {"log_det": NOT_NEGATIVE, "weight": TOTAL}
+    effort = "p"
+
+    @classmethod
+    def kernel(cls, clients, block, slots, root, spreads, n_columns):
+        products, log_det = np.zeros((n_columns, n_columns)), 0.0
+        weights = clients.client_weights[slots]
+        for gram in clients.model.level_grams(block, weights):
+            rest, one, _, _ = gram.reduced(root, spreads)
+            a = len(gram.places)
+            products[np.ix_(gram.places, gram.places)] += rest[:a, :a]
+            log_det += one
+        return products, log_det, weights.sum()
+
+
+class LevelSlopes(Call):
+    """Derivatives of the deviance in the variances of the clients' effects.
+
+    Parameters
+    ----------
+    root, spreads
+        As of :class:`LevelSums`.
+    effects : ndarray of shape (v - 1,)
+        Coefficients, and effects of the crossed levels.
+    errors : ndarray of shape (v - 1, v - 1)
+        Covariance of what is integrated out among them, over phi; zero for the rest.
+    dispersion : float
+        phi.
+
+    Returns
+    -------
+    covariance : ndarray of shape (n_params, n_params)
+        Derivative in ``R R'``.
+    variances : ndarray of shape (n_nested,)
+        Derivatives in the squares of the spreads.
+    """
+
+    down = {**PRIOR, "effects": "e", "errors": "e e", "dispersion": ""}
+    up = {"covariance": "p p", "variances": "u"}
+    whole = False
+    minimised = exact = True
+    effort = "p"
+
+    @classmethod
+    def kernel(cls, clients, block, slots, root, spreads, effects, errors, dispersion):
+        d, nested = len(root), len(spreads)
+        covariance, variances = np.zeros((d, d)), np.zeros(nested)
+        for gram in clients.model.level_grams(block, clients.client_weights[slots]):
+            rest, *_ = gram.reduced(root, spreads)
+            a, places = len(gram.places), gram.places[:-1]
+            residual = rest[:, a - 1] - rest[:, : a - 1] @ effects[places]
+            kept = [*range(d), *range(a, len(rest))]
+            across = rest[np.ix_(kept, range(a - 1))]
+            right = across @ errors[np.ix_(places, places)]
+            e = residual[kept]
+            covariance += rest[:d, :d] - np.outer(e[:d], e[:d]) / dispersion
+            covariance -= right[:d] @ across[:d].T
+            each = rest.diagonal()[a:] - e[d:] ** 2 / dispersion
+            each = each - np.einsum("ij,ij->i", right[d:], across[d:])
+            variances += np.bincount(gram.owners, each, nested)
+        return covariance, variances
+
+
+class NestedEffects(Call):
+    """Each client's effects of the levels inside it.
+
+    Parameters
+    ----------
+    root, spreads, effects
+        As of :class:`LevelSlopes`.
+    n_columns : int
+        Levels of all nested groupings, v of them.
+
+    Returns
+    -------
+    inside : ndarray of shape (n_clients, v)
+        Expected effects.
+    met : ndarray of shape (n_clients, v) of bool
+        Which levels the client has.
+    """
+
+    down = {**PRIOR, "effects": "e", "n_columns": ""}
+    up = {"inside": "n v", "met": "n v"}
+    free = frozenset({"n_columns"})
+    bounds = {"met": FLAGS}
+    minimised = exact = True
+    effort = "p"
+
+    @classmethod
+    def kernel(cls, clients, block, slots, root, spreads, effects, n_columns):
+        starts = np.cumsum([0, *clients.model.nested])
+        inside = np.zeros((len(slots), n_columns))
+        met = np.zeros(inside.shape, dtype=bool)
+        grams = clients.model.level_grams(block, clients.client_weights[slots])
+        for row, flags, gram in zip(inside, met, grams, strict=True):
+            v = gram.client_effects(root, spreads, effects)[root.shape[1] :]
+            flags[starts[gram.owners] + gram.levels] = True
+            row[flags] = spreads[gram.owners] * v
+        return inside, met

@@ -1,0 +1,163 @@
+"""Linear models of rows that belong to levels of other groupings: crossed and nested intercepts.
+
+The rows of client i are ``y = D beta + D b_i + E w + N_i v_i + e`` with the design matrix D of a
+linear model, random coefficients ``b_i ~ N(0, phi R R')`` of the client, effects ``w`` of levels
+that many clients meet (crossed) and effects ``v_i ~ N(0, phi diag(s^2))`` of levels inside the
+client (nested).  ``b_i`` and ``v_i`` are the client's own: it takes them out, with
+``V_i = I + D R R' D' + N_i diag(s^2) N_i'``, and sends sums of ``U' V_i^-1 U`` and
+``log det(V_i)``, ``U = (D, E, y)``.  All of it follows from the products ``G`` of the columns
+``(U, N_i)``, which a client computes once:
+
+    V_i^-1 = I - Z (I + Z'Z)^-1 Z',   Z = (D R, N_i diag(s)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..clients.blocks import Block
+
+
+class LevelsMixin:
+    """Linear models of rows that may belong to levels of other groupings."""
+
+    #: Number of levels of each crossed and each nested grouping.
+    crossed: tuple[int, ...] = ()
+    nested: tuple[int, ...] = ()
+
+    def level_grams(self, block, weights):
+        """Products of the columns of each client of a block, kept for later calls."""
+        if "level grams" not in block.cache:
+            d, X = self.n_columns, block.dense()
+            roots = np.sqrt(block.weights * weights[:, None])
+            block.cache["level grams"] = [
+                LevelGram.of(self, X[i, :n, :d], X[i, :n, d:], block.y[i, 0, :n], roots[i, :n])
+                for i, n in enumerate(block.lengths)
+            ]
+        return block.cache["level grams"]
+
+    def without_levels(self, block, weights, root, spreads, effects):
+        """Block of the features, the effects of the levels of its clients taken from the targets.
+
+        Parameters
+        ----------
+        block : Block
+            Clients.
+        weights : ndarray of shape (c,)
+            Total weights of their rows.
+        root, spreads, effects : ndarray
+            As of :class:`~skcfl.calls.levels_asked.LevelSlopes`.
+        """
+        d, X = self.n_columns, block.dense()
+        y = block.y.copy()
+        for i, gram in enumerate(self.level_grams(block, weights)):
+            n = block.lengths[i]
+            y[i, 0, :n] -= self._level_effects(gram, X[i, :n, d:], root, spreads, effects)
+        X = np.ascontiguousarray(X[:, :, :d])
+        return Block(X, y, block.weights, block.clients, block.lengths)
+
+    def _level_effects(self, gram, codes, root, spreads, effects):
+        """Effects of the levels of a client's rows."""
+        codes, d, q = codes.astype(np.intp), self.n_columns, root.shape[1]
+        total = np.zeros(len(codes))
+        starts = np.cumsum([d, *self.crossed])
+        for f, column in enumerate(codes.T[: len(self.crossed)]):
+            total += np.where(column >= 0, effects[starts[f] + np.maximum(column, 0)], 0.0)
+        if len(spreads):
+            inside = gram.client_effects(root, spreads, effects)[q:] * spreads[gram.owners]
+            for f, column in enumerate(codes.T[len(self.crossed) :]):
+                table = np.zeros(max(self.nested[f], 1))
+                mine = gram.owners == f
+                table[gram.levels[mine]] = inside[mine]
+                total += np.where(column >= 0, table[np.maximum(column, 0)], 0.0)
+        return total
+
+
+@dataclass
+class LevelGram:
+    """Products of the columns ``(D, E, y, N)`` of one client, each row times its root weight.
+
+    Attributes
+    ----------
+    product : ndarray of shape (a + m, a + m)
+        G, of a columns of ``U = (D, E, y)`` and m of N.
+    places : ndarray of shape (a,)
+        Places of the columns of U among those of all clients: coefficients, then the levels of
+        each crossed grouping, then y.
+    owners, levels : ndarray of shape (m,)
+        Nested grouping of each column of N, and its level.
+    """
+
+    product: np.ndarray
+    places: np.ndarray
+    owners: np.ndarray
+    levels: np.ndarray
+
+    @classmethod
+    def of(cls, model, D, codes, y, roots):
+        """Those of the rows of a client: design matrix, codes of levels, targets."""
+        starts = np.cumsum([model.n_columns, *model.crossed])
+        columns, places = [D], [np.arange(model.n_columns)]
+        owners, levels, inside = [], [], []
+        for f, column in enumerate(codes.T.astype(np.intp)):
+            met = np.unique(column[column >= 0])
+            incidence = (column[:, None] == met).astype(float)
+            if f < len(model.crossed):
+                columns.append(incidence)
+                places.append(starts[f] + met)
+            else:
+                inside.append(incidence)
+                owners.append(np.full(len(met), f - len(model.crossed)))
+                levels.append(met)
+        columns += [y[:, None], *inside]
+        places.append(starts[-1:])
+        T = np.hstack(columns) * roots[:, None]
+        none = [np.zeros(0, dtype=np.intp)]
+        return cls(
+            T.T @ T,
+            np.concatenate(places),
+            np.concatenate(none + owners),
+            np.concatenate(none + levels),
+        )
+
+    def reduced(self, root, spreads):
+        """``(U, N)' V^-1 (U, N)``, ``log det(V)``, and what the client's own effects follow from.
+
+        Parameters
+        ----------
+        root : ndarray of shape (d, q)
+            R.
+        spreads : ndarray of shape (n_nested,)
+            s of each nested grouping.
+
+        Returns
+        -------
+        rest : ndarray of shape (a + m, a + m)
+        log_det : float
+        inner : ndarray of shape (q + m, q + m)
+            ``(I + Z'Z)^-1``.
+        Z : ndarray of shape (a + m, q + m)
+            ``(U, N)' Z``.
+        """
+        d, q = root.shape
+        sizes = spreads[self.owners]
+        Z = np.empty((len(self.product), q + len(sizes)))
+        Z[:, :q] = self.product[:, :d] @ root
+        Z[:, q:] = self.product[:, len(self.places) :] * sizes
+        A = np.empty((Z.shape[1], Z.shape[1]))
+        A[:q] = root.T @ Z[:d]
+        A[q:] = sizes[:, None] * Z[len(self.places) :]
+        A[np.diag_indices_from(A)] += 1.0
+        factor = np.linalg.cholesky(A)
+        half = np.linalg.solve(factor, Z.T)
+        log_det = 2.0 * float(np.log(np.diag(factor)).sum())
+        back = np.linalg.inv(factor)
+        return self.product - half.T @ half, log_det, back.T @ back, Z
+
+    def client_effects(self, root, spreads, effects):
+        """Expected effects of the client, in the coordinates of :meth:`reduced`."""
+        _, _, inner, Z = self.reduced(root, spreads)
+        a = len(self.places)
+        return inner @ (Z[a - 1] - effects[self.places[:-1]] @ Z[: a - 1])

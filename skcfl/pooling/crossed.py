@@ -1,0 +1,279 @@
+"""Maximum likelihood of linear mixed models with crossed and nested groupings.
+
+Random coefficients of the clients, random intercepts of levels that many clients meet (crossed)
+and of levels inside the clients (nested), see ``skcfl.models._level_grams``. All variances are
+over that of the noise, phi. The clients send ``S = sum_i U_i' V_i^-1 U_i``, in which their own
+effects are integrated out. With ``w = Lambda u``, ``u ~ N(0, phi I)``, the deviance
+
+    sum_i log det(V_i) + log det(I + Lambda S_ww Lambda) + n (1 + log(2 pi r^2 / n)),
+
+where r^2 is the least penalised square of the residuals, is minimised by L-BFGS with its exact
+gradient, of which the clients send the part in their own variances. An exchange of sums gives a
+value, another one the gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+
+from .._progress import loop
+from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
+from ..numerics.memory import require
+from .em import pooled
+
+# Standard deviations over that of the noise where the search begins: of intercepts and levels,
+# as in lme4, and of slopes of standardised features.
+START, SLOPE_START = 1.0, 0.3
+# Change of the deviance that ends the search, relative to it, and the largest entry of the
+# gradient.
+CHANGE, SLOPE = 1e-12, 1e-6
+# Standard deviation over that of the noise below which an effect is none.
+NOTHING = 1e-5
+
+
+@dataclass
+class CrossedFit:
+    """A linear mixed model with crossed and nested groupings.
+
+    Attributes
+    ----------
+    kind : {"diag", "full", "intercept", "none"}
+        Covariance of the clients' coefficients.
+    root : ndarray of shape (d, d)
+        R: the covariance is ``dispersion * R R'``.
+    spreads : ndarray of shape (n_nested,)
+        Standard deviations of the effects of nested levels, over that of the noise.
+    sizes : ndarray of shape (n_crossed,)
+        The same of crossed levels.
+    prior : float
+        Variance of the prior of the slopes, infinite without one.
+    effects : ndarray of shape (d + L,)
+        Coefficients that the clients have in common, and the effects of the crossed levels.
+    errors : ndarray of shape (d + L, d + L)
+        Covariance of their errors, over the dispersion.
+    dispersion : float
+        Variance of the noise.
+    loglik : float
+        Log-likelihood of the rows.
+    n_variances : int
+        Number of variances and covariances that were estimated.
+    weight : float
+        Total weight of the rows.
+    trail : list of float
+        Log-likelihoods on the way.
+    converged : bool
+        Whether the search ended.
+    """
+
+    kind: str
+    root: np.ndarray
+    spreads: np.ndarray
+    sizes: np.ndarray
+    prior: float
+    effects: np.ndarray
+    errors: np.ndarray
+    dispersion: float
+    loglik: float
+    n_variances: int
+    weight: float
+    trail: list[float]
+    converged: bool
+
+    def criterion(self, n_clients):
+        """BIC with the clients as the sample, as that of other populations."""
+        n_free = len(self.root) + self.n_variances + 1
+        return -2.0 * self.loglik + n_free * np.log(max(n_clients, 1))
+
+
+class _Deviance:
+    """The deviance as a function of the variances, and its gradient."""
+
+    def __init__(self, pool, kind, varying, free, shrunken):
+        model = pool.model
+        self.pool, self.kind, self.d = pool, kind, model.n_params
+        self.crossed, self.n_nested = model.crossed, len(model.nested)
+        self.varying = np.flatnonzero(varying)
+        if kind == "intercept":
+            self.varying = np.flatnonzero(varying & free)
+        elif kind == "none":
+            self.varying = self.varying[:0]
+        q = len(self.varying)
+        self.rows, self.columns = np.tril_indices(q) if kind == "full" else np.diag_indices(q)
+        # Blocks of what is integrated out at the server: slopes under a prior, crossed levels.
+        starts = self.d + np.cumsum([0, *self.crossed])
+        blocks = [np.arange(*pair) for pair in zip(starts[:-1], starts[1:], strict=True)]
+        slopes = np.flatnonzero(~free)
+        self.shrunken = shrunken and len(slopes) > 0
+        self.blocks = [slopes, *blocks] if self.shrunken else blocks
+        self.inner = np.concatenate([np.zeros(0, dtype=np.intp), *self.blocks])
+        self.owner = np.repeat(np.arange(len(self.blocks)), [len(b) for b in self.blocks])
+        self.size = int(starts[-1])
+        require(
+            8 * 4 * self.size**2,
+            f"Sums over {self.size - self.d} levels of crossed groupings",
+            "Leave out a grouping of many levels, or make it the clients of the fit.",
+        )
+        self.n_values, self.trail = 0, []
+
+    def start(self):
+        """Start of the search, and the bounds of the variables."""
+        slopes = np.ones(self.d, dtype=bool)
+        slopes[-1] = not self.pool.model.fit_intercept
+        first = np.where(slopes[self.varying], SLOPE_START, START)
+        first_root = np.where(self.rows == self.columns, first[self.rows], 0.0)
+        x = np.concatenate([first_root, np.full(self.n_nested + len(self.blocks), START)])
+        least = np.where(self.rows == self.columns, 0.0, -np.inf)
+        least = np.concatenate([least, np.zeros(len(x) - len(first_root))])
+        return x, [(low, None) for low in least]
+
+    def parts(self, x):
+        """Root of the clients' covariance, spreads of nested levels, sizes of the blocks."""
+        k = len(self.rows)
+        root = np.zeros((self.d, self.d))
+        root[self.varying[self.rows], self.varying[self.columns]] = x[:k]
+        return root, x[k : k + self.n_nested], x[k + self.n_nested :]
+
+    def solved(self, x):
+        """The fit at some variances."""
+        root, spreads, sizes = self.parts(x)
+        S, log_det, weight = self.pool.ask(LevelSums, root, spreads, self.size + 1)
+        scale = np.ones(self.size)
+        scale[self.inner] = sizes[self.owner]
+        A = scale[:, None] * S[:-1, :-1] * scale
+        right = scale * S[:-1, -1]
+        A[self.inner, self.inner] += 1.0
+        outer = np.setdiff1d(np.arange(self.size), self.inner)
+        order = np.concatenate([self.inner, outer])
+        # Columns that say the same as others have no coefficient.
+        size = np.maximum(A.diagonal()[order], 1e-300)
+        A[order[len(self.inner) :], order[len(self.inner) :]] *= 1.0 + 1e-13
+        factor = np.linalg.cholesky(A[np.ix_(order, order)] + np.diag(1e-300 / size))
+        half = solve_triangular(factor, right[order], lower=True)
+        r2 = max(float(S[-1, -1] - half @ half), 1e-300)
+        m = len(self.inner)
+        log_det += 2.0 * float(np.log(np.diag(factor)[:m]).sum())
+        deviance = log_det + weight * (1.0 + np.log(2.0 * np.pi * r2 / weight))
+        inverse = solve_triangular(factor, np.eye(self.size), lower=True)
+        solution = np.empty(self.size)
+        solution[order] = inverse.T @ half
+        return deviance, r2 / weight, S, scale, solution, factor, inverse, order, weight
+
+    def __call__(self, x):
+        """Deviance and gradient."""
+        deviance, phi, S, scale, u, factor, inverse, order, _ = self.solved(x)
+        root, spreads, _ = self.parts(x)
+        m = len(self.inner)
+        # The inverse of the block that is integrated out.
+        lower = inverse[:m, :m]
+        within = lower.T @ lower
+        errors = np.zeros((self.size, self.size))
+        errors[np.ix_(order[:m], order[:m])] = within
+        effects = scale * u
+        errors *= scale[:, None] * scale
+        covariance, variances = self.pool.ask(LevelSlopes, root, spreads, effects, errors, phi)
+        slope = 2.0 * covariance @ root
+        in_root = slope[self.varying[self.rows], self.varying[self.columns]]
+        away = S[:-1, -1] - S[:-1, :-1] @ effects
+        across = S[np.ix_(self.inner, self.inner)] * scale[self.inner]
+        each = np.einsum("ij,ji->i", across, within) - u[self.inner] * away[self.inner] / phi
+        blocks = 2.0 * np.bincount(self.owner, each, len(self.blocks))
+        gradient = np.concatenate([in_root, 2.0 * spreads * variances, blocks])
+        self.trail.append(-0.5 * deviance)
+        return deviance, gradient
+
+
+def fit_crossed(pool, kind, varying, free, prior, max_iter):
+    """Fit of greatest likelihood with a covariance of a kind.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        Clients of a :class:`~skcfl.models._levelled.LevelledModel`, squared error.
+    kind : {"diag", "full", "intercept", "none"}
+        Covariance of the clients' coefficients.
+    varying, free : ndarray of shape (d,) of bool
+        Coefficients that differ between clients, and those without a prior.
+    prior : "auto" or float
+        Variance of the prior of the slopes: estimated, or infinite.
+    max_iter : int
+        Most evaluations.
+
+    Returns
+    -------
+    fit : CrossedFit
+    """
+    deviance = _Deviance(pool, kind, varying, free, prior == "auto")
+    x, bounds = deviance.start()
+    converged = True
+    if len(x):
+        with loop("exchange", max_iter):
+            found = minimize(
+                deviance,
+                x,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options={"ftol": CHANGE, "gtol": SLOPE, "maxfun": max_iter, "maxiter": max_iter},
+            )
+        x, converged = found.x, bool(found.success or found.nfev < max_iter)
+    value, phi, _, scale, u, _, inverse, order, weight = deviance.solved(x)
+    root, spreads, sizes = deviance.parts(x)
+    errors = np.empty((deviance.size, deviance.size))
+    errors[np.ix_(order, order)] = inverse.T @ inverse
+    prior = np.inf
+    if deviance.shrunken:
+        prior, sizes = float(phi * sizes[0] ** 2), sizes[1:]
+    return CrossedFit(
+        kind=kind,
+        root=root,
+        spreads=spreads,
+        sizes=sizes,
+        prior=prior,
+        effects=scale * u,
+        errors=errors * scale[:, None] * scale,
+        dispersion=phi,
+        loglik=-0.5 * value,
+        n_variances=len(x) - deviance.shrunken,
+        weight=float(weight),
+        trail=deviance.trail or [-0.5 * value],
+        converged=converged,
+    )
+
+
+def best_crossed(pool, kinds, varying, free, prior, max_iter):
+    """Fits of several covariances, by kind, the one of least BIC first."""
+    n = int((~pool.without_rows).sum())
+    if n < 2:
+        kinds = ["none"]
+    fits = [fit_crossed(pool, kind, varying, free, prior, max_iter) for kind in kinds]
+    return sorted(fits, key=lambda fit: fit.criterion(n))
+
+
+def nested_effects(pool, fit):
+    """Effects of the levels inside each client, (n_clients, n_levels), NaN where it has none."""
+    known = fit.root, fit.spreads, fit.effects
+    inside, met = pool.ask(NestedEffects, *known, int(sum(pool.model.nested)))
+    return np.where(met, inside, np.nan)
+
+
+def population_of(fit, pool, options):
+    """The population of the clients' coefficients, levels left out."""
+    d = len(fit.root)
+    start = pooled(pool, options)[0]
+    covariance = fit.dispersion * fit.root @ fit.root.T
+    varying = covariance.diagonal() > 0 if fit.kind in {"intercept", "none"} else start.varying
+    kind = fit.kind if fit.kind in {"full", "none"} else "diag"
+    return replace(
+        start,
+        kind=kind,
+        means=fit.effects[None, :d],
+        covariance=covariance if kind == "full" else covariance.diagonal().copy(),
+        dispersion=fit.dispersion,
+        prior=np.full(1, fit.prior),
+        varying=varying,
+        spent=0.0,
+    )

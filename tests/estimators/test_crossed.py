@@ -1,0 +1,262 @@
+"""Crossed and nested groupings: lme4's and statsmodels' likelihoods, federations, invariances."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from pickled_hosts import PickledHost, named
+from scipy.optimize import approx_fprime
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from statsmodels.regression.mixed_linear_model import MixedLM
+
+from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
+from skcfl.federation.inprocess import open_rows
+from skcfl.federation.remote import RemoteFederation
+from skcfl.models import MLP
+from skcfl.models._levelled import LevelledModel
+from skcfl.pooling.crossed import _Deviance
+from skcfl.testing import StrictFederation
+
+# Diameters of 24 plates (rows) and 6 samples of penicillin (Davies and Goldsmith 1972).
+PENICILLIN = """
+272326232321 272326232321 252125242420 262325232320 252226222320 242225232219 242023212219
+262226242421 242124222220 242124232219 262326242421 252226242420 262426242522 262326232320
+262325242422 252225232320 252124232320 252224232319 242123212119 262326242421 252124222218
+252225222220 242124222419 242124222118
+"""
+# Strengths of 10 batches of a paste, three casks each, twice (the same).
+PASTES = """
+62.8 62.6 60.1 62.3 62.7 63.1 60.0 61.4 57.5 56.9 61.1 58.9 58.7 57.5 63.9 63.1 65.4 63.7 57.1
+56.4 56.9 58.6 64.7 64.5 55.1 55.1 54.7 54.2 58.8 57.5 63.4 64.9 59.3 58.1 60.5 60.0 62.5 62.6
+61.0 58.7 56.9 57.7 59.2 59.4 65.2 66.0 64.8 64.1 54.8 54.8 64.0 64.0 57.7 56.8 58.3 59.3 59.2
+59.2 58.9 56.6
+"""
+ML = {"covariance": "diag", "prior": np.inf, "df": np.inf}
+
+
+def penicillin():
+    text = "".join(PENICILLIN.split())
+    y = np.array([float(text[k : k + 2]) for k in range(0, len(text), 2)])
+    frame = pd.DataFrame({"sample": np.tile(list("ABCDEF"), 24)})
+    return frame, y, np.repeat(np.arange(24), 6)
+
+
+def pastes():
+    y = np.array(PASTES.split(), dtype=float)
+    frame = pd.DataFrame({"cask": np.tile(np.repeat(list("abc"), 2), 10)})
+    return frame, y, np.repeat(list("ABCDEFGHIJ"), 6)
+
+
+def generated(seed=0, n_clients=12, n=14, n_items=7, n_classes=3):
+    """Rows of clients with slopes of their own, items that many meet, and classes inside."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(n_clients), n)
+    item = rng.integers(n_items, size=n_clients * n)
+    room = rng.integers(n_classes, size=n_clients * n)
+    x = rng.normal(size=len(groups))
+    y = 1.0 + (2.0 + rng.normal(size=n_clients)[groups]) * x + rng.normal(size=n_items)[item]
+    y += 0.7 * rng.normal(size=(n_clients, n_classes))[groups, room]
+    y += 0.5 * rng.normal(size=len(groups))
+    return np.column_stack([x, item, room]), y, groups
+
+
+def covariance_of(model, X, groups):
+    """Marginal covariance of the rows, from its definition."""
+    D = np.column_stack([X[:, :1], np.ones(len(X))])
+    same = groups[:, None] == groups
+    V = (D @ model.covariance_ @ D.T) * same + model.dispersion_ * np.eye(len(X))
+    V += model.level_variances_["x1"] * (X[:, 1:2] == X[:, 1])
+    return V + model.level_variances_["x2"] * (same & (X[:, 2:] == X[:, 2]))
+
+
+def test_lme4s_likelihoods():
+    """Published: -166.09 (332.19 of deviance) and -123.997 by maximum likelihood."""
+    X, y, plate = penicillin()
+    model = PartialPoolingRegressor(crossed="sample", **ML).fit(X, y, groups=plate)
+    assert_allclose(model.loglik_, -166.09417, atol=1e-4)
+    sizes = np.sqrt([model.covariance_[0, 0], model.level_variances_["sample"], model.dispersion_])
+    assert_allclose(sizes, [0.8455, 1.7706, 0.5499], atol=1e-4)
+    assert_allclose(model.cluster_intercept_, 22.9722, atol=1e-4)
+    assert_allclose(model.standard_errors_, 0.7446, atol=1e-3)
+    X, y, batch = pastes()
+    model = PartialPoolingRegressor(nested="cask", **ML).fit(X, y, groups=batch)
+    assert_allclose(model.loglik_, -123.99723, atol=1e-4)
+    sizes = np.sqrt([model.covariance_[0, 0], model.level_variances_["cask"], model.dispersion_])
+    assert_allclose(sizes, [1.0950, 2.9041, 0.8234], atol=1e-3)
+    assert_allclose(model.standard_errors_, 0.6421, atol=1e-3)
+
+
+def test_statsmodels_variance_components():
+    X, y, groups = generated()
+    frame = pd.DataFrame({"x": X[:, 0], "room": X[:, 2]})
+    model = PartialPoolingRegressor(nested="room", random="intercept", **ML)
+    model.fit(frame, y, groups=groups)
+    parts = {"room": "0 + C(room)"}
+    table = frame.assign(y=y, groups=groups)
+    other = MixedLM.from_formula("y ~ x", table, groups="groups", vc_formula=parts)
+    other = other.fit(reml=False)
+    assert_allclose(model.loglik_, other.llf, rtol=1e-6)
+    assert_allclose(model.level_variances_["room"], other.vcomp[0], rtol=1e-2)
+    assert_allclose(model.cluster_coef_.ravel(), other.fe_params["x"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_the_likelihood_and_the_effects_from_their_definitions(covariance):
+    X, y, groups = generated()
+    model = PartialPoolingRegressor(
+        crossed=[1], nested=[2], **{**ML, "covariance": covariance}
+    ).fit(X, y, groups=groups)
+    V = covariance_of(model, X, groups)
+    D = np.column_stack([X[:, :1], np.ones(len(X))])
+    theta = np.append(model.cluster_coef_, model.cluster_intercept_)
+    assert_allclose(model.loglik_, multivariate_normal(D @ theta, V).logpdf(y), rtol=1e-9)
+    away = np.linalg.solve(V, y - D @ theta)
+    assert_allclose(D.T @ away, 0.0, atol=1e-7)
+    for item, effect in model.crossed_effects_["x1"].items():
+        wanted = model.level_variances_["x1"] * away[X[:, 1] == item].sum()
+        assert_allclose(effect, wanted, rtol=1e-7)
+    for (client, room), effect in model.nested_effects_["x2"].items():
+        here = (groups == client) & (X[:, 2] == room)
+        wanted = model.level_variances_["x2"] * away[here].sum()
+        assert_allclose(effect, wanted, rtol=1e-7)
+    own = model.covariance_ @ D[groups == 3].T @ away[groups == 3]
+    assert_allclose(model.params_[3], theta + own, rtol=1e-7)
+    # Rows are predicted by all of it.
+    assert_allclose(model.predict(X, groups=groups), y - model.dispersion_ * away, rtol=1e-7)
+
+
+def test_no_other_variances_are_more_likely():
+    """The gradient is that of differences, and zero at the fit."""
+    X, y, groups = generated()
+    bound = LevelledModel(crossed=(7,), nested=(3,)).bind(3)
+    pool = open_rows(bound, X, y, groups, 12)
+    for kind, shrunken in (("full", True), ("diag", False)):
+        free = np.array([False, True])
+        deviance = _Deviance(pool, kind, np.ones(2, dtype=bool), free, shrunken)
+        x = np.linspace(0.4, 1.3, len(deviance.start()[0]))
+        slopes = approx_fprime(x, lambda x, of=deviance: of(x)[0], 1e-6)
+        assert_allclose(deviance(x)[1], slopes, rtol=1e-4, atol=1e-4)
+
+
+def places_of(X, y, groups):
+    here = groups < 5
+    parts = [(X[here], y[here], groups[here]), (X[~here], y[~here], groups[~here])]
+    fan = FanOutFederation([InProcessFederation(*part) for part in parts])
+    hosts = RemoteFederation([PickledHost([part]) for part in named(parts)])
+    return fan, hosts, StrictFederation(InProcessFederation(X, y, groups))
+
+
+def test_federations_find_the_same():
+    X, y, groups = generated()
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], random_state=0)
+    here = clone(model).fit(X, y, groups=groups)
+    for federation in places_of(X, y, groups):
+        there = clone(model).fit_federation(federation)
+        assert_allclose(there.loglik_, here.loglik_, rtol=1e-10)
+        assert_allclose(there.params_, here.params_, rtol=1e-8, atol=1e-8)
+        got, wanted = there.crossed_effects_["x1"], here.crossed_effects_["x1"]
+        assert_allclose(list(got.values()), list(wanted.values()), rtol=1e-8, atol=1e-8)
+        assert_allclose(there.predict(X, groups=groups), here.predict(X, groups=groups), rtol=1e-8)
+        assert there.coef_names_.tolist() == ["x0"]
+
+
+def test_names_orders_and_units_change_nothing():
+    X, y, groups = generated()
+    model = PartialPoolingRegressor(crossed="item", nested="room", random_state=0)
+    frame = pd.DataFrame(X, columns=["x", "item", "room"])
+    wanted = clone(model).fit(frame, y, groups=groups)
+    named_levels = frame.assign(
+        item=[f"item {k:.0f}" for k in X[:, 1]], room=pd.Categorical(X[:, 2].astype(int))
+    )
+    order = np.random.default_rng(1).permutation(len(y))
+    other = clone(model).fit(named_levels.iloc[order], y[order], groups=groups[order])
+    assert_allclose(other.loglik_, wanted.loglik_, rtol=1e-9)
+    assert other.crossed_effects_["item"].keys() == {f"item {k}" for k in range(7)}
+    predicted = wanted.predict(frame, groups=groups)
+    assert_allclose(other.predict(named_levels, groups=groups), predicted, rtol=1e-6)
+    scaled = clone(model).fit(frame.assign(x=1e3 * X[:, 0] + 7.0), 5.0 * y - 3.0, groups=groups)
+    got = scaled.predict(frame.assign(x=1e3 * X[:, 0] + 7.0), groups=groups)
+    assert_allclose(got, 5.0 * predicted - 3.0, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_are_copies_of_rows():
+    X, y, groups = generated()
+    weights = np.random.default_rng(0).integers(1, 4, size=len(y))
+    model = PartialPoolingRegressor(crossed=[1], **ML)
+    weighted = clone(model).fit(X[:, :2], y, groups=groups, sample_weight=weights)
+    copied = np.repeat(np.arange(len(y)), weights)
+    wanted = clone(model).fit(X[copied, :2], y[copied], groups=groups[copied])
+    assert_allclose(weighted.params_, wanted.params_, rtol=1e-5)
+    assert_allclose(weighted.loglik_, wanted.loglik_, rtol=1e-8)
+
+
+def test_levels_not_seen_have_no_effect():
+    X, y, groups = generated()
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average")
+    model.fit(X, y, groups=groups)
+    rows = np.array([[0.5, 99.0, 99.0]])
+    assert_allclose(model.predict(rows, groups=[0]), model.params_[0] @ [0.5, 1.0])
+    new = np.array([[0.5, 3.0, 0.0]])
+    theta = np.append(model.cluster_coef_, model.cluster_intercept_)
+    wanted = theta @ [0.5, 1.0] + model.crossed_effects_["x1"][3.0]
+    assert_allclose(model.predict(new, groups=[77]), wanted)
+    few = groups < 2
+    adapted = model.adapt(X[few], y[few], groups=groups[few] + 100)
+    assert len(adapted.groups_) == 14
+    updated = model.update(X[few], y[few], groups=groups[few])
+    assert np.isfinite(updated.predict(X, groups=groups)).all()
+
+
+def test_crossed_groupings_predict_what_is_left():
+    X, y, groups = generated(seed=3, n=20)
+    test = np.arange(len(y)) % 4 == 0
+    scores = []
+    for crossed in (None, [1]):
+        model = PartialPoolingRegressor(crossed=crossed, random_state=0)
+        features = X[:, :1] if crossed is None else X[:, :2]
+        model.fit(features[~test], y[~test], groups=groups[~test])
+        scores.append(model.score(features[test], y[test], groups=groups[test]))
+    assert scores[1] > scores[0] + 0.1
+
+
+def test_few_rows_and_one_client():
+    X, y, groups = generated(n_clients=4, n=3)
+    model = PartialPoolingRegressor(crossed=[1], nested=[2]).fit(X, y, groups=groups)
+    assert np.isfinite(model.predict(X, groups=groups)).all()
+    alone = PartialPoolingRegressor(crossed=[1]).fit(X[:, :2], y, groups=np.zeros(len(y)))
+    assert np.isfinite(alone.predict(X[:, :2], groups=np.zeros(len(y)))).all()
+    assert alone.covariance_type_ == "none"
+
+
+def test_the_summary_names_the_groupings():
+    X, y, groups = generated()
+    frame = pd.DataFrame(X, columns=["x", "item", "room"])
+    model = PartialPoolingRegressor(crossed="item", nested="room").fit(frame, y, groups=groups)
+    text = model.summary()
+    assert f"{np.sqrt(model.level_variances_['item']):.5g}" in text
+    assert "Shares of variance at the mean row: clients 0." in text
+    line = text.split("mean row: ")[1].split("\n")[0]
+    shares = [float(part.split()[-1]) for part in line.split(", ")]
+    assert_allclose(sum(shares), 1.0, atol=0.02)
+
+
+def test_what_is_refused():
+    X, y, groups = generated()
+    for changes, text in (
+        ({"crossed": ["item"]}, "crossed must be a list of features"),
+        ({"crossed": [1], "nested": [1]}, "name each column once"),
+        ({"crossed": [1], "n_clusters": 2}, "n_clusters must be 'auto' or 1 with crossed"),
+        ({"crossed": [1], "covariance": "spherical"}, "covariance must be no 'spherical'"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            PartialPoolingRegressor(**changes).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="loss must be squared_error with crossed"):
+        PartialPoolingClassifier(crossed=[1]).fit(X[:, :2], y > 1, groups=groups)
+    with pytest.raises(ValueError, match="need a LinearModel"):
+        PartialPooling(MLP(loss="squared_error"), crossed=[1]).fit(X[:, :2], y, groups=groups)
+    policy = SitePolicy(calls={"level_sums"})
+    federation = InProcessFederation(X, y, groups, policy=policy)
+    with pytest.raises(Exception, match="does not answer distinct"):
+        PartialPoolingRegressor(crossed=[1]).fit_federation(federation)
