@@ -33,7 +33,7 @@ from .fusion.theorems import (
 )
 from .graphs import Graph, from_adjacency
 from .penalties import make_penalty
-from .rounds.kinds import need_minima
+from .rounds.model_kinds import need_minima
 
 if TYPE_CHECKING:
     from .federation.pool import ClientPool

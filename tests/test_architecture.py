@@ -248,7 +248,7 @@ def test_servers_know_the_pool_only(path):
 
 
 def test_the_kind_of_local_model_is_asked_in_one_place():
-    """Models say it, a pool hears it, and all others have a kind: see skcfl/rounds/kinds.py."""
+    """Models say it, a pool asks it, and the rest has a kind, as rounds/model_kinds.py says."""
     asked = [
         (relative(path), line.strip())
         for path in MODULES

@@ -29,7 +29,7 @@ from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix
 from ..numerics.newton import MAX_DENSE
 from ..penalties import PENALTIES, Penalty, make_penalty, name_of
-from ..rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
+from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of, need_minima
 from ..rounds.polish import EXACT, ROUGH
 from ..search.candidates import Family
 from ..search.judges import FEW_LAMS, is_large

@@ -6,8 +6,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import Count
 from ..base import BaseFederated
-from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
+from ..rounds.local_training import solve_local
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters

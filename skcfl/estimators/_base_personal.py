@@ -10,7 +10,7 @@ from ..base import BaseFederated
 from ..numerics.quantiles import weighted_quantile
 from ..personal.shared_rounds import TrustedAverage
 from ..rounds.alternate import Options
-from ..rounds.kinds import kind_of
+from ..rounds.model_kinds import kind_of
 from ..rounds.training_options import LOCAL_STEPS, Training
 from ..rounds.update import Average, client_curvatures
 from ._base_rounds import (

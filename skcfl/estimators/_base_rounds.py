@@ -17,9 +17,9 @@ from ..base import BaseFederated
 from ..clients.ids import check_ids, encode
 from ..federation.lanes import lanes_of, together
 from ..rounds.aggregation import AGGREGATORS, is_operator, make_aggregator
-from ..rounds.alone import solve_local
 from ..rounds.alternate import Options, Rounds, alternate
-from ..rounds.kinds import NETWORK_STEP, kind_of, need_minima
+from ..rounds.local_training import solve_local
+from ..rounds.model_kinds import NETWORK_STEP, kind_of, need_minima
 from ..rounds.record_options import Record
 from ..rounds.starts import DRAWN, STARTS, Candidates
 from ..rounds.training_options import Training

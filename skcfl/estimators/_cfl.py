@@ -13,8 +13,8 @@ from .._checks import NOT_NEGATIVE, Count
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..rounds.alone import solve_local
 from ..rounds.alternate import alternate
+from ..rounds.local_training import solve_local
 from ..rounds.record_options import Record
 from ..rounds.splits import Bipartition, Node
 from ..rounds.training_options import Training

@@ -9,8 +9,8 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from .._typing import Aggregation, ArrayLike, Clusterer, RandomState, Unseen
 from ..base.everyday import everyday
-from ..rounds.kinds import kind_of
 from ..rounds.loss_clusters import EMBEDDINGS, LossClusters
+from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
 from ..rounds.training_options import Training
 from ._base_rounds import ROUNDS, AlternatingClustering

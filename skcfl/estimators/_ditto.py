@@ -18,7 +18,7 @@ from ..calls.kept_models import PersonalStep, Recall
 from ..personal.proximal import proximal_models, pulled_models
 from ..personal.shared_rounds import PersonalBeside
 from ..rounds.alternate import alternate
-from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.training_options import Training
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import PersonalMethod

@@ -16,7 +16,7 @@ from ..calls.first_order import LocalUpdate
 from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
-from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.training_options import Training
 from ._base_personal import (
     TRAINING_DOCS,

@@ -15,8 +15,8 @@ from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
 from ..federation.lanes import lanes_of
 from ..numerics.by_cluster import numbered_by_size
-from ..rounds.kinds import kind_of
 from ..rounds.mixture import fit_mixture
+from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
 from ..rounds.starts import STARTS, Candidates
 from ..rounds.training_options import Training

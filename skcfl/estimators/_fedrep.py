@@ -17,7 +17,7 @@ from ..calls.kept_models import Keep, Recall
 from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
-from ..rounds.kinds import kind_of
+from ..rounds.model_kinds import kind_of
 from ..rounds.training_options import Training
 from ._base_personal import (
     TRAINING_DOCS,

@@ -14,8 +14,8 @@ from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.alternate import alternate
-from ..rounds.kinds import kind_of
-from ..rounds.once import Partition, heard, spread_labels
+from ..rounds.model_kinds import kind_of
+from ..rounds.one_shot_clusters import Partition, heard, spread_labels
 from ..rounds.training_options import Training
 from ..rounds.update_groups import directions_of, group_updates, nearest_direction
 from ._base_once import ClustersOnce

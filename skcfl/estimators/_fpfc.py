@@ -27,7 +27,7 @@ from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
 from ..fusion.path import FusionPath
 from ..fusion.solvers import FPFCRounds
 from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
-from ..rounds.kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
+from ..rounds.model_kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 from ..rounds.training_options import LOCAL_STEPS, Training
 from ..search.candidates import Family
 from ..search.judges import FEW_LAMS, is_large

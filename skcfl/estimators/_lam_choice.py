@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, caller_level, strengths
-from ..rounds.kinds import need_minima
+from ..rounds.model_kinds import need_minima
 from ..search.alpha import is_automatic
 from ..search.candidates import Alphas
 from ..search.judges import FoldsJudge, Judge

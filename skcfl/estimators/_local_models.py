@@ -9,9 +9,9 @@ import numpy as np
 from .._typing import RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..rounds.alone import solve_local
 from ..rounds.alternate import Options
-from ..rounds.kinds import TRAINED
+from ..rounds.local_training import solve_local
+from ..rounds.model_kinds import TRAINED
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ._base_rounds import ROUND_CONSTRAINTS, STEPS, automatic_step

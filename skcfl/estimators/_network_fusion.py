@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..fusion.primal_dual_inexact import NetworkProblem
-from ..rounds.kinds import TRAINED
+from ..rounds.model_kinds import TRAINED
 from ._base_fusion import LAM, Fusion, FusionMixin
 
 __all__ = ["NetworkFusionMixin"]

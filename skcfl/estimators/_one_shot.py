@@ -14,8 +14,14 @@ from ..base.everyday import everyday
 from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
 from ..personal.shared_rounds import client_weights
-from ..rounds.kinds import NETWORK_STEP, kind_of
-from ..rounds.once import Partition, combine_models, local_models, publish_once, spread_labels
+from ..rounds.model_kinds import NETWORK_STEP, kind_of
+from ..rounds.one_shot_clusters import (
+    Partition,
+    combine_models,
+    local_models,
+    publish_once,
+    spread_labels,
+)
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
 from ..rounds.training_options import Training
 from ._base_once import ClustersOnce

@@ -13,7 +13,7 @@ from .._typing import Aggregation, RandomState, Unseen
 from ..base.everyday import everyday
 from ..calls.descriptions import Subspaces
 from ..numerics.by_cluster import numbered_by_size
-from ..rounds.once import Partition, heard, spread_labels
+from ..rounds.one_shot_clusters import Partition, heard, spread_labels
 from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
 from ..rounds.training_options import Training
 from ._base_once import ClustersOnce

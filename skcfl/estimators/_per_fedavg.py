@@ -12,7 +12,7 @@ from .._typing import Aggregation, RandomState, Unseen
 from ..base.everyday import everyday
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
-from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.training_options import Training
 from ..rounds.update import client_curvatures
 from ._base_personal import (

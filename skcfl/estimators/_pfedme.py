@@ -14,7 +14,7 @@ from .._typing import Aggregation, RandomState, Unseen
 from ..base.everyday import everyday
 from ..personal.proximal import MOREAU
 from ..personal.shared_rounds import publish, run_shared
-from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.training_options import Training
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import (

@@ -57,8 +57,8 @@ from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..federation.result import Result
 from ..graphs.edges import coordinate_parts, shrinkage
 from ..numerics.by_cluster import mean_by_cluster, numbered
-from ..rounds.exchange import Draw
 from ..rounds.record import History
+from ..rounds.state import Draw
 from ..rounds.stop import rounds_stable
 from .concave_problem import COLUMNS, rms
 

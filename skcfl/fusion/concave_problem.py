@@ -15,7 +15,7 @@ from ..graphs import complete_graph
 from ..graphs.edges import require_edges, square_tiles
 from ..penalties import L2
 from ..rounds.alternate import Options, alternate
-from ..rounds.kinds import NETWORK_STEP
+from ..rounds.model_kinds import NETWORK_STEP
 from ..rounds.polish import ROUGH, solve_pooled
 from ..rounds.record import History
 from .problem import FusionProblem

@@ -48,7 +48,7 @@ from ..graphs import Graph
 from ..numerics.by_cluster import mean_by_cluster
 from ..penalties import L2
 from ..rounds.alternate import Options, alternate
-from ..rounds.kinds import NETWORK_STEP
+from ..rounds.model_kinds import NETWORK_STEP
 from ..rounds.stop import rounds_stable
 from .certified import _components
 from .primal_dual import _PrimalDual

@@ -22,7 +22,7 @@ from ..federation.result import Result
 from ..graphs.edges import EdgeList, edge_blocks
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.newton import MAX_DENSE
-from ..rounds.alone import solve_local
+from ..rounds.local_training import solve_local
 from ..rounds.polish import EXACT, ROUGH, solve_pooled
 from .admm import admm
 from .flows import EPS

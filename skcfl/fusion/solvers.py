@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from .._checks import MOST, NOT_NEGATIVE, POSITIVE, Count
 from .._option_objects import Options
-from ..rounds.kinds import NETWORK_STEP
+from ..rounds.model_kinds import NETWORK_STEP
 
 __all__ = ["ADMM", "PDMM", "FPFCRounds", "InexactPrimalDual", "PrimalDual", "Solver", "solver"]
 

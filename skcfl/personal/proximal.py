@@ -28,8 +28,8 @@ import numpy as np
 from ..calls.curvatures import Prox, Solve
 from ..calls.first_order import LocalUpdate, MoreauUpdate, Objectives
 from ..calls.summed import ClusterValues, MoreauMoves, ProximalMoves
-from ..rounds.exchange import weighted_mean
-from ..rounds.kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.state import weighted_mean
 from ..rounds.update import client_curvatures
 from .shared_rounds import SharedUpdate
 

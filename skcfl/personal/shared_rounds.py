@@ -15,10 +15,10 @@ import numpy as np
 from ..calls.first_order import Objectives
 from ..federation.result import Result
 from ..rounds.choice import Known
-from ..rounds.exchange import Draw, State, weighted_mean
-from ..rounds.kinds import kind_of
 from ..rounds.loop import run_rounds
+from ..rounds.model_kinds import kind_of
 from ..rounds.record import RoundRecord
+from ..rounds.state import Draw, State, weighted_mean
 from ..rounds.stop import StopRule
 from ..rounds.suspicion import suspicions
 from ..rounds.update import Average, Step, UpdateRule

@@ -34,11 +34,11 @@ import numpy as np
 from ..calls.summed import ClusterValues
 from ..federation.result import Result
 from .choice import DealtFirst, Known, LeastLoss
-from .exchange import Draw, State, weighted_mean
 from .loop import choose_all, run_rounds
 from .polish import partition_key, polish
 from .record import RoundRecord
 from .safeguards import FrozenClients, HalvedSteps, Reseeding
+from .state import Draw, State, weighted_mean
 from .stop import StopRule
 from .suspicion import Suspects, capped_mean
 from .update import Average, GradientStep, ModelAverage, StepSizes, client_curvatures

@@ -26,11 +26,11 @@ from ..calls.summed import NearestMoves
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import count_different
 from .choice import ChoiceRule, Known
-from .exchange import Answers
-from .kinds import kind_of
+from .model_kinds import kind_of
 from .point_clusters import cluster_points
 from .safeguards import FALSE_SHARE
 from .starts import Candidates, random_starts
+from .state import Answers
 from .update import ask_values
 
 __all__ = ["NearestModel", "nearest_to_start", "trained_means"]

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..calls.first_order import BestResponse, Losses
 from ..calls.summed import BestResponseSums
-from .exchange import Answers
+from .state import Answers
 
 __all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._progress import loop
 from ..federation.result import Result
-from .exchange import Silence
+from .state import Silence
 
 __all__ = ["run_rounds"]
 

@@ -33,10 +33,10 @@ from ..calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from ..federation.result import Result
 from ..numerics.newton import MAX_DENSE, solve_scaled
 from .choice import ChoiceRule
-from .exchange import Answers, Draw, State, weighted_mean
 from .loop import run_rounds
 from .record import RoundRecord
 from .safeguards import Safeguard
+from .state import Answers, Draw, State, weighted_mean
 from .stop import StopRule
 from .update import UpdateRule
 

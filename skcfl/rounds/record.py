@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from ..federation.ledger import COLUMNS
-from .exchange import weighted_mean
+from .state import weighted_mean
 
 __all__ = ["History", "RoundRecord"]
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ..calls.summed import ClusterValues
-from .kinds import kind_of
 from .loop import choose_all
+from .model_kinds import kind_of
 
 __all__ = ["FrozenClients", "HalvedSteps", "Reseeding", "Safeguard"]
 

@@ -35,8 +35,8 @@ from ..calls.first_order import BestResponse, Losses
 from .aggregation import Mean, aggregate_by_cluster
 from .aggregation.aggregator import lengths
 from .choice import ChoiceRule, Known, least_loss
-from .exchange import Answers
 from .safeguards import Safeguard
+from .state import Answers
 from .suspicion import ONE_LEAST, SIGMAS, limit
 from .update_groups import cosines
 

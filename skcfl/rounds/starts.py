@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..calls.first_order import Losses, OwnLosses
-from .kinds import TRAINED, kind_of
+from .model_kinds import TRAINED, kind_of
 
 __all__ = ["loss_plus_plus", "random_starts"]
 

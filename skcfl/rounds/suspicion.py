@@ -25,7 +25,7 @@ from ..numerics.quantiles import weighted_quantile
 from ..search.judges import MOST_LOSS
 from .aggregation import aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import lengths
-from .exchange import weighted_mean
+from .state import weighted_mean
 
 __all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions", "unserved"]
 

@@ -21,7 +21,7 @@ from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.quantiles import weighted_quantile
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import same_labels
-from .exchange import weighted_mean
+from .state import weighted_mean
 from .suspicion import unserved
 
 __all__ = ["Average", "GradientStep", "ModelAverage", "StepSizes", "UpdateRule"]

@@ -16,7 +16,7 @@ from skcfl.datasets import (
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, Autoencoder, LinearModel
 from skcfl.rounds import starts as _starts
-from skcfl.rounds.kinds import kind_of
+from skcfl.rounds.model_kinds import kind_of
 
 SHIFTS = {
     "two classes": partition_label_skew,

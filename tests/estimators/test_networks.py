@@ -26,8 +26,8 @@ from skcfl.calls.first_order import LocalUpdate, Objectives
 from skcfl.datasets import make_rotated_digits
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
-from skcfl.rounds.alone import solve_local
 from skcfl.rounds.alternate import Options, alternate
+from skcfl.rounds.local_training import solve_local
 
 CLASSIFIERS = [
     FedAvgClassifier,

@@ -14,7 +14,7 @@ from skcfl.datasets import corrupt, make_clustered_classification, make_clustere
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.personal.shared_rounds import TrustedAverage
 from skcfl.rounds.aggregation import GeometricMedian
-from skcfl.rounds.exchange import Participants
+from skcfl.rounds.state import Participants
 from skcfl.rounds.update import Average, Step
 
 SIZES = {"n_features": 4, "n_samples": 40, "random_state": 0}

@@ -5,7 +5,7 @@ import pytest
 
 from skcfl.models._local_model import choose
 from skcfl.rounds.choice import LeastLoss
-from skcfl.rounds.exchange import Answers
+from skcfl.rounds.state import Answers
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -11,10 +11,10 @@ from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.choice import LeastLoss
-from skcfl.rounds.exchange import Draw, State
 from skcfl.rounds.loop import choose_all, run_rounds
 from skcfl.rounds.loss_clusters import LossClusters
 from skcfl.rounds.record import RoundRecord
+from skcfl.rounds.state import Draw, State
 from skcfl.rounds.stop import StopRule
 from skcfl.rounds.update import ModelAverage, StepSizes
 

@@ -11,10 +11,10 @@ from skcfl.calls.first_order import LocalUpdate
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.choice import Known, LeastLoss
-from skcfl.rounds.exchange import Answers, Draw, State
 from skcfl.rounds.loop import run_rounds
 from skcfl.rounds.record import RoundRecord
 from skcfl.rounds.safeguards import FrozenClients, HalvedSteps
+from skcfl.rounds.state import Answers, Draw, State
 from skcfl.rounds.stop import StopRule
 from skcfl.rounds.update import Average, GradientStep, Step, StepSizes
 

@@ -16,7 +16,7 @@ from skcfl.calls.first_order import Objectives
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds.alone import solve_local
+from skcfl.rounds.local_training import solve_local
 from skcfl.search import n_clusters as _n_clusters
 from skcfl.search.n_clusters import find_n_clusters
 

@@ -11,7 +11,7 @@ from ..calls.curvatures import Solve
 from ..calls.first_order import LocalUpdate, Objectives
 from ..federation.result import Result
 from .alternate import Options
-from .kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
+from .model_kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 
 __all__ = ["solve_local"]
 

@@ -10,9 +10,9 @@ from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
 from ..numerics.newton import solve_scaled
 from .aggregation import aggregate_by_cluster
-from .exchange import weighted_mean
-from .kinds import kind_of
+from .model_kinds import kind_of
 from .record import History
+from .state import weighted_mean
 
 __all__ = ["Partition", "combine_models", "local_models", "publish_once"]
 

@@ -7,7 +7,7 @@ from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import LocalUpdate, Objectives
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
-from skcfl.rounds.kinds import MINIMISED, TRAINED, kind_of, need_minima
+from skcfl.rounds.model_kinds import MINIMISED, TRAINED, kind_of, need_minima
 
 
 @pytest.fixture(params=["linear", "network"])

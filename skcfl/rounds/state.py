@@ -190,7 +190,7 @@ class Draw:
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.federation import InProcessFederation
     >>> from skcfl.models import LinearModel
-    >>> from skcfl.rounds.exchange import Draw
+    >>> from skcfl.rounds.state import Draw
     >>> data = make_clustered_regression(n_clients=10, random_state=0)
     >>> federation = InProcessFederation(data.X, data.y, data.groups)
     >>> pool = federation.open(LinearModel().bind(data.X.shape[1]))

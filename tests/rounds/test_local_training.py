@@ -9,8 +9,8 @@ from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel, Location
-from skcfl.rounds.alone import solve_local
 from skcfl.rounds.alternate import Options
+from skcfl.rounds.local_training import solve_local
 
 
 def make_pool(loss, sizes=(12, 5, 0, 30, 1), weight_of_last=1.0):
