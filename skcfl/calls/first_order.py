@@ -398,7 +398,7 @@ class MetaUpdate(Trains):
         return 2 * int(arguments["steps"].max(initial=0))
 
 
-def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, guide=None, **pull):
+def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, terms=None, **pull):
     """Models (n, p) trained for some steps; those of clients without rows as they are."""
     out = np.array(w)
     rho = pull.get("rho", np.zeros(clients.n_clients, dtype=w.dtype))
@@ -416,7 +416,7 @@ def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, guide=
             optimizer,
             batch_size,
             None if seeds is None else seeds[slots],
-            guide,
+            terms,
         )
 
     clients.each(work, int(steps.max(initial=0)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..clients.draws import mixed
 from ..clients.optimizers import Batches
-from ..clients.training import Guide
+from ..clients.training import TrainingTerms
 from ..numerics.matrices import columns_of
 from .answer_bounds import COUNTS
 from .call import Call
@@ -152,9 +152,9 @@ class PartialUpdate(Trains):
         model[:, columns] = w
         values = _values(clients, model)
         for k, (steps, trained) in enumerate(stages):
-            guide = Guide(None if trained.all() else trained, prototypes, strength)
+            terms = TrainingTerms(None if trained.all() else trained, prototypes, strength)
             how = np.full(clients.n_clients, steps), step_size, optimizer, batch_size
-            model = train_all(clients, model, *how, seeds_of(clients, draw, k), guide)
+            model = train_all(clients, model, *how, seeds_of(clients, draw, k), terms)
         clients.state.keep("model", clients.entries, model)
         return {"w": model[:, columns], "values": values}
 
@@ -253,9 +253,9 @@ class PrototypeUpdate(Call):
     @classmethod
     def answer(cls, clients, prototypes, strength, steps, step_size, optimizer, batch_size, draw):
         model = _kept(clients, clients.model.dtype)
-        values, guide = _values(clients, model), Guide(None, prototypes, strength)
+        values, terms = _values(clients, model), TrainingTerms(None, prototypes, strength)
         how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
-        model = train_all(clients, model, *how, guide)
+        model = train_all(clients, model, *how, terms)
         clients.state.keep("model", clients.entries, model)
         said = ClassStatistics.answer(clients, w=model)
         return {"means": said["means"], "counts": said["counts"], "values": values}
@@ -402,7 +402,7 @@ def _blend(clients, w, blended, rate, share, tol, batch_size, draw):
         mine, x = columns_of(trained[below:]), np.ascontiguousarray(x)
         part = _some_rows(block, share, seeds[slots])
         n_rows = None if batch_size is None else min(batch_size, part.shape[1])
-        room = model.workspace(part, n_rows, Guide(trained[below:]))
+        room = model.workspace(part, n_rows, TrainingTerms(trained[below:]))
         most = np.where(begun[slots], 1, MOST_EPOCHS)
         most[~known[slots]] = 0
         losses, unit = [], None

@@ -9,8 +9,8 @@ from .optimizers import Batches, make_optimizer
 
 
 @dataclass
-class Guide:
-    """What else local training keeps to.
+class TrainingTerms:
+    """Extra terms of local training: frozen parameters and prototypes.
 
     Attributes
     ----------
@@ -34,16 +34,16 @@ class Guide:
             self.points = self.points.astype(self.prototypes.dtype)
 
 
-def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds, guide=None):
+def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds, terms=None):
     """Steps of an optimiser on the models (c, p) of a block, in place."""
     size, work = model.clients_at_once(block), None
-    moved, trained = _moved(model, guide)
+    moved, trained = _moved(model, terms)
     for first in range(0, len(w), size):
         some = slice(first, min(first + size, len(w)))
         part = block if size >= len(w) else block.take(some)
         batches = None if batch_size is None else Batches(part, batch_size, seeds[some])
         if work is None or some.stop - first < size:
-            work = model.workspace(part, None if batches is None else batches.n_rows, guide)
+            work = model.workspace(part, None if batches is None else batches.n_rows, terms)
         if model.stochastic:
             work.begin(seeds[some])
         _train_together(
@@ -63,9 +63,9 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
     return w
 
 
-def _moved(model, guide):
+def _moved(model, terms):
     """Columns from the first to the last parameter that steps move, and which do; None: all."""
-    trained = None if guide is None else guide.trained
+    trained = None if terms is None else terms.trained
     if model.moved is not None:
         trained = model.moved if trained is None else trained & model.moved
     if trained is None or not trained.any():

@@ -21,9 +21,9 @@ from .._checks import NOT_NEGATIVE
 from ..base import BaseFederated
 from ..fusion.admm import admm
 from ..fusion.bic_search import PartitionSearch
-from ..fusion.bounded import BoundedProblem
 from ..fusion.path import fusion_path
 from ..fusion.problem import SOLVERS, FusionProblem
+from ..fusion.robust_problem import BoundedProblem
 from ..fusion.solvers import Solver
 from ..graphs import Graph, complete_graph, knn_graph
 from ..graphs.generators import graph_of_matrix

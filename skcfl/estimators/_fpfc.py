@@ -20,11 +20,11 @@ from .._checks import (
 from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..fusion.bounded import ClientLimits
 from ..fusion.concave import FPFCOptions, FPFCState, fpfc
 from ..fusion.concave_path import FPFCSearch
 from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
 from ..fusion.path import FusionPath
+from ..fusion.robust_problem import ClientLimits
 from ..fusion.solvers import FPFCRounds
 from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
 from ..rounds.model_kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of

@@ -61,10 +61,10 @@ class LocalModel(ModelSpec):
         """
         return self.value_gradient(block, w)[1]
 
-    def workspace(self, block, n_rows=None, guide=None):
+    def workspace(self, block, n_rows=None, terms=None):
         """Buffers for the steps of local training on `block`, or on batches of `n_rows` rows.
 
-        None if the model needs none.  A `guide` says what else the training keeps to.
+        None if the model needs none.  `terms` are frozen parameters and prototypes.
         """
         return None
 

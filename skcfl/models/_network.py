@@ -126,10 +126,10 @@ def make_states(layers, n_clients, n_rows, dtype):
 class Buffers:
     """Arrays that the steps of local training share: every step overwrites them."""
 
-    def __init__(self, layers, n_clients, n_rows, dtype, guide=None):
-        trained = None if guide is None else guide.trained
+    def __init__(self, layers, n_clients, n_rows, dtype, terms=None):
+        trained = None if terms is None else terms.trained
         #: First layer that is trained, and the points that the last hidden states are drawn to.
-        self.first, self.guide = 0, guide
+        self.first, self.terms = 0, terms
         #: Rows of which there are the states below the first layer that is trained.
         self.block = None
         if trained is not None:
@@ -248,10 +248,10 @@ class Network(LocalModel):
         each = block.dtype.itemsize * (3 * self.n_params + n * (d + 2 * units))
         return max(CACHE_BYTES // each, 1)
 
-    def workspace(self, block, n_rows=None, guide=None):
+    def workspace(self, block, n_rows=None, terms=None):
         """Buffers for steps on batches of `n_rows` rows of a block's clients (all by default)."""
         c, n, _ = block.shape
-        return Buffers(self.layers, c, n if n_rows is None else n_rows, block.dtype, guide)
+        return Buffers(self.layers, c, n if n_rows is None else n_rows, block.dtype, terms)
 
     def _parts(self, block, w):
         """Clients that fit into the cache together: places, block, models and buffers."""
@@ -300,8 +300,8 @@ class Network(LocalModel):
             if i == work.first:
                 break
             np.matmul(D, layer.parts(w)[0].transpose(0, 2, 1), out=slope)
-            if i == len(self.layers) - 1 and work.guide is not None:
-                self._pull_to_prototypes(block, A, slope, work.guide)
+            if i == len(self.layers) - 1 and work.terms is not None:
+                self._pull_to_prototypes(block, A, slope, work.terms)
             times_slope(A, slope)
             D = slope
         if self.alpha:
@@ -312,13 +312,13 @@ class Network(LocalModel):
                 slope += pull
         return work.gradient
 
-    def _pull_to_prototypes(self, block, A, slope, guide):
+    def _pull_to_prototypes(self, block, A, slope, terms):
         """Add the slope of the distance of representations `A` to their classes' prototypes."""
-        if guide.prototypes is None or guide.strength == 0:
+        if terms.prototypes is None or terms.strength == 0:
             return
         codes = self.classes_of(block)
-        strength = (2.0 * guide.strength / A.shape[2]) * guide.known[codes] * block.weights
-        away = np.take(guide.points, codes, axis=0)
+        strength = (2.0 * terms.strength / A.shape[2]) * terms.known[codes] * block.weights
+        away = np.take(terms.points, codes, axis=0)
         np.subtract(A, away, out=away)
         away *= strength.astype(A.dtype)[:, :, None]
         slope += away

@@ -565,12 +565,12 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         states = self.n_features + self.n_states
         return clients_that_fit(rows, states, self.n_params, size, self._device())
 
-    def workspace(self, block, n_rows=None, guide=None):
+    def workspace(self, block, n_rows=None, terms=None):
         """What the steps of local training share."""
         runner = self._runner(block.dtype)
-        if self._stacks() and (guide is None or guide.prototypes is None):
+        if self._stacks() and (terms is None or terms.prototypes is None):
             return Stacked(self, runner)
-        return Training(self, runner, guide)
+        return Training(self, runner, terms)
 
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""

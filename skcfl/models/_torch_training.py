@@ -23,21 +23,21 @@ class Training:
         Bound model.
     runner : Runner
         What computes.
-    guide : Guide or None
+    terms : TrainingTerms or None
         What else the training keeps to.
     training : bool, default=True
         Whether dropout draws, and buffers follow the rows.
     """
 
-    def __init__(self, model, runner, guide=None, training=True):
+    def __init__(self, model, runner, terms=None, training=True):
         self.model, self.runner, self.training = model, runner, training
         #: What draws representations to prototypes, None if nothing does.
-        self.guide = None if guide is None or guide.prototypes is None else guide
+        self.terms = None if terms is None or terms.prototypes is None else terms
         #: Parameters whose gradient is asked for, None for all.
-        self.trained = None if guide is None else guide.trained
+        self.trained = None if terms is None else terms.trained
         self.decay = model.decay.astype(runner.dtype) if model.alpha_ else None
         self.seeds, self.step, self.out = None, 0, None
-        if self.guide is not None:
+        if self.terms is not None:
             model.need_representation()
 
     def begin(self, seeds):
@@ -73,7 +73,7 @@ class Training:
             value[i] += model.kernel.value(z, target) @ weights
         slope = model.kernel.gradient(z, target) * weights
         among, slopes = [outputs], [np.ascontiguousarray(slope.T)]
-        if self.guide is not None and representation.requires_grad:
+        if self.terms is not None and representation.requires_grad:
             among.append(representation)
             slopes.append(self._pull(block, i, n, representation.detach().cpu().numpy()))
         runner.gradient(among, slopes, self.out[i], self.trained)
@@ -86,10 +86,10 @@ class Training:
 
     def _pull(self, block, i, n, A):
         """Slope of the distance of representations to their classes' prototypes."""
-        guide, A = self.guide, A.reshape(n, -1)
+        terms, A = self.terms, A.reshape(n, -1)
         codes = self.model.kernel.codes(block.y[i][:, :n])
-        strength = (2.0 * guide.strength / A.shape[1]) * guide.known[codes] * block.weights[i, :n]
-        return ((A - guide.points[codes]) * strength[:, None]).astype(A.dtype)
+        strength = (2.0 * terms.strength / A.shape[1]) * terms.known[codes] * block.weights[i, :n]
+        return ((A - terms.points[codes]) * strength[:, None]).astype(A.dtype)
 
 
 class Stacked:

@@ -21,7 +21,7 @@ from skcfl.calls.first_order import (
     Objectives,
     ObjectivesGradients,
 )
-from skcfl.clients.training import Guide, train
+from skcfl.clients.training import TrainingTerms, train
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel
 from skcfl.models._network import ACTIVATIONS
@@ -447,7 +447,7 @@ def test_frozen_layers_stay_and_the_others_train_as_if_nothing_was(layers, batch
         trained[list(model.layer_slices().values())[k]] = True
     seeds = None if batch_size is None else np.arange(3, dtype=np.uint64)
     job = np.full(3, 7), np.full(3, 0.05), None, np.zeros(3), optimizer, batch_size, seeds
-    found = train(model, block, w.copy(), *job, Guide(trained))
+    found = train(model, block, w.copy(), *job, TrainingTerms(trained))
     plain = p.bind()
     model.gradient = lambda block, w, work: trained * plain.gradient(block, w)
     wanted = train(model, block, w.copy(), *job)

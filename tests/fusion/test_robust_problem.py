@@ -15,11 +15,11 @@ from skcfl.calls.curvatures import (
 from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate, Enclosures, Rounding
 from skcfl.fusion.admm import admm
-from skcfl.fusion.bounded import GROSS, BoundedProblem, ClientLimits
-from skcfl.fusion.nodes import NodePool
+from skcfl.fusion.node_pool import NodePool
 from skcfl.fusion.pdmm import pdmm
 from skcfl.fusion.primal_dual import primal_dual
 from skcfl.fusion.problem import FusionProblem
+from skcfl.fusion.robust_problem import GROSS, BoundedProblem, ClientLimits
 from skcfl.graphs import Graph
 from skcfl.penalties import L1, L2, SquaredL2
 

@@ -40,7 +40,7 @@ from ..rounds.polish import solve_pooled
 from .admm import admm
 from .bic_search import path_start
 from .flows import EPS, flow_values
-from .nodes import NodePool
+from .node_pool import NodePool
 from .path import BEYOND
 from .problem import SHRINKAGE, FusionProblem
 
