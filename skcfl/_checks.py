@@ -50,7 +50,7 @@ class Count(Interval):
         super().__init__(Integral, least, most, closed="left" if most is None else "both")
 
     def is_satisfied_by(self, val):
-        """Whether the value is such an integer."""
+        """True if the value is such an integer."""
         return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
 
 
@@ -152,7 +152,7 @@ def real_array(values, name, *, ndim=None, shape=None, finite=True):
     shape : tuple of int or None, default=None
         Shape that it must have; None stands for any length of an axis.
     finite : bool, default=True
-        Whether to refuse infinity and NaN.
+        If True, refuse infinity and NaN.
 
     Returns
     -------

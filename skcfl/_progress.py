@@ -70,7 +70,7 @@ def loop(item, most, name=None, sure=False):
     name : str, default=None
         Of the stage; None is `item` in the plural.
     sure : bool, default=False
-        Whether there will be so many.
+        True if there will be so many.
 
     Returns
     -------
@@ -132,7 +132,7 @@ class Stage:
     Attributes
     ----------
     stopped : bool
-        Whether a callback has asked to end this stage.
+        True if a callback has asked to end this stage.
     """
 
     stopped = False
@@ -172,7 +172,7 @@ class Stage:
         Returns
         -------
         stop : bool
-            Whether to end the stage.
+            If True, end the stage.
         """
         return False
 
@@ -347,7 +347,7 @@ def follow(estimator, solve, publish, given=None, published=None):
     result : Result
         What `solve` has returned.
     stopped : bool
-        Whether a callback has ended a stage.
+        True if a callback has ended a stage.
     """
     context = None
     if hasattr(estimator, "_init_callback_context"):

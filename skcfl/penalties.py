@@ -33,14 +33,14 @@ class Penalty(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
     Attributes
     ----------
     fuses : bool
-        Whether the penalty makes whole differences exactly zero, so that clients with
-        equal models form clusters.
+        True if the penalty makes whole differences exactly zero, so that clients with equal models
+        form clusters.
     norm : bool
-        Whether it is a norm: its conjugate is then 0 on the ball of the dual norm.
+        True if it is a norm: its conjugate is then 0 on the ball of the dual norm.
     convex : bool
-        Whether it is convex, so that fusion problems have a dual.
+        True if it is convex, so that fusion problems have a dual.
     radial : bool
-        Whether it is a function of the Euclidean length, from which what it does to a difference
+        True if it is a function of the Euclidean length, from which what it does to a difference
         is then known.
     """
 

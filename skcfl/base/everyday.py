@@ -44,7 +44,7 @@ def everyday(
         Mixins that make the local model; the parameters of their ``_parameters`` take the place
         of ``model``.
     networks : bool
-        Whether the local model may be a network, too.
+        True if the local model may be a network, too.
     **defaults
         Defaults of the twins that differ from those of the method.
 

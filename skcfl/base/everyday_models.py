@@ -23,7 +23,7 @@ class LossOf(HasMethods):
         self.kind = kind
 
     def is_satisfied_by(self, val: Any) -> bool:
-        """Whether the value is such a loss."""
+        """True if the value is such a loss."""
         return isinstance(val, Loss) and val.classifier == (self.kind == "classifier")
 
     def __str__(self) -> str:
@@ -190,7 +190,7 @@ class GivenNetworkMixin(NeuralMixin):
 
 
 def _is_linear(hidden_layer_sizes):
-    """Whether there is no hidden layer."""
+    """True if there is no hidden layer."""
     return np.asarray(hidden_layer_sizes, dtype=object).size == 0
 
 

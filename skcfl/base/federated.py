@@ -113,7 +113,7 @@ class BaseFederated(NewClients, Reports):
         return task.options
 
     def _places_absent(self) -> bool:
-        """Whether clients without rows have a place in the problem that is solved."""
+        """True if clients without rows have a place in the problem that is solved."""
         return False
 
     @property

@@ -176,7 +176,7 @@ class LevelEffects(PosteriorPredictions):
 
     @property
     def _has_levels(self) -> bool:
-        """Whether the levels of a row are a part of its prediction."""
+        """True if the levels of a row are a part of its prediction."""
         return self._columns is not None and self._columns.n_codes > 0
 
     @property

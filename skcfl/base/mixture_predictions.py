@@ -149,7 +149,7 @@ class MixturePredictions(BaseFederated):
 
 
 def _is_linear(model: LocalModel) -> bool:
-    """Whether a mixture of such models is one of them."""
+    """True if a mixture of such models is one of them."""
     return bool(model.coefficients(np.zeros((1, model.n_params)))) and (
         model.estimator_type == "regressor" and model.kernel.link == "identity"
     )

@@ -400,7 +400,7 @@ class PopulationFits(LevelEffects):
         )
 
     def _keeps_covariances(self, pool: Any) -> Any:
-        """Whether each client's covariance is asked for, which standard deviations need."""
+        """True if each client's covariance is asked for, which standard deviations need."""
         return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
 
     def _publish(self, task: Any, result: Any) -> None:

@@ -214,7 +214,7 @@ class PosteriorPredictions(BaseFederated):
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client. Needed after a fit with ``groups``.
         return_std : bool, default=False
-            Whether to return standard deviations too, of squared error.
+            If True, return standard deviations too, of squared error.
 
         Returns
         -------

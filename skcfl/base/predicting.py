@@ -415,7 +415,7 @@ class Predictions(OfClients):
 
     @property
     def _predicts_by_client(self) -> bool:
-        """Whether predictions are those of the local model with the client's parameters."""
+        """True if predictions are those of the local model with the client's parameters."""
         return type(self)._decide is Predictions._decide
 
     def _rows_and_models(self, X: Any, groups: ClientIds | None) -> tuple[Any, Array, Array]:

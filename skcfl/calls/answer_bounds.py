@@ -66,22 +66,22 @@ class Bound:
     kind: str = "f"
 
     def has_type(self, dtype):
-        """Whether an array of a dtype may be such an answer."""
+        """True if an array of a dtype may be such an answer."""
         return dtype in FLOATS if self.kind == "f" else dtype.kind in KINDS[self.kind]
 
 
 def not_negative(values, asked):
-    """Whether no entry is negative."""
+    """True if no entry is negative."""
     return not (values < 0).any()
 
 
 def sum_to(values, most):
-    """Whether entries are not negative, and sum to no more than something along the last axis."""
+    """True if entries are not negative, and sum to no more than something along the last axis."""
     return not_negative(values, None) and not (values.sum(axis=-1) > most * (1 + SLACK)).any()
 
 
 def _are_labels(values, asked):
-    """Whether clients have chosen one of the models, and those that are held to one that."""
+    """True if clients have chosen one of the models, and those that are held to one that."""
     fixed = asked.arguments.get("fixed")
     within = bool(((values >= 0) & (values < asked.n_models)).all())
     return within and (fixed is None or bool(((fixed < 0) | (values == fixed)).all()))

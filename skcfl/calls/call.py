@@ -77,25 +77,25 @@ class Call:
         Argument with models that clients go on from, which are sent only to those who do not
         have theirs.
     always_last : bool, default=False
-        Whether starts, where there are any, are compared with the clients' last answers in every
+        True if starts, where there are any, are compared with the clients' last answers in every
         call; else where the server says so.
     keep : str, default=""
         Answer of models that the clients keep, each its own, to go on from later.
     whole : bool, default=True
-        Whether all clients are needed, so that those who are silent are asked again; a round
-        goes on without them.
+        True if all clients are needed, so that those who are silent are asked again; a round goes
+        on without them.
     remembers : bool, default=False
-        Whether clients keep something for later calls: those who are lost must not compute.
+        True if clients keep something for later calls: those who are lost must not compute.
     unbounded : frozenset of str
         Answers that need not be finite, such as bounds of what is not known.
     minimised : bool or str, default=False
-        Whether clients answer only if they know the minima, proximal points and second derivatives
+        True if clients answer only if they know the minima, proximal points and second derivatives
         of their models; a name is that of the argument that asks for it.
     proof : bool, default=False
-        Whether the answers are for proofs and reports only. A client that never answers has its
+        True if the answers are for proofs and reports only. A client that never answers has its
         part in the fit, of which nothing is proved; one that never answers another call has none.
     searched : bool, default=False
-        Whether searches along lines look at the answers.
+        True if searches along lines look at the answers.
     about : {"", "classes", "counts"}, default=""
         Rows that an entry of an answer is about, where it is not all rows of a client: those of a
         class, or those that the answer "counts".
@@ -103,11 +103,11 @@ class Call:
         What answers from elsewhere must be, where floats of any size are not allowed, see
         ``skcfl.calls.answer_bounds``.
     always_draws : bool, default=False
-        Whether clients draw even if they take all of their rows.
+        True if clients draw even if they take all of their rows.
     precise : bool, default=True
-        Whether answers are in double precision, whatever the type of the models.
+        True if answers are in double precision, whatever the type of the models.
     exact : bool, default=False
-        Whether arguments are, too.
+        True if arguments are, too.
     effort : str, default=""
         How many passes over the rows a call takes, as a product of the words of shapes.
     lesser_axes : tuple, default=("p",)
@@ -245,7 +245,7 @@ class Call:
         start : ndarray of shape (n_clients, n_params) or None
             Models to go on from.
         whole : bool
-            Whether all were needed.
+            True if all were needed.
         """
 
     @classmethod
@@ -260,7 +260,7 @@ class Call:
 
     @classmethod
     def needs_minima(cls, arguments):
-        """Whether a call with these arguments is answered for minimised models only."""
+        """True if a call with these arguments is answered for minimised models only."""
         return cls.minimised is True or bool(arguments.get(cls.minimised))
 
     # ------------------------------------------------------------------ at the clients
@@ -418,7 +418,7 @@ class Call:
 
     @classmethod
     def are_finite(cls, answers):
-        """Whether the sums among some answers are finite, where they have to be."""
+        """True if the sums among some answers are finite, where they have to be."""
         return are_finite(answers[name] for name in cls.sums if name not in cls.unbounded)
 
     @classmethod
@@ -430,7 +430,7 @@ class Call:
 
     @classmethod
     def is_of_clients(cls, name):
-        """Whether an answer has an entry per client; others are sums."""
+        """True if an answer has an entry per client; others are sums."""
         return cls.whose_up[name] == "n"
 
     @classmethod
@@ -557,9 +557,9 @@ class Call:
         sizes : dict of str to int
             What the letters stand for.
         known : bool, default=False
-            Whether the clients have the argument `known` already.
+            True if the clients have the argument `known` already.
         later : bool, default=False
-            Whether the clients keep their answers, and send them when they are asked to.
+            True if the clients keep their answers, and send them when they are asked to.
         n_shared : int, default=0
             How many parameters all models have in common and are sent once.
 
@@ -634,7 +634,7 @@ class Call:
 
 
 def is_same(value):
-    """Whether an array holds one entry for all clients, as ``np.broadcast_to`` makes it."""
+    """True if an array holds one entry for all clients, as ``np.broadcast_to`` makes it."""
     return isinstance(value, np.ndarray) and value.strides[:1] == (0,) and len(value) > 1
 
 

@@ -9,7 +9,7 @@ MOST_CULPRITS = 32
 
 
 def are_finite(arrays):
-    """Whether all numbers of some arrays are finite."""
+    """True if all numbers of some arrays are finite."""
     arrays = list(arrays)
     if isfinite(sum([float(np.vdot(array, array)) for array in arrays])):
         return True

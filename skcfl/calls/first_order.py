@@ -239,7 +239,7 @@ class LocalUpdate(Trains):
         then on: the safeguard of automatic steps.  Only of "sgd" on all rows: other steps
         raise the objective by nature.
     keep : bool, default=False
-        Whether clients keep what they train, to go on from.
+        True if clients keep what they train, to go on from.
 
     Returns
     -------
@@ -369,7 +369,7 @@ class MetaUpdate(Trains):
     inner : float or ndarray of shape (n_clients,)
         Length of the inner step: ``f(w - inner * gradient of f at w)`` is what falls.
     exact : bool, default=False
-        Whether the gradient passes through the inner step, which takes second derivatives.
+        True if the gradient passes through the inner step, which takes second derivatives.
 
     Returns
     -------

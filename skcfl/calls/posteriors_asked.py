@@ -41,8 +41,8 @@ class PosteriorSums(Call):
         ``L L'`` are divided, with a gamma distribution of mean 1; of squared error.
         Infinite: all are 1.
     dense : bool, default=True
-        Whether "curvature" and "coupling" are matrices; else clients send the diagonal of the
-        one and the sums of the rows of the other.  False needs a diagonal root.
+        True if "curvature" and "coupling" are matrices; else clients send the diagonal of the one
+        and the sums of the rows of the other.  False needs a diagonal root.
 
     Returns
     -------
@@ -239,7 +239,7 @@ class Posteriors(Call):
     errors : ndarray of shape (K, n_params, n_params), default=None
         Covariances of the errors of theta, which are integrated out; None is none.
     dense : bool, default=False
-        Whether clients send covariances and not variances alone.
+        True if clients send covariances and not variances alone.
 
     Returns
     -------

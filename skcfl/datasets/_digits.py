@@ -66,16 +66,16 @@ def make_rotated_digits(
         Whether an image is in one rotation only (about 90 rows per client by default), or in all
         of them, once each (about 360), as IFCA does.
     scale : bool, default=True
-        Whether to scale pixels from 0..16 to [0, 1].
+        If True, scale pixels from 0..16 to [0, 1].
     id_format : str or None, default="rot{angle:03d}-client{member:0{width}d}"
         Format of the clients' ids, with the fields ``angle``, ``member`` (number for this angle),
         ``client``, ``cluster`` and ``width``; None gives the integers 0, 1, ...
     shuffle : bool, default=True
-        Whether rows are in random order; otherwise sorted by client.
+        True if rows are in random order; otherwise sorted by client.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
     return_X_y_groups : bool, default=False
-        Whether to return ``(X, y, groups)`` instead of the Bunch.
+        If True, return ``(X, y, groups)`` instead of the Bunch.
 
     Returns
     -------

@@ -81,7 +81,7 @@ def make_ellipses(
         Angle of each cluster's axis in degrees, pointing to class +1; None spreads them evenly
         over the circle.
     balanced : bool, default=True
-        Whether half of a client's rows (up to one) is of each class. With False, as the paper has
+        True if half of a client's rows (up to one) is of each class. With False, as the paper has
         it literally, clients of 10 rows can be lopsided, down to one class, and recovery becomes
         fragile.
     cluster_sizes : None, "random" or array-like of shape (n_clusters,), default=None
@@ -89,11 +89,11 @@ def make_ellipses(
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`make_clustered_regression`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
     return_X_y_groups : bool, default=False
-        Whether to return ``(X, y, groups)`` instead of the Bunch.
+        If True, return ``(X, y, groups)`` instead of the Bunch.
 
     Returns
     -------

@@ -34,10 +34,10 @@ def load_grunfeld(*, as_frame: bool = False, return_X_y_groups: bool = False) ->
     Parameters
     ----------
     as_frame : bool, default=False
-        Whether X, y and groups are pandas objects; the frame ``X`` has the column "firm" too, for
+        True if X, y and groups are pandas objects; the frame ``X`` has the column "firm" too, for
         ``group_col="firm"``. Needs pandas.
     return_X_y_groups : bool, default=False
-        Whether to return ``(X, y, groups)`` instead of the Bunch.
+        If True, return ``(X, y, groups)`` instead of the Bunch.
 
     Returns
     -------

@@ -98,11 +98,11 @@ def partition_label_skew(
         Rows of a client, as in :func:`partition_iid`. None takes the largest size, equal for all,
         that the classes have rows for; some rows are then left over.
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`partition_iid`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws. The same seed gives other rows (e.g. the test set) the same federation,
         provided that they have the same classes.
@@ -304,7 +304,7 @@ def partition_missing_class(
     clients_per_cluster : int or array-like of shape (n_clusters,), default=5
         Number of clients in each cluster.
     last_complete : bool, default=True
-        Whether the last cluster owns all classes.
+        True if the last cluster owns all classes.
     missing_classes : array-like of shape (n_missing,) or None, default=None
         The class that each of the other clusters misses; None draws different ones. `n_missing` is
         ``n_clusters - last_complete``.
@@ -314,11 +314,11 @@ def partition_missing_class(
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_label_skew`.
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`partition_iid`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws. The same seed gives other rows (e.g. the test set) the same federation,
         provided that they have the same classes.
@@ -466,11 +466,11 @@ def partition_dominant_class(
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_label_skew`.
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`partition_iid`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws. The same seed gives other rows (e.g. the test set) the same federation,
         provided that they have the same classes.
@@ -593,11 +593,11 @@ def partition_dirichlet(
         the classes from Dirichlet(alpha) [2]_; a class may then have too few rows, which is an
         error.
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`partition_iid`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws. The same seed gives other rows (e.g. the test set) the same federation,
         provided that they have the same classes.

@@ -61,13 +61,13 @@ def partition_iid(
         Rows of a client: the same for all, drawn for each from the range (both ends included), or
         given in the order of ``np.unique(groups)``. None splits all rows as evenly as possible.
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids. Fields: ``client`` (number), ``cluster``, ``member`` (number
         inside the cluster) and ``width`` (digits of the largest client number, at least 2). None
         gives the integers 0, 1, ...
     shuffle : bool, default=True
-        Whether rows are returned in random order; otherwise sorted by client. Which rows a client
+        True if rows are returned in random order; otherwise sorted by client. Which rows a client
         gets is random in any case.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
@@ -261,13 +261,13 @@ def partition_rotations(
     copies : {"one", "all"}, default="one"
         Whether an image is in one rotation only, or in all of them, once each (IFCA augments so).
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     image_shape : tuple (height, width) or (height, width, n_channels), default=None
         Shape of flat images; None means square with one channel.
     id_format : str or None, default="rot{angle:03d}-client{member:0{width}d}"
         Format of the clients' ids, as in :func:`partition_iid`, with the field ``angle``.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to client numbers at random.
+        True if rows are in random order and clusters are dealt to client numbers at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws. The same seed gives other rows (e.g. the test set) the same clients, of
         the same clusters.
@@ -376,17 +376,17 @@ def partition_feature_permutations(
         Column ``j`` of cluster ``k`` is column ``permutations[k, j]`` of `X`. None draws different
         random ones.
     keep_first : bool, default=False
-        Whether the first cluster keeps the order of `X`, if the permutations are drawn.
+        True if the first cluster keeps the order of `X`, if the permutations are drawn.
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_iid`. None uses all rows.
     copies : {"one", "all"}, default="one"
         Whether a row is in one cluster only, or in all of them, once each.
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`partition_iid`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws. The same seed gives other rows (e.g. the test set) the same federation.
 
@@ -522,17 +522,17 @@ def partition_label_swaps(
         The permutations themselves: class ``classes[c]`` is called ``permutations[k, c]`` in
         cluster ``k``, where ``classes = np.unique(y)``. None draws them.
     keep_first : bool, default=False
-        Whether the first cluster keeps the labels as they are, if the permutations are drawn.
+        True if the first cluster keeps the labels as they are, if the permutations are drawn.
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_iid`. None uses all rows.
     copies : {"one", "all"}, default="one"
         Whether a row is in one cluster only, or in all of them, once each.
     replace : bool, default=False
-        Whether different clients may get the same row. No client ever gets a row twice.
+        True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`partition_iid`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws. The same seed gives other rows (e.g. the test set) the same federation.
 

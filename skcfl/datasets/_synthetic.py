@@ -220,12 +220,12 @@ def make_clustered_regression(
         inside the cluster) and ``width`` (digits of the largest client number, at least 2). None
         gives the integers 0, 1, ...
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random. Otherwise
+        True if rows are in random order and clusters are dealt to clients at random. Otherwise
         rows are sorted by client, clients by cluster.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
     return_X_y_groups : bool, default=False
-        Whether to return ``(X, y, groups)`` instead of the Bunch.
+        If True, return ``(X, y, groups)`` instead of the Bunch.
 
     Returns
     -------
@@ -397,11 +397,11 @@ def make_clustered_classification(
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`make_clustered_regression`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
     return_X_y_groups : bool, default=False
-        Whether to return ``(X, y, groups)`` instead of the Bunch.
+        If True, return ``(X, y, groups)`` instead of the Bunch.
 
     Returns
     -------
@@ -539,11 +539,11 @@ def make_fedprox_classification(
     id_format : str or None, default="client{client:0{width}d}"
         Format of the clients' ids, as in :func:`make_clustered_regression`.
     shuffle : bool, default=True
-        Whether rows are in random order and clusters are dealt to clients at random.
+        True if rows are in random order and clusters are dealt to clients at random.
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
     return_X_y_groups : bool, default=False
-        Whether to return ``(X, y, groups)`` instead of the Bunch.
+        If True, return ``(X, y, groups)`` instead of the Bunch.
 
     Returns
     -------

@@ -44,7 +44,7 @@ class ClustersOnce(BaseFederated):
         """Partition into `n_clusters`, or as many as the method finds if that is None."""
 
     def _finds_number(self):
-        """Whether the method finds the number of clusters without a search."""
+        """True if the method finds the number of clusters without a search."""
         return False
 
     def _options(self, pool):

@@ -80,7 +80,7 @@ class PersonalMethod(BaseFederated):
         return Average() if aggregator is None else TrustedAverage(aggregator, pool.n_clients)
 
     def _settles(self, options):
-        """Whether rounds are a map with a fixed point: nothing is drawn."""
+        """True if rounds are a map with a fixed point: nothing is drawn."""
         drawn = options.participation < 1.0 or options.batch_size is not None
         return not drawn and options.tol > 0
 

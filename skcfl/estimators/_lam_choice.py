@@ -109,7 +109,7 @@ class LamChoiceMixin:
         return search
 
     def _judges_rows(self, pool):
-        """Whether rows can be held out; if they should be and cannot, a warning says so."""
+        """True if rows can be held out; if they should be and cannot, a warning says so."""
         options = self._option("search")
         if options.criterion == "bic":
             return False

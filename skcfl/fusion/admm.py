@@ -110,7 +110,7 @@ def admm(
     contraction : bool
         See :class:`~skcfl.fusion.solvers.ADMM`.
     certify : bool
-        Whether to look for a proof of the partition at more expense where the gap is small enough
+        If True, look for a proof of the partition at more expense where the gap is small enough
         without: near a lam at which many models meet at once that can take longer than the
         solution, and zeros alone show some of the clusters only.
     contract_from : int
@@ -218,7 +218,7 @@ class _ADMM(CertifiedLoop):
         return CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY
 
     def _try_last_partition(self):
-        """Whether the partition of the solution started from leads to this one."""
+        """True if the partition of the solution started from leads to this one."""
         state, problem = self.state, self.problem
         if not self._is_solved_by(state.labels, state.W):
             return False

@@ -115,7 +115,7 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True)
     state : AMAState, default=None
         Where to start; one at another ``lam`` if it had converged.
     contraction : bool
-        Whether to prove the partition at the end, which also makes the solution exact.
+        If True, prove the partition at the end, which also makes the solution exact.
 
     Raises
     ------

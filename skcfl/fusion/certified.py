@@ -57,7 +57,7 @@ class CertifiedLoop:
     """Base of the solvers; they have ``state.W``, `_edge_duals` and their own ``run``."""
 
     certify = False
-    # Whether partitions mostly of single clients are left at that where the gap is small enough.
+    # True if partitions mostly of single clients are left at that where the gap is small enough.
     thrifty = False
     # Iteration from which on partitions are tried; if not 0, then where the gap is far too large.
     contract_from = 0
@@ -132,7 +132,7 @@ class CertifiedLoop:
         return self._reached() or stop or self._stagnates(k)
 
     def _may_contract(self, k):
-        """Whether partitions are tried; if late only, then where the gap is far too large.
+        """True if partitions are tried; if late only, then where the gap is far too large.
 
         Elsewhere a few iterations more cost less than proofs of partitions of a rough solution.
         """
@@ -142,7 +142,7 @@ class CertifiedLoop:
         return k >= self.contract_from and self.best["gap"] > FAR * limit
 
     def _stagnates(self, k):
-        """Whether a rough solution is as good as it gets, though its gap is far too large.
+        """True if a rough solution is as good as it gets, though its gap is far too large.
 
         Duals of clients with less curvature than rounding leaves of their forces never are.
         """
@@ -162,11 +162,11 @@ class CertifiedLoop:
         return Result(mean_by_cluster(W, labels), labels, W, best["primal"], k)
 
     def _reached(self):
-        """Whether the gap is small enough."""
+        """True if the gap is small enough."""
         return self.best["gap"] <= self.problem.tolerance(self.best["primal"], self.tol)
 
     def _nearly_there(self):
-        """Whether the gap will do at the next check, if it falls as it did since the last."""
+        """True if the gap will do at the next check, if it falls as it did since the last."""
         best, gaps = self.best, self.history["gap"]
         if not gaps or not np.isfinite(gaps[-1]):
             return False
@@ -218,7 +218,7 @@ class CertifiedLoop:
             self.wait = self.spacing = min(2 * self.spacing, 16)
 
     def _try_apart(self, k, X):
-        """Whether all models are unlike and proved to be, where that is found out in no time."""
+        """True if all models are unlike and proved to be, where that is found out in no time."""
         problem = self.problem
         if k < self.apart_at or problem.n * problem.d > MAX_LAST:
             return False
@@ -230,7 +230,7 @@ class CertifiedLoop:
         return False
 
     def _is_solved_by(self, labels, X):
-        """Whether a known partition, with models near X, leads to a solution at once."""
+        """True if a known partition, with models near X, leads to a solution at once."""
         if labels is None or not self.contraction:
             return False
         rough = self.tol >= ROUGH

@@ -82,7 +82,7 @@ class FPFCProblem(FusionProblem):
 
     @property
     def concave(self):
-        """Whether the penalty is concave beyond zero."""
+        """True if the penalty is concave beyond zero."""
         return not self.penalty.convex
 
     def at(self, lam):
@@ -169,7 +169,7 @@ class FPFCProblem(FusionProblem):
         return self._distances
 
     def _common_start(self):
-        """Whether the distances of the start say nothing."""
+        """True if the distances of the start say nothing."""
         W = self.start()
         return bool((W == W[0]).all())
 

@@ -97,7 +97,7 @@ def exact_sum(values):
 
 
 def has_source(demands, nodes):
-    """Whether some node of a cluster can supply all others within its edges.
+    """True if some node of a cluster can supply all others within its edges.
 
     Parameters
     ----------
@@ -170,9 +170,7 @@ def _asks_too_much(part, side, demands, nodes):
 
 
 def _supply(part, sources, need, rounding):
-    """Whether a flow from some nodes brings all others more than their needs; if not, a set of
-    nodes that cannot be supplied from outside.
-    """  # noqa: D205
+    """True if a flow from `sources` meets all needs; if not, the nodes that cannot be supplied."""
     n, total = part.n_nodes, need.sum()
     need = need.copy()
     need[sources] = 0.0

@@ -99,7 +99,7 @@ def flow_values(
         Called with the `Inside` of some clusters; returns a flow near the one sought, on its
         blocks.
     first_refusal : bool
-        Whether one cluster above the `level` is answer enough.
+        True if one cluster above the `level` is answer enough.
 
     Returns
     -------
@@ -762,7 +762,7 @@ class _Search:
         self.potential = np.where(better[inside.owner][:, None], p, self.potential)
 
     def is_news(self, largest):
-        """Whether flows with these ``|u_e| / w_e`` are worth a closer look."""
+        """True if flows with these ``|u_e| / w_e`` are worth a closer look."""
         level, tol = self.aim
         if level is None:
             return (largest < (1.0 - NEWS * tol) * self.upper).any()

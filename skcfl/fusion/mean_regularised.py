@@ -41,7 +41,7 @@ MOVES = 5
 
 
 def is_mean_regularised(problem):
-    """Whether all pairs of a fusion problem have the same plain squared penalty."""
+    """True if all pairs of a fusion problem have the same plain squared penalty."""
     penalty = problem.penalty
     plain = isinstance(penalty, SquaredL2) and penalty.Q is None
     return plain and problem.graph.is_complete and problem.n > 1
@@ -64,7 +64,7 @@ def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, certi
     state : tuple of ndarray, default=None
         The mean and the models of an earlier solution, to start from.
     certify : bool
-        Whether to go on for a small gap where the objective no longer falls by what `tol` allows.
+        If True, go on for a small gap where the objective no longer falls by what `tol` allows.
 
     Returns
     -------

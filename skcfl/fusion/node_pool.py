@@ -93,7 +93,7 @@ class NodePool:
 
     @property
     def travels(self):
-        """Whether the clients are elsewhere."""
+        """True if the clients are elsewhere."""
         return self.pool.travels
 
     def spectrum(self):

@@ -30,7 +30,7 @@ def lam_grid(problem, n_lams, ratio=None, rough=False):
     ratio : float, default=None
         The first over the last; None begins where the nearest neighbours hardly fuse.
     rough : bool, default=False
-        Whether the first bound of where everything fuses will do.
+        True if the first bound of where everything fuses will do.
 
     Returns
     -------
@@ -76,7 +76,7 @@ class FusionPath:
     objectives, gaps : ndarray of shape (n_lams,)
         Objectives and bounds of their excess.
     optimal, converged : ndarray of shape (n_lams,) of bool
-        Whether the partition is proved, the gap small enough.
+        True if the partition is proved, the gap small enough.
     n_iter : ndarray of shape (n_lams,)
         Iterations.
     """

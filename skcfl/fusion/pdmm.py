@@ -459,7 +459,7 @@ class _PDMM(CertifiedLoop):
     # --------------------------------------------------------------------- divergence
 
     def _has_diverged(self):
-        """Whether the iterates grow without bound, which bad parameters can make them do."""
+        """True if the iterates grow without bound, which bad parameters can make them do."""
         local = np.abs(self.problem.local_models()).max()
         # Written so that NaN is divergence, too.
         return not np.abs(self.state.W).max() <= DIVERGED * max(local, 1.0)

@@ -99,7 +99,7 @@ class PrimalDualState:
 
 
 def _is_large(problem):
-    """Whether messages along edges are cheaper than the linear systems of the ADMM."""
+    """True if messages along edges are cheaper than the linear systems of the ADMM."""
     graph = problem.graph
     return graph.n_nodes > LARGE_GRAPH and not graph.is_complete
 
@@ -229,7 +229,7 @@ class _PrimalDual(CertifiedLoop):
         return self._result(k)
 
     def _try_last_partition(self):
-        """Whether the partition of the solution started from leads to this one."""
+        """True if the partition of the solution started from leads to this one."""
         state = self.state
         if not self._is_solved_by(state.labels, state.W):
             return False

@@ -61,7 +61,7 @@ class FusionProblem:
         Who judges lam and has a part in refits; None is everybody.
     """
 
-    #: Whether clients solve their problems to the end: what has gaps, exact clusters and paths.
+    #: True if clients solve their problems to the end: what has gaps, exact clusters and paths.
     exact = True
     trusted = None
     #: How near pooled models are to minimisers, see :func:`~skcfl.rounds.polish.solve_pooled`.

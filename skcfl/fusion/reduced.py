@@ -90,8 +90,8 @@ class Contraction:
         What gives the lower bounds: where one exceeds 1, moving the nodes of its cluster
         along it lowers the objective.
     carried : bool
-        Whether flows were found: models and duals are a solution's but for rounding, and close
-        the gap.
+        True if flows were found: models and duals are a solution's but for rounding, and close the
+        gap.
     crossing : ndarray of shape (n_nodes,)
         Size of the terms of `divergence`.
     enclosure : Enclosure or None
@@ -122,12 +122,12 @@ class Contraction:
 
     @property
     def certified(self):
-        """Whether the partition is proved to be a solution's."""
+        """True if the partition is proved to be a solution's."""
         return self.enclosure is not None and self.ratio <= 1.0 and self.enclosure.apart
 
     @property
     def refuted(self):
-        """Whether the partition is no solution's."""
+        """True if the partition is no solution's."""
         return self.lower > 1.0
 
 
@@ -252,7 +252,7 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     theta : ndarray of shape (K, d)
         Solution of the reduced problem.
     thorough : bool
-        Whether to decide every cluster, not only until one refutes the partition, and for all that
+        If True, decide every cluster, not only until one refutes the partition, and for all that
         the models may be, not only if the partition is found to be a solution's.
     max_iter : int
         Most iterations of the search for flows.
@@ -373,7 +373,7 @@ class Enclosure:
     rounding : ndarray of shape (n,)
         The part of `spread` that is no matter of the models: sums, and what Newton's method left.
     apart : bool
-        Whether the models of different clusters are proved to differ.
+        True if the models of different clusters are proved to differ.
     """
 
     radius: np.ndarray
@@ -539,7 +539,7 @@ def _turn(away, move):
 
 
 def _are_apart(theta, radius):
-    """Whether no two of some models can be equal."""
+    """True if no two of some models can be equal."""
     if len(theta) < 2:
         return True
     if not np.isfinite(radius).all():

@@ -171,7 +171,7 @@ class BoundedProblem(FusionProblem):
         self._pools, self._fused = {}, None
 
     def is_slack(self, lam):
-        """Whether no client can be pulled at by more than the bound at this lam."""
+        """True if no client can be pulled at by more than the bound at this lam."""
         return bool((lam * self.graph.degrees()[self.heard] <= self.limits.most).all())
 
     def solver(self, given="auto"):

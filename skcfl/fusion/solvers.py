@@ -44,8 +44,8 @@ class ADMM(Solver):
     Parameters
     ----------
     contraction : bool, default=True
-        Whether to try the exact partition: solve the reduced problem of the clusters seen, and
-        prove it by a flow.
+        If True, try the exact partition: solve the reduced problem of the clusters seen, and prove
+        it by a flow.
 
     See Also
     --------
@@ -77,7 +77,7 @@ class PrimalDual(Solver):
     relaxation : float, default=1.7
         Factor by which proposals are overshot, in (0, 2); 1 is as in the paper.
     contraction : bool, default=True
-        Whether to try the exact partition, as :class:`ADMM` does.
+        If True, try the exact partition, as :class:`ADMM` does.
 
     See Also
     --------
@@ -135,7 +135,7 @@ class PDMM(Solver):
         The saving of the paper's appendix C: a client stops updating and sending a difference
         that has been zero for 10 updates. Iterates are equal, only the messages are fewer.
     contraction : bool, default=True
-        Whether to try the exact partition, as :class:`ADMM` does.
+        If True, try the exact partition, as :class:`ADMM` does.
     check_every : int or None, default=None
         Rounds between checks of the gap, each of which is one entry of the history; None is every
         10th, after 200 rounds every 50th.
@@ -308,7 +308,7 @@ def solver(
     extra : dict, default=None
         Constraints of those that an estimator gives: ``certify``, ``contract_from``, ``rng``.
     best_for : callable, default=None
-        Whether this solver is the fastest for a problem; None is for any that no other claims.
+        True if this solver is the fastest for a problem; None is for any that no other claims.
 
     Returns
     -------

@@ -87,7 +87,7 @@ class PartitionCertificate:
     reason: str
 
     def __bool__(self):
-        """Whether the partition is proved."""
+        """True if the partition is proved."""
         return self.optimal is True
 
 
@@ -134,7 +134,7 @@ class RecoveryInterval:
 
     @property
     def holds(self) -> bool | None:
-        """Whether lam is in the interval: then the partition is a solution's, exactly.
+        """True if lam is in the interval: then the partition is a solution's, exactly.
 
         True and False are proved, None is where rounding decides.
         """
@@ -241,7 +241,7 @@ def _pieces(labels, parts):
 
 
 def _verdict(problem, outcome, solved, torn, merged):
-    """Whether a partition is a solution's, and what that rests on."""
+    """True if a partition is a solution's, and what that rests on."""
     if torn:
         return False, "A cluster is not connected: no path of edges within it joins its clients."
     if not solved:
@@ -267,7 +267,7 @@ def _verdict(problem, outcome, solved, torn, merged):
 
 
 def proved_apart(problem, labels):
-    """Whether clusters of own minimisers that are proved to be equal, and no others, hold.
+    """True if clusters of own minimisers that are proved to be equal, and no others, hold.
 
     That is so unless clients without rows, of which every model is one, are in company, or some
     are equal that no path of edges among them joins.
@@ -314,7 +314,7 @@ def _certify_apart(problem, labels, X):
 
 
 def _verdict_apart(problem, labels, own, wrong):
-    """Whether a partition is that of the clients' own minimisers, and what that rests on."""
+    """True if a partition is that of the clients' own minimisers, and what that rests on."""
     if wrong:
         return False, "At lam = 0 clients share a model only if all have the same minimiser."
     if not own.decided:
@@ -438,7 +438,7 @@ def _theorem_3(problem, labels, w):
 
 
 def _have_equal_hessians(pool):
-    """Whether the objectives of all clients provably differ by linear functions only."""
+    """True if the objectives of all clients provably differ by linear functions only."""
     if not pool.model.quadratic or (pool.client_weights <= 0).any():
         return False
     if pool.model.isotropic:

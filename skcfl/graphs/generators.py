@@ -178,9 +178,8 @@ def knn_graph(
         Distances are divided by it.  None takes the median distance of the edges, so that
         weights are of order one whatever the units.
     connected : bool, default=False
-        Whether to join the components of the graph by their shortest links, so that a large
-        penalty can fuse all nodes, and to keep all weights at .001 at least, so that it need not
-        be huge.
+        If True, join the components of the graph by their shortest links, so that a large penalty
+        can fuse all nodes, and to keep all weights at .001 at least, so that it need not be huge.
 
     Returns
     -------

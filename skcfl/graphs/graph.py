@@ -41,7 +41,7 @@ class Graph:
     n_nodes, n_edges : int
         Numbers of nodes and edges.
     is_complete : bool
-        Whether every pair is an edge, all of the same weight.
+        True if every pair is an edge, all of the same weight.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class EmpiricalGraphDisplay:
     positions : array-like of shape (n_nodes, 2)
         Where the nodes are drawn.
     saturates : bool, default=True
-        Whether edges have a capacity, as they have where the penalty is a norm.
+        True if edges have a capacity, as they have where the penalty is a norm.
     without_rows : array-like of shape (n_nodes,) of bool or None, default=None
         Which nodes have no rows; None is none.
     groups : array-like of shape (n_nodes,) or None, default=None
@@ -141,7 +141,7 @@ class EmpiricalGraphDisplay:
             give it.  None lays the graph out, by networkx's springs if it is installed, else by
             eigenvectors of its Laplacian.
         names : bool, default=False
-            Whether to write the ids beside the nodes.
+            If True, write the ids beside the nodes.
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
         **scatter_kw : dict
@@ -197,7 +197,7 @@ class EmpiricalGraphDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
         names : bool, default=False
-            Whether to write the ids beside the nodes.
+            If True, write the ids beside the nodes.
         **scatter_kw : dict
             Passed to matplotlib's ``scatter`` for the nodes.
 

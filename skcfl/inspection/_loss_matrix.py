@@ -157,9 +157,9 @@ class LossMatrixDisplay:
         cmap : str or Colormap, default="viridis"
             Colours, from the least loss to the largest.
         numbers : "auto" or bool, default="auto"
-            Whether to write the losses into the cells; "auto" where there are few.
+            If True, write the losses into the cells; "auto" where there are few.
         colorbar : bool, default=True
-            Whether to draw the scale of the colours.
+            If True, draw the scale of the colours.
 
         Returns
         -------

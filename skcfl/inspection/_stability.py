@@ -1,4 +1,4 @@
-"""Whether clusters are found again in rows that are drawn again."""
+"""True if clusters are found again in rows that are drawn again."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class LamPath:
     n_iter : ndarray of shape (n_lams,)
         Iterations at each lam.
     converged : ndarray of shape (n_lams,) of bool
-        Whether the gap is as small as the estimator's ``tol`` asks.
+        True if the gap is as small as the estimator's ``tol`` asks.
 
     Examples
     --------

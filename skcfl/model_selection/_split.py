@@ -47,8 +47,8 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         Column of X that holds the client ids, as in the estimators: a name if X is a DataFrame,
         or a position, negative from the end. None takes them from ``groups``.
     shuffle : bool, default=True
-        Whether the folds are drawn at random. Without it neighbouring rows of a client and a
-        class stay together.
+        True if the folds are drawn at random. Without it neighbouring rows of a client and a class
+        stay together.
     random_state : int, RandomState instance or None, default=None
         Seed of the draw. Pass an int for the same folds in every call, as halving searches
         require. Only with ``shuffle``.

@@ -22,9 +22,9 @@ class Autoencoder(Network):
 
     .. math:: \frac{1}{2d} \|\hat x - x\|^2 .
 
-    Clients whose rows are alike are reconstructed by the same model, so that methods which
-    choose by loss find clusters of clients without any targets.  ``predict`` returns
-    reconstructions, and ``score`` minus the mean loss.
+    Clients with similar rows are reconstructed by the same model, so that methods which choose by
+    loss find clusters of clients without any targets.  ``predict`` returns reconstructions, and
+    ``score`` minus the mean loss.
 
     Parameters
     ----------

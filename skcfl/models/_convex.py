@@ -64,7 +64,7 @@ class ConvexModel(LocalModel):
 
     @abstractmethod
     def _loss_size(self, block):
-        """Size of the loss, (c,), in whose units minimisers are accurate."""
+        """Size of the loss, (c,): the unit of the tolerance of minimisers."""
 
     def _first_guess(self, block):
         """Start of Newton's method, (c, p), where none is given."""
@@ -124,7 +124,7 @@ class ConvexModel(LocalModel):
 
     @abstractmethod
     def enclosure(self, block, w, box, dense):
-        """What is certain of ``f_i`` in a box about ``w_i``.
+        """Bounds of ``f_i`` and its derivatives in a box about ``w_i``.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class ConvexModel(LocalModel):
         Returns
         -------
         rounding : ndarray of shape (c, p)
-            Of the gradient at ``w_i`` as computed in double precision.
+            Rounding error of the gradient at ``w_i``, computed in double precision.
         drift : ndarray of shape (c,)
             How far the gradient moves at most, in the Euclidean norm.
         floor : ndarray of shape (c, p, p) or (c, 3)
@@ -147,7 +147,7 @@ class ConvexModel(LocalModel):
         """
 
     def solve(self, block, x0=None):
-        """Each client's own minimiser, (c, p), and whether it converged (c,)."""
+        """Minimiser of each client, (c, p), and whether it converged (c,)."""
         return self._minimise(block, x0)
 
     def prox(self, block, v, rho, x0=None, max_iter=100):
@@ -201,8 +201,8 @@ class _ClientOracle:
     def better_start(self, x):
         """Given starts, or the model's first guess where it has a lower value.
 
-        Where the curvature grows without bound (Poisson), Newton's method returns from a
-        start on the wrong side in small steps only, if it is not out of range.
+        If the curvature grows without bound (Poisson), Newton's method returns from a start on the
+        wrong side in small steps only, if it is not out of range.
         """
         x = np.asarray(x, dtype=float)
         better = self.at(x)[0] <= self.at(self.guess)[0]

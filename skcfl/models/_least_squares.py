@@ -71,7 +71,8 @@ class Wide(_Factors):
     def __init__(self, U, t, decay, lengths):
         self.U, self.t = U, t
         self.alpha, self.free = decay[0], decay[-1] == 0.0 < decay[0]
-        # Of the triangle of a QR factorisation: singular vectors of p entries are not needed.
+        # Taken from the triangle of a QR factorisation: singular vectors of p entries are not
+        # needed.
         R = np.linalg.qr(U.transpose(0, 2, 1), mode="r")
         self.vectors, sigma, _ = np.linalg.svd(R.transpose(0, 2, 1), full_matrices=False)
         self.values = _squares(sigma, np.maximum(lengths, U.shape[2]))
@@ -117,7 +118,7 @@ class Wide(_Factors):
 class Sparse(Wide):
     """The same of sparse rows, a block, through their Gram matrix: nothing dense has p columns.
 
-    What the Gram matrix has lost of the small eigenvalues is small beside `alpha`, where that is
+    The error of the small eigenvalues of the Gram matrix is small beside `alpha`, if
     :func:`enough`.
     """
 
@@ -130,7 +131,7 @@ class Sparse(Wide):
 
     @property
     def enough(self):
-        """Whether the penalty is large enough beside the largest eigenvalues."""
+        """True if the penalty is large enough beside the largest eigenvalues."""
         return self.alpha >= LOST * self.values.max(initial=0.0) and self.alpha > 0.0
 
     def take(self, index):

@@ -63,15 +63,15 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
         :meth:`skcfl.federation.ClientPool.penalised`); a model that is bound outside of an
         estimator has none until then.
     fit_intercept : bool, default=True
-        Whether to fit an intercept.
+        If True, fit an intercept.
     standardize : bool, default=True
-        Whether an estimator trains on features of mean 0 and variance 1 over the rows of all
-        clients, of which they send counts, sums and sums of squares once.  The penalty and
-        the distances of models then do not depend on the units of the features; fitted
-        coefficients are in the user's units all the same.  Sparse features, and those of models
-        without an intercept, are scaled and not centred.  Training of a regressor with an
-        intercept starts from the mean of the targets, found likewise, so that a constant added to
-        y changes no cluster.  False reproduces the papers.
+        True if an estimator trains on features of mean 0 and variance 1 over the rows of all
+        clients, of which they send counts, sums and sums of squares once.  The penalty and the
+        distances of models then do not depend on the units of the features; fitted coefficients
+        are in the user's units all the same.  Sparse features, and those of models without an
+        intercept, are scaled and not centred.  Training of a regressor with an intercept starts
+        from the mean of the targets, found likewise, so that a constant added to y changes no
+        cluster.  False reproduces the papers.
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers.  "balanced" gives all
         classes the same total weight over all clients.
@@ -111,12 +111,12 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
 
     @property
     def quadratic(self):
-        """Whether clients' objectives are quadratic functions."""
+        """True if clients' objectives are quadratic functions."""
         return self.describe_loss().quadratic
 
     @property
     def has_units(self):
-        """Whether training needs the mean and the standard deviation of the targets."""
+        """True if training needs the mean and the standard deviation of the targets."""
         centred = self.standardize and self.fit_intercept and self.estimator_type == "regressor"
         return centred or super().has_units
 
@@ -213,7 +213,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
         return self.kernel.encode(y, self.n_classes, np.float64)
 
     def init_params(self, n_models, random_state):
-        """Gaussian starts about :meth:`start`, whose predictions vary as the target does."""
+        """Gaussian starts about :meth:`start`; their predictions vary as the target does."""
         rng = check_random_state(random_state)
         scale = self._spread / np.sqrt(self.n_columns)
         away = rng.normal(scale=scale, size=(n_models, self.n_params))
@@ -263,7 +263,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
         return {"linear": slice(0, self.n_params)}
 
     def body_mask(self):
-        """The coefficients; the intercept is what a client has of its own."""
+        """The coefficients: the intercept stays with the client."""
         mask = np.zeros((self.n_outputs, self.n_columns), dtype=bool)
         mask[:, : self.n_features] = True
         return mask.ravel()
@@ -428,7 +428,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
             C, D = self.n_outputs, self.n_columns
             H5 = H.reshape(len(H), C, D, C, D)
             for j in np.flatnonzero(self.decay[:D] == 0.0):
-                # In the column's own units: a foreign size would drown its curvature.
+                # Computed in the units of the column: a foreign size would drown its curvature.
                 own = H5[:, :, j, :, j]
                 own += np.einsum("icc->i", own)[:, None, None] / C**2
         return H
@@ -485,7 +485,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
         return block.cache["factors"].solve(right, rho)
 
     def _factors(self, block, wide):
-        """What least squares are solved with."""
+        """Factorisation that solves the least squares."""
         if wide and sparse.issparse(block.X) and self.alpha_ > 0.0:
             factors = Sparse(block, self.decay)
             if factors.enough:
@@ -515,7 +515,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
         return np.einsum("cn,cn->c", rows, block.weights) + EPS * (self.n_params + 64.0) * own
 
     def enclosure(self, block, w, box, dense):
-        """What is certain of ``f_i`` in a box about ``w_i``."""
+        """Bounds of ``f_i`` and its derivatives in a box about ``w_i``."""
         block = block.astype(np.float64)
         size = block.magnitudes()
         Z, slack = self._state(block, w), self._slack(block, w)
@@ -565,7 +565,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
         free = self.decay == 0.0
         bound = np.zeros(len(s))
         if free.any():
-            # The columns of the design whose parameters are free: the intercept's, or all.
+            # The columns of the design with free parameters: the intercept's, or all.
             part = block.columns(free[: self.n_columns])
             H = block.cache.get("free inverse")
             if H is None:
@@ -582,8 +582,8 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
                     a + self.kernel.curvature_product(Z, block.y, change), block.y
                 )
             rest = s[:, free] - part.backward(a * w).reshape(len(s), -1)
-            # What rounding leaves: of the slopes, and of the columns' sums over rows, whose
-            # own slopes have the size of those at zero.
+            # Rounding errors: of the slopes, and of the columns' sums over rows, with slopes of
+            # the size of those at zero.
             columns = np.sqrt(part.squares())
             slopes = np.abs(a) + np.abs(self.kernel.gradient(np.zeros_like(Z), block.y))
             size = np.tile(columns, self.n_outputs) * slopes.max(axis=(1, 2))[:, None]

@@ -1,4 +1,4 @@
-"""What a client trains: the interface of local models."""
+"""The interface of local models, which clients train."""
 
 from abc import abstractmethod
 from math import isfinite
@@ -85,7 +85,7 @@ class LocalModel(ModelSpec):
         model : LocalModel
             This model where there is no smaller one.
         block : Block
-            What its clients have for rows.
+            The rows of a block of clients.
         below : int
             Number of the parameters of the layers below, which come first.
         values : ndarray of shape (c,) or float
@@ -94,7 +94,7 @@ class LocalModel(ModelSpec):
         return self, block, 0, 0.0
 
     def representation(self, block, w):
-        """What the last layer sees of every row: (c, p) -> (c, n, n_representation)."""
+        """Input of the last layer for each row: (c, p) -> (c, n, n_representation)."""
         raise ValueError(f"{type(self).__name__} has no representation of rows.")
 
     def classes_of(self, block):
@@ -116,9 +116,9 @@ def check_class_weight(model):
 
 
 def choose(losses, fixed=None):
-    """Model of least loss of every client, (c,); a loss that is no number is not chosen.
+    """Model of least loss of every client, (c,); a loss of NaN is not chosen.
 
-    Clients whose entry of `fixed` is not negative keep that model.
+    Clients with an entry of `fixed` that is not negative keep that model.
     """
     choice = losses.argmin(axis=1)
     if not isfinite(losses.sum()):

@@ -31,7 +31,7 @@ class Location(ConvexModel):
         Half the squared distance, or Huber's function of the distance, which is
         linear beyond `delta`.
     delta : float, default=1.0
-        Where the Huber loss becomes linear, in units of the features.
+        Residual at which the Huber loss becomes linear, in units of the features.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class Location(ConvexModel):
 
     @property
     def quadratic(self):
-        """Whether clients' objectives are quadratic functions."""
+        """True if clients' objectives are quadratic functions."""
         return self._squared
 
     @property
@@ -73,7 +73,7 @@ class Location(ConvexModel):
 
     @property
     def isotropic(self):
-        """Whether ``f_i`` is half the squared distance to the client's mean plus a constant."""
+        """True if ``f_i`` is half the squared distance to the client's mean plus a constant."""
         return self._squared
 
     def design(self, X):
@@ -118,7 +118,7 @@ class Location(ConvexModel):
     def _moments(self, block):
         """Weighted means (c, d) in two parts, and mean squared distances to them (c,).
 
-        A number near the mean, and what is missing: far-away data must not cost digits.
+        A number near the mean, and the remainder: far-away data must not cost digits.
         """
         if "moments" not in block.cache:
             X, w = block.dense(), block.weights
@@ -130,7 +130,7 @@ class Location(ConvexModel):
         return block.cache["moments"]
 
     def _state(self, block, w):
-        """Differences to the rows, or to the mean alone: the squared loss needs no more.
+        """Differences to the rows, or only to the mean: the squared loss needs no more.
 
         Expanded squares would be faster, but lose the digits of far-away data and outliers.
         """
@@ -188,7 +188,7 @@ class Location(ConvexModel):
         return product - np.sum(along * self._flat(r, pull, damping) * E, axis=1)
 
     def _flat(self, r, pull, damping):
-        """What to take from the curvature: beyond delta there is none towards the row."""
+        """Subtracted from the curvature: beyond delta there is none towards the row."""
         damping = np.reshape(damping, (-1, 1))
         outside = np.where(r > self.delta, pull / np.maximum(r, self.delta) ** 2, 0.0)
         return ((1.0 - damping) * outside)[:, :, None]
@@ -261,7 +261,7 @@ class Location(ConvexModel):
         return EPS * (2.0 * n + 8.0) * small
 
     def enclosure(self, block, w, box, dense):
-        """What is certain of ``f_i`` in a box about ``w_i``."""
+        """Bounds of ``f_i`` and its derivatives in a box about ``w_i``."""
         block = block.astype(np.float64)
         c, n, p = block.shape
         total, radius = block.weights.sum(axis=1), np.linalg.norm(box, axis=1)
@@ -275,8 +275,8 @@ class Location(ConvexModel):
         if self._squared:
             floor = total[:, None, None] * np.eye(p)
         else:
-            # Within delta the curvature is whole; beyond it is flat along the difference, whose
-            # direction turns within the box.
+            # Within delta the curvature is full; beyond it is flat along the difference, which
+            # turns within the box.
             reach = radius[:, None] + slack
             inner = np.where(r + reach <= self.delta, block.weights, 0.0)
             beyond = r - reach > self.delta
@@ -330,7 +330,7 @@ class Location(ConvexModel):
             A = block.dense() - near[:, None, :] - rest[:, None, :]
             rows = np.einsum("cnd,cnd->cn", U, A) + 0.5 * _lengths(U) ** 2
             bound = at_mean + np.einsum("cn,cn->c", rows, block.weights)
-            # The price of what is missing is the way that it would go.
+            # Cost of the remainder: the distance that it would move the result.
             length = _lengths(U)
             count = EPS * (2.0 * block.shape[1] + self.n_params + 16.0)
             missing = np.linalg.norm(missing, axis=1)

@@ -18,7 +18,7 @@ class NearestCentre:
     n_features : int
         Numbers of a centre.
     dtype : dtype
-        Of the rows.
+        Labels of the rows.
     """
 
     def __init__(self, n_centres, n_features, dtype):

@@ -104,7 +104,7 @@ class Layer:
 
     @property
     def cut(self):
-        """Where the weights end and the biases begin."""
+        """Position at which the weights end and the biases begin."""
         return self.start + self.n_outputs * self.n_inputs
 
     @property
@@ -130,7 +130,7 @@ class Buffers:
         trained = None if terms is None else terms.trained
         #: First layer that is trained, and the points that the last hidden states are drawn to.
         self.first, self.terms = 0, terms
-        #: Rows of which there are the states below the first layer that is trained.
+        #: Rows with states below the first trained layer.
         self.block = None
         if trained is not None:
             self.first = next(i for i, y in enumerate(layers) if trained[y.start : y.stop].any())
@@ -155,7 +155,7 @@ class Network(LocalModel):
 
     @abstractmethod
     def _target(self, block):
-        """What the predictions of a block's rows are compared with, (c, q, n)."""
+        """Targets of a block's rows, in the shape of the predictions, (c, q, n)."""
 
     @abstractmethod
     def _bind_loss(self):
@@ -240,7 +240,7 @@ class Network(LocalModel):
     # ---------------------------------------------------------------- forward, backward
 
     def clients_at_once(self, block):
-        """Clients of a block whose rows, states and parameters stay in cache together."""
+        """Clients of a block with rows, states and parameters that fit in cache together."""
         c, n, d = block.shape
         if sparse.issparse(block.X):
             return max(c, 1)  # rows of a sparse matrix are not taken out for nothing
@@ -378,7 +378,7 @@ class Network(LocalModel):
         return values.reshape(-1, c, n).transpose(1, 0, 2)
 
     def _rows_at_once(self):
-        """Rows whose states stay in cache."""
+        """Rows with states that fit in cache."""
         widest = max(layer.n_outputs for layer in self.layers)
         return max(CACHE_BYTES // (self.dtype.itemsize * widest), 1)
 

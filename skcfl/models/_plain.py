@@ -19,7 +19,7 @@ def plain_linear(loss, coef, intercept, classes, fit_intercept):
     classes : ndarray or None
         The classes of a classifier.
     fit_intercept : bool
-        Whether the model has an intercept.
+        True if the model has an intercept.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def plain_network(weights, activation, loss, output, classes):
     weights : list of tuple
         ``(W, b)`` of each layer.
     activation : str
-        Of the hidden layers.
+        Activation of the hidden layers.
     loss : str
         Named in the message if there is no such network.
     output : {"identity", "logistic", "softmax", "exp"} or None

@@ -1,4 +1,4 @@
-"""What a server knows of a local model: shapes, the penalty, starts and units, and no row."""
+"""The part of a local model that a server knows: shapes, penalty, starts and units, and no row."""
 
 from __future__ import annotations
 
@@ -25,50 +25,50 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
 
     #: "regressor", "classifier" or None (unsupervised).
     estimator_type = None
-    #: Whether the model can predict probabilities.
+    #: True if the model can predict probabilities.
     has_proba = False
-    #: Whether second-order methods (exact prox, Newton) are available.
+    #: True if second-order methods (exact prox, Newton) are available.
     second_order = False
-    #: Whether clients' objectives are quadratic functions.
+    #: True if clients' objectives are quadratic functions.
     quadratic = False
-    #: Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
+    #: True if the loss is minus a log-likelihood up to the unknown size of the noise only.
     unknown_scale = False
     #: Power of the size of the noise that the loss grows with.
     loss_degree = 2
-    #: Whether training needs the mean and the standard deviation of the targets (``in_units``).
+    #: True if training needs the mean and the standard deviation of the targets (``in_units``).
     has_units = False
     #: Parameters of the model that predicts the mean of the targets, where that is known, else 0.
     origin: Any = 0.0
-    #: Whether 0 is the least loss of any row.
+    #: True if 0 is the least loss of any row.
     grounded = True
-    #: Whether the curvature of the loss is bounded.
+    #: True if the curvature of the loss is bounded.
     bounded_curvature = True
-    #: Whether losses of single rows are known, so that rows can be mixtures of models.
+    #: True if losses of single rows are known, so that rows can be mixtures of models.
     mixes = False
-    #: Whether an estimator standardises the features that it trains on.
+    #: True if an estimator standardises the features that it trains on.
     standardize = False
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
     class_weight: Any = None
     #: Numbers of a row's representation, which the last layer sees, of bound models that have one.
     n_representation = 0
-    #: Whether the Hessian of a client with fewer rows than parameters tells what they are.
+    #: True if the Hessian of a client with fewer rows than parameters tells what they are.
     hessian_shows_rows = True
-    #: Whether rows may have several axes.
+    #: True if rows may have several axes.
     any_rank = False
-    #: Whether training draws, besides batches: dropout.
+    #: True if training draws, besides batches: dropout.
     stochastic = False
-    #: Whether training changes what gradients at one point do not say, such as running statistics.
+    #: True if training changes what gradients at one point do not say, such as running statistics.
     local_steps_only = False
     #: Parameters that local steps move, (n_params,) of bool of a bound model; None are all.
     moved = None
     #: Parameters that each client keeps for itself and publishes at the end, likewise; None: none.
     own = None
-    #: Whether ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
+    #: True if ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
 
     @property
     def supervised(self) -> bool:
-        """Whether the model needs targets."""
+        """True if the model needs targets."""
         return self.estimator_type is not None
 
     @property
@@ -101,7 +101,7 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         return share
 
     def spared(self, scaling: Any) -> Any:
-        """A scaling of all columns of the rows that leaves those alone that are no features."""
+        """Scaling of all columns of the rows that leaves those that are no features unchanged."""
         return scaling
 
     def of_features(self, scaling: Any) -> Any:
@@ -158,7 +158,7 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         return bound
 
     def to_message(self) -> dict[str, Any]:
-        """What :meth:`from_message` makes the model of, where it is sent to a site.
+        """Class that :meth:`from_message` returns an instance of, at a site.
 
         Returns
         -------
@@ -186,7 +186,7 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _bind(self) -> None:
-        """Set ``n_outputs``, ``n_params`` and what else depends on the shapes."""
+        """Set ``n_outputs``, ``n_params`` and the other attributes that depend on the shapes."""
 
     @abstractmethod
     def init_params(self, n_models: int, random_state: RandomState) -> Array:

@@ -1,4 +1,4 @@
-"""What local models with a loss of their predictions share."""
+"""Local models with a loss of their predictions: shared parts."""
 
 import copy
 from math import isfinite
@@ -38,17 +38,17 @@ class SupervisedMixin:
 
     @property
     def has_proba(self):
-        """Whether the model predicts probabilities."""
+        """True if the model predicts probabilities."""
         return self.describe_loss().has_proba
 
     @property
     def unknown_scale(self):
-        """Whether the size of the noise is unknown: not for counts and classes."""
+        """True if the size of the noise is unknown: not for counts and classes."""
         return self.describe_loss().unknown_scale
 
     @property
     def has_units(self):
-        """Whether training needs the mean and the standard deviation of the targets."""
+        """True if training needs the mean and the standard deviation of the targets."""
         return self.describe_loss().has_units
 
     def in_units(self, mean, scale):
@@ -66,12 +66,12 @@ class SupervisedMixin:
 
     @property
     def grounded(self):
-        """Whether 0 is the least loss of any row."""
+        """True if 0 is the least loss of any row."""
         return self.describe_loss().grounded
 
     @property
     def bounded_curvature(self):
-        """Whether the curvature of the loss is bounded."""
+        """True if the curvature of the loss is bounded."""
         return isfinite(self.describe_loss().max_curvature)
 
     def prior_unit(self, share, around):

@@ -1,4 +1,4 @@
-"""What a model of PyTorch checks before anything is sent: its parameters, shapes and loss."""
+"""Checks of a model of PyTorch before anything is sent: parameters, shapes and loss."""
 
 import copy
 import pickle

@@ -87,7 +87,7 @@ class CallableLoss(Loss):
 
 
 class CallableClassLoss(ClassLoss, CallableLoss):
-    """Such a function whose targets are class codes."""
+    """Such a function with class codes as targets."""
 
     grounded = False
 
@@ -96,7 +96,7 @@ class CallableClassLoss(ClassLoss, CallableLoss):
 
 
 class CallableReconstruction(CallableLoss):
-    """Such a function whose targets are the inputs."""
+    """Such a function with the inputs as targets."""
 
     def output(self, z):
         """Outputs (n_rows, n_outputs)."""

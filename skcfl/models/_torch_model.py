@@ -47,9 +47,9 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     Parameters
     ----------
     module : type, callable or torch.nn.Module
-        A class, or a function that makes the module, which is called with ``**module_params``; or
-        a module, which is copied, and whose weights are the start of the training. A class lets
-        its parameters be set and searched (``model__hidden=...`` in a grid).
+        A class, or a function, that is called with ``**module_params`` and returns the module; or
+        a module, which is copied with its weights as the start of the training. Parameters of a
+        class can be set and searched (``model__hidden=...`` in a grid).
     loss : str, Loss or callable, default="log_loss"
         The loss of the module's outputs, which have no activation: "log_loss" (one output a class,
         or one of two classes) and "squared_hinge" make a classifier; "squared_error", "huber",
@@ -58,7 +58,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         a loss's parameters. A function of the tensors ``(output, target)`` returns one number per
         row: targets are codes of classes (int64), numbers, or the input; it needs ``task``.
     task : {"auto", "classifier", "regressor", "unsupervised"}, default="auto"
-        What targets are. "auto" goes by the name of the loss. With "unsupervised" the target is
+        Kind of the targets. "auto" goes by the name of the loss. With "unsupervised" the target is
         the input: "squared_error" is half the mean squared error of the reconstruction.
     alpha : float, default=1e-4
         Strength of the penalty, relative to a client's mean loss, as of :class:`MLP`.
@@ -69,21 +69,21 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         "int" hands the rows to the module as integers of 64 bits, such as the token ids that
         embeddings take.
     head : str, default=None
-        Name of the part of the module that is the last layer, such as "fc" or "classifier": its
-        input is the representation that :class:`~skcfl.FedProtoClassifier` and
-        :class:`~skcfl.FedPACClassifier` speak of, and what is not its own is what
-        :class:`~skcfl.FedRep` shares. None is the last layer that has parameters.
+        Name of the last layer in the module, such as "fc" or "classifier": its input is the
+        representation that :class:`~skcfl.FedProtoClassifier` and :class:`~skcfl.FedPACClassifier`
+        use, and :class:`~skcfl.FedRep` shares all other layers. None is the last layer that has
+        parameters.
     buffers : {"average", "local"}, default="average"
-        What becomes of buffers of floats, such as the running statistics of batch normalisation:
-        the server averages them with the parameters, or each client keeps its own and publishes
-        them at the end (as in FedBN).
+        Buffers of floats, such as the running statistics of batch normalisation: the server
+        averages them with the parameters, or each client keeps its buffers and publishes them at
+        the end (as in FedBN).
     precision : {"single", "double"}, default="single"
         Floating type of parameters and computations, whatever the type of the rows.
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers, as of :class:`LinearModel`.
     device : str, default="auto"
-        Where clients compute: "cpu", "cuda" or another that PyTorch knows. "auto" is "cuda" where
-        there is one. What is fitted does not remember it.
+        Device on which clients compute: "cpu", "cuda" or another that PyTorch knows. "auto" is
+        "cuda" if there is one. The fitted model is independent of it.
     **module_params : dict
         Arguments of ``module``, if it is a class or a function.
 
@@ -375,7 +375,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         return tuple(output.shape[1:])
 
     def _called(self, made, x):
-        """Output of the module, what goes wrong said in terms of its parameters."""
+        """Output of the module; an error is raised in terms of its parameters."""
         try:
             with need_torch().no_grad():
                 return made(x)
@@ -554,11 +554,11 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     mixes = True
 
     def _stacks(self):
-        """Whether several clients are computed in one call."""
+        """True if several clients are computed in one call."""
         return self.stackable and self._device() != "cpu"
 
     def clients_at_once(self, block):
-        """One after the other, whose parameters stay in cache; on a GPU those that fit."""
+        """One client after the other, for the cache; on a GPU those that fit."""
         if not self._stacks():
             return 1
         rows, size = block.shape[1], block.dtype.itemsize
@@ -566,7 +566,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         return clients_that_fit(rows, states, self.n_params, size, self._device())
 
     def workspace(self, block, n_rows=None, terms=None):
-        """What the steps of local training share."""
+        """State that the steps of local training share."""
         runner = self._runner(block.dtype)
         if self._stacks() and (terms is None or terms.prototypes is None):
             return Stacked(self, runner)
@@ -688,7 +688,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
 
 
 def _tensors(module):
-    """Parameters and buffers of a module; none of what is no module."""
+    """Parameters and buffers of a module; none if it is no module."""
     if not hasattr(module, "named_parameters") or isinstance(module, type):
         return []
     return [*module.parameters(), *module.buffers()]

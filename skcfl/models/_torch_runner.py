@@ -32,7 +32,7 @@ def need_torch():
 
 @contextmanager
 def seeded(seed):
-    """Let PyTorch draw by a seed, in this thread alone, and put its generators back."""
+    """Let PyTorch draw by a seed, in this thread only, and put its generators back."""
     torch = need_torch()
     cuda = torch.cuda.is_initialized()
     with _DRAWS:
@@ -59,13 +59,13 @@ class Entry:
     name : str
         Its name there.
     start : int
-        Where it begins in the vector.
+        Position at which it begins in the vector.
     shape : tuple of int
         Its shape.
     trained : bool
-        Whether steps of an optimiser move it: parameters that need a gradient.
+        True if steps of an optimiser move it: parameters that need a gradient.
     buffer : bool
-        Whether it is a buffer.
+        True if it is a buffer.
     """
 
     owner: str
@@ -139,17 +139,17 @@ class Runner:
     module : torch.nn.Module
         Module to copy.
     entries : list of Entry
-        Where its parameters are.
+        Position of its parameters.
     dtype : dtype
         Type of the parameters.
     device : str
-        Where to compute.
+        Device to compute on.
     head : str
         Name of the module whose input is the representation.
     input_shape : tuple of int
         Shape of what the module takes for a row.
     whole : bool
-        Whether it takes integers.
+        True if it takes integers.
     """
 
     def __init__(self, module, entries, dtype, device, head, input_shape, whole):
@@ -187,7 +187,7 @@ class Runner:
         flat = self.torch.from_numpy(given[0]).to(self.device)
         for tensor, entry in self.places:
             tensor.data = flat[entry.start : entry.stop].view(entry.shape)
-        #: Where the buffers are, as arrays.
+        #: Positions of the buffers, as arrays.
         self.homes = [given[0][entry.start : entry.stop] for _, entry in self.buffers]
         if own is not None:
             cuts = np.cumsum([0, *(entry.stop - entry.start for _, entry in self.buffers)])
@@ -216,7 +216,7 @@ class Runner:
     def forward(self, X, training=False, seed=None):
         """Predictions (n, n_outputs) and representations, to be differentiated.
 
-        In training buffers follow the rows, and dropout draws by the seed.
+        Buffers follow the rows in training, and dropout draws by the seed.
         """
         if not training:
             return self._call(self.inputs(X))
@@ -244,7 +244,7 @@ class Runner:
         return self.torch.func.functional_call(self.module, parts, (x,)).reshape(len(x), -1)
 
     def maps(self):
-        """Whether ``vmap`` takes the module, tried where it would be used."""
+        """True if ``vmap`` takes the module, tried where it would be used."""
         if self.device == "cpu":
             return True
         kind = self.torch.int64 if self.whole else self.places[0][0].dtype
@@ -272,13 +272,13 @@ class Runner:
         Parameters
         ----------
         outputs : list of Tensor
-            What the objective depends on.
+            Tensors that the objective depends on.
         slopes : list of ndarray
             Its derivatives in them.
         out : ndarray of shape (n_params,)
-            Where no gradient is asked for it stays as it is.
+            Parts without a gradient stay as they are.
         trained : ndarray of shape (n_params,) of bool, default=None
-            Parameters whose gradient is asked for, all that are trained by default.
+            Parameters that need a gradient, all trained ones by default.
         """
         torch, places = self.torch, list(zip(self.spans, self.trained, strict=True))
         if trained is not None:

@@ -22,18 +22,18 @@ class Training:
     model : TorchModel
         Bound model.
     runner : Runner
-        What computes.
+        The runner of the module.
     terms : TrainingTerms or None
-        What else the training keeps to.
+        Extra terms: frozen parameters and prototypes.
     training : bool, default=True
-        Whether dropout draws, and buffers follow the rows.
+        True if dropout draws, and buffers follow the rows.
     """
 
     def __init__(self, model, runner, terms=None, training=True):
         self.model, self.runner, self.training = model, runner, training
-        #: What draws representations to prototypes, None if nothing does.
+        #: Prototypes that draw representations, or None.
         self.terms = None if terms is None or terms.prototypes is None else terms
-        #: Parameters whose gradient is asked for, None for all.
+        #: Parameters that need a gradient, None for all.
         self.trained = None if terms is None else terms.trained
         self.decay = model.decay.astype(runner.dtype) if model.alpha_ else None
         self.seeds, self.step, self.out = None, 0, None
@@ -79,7 +79,7 @@ class Training:
         runner.gradient(among, slopes, self.out[i], self.trained)
 
     def _own(self, block, i, w):
-        """What client i keeps for itself, from now on what it was sent if that is nothing yet."""
+        """State that client i keeps, at first the one that it was sent."""
         if self.training and block.own is not None and not block.own[1][i]:
             block.own[0][i], block.own[1][i] = w[self.model.own], True
         return own_of(block, i)
@@ -102,7 +102,7 @@ class Stacked:
     model : TorchModel
         Bound model.
     runner : Runner
-        What has the module, on the device.
+        The tensors of the module, on the device.
     """
 
     def __init__(self, model, runner):
@@ -150,7 +150,7 @@ def clients_that_fit(n_rows, n_states, n_params, itemsize, device):
 
 
 def own_of(block, i):
-    """What client i of a block keeps for itself, None if that is nothing."""
+    """State that client i of a block keeps, None if there is none."""
     return None if block.own is None or not block.own[1][i] else block.own[0][i]
 
 

@@ -27,10 +27,10 @@ def conjugate_gradients(
     precondition : callable, default=None
         Maps (m, p) to the products with approximate inverses of the matrices.
     split : bool, default=False
-        Whether `precondition` is the exact inverse of a part of the matrices, and `product` is
+        True if `precondition` is the exact inverse of a part of the matrices, and `product` is
         with the rest only.
     memory : bool, default=False
-        Whether to keep all directions and make each new one conjugate to all of them.  Where the
+        If True, keep all directions and make each new one conjugate to all of them.  Where the
         matrices are ill-conditioned rounding undoes that otherwise, and iterations that cost an
         exchange each become many times as many as there are unknowns.
 

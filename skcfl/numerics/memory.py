@@ -1,4 +1,4 @@
-"""Whether something fits in memory, asked before it is allocated."""
+"""True if something fits in memory, asked before it is allocated."""
 
 import os
 from pathlib import Path

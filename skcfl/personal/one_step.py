@@ -29,7 +29,7 @@ class MetaAverage(SharedUpdate):
     inner : ndarray of shape (n_clients,)
         Length of the step that the shared model is to be good after.
     exact : bool
-        Whether gradients pass through that step.
+        True if gradients pass through that step.
     optimizer, batch_size
         As for ``LocalUpdate``.
     average, accelerate

@@ -51,7 +51,7 @@ def proximal_models(pool, centers, lam, kept=True):
     lam : float
         Strength of the pull, in [0, inf]: the clients' own minimisers, or their centres.
     kept : bool, default=True
-        Whether the clients have the centres already.
+        True if the clients have the centres already.
 
     Returns
     -------
@@ -134,7 +134,7 @@ class MoreauAverage(SharedUpdate):
 
     @staticmethod
     def _settles(options):
-        """Whether rounds have a fixed point that they may be accelerated to."""
+        """True if rounds have a fixed point that they may be accelerated to."""
         return options.participation == 1.0 and options.tol > 0
 
     def ask(self, answers, state):

@@ -107,7 +107,7 @@ class TrustedAverage(Average):
         :func:`~skcfl.rounds.suspicion.suspicions`; once the mean is taken the largest since then,
         if all take part: who is set aside stays so, for the rounds to settle.
     trusts : bool
-        Whether it takes the mean.
+        True if it takes the mean.
     """
 
     def __init__(self, aggregator, n_clients):
@@ -149,8 +149,8 @@ class SharedUpdate(UpdateRule):
     average : Average, default=None
         How models are averaged.
     accelerate : bool, default=False
-        Whether to look for the fixed point of the rounds by Anderson acceleration; only where
-        all clients take part and nothing is drawn. While a robust operator is in the mean's place
+        If True, look for the fixed point of the rounds by Anderson acceleration; only where all
+        clients take part and nothing is drawn. While a robust operator is in the mean's place
         nothing is accelerated.
     """
 
@@ -170,7 +170,7 @@ class SharedUpdate(UpdateRule):
 
     @property
     def single(self):
-        """Whether each client's model is needed, and not sums."""
+        """True if each client's model is needed, and not sums."""
         return self.average.aggregator is not None
 
     def mean(self, answers, state, models, merit=None):
@@ -301,7 +301,7 @@ def publish(
     shortfall : str, default=""
         What fell short.
     known : bool, default=True
-        Whether the clients know their models, of what they have trained and were sent.
+        True if the clients know their models, of what they have trained and were sent.
     average : Average, default=None
         How the rounds have averaged, which has the clients' suspicions under a robust operator.
     **extra

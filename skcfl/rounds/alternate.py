@@ -71,7 +71,7 @@ class Options:
     polish: bool = True
     # Rounds with the same partition after which polishing takes over.
     settled: int = 5
-    # Whether clusters of the first round are dealt out: models are all the same.
+    # True if clusters of the first round are dealt out: models are all the same.
     dealt_first: bool = False
     # Mask of the parameters that all clusters have in common.
     shared: np.ndarray | None = None
@@ -79,7 +79,7 @@ class Options:
     aggregator: object = None
     # True clusters, for study: the history then has the adjusted Rand index.
     truth: np.ndarray | None = None
-    # Whether to keep the models and labels of every round, for study.
+    # If True, keep the models and labels of every round, for study.
     keep_rounds: bool = False
 
     @property

@@ -48,8 +48,8 @@ class ChoiceRule:
         state : State
             Where the server stands; its labels are those of earlier rounds.
         final : bool, default=False
-            Whether this is the last choice, of all clients and from scratch: clients are not
-            held to any model, and their models are not sent.
+            True if this is the last choice, of all clients and from scratch: clients are not held
+            to any model, and their models are not sent.
 
         Returns
         -------

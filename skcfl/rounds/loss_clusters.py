@@ -140,7 +140,7 @@ class LossClusters(ChoiceRule):
         A scikit-learn clusterer, cloned for every round; its number of clusters is set to that of
         the models, if it has one.  None is k-means.
     robust : bool, default=False
-        Whether clients that no model suits, who may be false, are left out of the clusters: they
+        True if clients that no model suits, who may be false, are left out of the clusters: they
         take the model of least loss.
 
     Attributes
@@ -195,7 +195,7 @@ class LossClusters(ChoiceRule):
         old : ndarray of shape (n_clients,)
             Models that the clients had in their last rounds, -1 for none.
         final : bool, default=False
-            Whether to look for the best partition from scratch, whatever was found before.
+            If True, look for the best partition from scratch, whatever was found before.
 
         Returns
         -------

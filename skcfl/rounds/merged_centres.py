@@ -24,9 +24,9 @@ def merge_centres(centres, counts, n_clusters, whole_client):
     n_clusters : int
         Number of clusters, k.
     whole_client : bool
-        Whether to begin with all centres of the client with most rows, as the paper does; else
-        with the one centre of most rows, which does no harm where clients have found more centres
-        than they have clusters.
+        If True, begin with all centres of the client with most rows, as the paper does; else with
+        the one centre of most rows, which does no harm where clients have found more centres than
+        they have clusters.
 
     Returns
     -------

@@ -173,7 +173,7 @@ def _of_clusterer(points, n_clusters, clusterer, rng):
 
 
 def finds_number(clusterer):
-    """Whether a clusterer finds the number of clusters by itself."""
+    """True if a clusterer finds the number of clusters by itself."""
     if isinstance(clusterer, str):
         return False
     return not {"n_clusters", "n_components"} & clusterer.get_params(deep=False).keys()

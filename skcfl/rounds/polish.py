@@ -57,7 +57,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     theta : ndarray of shape (K, n_params)
         Minimisers.
     converged : bool
-        Whether all clusters reached working precision.
+        True if all clusters reached working precision.
     decrement : float
         Largest squared Newton decrement of a cluster, relative to its objective.
     objective : float

@@ -65,7 +65,7 @@ class RoundRecord:
     truth : ndarray of shape (n_clients,), default=None
         True clusters, for study: a column "ari" has the adjusted Rand index.
     keep_rounds : bool, default=False
-        Whether to keep the models and labels of every round, for study.
+        If True, keep the models and labels of every round, for study.
 
     Attributes
     ----------

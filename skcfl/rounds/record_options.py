@@ -24,7 +24,7 @@ class Record(Options):
         True clusters, as ``labels`` of :class:`~skcfl.OracleClusters`: ``history_`` then has
         "ari", the adjusted Rand index by round.
     models : bool, default=False
-        Whether to keep the cluster models and clusters of every round in ``round_params_`` and
+        If True, keep the cluster models and clusters of every round in ``round_params_`` and
         ``round_labels_``, for :class:`~skcfl.inspection.RoundsDisplay`.
 
     Examples

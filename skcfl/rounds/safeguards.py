@@ -50,7 +50,7 @@ class Safeguard:
         """
 
     def confirm(self, state):
-        """Whether the rounds may end here; if not, the state may be changed in place.
+        """True if the rounds may end here; if not, the state may be changed in place.
 
         Parameters
         ----------

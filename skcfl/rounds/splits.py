@@ -154,7 +154,7 @@ class Bipartition(ChoiceRule):
         self.most = np.inf
         #: Who has been heard since its cluster was split.
         self.fresh = np.zeros(n_clients, dtype=bool)
-        #: Whether a cluster may yet be split.
+        #: True if a cluster may yet be split.
         self.waiting = True
 
     def resume(self, labels, earlier):
@@ -290,5 +290,5 @@ class Unsettled(Safeguard):
         self.rule = rule
 
     def confirm(self, state):
-        """Whether no cluster waits for its test."""
+        """True if no cluster waits for its test."""
         return not self.rule.waiting

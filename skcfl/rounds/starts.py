@@ -76,7 +76,7 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
     candidates : Candidates, default=None
         Local models of these clients from draws for other numbers of clusters.
     robust : bool, default=False
-        Whether some clients may be false: no client then counts for more than twice the median
+        True if some clients may be false: no client then counts for more than twice the median
         excess under the first candidates, and more candidates are tried.
 
     Returns

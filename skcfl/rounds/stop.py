@@ -24,7 +24,7 @@ class StopRule:
         self.tol, self.window, self.settled = tol, window, settled
 
     def __call__(self, state):
-        """Whether the rounds may end."""
+        """True if the rounds may end."""
         if self.tol == 0:
             return False
         if self.settled is not None and state.stable >= self.settled * self.window:

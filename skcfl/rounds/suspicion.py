@@ -95,7 +95,7 @@ class Suspects:
         return self.aside
 
     def settled(self, pool, state):
-        """Whether the same are set aside at the models of another state."""
+        """True if the same are set aside at the models of another state."""
         if self.count >= MAX_JUDGED:
             return True
         return np.array_equal(self.of(pool, state) > 1.0, self.aside)

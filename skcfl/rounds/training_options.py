@@ -58,7 +58,7 @@ class Training(Options):
         rows.  "uniform" counts each client once, as the papers do, and protects small clients from
         large ones.
     polish : "auto" or bool, default="auto"
-        Whether to finish the cluster models by Newton's method once the clusters are stable,
+        If True, finish the cluster models by Newton's method once the clusters are stable,
         reassign the clients and repeat until nothing changes.  The models are then each cluster's
         exact minimiser and do not depend on the order of clients.  "auto" polishes where the model
         allows second-order steps (linear models).  Turn it off to study the iteration itself.

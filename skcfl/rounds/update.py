@@ -249,7 +249,7 @@ class Average:
     Attributes
     ----------
     mixed : bool
-        Whether clusters may be of several kinds of clients, because they have yet to be split:
+        True if clusters may be of several kinds of clients, because they have yet to be split:
         more is then expected of an honest client.
     """
 
@@ -313,7 +313,7 @@ class StepSizes:
     lipschitz : ndarray of shape (n_clients,), default=None
         Curvatures of the clients, where no step is given.
     robust : bool, default=False
-        Whether the weighted median of the curvatures takes the place of their mean: what false
+        True if the weighted median of the curvatures takes the place of their mean: what false
         clients say of theirs must not make the steps of all others short.
 
     Attributes

@@ -1,4 +1,4 @@
-"""Whether a loss is what the local models take it for."""
+"""True if a loss is what the local models take it for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a penalty is what the fusion problems take it for."""
+"""True if a penalty is what the fusion problems take it for."""
 
 from __future__ import annotations
 

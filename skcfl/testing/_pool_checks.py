@@ -1,4 +1,4 @@
-"""Whether a pool whose clients are elsewhere is the pool of clients of this process."""
+"""True if a pool whose clients are elsewhere is the pool of clients of this process."""
 
 from __future__ import annotations
 

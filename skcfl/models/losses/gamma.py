@@ -105,5 +105,5 @@ class Gamma(Loss):
 
 
 def log_of(y):
-    """Logarithm of targets; what is not positive (rows of padding are zero) counts as tiny."""
+    """Logarithm of targets; those that are not positive (zeros of padding) count as tiny."""
     return np.log(np.maximum(y, np.finfo(y.dtype).tiny))

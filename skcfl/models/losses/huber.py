@@ -15,7 +15,7 @@ class Huber(Loss):
     Parameters
     ----------
     delta : float, default=1.35
-        Where the loss becomes linear, in units of the target.
+        Residual at which the loss becomes linear, in units of the target.
 
     Examples
     --------

@@ -64,7 +64,7 @@ class Logistic(ClassLoss):
         return np.ones_like(a)[..., 0, :]
 
     def conjugate(self, a, y):
-        # In the margin m = s z the derivative is -p with p in [0, 1].
+        # The derivative in the margin m = s z is -p with p in [0, 1].
         p = -a * y
         inside = (p >= 0) & (p <= 1)
         p = np.where(inside, p, 0.5)

@@ -1,4 +1,4 @@
-"""What a loss is: the base of all losses."""
+"""The base of all losses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..._option_objects import Options
 
 
 class Loss(Options):
-    """A convex, differentiable loss of a linear prediction, which says of itself what it is.
+    """A convex, differentiable loss of a linear prediction, with a description of its properties.
 
     Predictions ``z`` have shape ``(..., C, n)``, ``C`` outputs (1 unless there are several
     classes) by ``n`` rows; targets ``y`` are what :meth:`encode` made of the user's, of shape
@@ -27,15 +27,15 @@ class Loss(Options):
     name : str or None
         Name under which users choose the loss.
     classifier : bool
-        Whether targets are class codes.
+        True if targets are class codes.
     has_proba : bool
-        Whether there are class probabilities, from a method ``proba``.
+        True if there are class probabilities, from a method ``proba``.
     link : {"identity", "log"} or None
         Link of the prediction, which :meth:`output` inverts; None of classes.
     target_range : {"real", "non-negative", "positive"}
         Targets that are allowed.
     unknown_scale : bool
-        Whether the loss is minus a log-likelihood up to the unknown size of the noise only.
+        True if the loss is minus a log-likelihood up to the unknown size of the noise only.
     degree : int
         Power of the size of the noise that the loss grows with: 2 of squares, 1 of absolute
         values.
@@ -43,19 +43,19 @@ class Loss(Options):
         Bound of the second derivative (of the largest eigenvalue with several outputs);
         infinite where there is none.
     quadratic : bool
-        Whether the second derivative is constant.
+        True if the second derivative is constant.
     coupled : bool
-        Whether the outputs of a row depend on each other; then a vector added to all of
-        them changes nothing.
+        True if the outputs of a row depend on each other; then a vector added to all of them
+        changes nothing.
     grounded : bool
-        Whether 0 is the least value, whatever the target.
+        True if 0 is the least value, whatever the target.
     has_units : bool
-        Whether a parameter is in units of the standard deviation of the targets, which
+        True if a parameter is in units of the standard deviation of the targets, which
         ``in_units(scale)`` fixes.
     is_likelihood : bool
-        Whether the loss over the dispersion is minus a log-density, up to :meth:`log_constant`.
+        True if the loss over the dispersion is minus a log-density, up to :meth:`log_constant`.
     overdispersed : bool
-        Whether the dispersion may be more than the 1 that the distribution has, as of counts.
+        True if the dispersion may be more than the 1 that the distribution has, as of counts.
 
     Examples
     --------
@@ -119,14 +119,14 @@ class Loss(Options):
     def newton_curvature(self, z, y, damping):
         """Second derivative, moved by `damping` of the way to the curvature of a parabola.
 
-        The parabola touches the loss at `z` and lies above it: a step with all of its
-        curvature never overshoots.  For losses whose second derivative vanishes in places;
-        the others stay at the second derivative.
+        The parabola touches the loss at `z` and lies above it: a step with all of its curvature
+        never overshoots.  Losses with a vanishing second derivative need it; the others return the
+        second derivative.
         """
         return self.curvature(z, y)
 
     def own_curvature(self, z, y, damping=0.0):
-        """Second derivative (damped as above) of each output alone, of the shape of `z`."""
+        """Second derivative (damped as above) of each output separately, of the shape of `z`."""
         return self.newton_curvature(z, y, damping)
 
     def curvature_product(self, z, y, u, damping=0.0):
@@ -146,7 +146,7 @@ class Loss(Options):
             yield a, outputs, h[..., outputs, :]
 
     def terms(self, z, y):
-        """Size of the terms whose sum `value` is, of which its rounding is a few units."""
+        """Size of the terms of the sum `value`, which is rounded to a few units of it."""
         return self.value(z, y)
 
     def slope_terms(self, z, y):
@@ -182,7 +182,7 @@ class Loss(Options):
         raise NotImplementedError
 
     def conjugate_terms(self, a, y):
-        """Size of the terms whose sum `conjugate` is."""
+        """Size of the terms of the sum `conjugate`."""
         raise NotImplementedError
 
     def project(self, a, y):
@@ -212,17 +212,17 @@ class Loss(Options):
         return share if self.link == "identity" else 2.0 * share * around
 
     def log_constant(self, y, dispersion):
-        """What is added to ``-value / dispersion`` for the log-density of a target: (..., n).
+        """Term added to ``-value / dispersion`` for the log-density of a target: (..., n).
 
-        Of losses with ``is_likelihood``.
+        Only losses with ``is_likelihood`` have it.
         """
         raise NotImplementedError
 
     def dispersion_of(self, mean):
         """Dispersion of greatest likelihood where the deviance of a row is `mean` on average.
 
-        Of losses with ``is_likelihood`` that have ``unknown_scale`` or are ``overdispersed``. The
-        deviance is twice the loss, from the least value that it can have.
+        Only losses with ``is_likelihood`` that have ``unknown_scale`` or are ``overdispersed``
+        have it. The deviance is twice the loss above the least value that it can have.
         """
         return mean
 
@@ -240,7 +240,7 @@ class Loss(Options):
         return float(np.log(mean)) if mean > 0 else 0.0
 
     def plain_linear(self, fit_intercept):
-        """Linear estimator of scikit-learn whose predictions are this loss's, not fitted.
+        """Linear estimator of scikit-learn with this loss's predictions, not fitted.
 
         None if there is no such estimator.
         """
@@ -252,7 +252,7 @@ class Loss(Options):
 
 
 class ClassLoss(Loss):
-    """Base of the losses whose targets are class codes."""
+    """Base of the losses with class codes as targets."""
 
     classifier = True
     link = None

@@ -44,7 +44,7 @@ class SquaredHinge(ClassLoss):
         return np.where(z * y < 1.0, 2.0 * (1.0 + np.abs(z)), 0.0)
 
     def steadiness(self, z, y, r):
-        # Outputs are alone: where one is at its kink, all of the row is given up.
+        # Outputs are separate: if one is at its kink, all of the row is given up.
         m = z * y
         return (np.where(m < 1.0, m + r[..., None, :] < 1.0, True).all(axis=-2)).astype(float)
 

@@ -11,7 +11,7 @@ from .gamma import Gamma, log_of
 from .loss import Loss
 from .poisson import Poisson
 
-# Most Newton steps of the conjugate, whose value is a bound after any number of them.
+# Most Newton steps of the conjugate; its value is a bound after any number of them.
 STEPS = 40
 # Ratio of the two powers from which they are sought otherwise.
 STEEP = 1e6
@@ -105,7 +105,7 @@ class Tweedie(Loss):
     def _split(self, a, y):
         """Slopes ``b`` and ``b - a`` of the two terms, near where their prices are least.
 
-        In units of ``y^p``: ``w - w^-k = |t|`` by Newton's method, from below, where it is
+        Solves ``w - w^-k = |t|`` in units of ``y^p`` by Newton's method from below, where it is
         concave.
         """
         p, q = self._powers
@@ -122,7 +122,7 @@ class Tweedie(Loss):
                 break
         small = w**-k
         if k.max() > STEEP:
-            # In l = k log w, where powers near 1 or 2 would leave w no digits.
+            # Uses l = k log w: powers near 1 or 2 would leave w no digits.
             ell = k * np.log(w)
             for _ in range(STEPS):
                 fall = np.exp(-ell)

@@ -47,7 +47,7 @@ AGGREGATORS = {
 
 
 def is_operator(value):
-    """Whether an object is an operator: has the method, and is neither a class nor data.
+    """True if an object is an operator: has the method, and is neither a class nor data.
 
     Tables have a method of this name, too, which does something else.
 

@@ -26,7 +26,7 @@ class Aggregator(Options, ABC):
 
     #: What users call it.
     name: str
-    #: Whether ``aggregate`` takes leading axes; clusters are else handed over one by one.
+    #: True if ``aggregate`` takes leading axes; clusters are else handed over one by one.
     batched = True
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Layout:
         self.last = None, None
 
     def is_of(self, labels, n_clusters):
-        """Whether it is that of such clusters."""
+        """True if it is that of such clusters."""
         return n_clusters == self.n_clusters and same_labels(labels, self.labels)
 
     def weighed(self, weights):
@@ -132,7 +132,7 @@ class Layout:
 
 
 def same_labels(labels, others):
-    """Whether two arrays of clusters are the same."""
+    """True if two arrays of clusters are the same."""
     return labels is others or labels.tobytes() == others.tobytes()
 
 
@@ -209,7 +209,7 @@ def _alike_without(weights, labels, n_clusters):
 
 
 def weigh_alike(weights):
-    """Whether all clients (..., m) that weigh anything weigh the same in their cluster."""
+    """True if all clients (..., m) that weigh anything weigh the same in their cluster."""
     heaviest = weights.max(axis=-1, keepdims=True)
     return bool(((weights == heaviest) | (weights <= 0)).all())
 
