@@ -1,1 +1,1 @@
-"""What runs where rows are: their blocks, local training, what clients draw and keep."""
+"""The code that runs where rows are: blocks, local training, random draws, kept state."""

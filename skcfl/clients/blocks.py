@@ -189,7 +189,7 @@ class Block:
         c, n, d = self.shape
         here = np.arange(c)[:, None]
         y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
-        # Without the mode numpy would write to an array of its own first.
+        # Without the mode numpy would write to a temporary array first.
         X = np.take(self.X.reshape(c * n, d), here * n + rows, axis=0, out=room, mode="clip")
         return self._lend(Block(X, y, weights, self.clients, self.lengths))
 
@@ -226,7 +226,7 @@ class Block:
 
 
 class SparseBlock(Block):
-    """Block whose design matrix is a CSR matrix of shape (c * n, d).
+    """Block with a CSR matrix of shape (c * n, d) as its design matrix.
 
     The products of each client with its own model are one product with the block
     diagonal matrix that has the same data, its column indices shifted by client.
@@ -433,7 +433,7 @@ class OwnColumns:
 
     @classmethod
     def of(cls, block):
-        """Those of a block; None if a client touches most of the columns."""
+        """Columns of a block; None if a client touches most of the columns."""
         c, n, d = block.shape
         X = block.X
         owner = np.repeat(np.arange(c * n) // n, np.diff(X.indptr)).astype(np.int64)
@@ -445,7 +445,7 @@ class OwnColumns:
             return None
         columns = np.empty((c, s), dtype=np.int64)
         for i, mine in enumerate(np.split(used % d, np.cumsum(counts)[:-1])):
-            # Of the first s columns there are enough that the client does not touch.
+            # The first s columns have enough that the client does not touch.
             rest = np.setdiff1d(np.arange(s), mine, assume_unique=True)[: s - len(mine)]
             columns[i] = np.sort(np.concatenate([mine, rest]))
         flat = (np.arange(c)[:, None] * d + columns).ravel()
@@ -456,7 +456,7 @@ class OwnColumns:
         return cls(columns, part)
 
     def take(self, index):
-        """Those of some of the clients."""
+        """Values of some of the clients."""
         return OwnColumns(self.columns[index], self.block.take(index))
 
     def astype(self, dtype):
@@ -531,8 +531,8 @@ def make_blocks(
     block_bytes : int
         Size of the design matrix of a block.
     design : callable, default=None
-        Makes design matrices (n, d) of features (n, n_features), row by row: dense ones of each
-        block alone, so that there is no copy of all rows beside the blocks.  None is `X` itself.
+        Makes design matrices (n, d) of features (n, n_features), row by row: dense ones block by
+        block, so that there is no copy of all rows beside the blocks.  None is `X` itself.
     each : callable, default=in_order
         ``each(function, items)`` makes dense blocks, which do not depend on each other.
     order : ndarray of shape (n_rows,), default=None
@@ -600,12 +600,12 @@ def make_blocks(
 
 
 def gathered(parts, block_bytes=BLOCK_BYTES):
-    """Few clients of each of many dense blocks in blocks of their own.
+    """Few clients of each of many dense blocks, in new blocks.
 
     Parameters
     ----------
     parts : list of (Block, ndarray or None, ndarray)
-        Blocks, places of clients in them (None is all), and what is known of these clients.
+        Blocks, positions of clients in them (None is all), and what is known of these clients.
     block_bytes : int
         Size of the design matrix of a block.
 

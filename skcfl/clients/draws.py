@@ -1,4 +1,4 @@
-"""Random numbers that clients draw for themselves, from the seed of a fit and who they are.
+"""Random numbers that clients draw, from the seed of a fit and their id.
 
 Neither where a client is, nor who else takes part, nor the order of the answers or of a client's
 rows changes them.
@@ -12,7 +12,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 
-# Features by whose size rows are ordered; rows that are equal in these are ordered by hashes.
+# Features that determine the order of rows; rows that are equal in these are ordered by hashes.
 COMPARED = 4
 
 
@@ -34,9 +34,9 @@ def mixed(*keys):
 
 
 def order_of_rows(codes, X, *more):
-    """Positions of rows, sorted by client, and those of a client by what they hold.
+    """Positions of rows, sorted by client, and those of a client by content.
 
-    What a client draws about its rows so depends on the rows, and not on the order in which they
+    What a client draws about its rows then depends on the rows, and not on the order in which they
     were given.  Only equal rows stay in that order.
 
     Parameters
@@ -46,7 +46,7 @@ def order_of_rows(codes, X, *more):
     X : {ndarray, CSR matrix} of shape (n_rows, n_features)
         Features.  The first `COMPARED` are compared by size, so that their units do not matter.
     *more : ndarray of shape (n_rows,) or (n_rows, q) or None
-        What tells rows of equal features apart: targets, weights.
+        Distinguishes rows of equal features: targets, weights.
 
     Returns
     -------

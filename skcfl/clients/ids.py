@@ -80,12 +80,12 @@ def check_ids(groups, n_samples=None, name="groups"):
     n_samples : int, default=None
         Number of rows of X, None if there may be any number.
     name : str, default="groups"
-        What the messages call the ids.
+        Name of the ids in messages.
 
     Returns
     -------
     ids : ndarray of shape (n_samples,)
-        Of a numpy dtype where there is one for the ids, else of dtype object.
+        A numpy dtype if there is one for the ids, else dtype object.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def encode(ids):
 
 
 def encode_runs(ids):
-    """What :func:`encode` returns, fast for a few sorted arrays one after the other."""
+    """Returned by :func:`encode`, fast for a few sorted arrays one after the other."""
     if ids.dtype.kind == "O":
         return encode(ids)
     order = np.argsort(ids, kind="stable")
@@ -247,7 +247,7 @@ def _as_vector(groups, name):
 
 
 def _object_array(values):
-    # not array[:] = values, which would take tuples apart
+    # not array[:] = values, which would split tuples
     return np.fromiter(values, dtype=object, count=len(values))
 
 
@@ -313,7 +313,7 @@ def _naive_datetimes(values, ids, name):
 def _check_floats(ids, name):
     if np.isnan(ids).any():
         _refuse_missing(np.isnan(ids), name)
-    # a larger number may stand for several clients that the float type cannot tell apart
+    # a larger number may stand for several clients with the same float
     limit = 2.0 ** (np.finfo(ids.dtype).nmant + 1)
     if np.abs(ids).max(initial=0.0) >= limit:
         raise ValueError(
@@ -331,7 +331,7 @@ def _refuse_missing(missing, name):
 
 
 def _kind(t):
-    """What sort of id a type is; numpy's and Python's scalars are of one kind."""
+    """Sort of id of a type; numpy's and Python's scalars are of one kind."""
     for kind, bases in (
         ("bool", (bool, np.bool_)),
         ("int", (int, np.integer)),
@@ -347,7 +347,7 @@ def _kind(t):
 
 
 def family(ids):
-    """What ids must share to be comparable."""
+    """Sorts of ids that can be compared."""
     kind = ids.dtype.kind
     if kind in "biuf":
         return "number"

@@ -1,4 +1,4 @@
-"""What clients keep between calls, each for itself."""
+"""State that clients keep between calls, each for itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class ClientMemory:
-    """What clients keep between calls, by name: arrays with an entry per client.
+    """State that clients keep between calls, by name: arrays with an entry per client.
 
     Parameters
     ----------

@@ -21,9 +21,9 @@ def local_kmeans(X, n_clusters, seed, weights=None):
     X : ndarray of shape (n, d)
         Rows.
     n_clusters : int
-        Number of centres, of which there are no more than different rows.
+        Number of centres, at most the number of different rows.
     seed : int
-        Of the starts.
+        Seed of the starts.
     weights : ndarray of shape (n,), default=None
         Positive weights of the rows, 1 by default.
 

@@ -151,7 +151,7 @@ def descend(model, block, w, steps, rates, center, rho):
     rates = rates.copy()
     best, value, slope = w, None, None
     rounding = 8 * np.finfo(w.dtype).eps
-    # Often all take all steps, and none has to be undone.
+    # Often all clients take all steps, and none has to be undone.
     same, last = len(steps) > 0 and bool((steps == steps[0]).all()), int(steps.max(initial=0))
     for t in range(last + 1):
         new, g = model.value_gradient(block, w)

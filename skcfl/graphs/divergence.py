@@ -35,8 +35,8 @@ def kl_divergences(X: ArrayLike, groups: ClientIds, k: int = 1) -> tuple[Array, 
     ids : ndarray of shape (n_clients,)
         Clients, sorted.
     divergences : ndarray of shape (n_clients, n_clients)
-        Of the client of the row from that of the column; noisy, and negative where they are
-        the same within the noise.
+        Divergence of the client of the row from the client of the column; noisy, and negative if
+        they are the same within the noise.
     """
     X = real_array(X, "X", ndim=2)
     if not X.size:

@@ -96,7 +96,7 @@ class Tile:
 
 
 def coordinate_parts(penalty: Any, block: EdgeList | Tile, d: int) -> list[slice]:
-    """Slices of the coordinates of a block whose edge arrays stay in cache; one of few."""
+    """Slices of the coordinates that keep the edge arrays of a block in cache."""
     if d <= MANY_COORDINATES or not penalty.radial:
         return [slice(None)]
     size = max(TILE_BYTES // (8 * int(np.prod(block.shape))), 1)
@@ -104,7 +104,7 @@ def coordinate_parts(penalty: Any, block: EdgeList | Tile, d: int) -> list[slice
 
 
 def shrinkage(function: Any, squares: Array) -> Array:
-    """What a radial function multiplies differences of such squared lengths with."""
+    """Factor of differences in a radial function of such squared lengths."""
     r = np.sqrt(squares)
     return np.divide(function(r[None])[0], r, out=np.ones_like(r), where=r > 0)
 

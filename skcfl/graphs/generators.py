@@ -39,7 +39,7 @@ MAX_EDGES = MAX_NODES
 ENTRY = 64
 # Coordinates up to which neighbours are looked up in a tree.
 MAX_TREE = 15
-# Points whose distances are there before scikit-learn's threads are: on a busy machine these wait
+# Points with distances computed before scikit-learn's threads start: on a busy machine these wait
 # for each other a hundred times as long as they work.
 FEW_POINTS = 200
 
@@ -55,7 +55,7 @@ class HasNeighbors(Protocol):
         """Nodes that a node is joined to."""
 
 
-#: What an estimator takes for a graph: a matrix of weights, a graph, or one of networkx.
+#: Kinds of graphs that an estimator takes: a matrix of weights, a graph, or one of networkx.
 GraphLike: TypeAlias = MatrixLike | Graph | HasNeighbors
 
 
@@ -90,8 +90,8 @@ def from_adjacency(A: GraphLike) -> Graph:
     ----------
     A : array-like, sparse matrix or networkx graph
         Symmetric matrix of non-negative weights, (n_nodes, n_nodes); zeros are no edges, the
-        diagonal (self-loops) is not looked at, as a node does not differ from itself.  Of a
-        networkx graph the attribute ``weight``, 1 where there is none.
+        diagonal (self-loops) is ignored, as a node does not differ from itself.  A networkx graph
+        has the attribute ``weight``, 1 if it is missing.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def knn_graph(
     Parameters
     ----------
     points : array-like of shape (n_nodes, n_coordinates)
-        Where the nodes lie: coordinates, or local models.
+        Positions of the nodes: coordinates, or local models.
     n_neighbors : int, default=5
         Neighbours of each node; all other nodes where there are fewer.
     scale : float or None, default=None
@@ -231,15 +231,15 @@ def _fall(distance: Array, scale: float | None, power: int, least: float) -> Arr
 
 
 def _neighbours(points: Array, k: int) -> tuple[Array, Array]:
-    """Pairs of which one is among the k nearest of the other, in the usual order of edges."""
+    """Pairs with one node among the k nearest of the other, in the usual order of edges."""
     n, d = points.shape
     if d <= MAX_TREE:
         tree = cKDTree(points)
-        # In the order of the tree's leaves what is looked up next is in cache.
+        # Queries in the order of the tree's leaves find their neighbours in cache.
         order = tree.indices
         near = tree.query(points[order], k + 1)[1]
         own = near == order[:, None]
-        # Where many points coincide a point may not be among its own neighbours.
+        # If many points coincide a point may not be among its neighbours.
         own[~own.any(axis=1), k] = True
         heads, tails = np.repeat(order, k), near[~own]
     elif n <= FEW_POINTS:
@@ -342,7 +342,7 @@ def distance_graph(
 def kl_graph(
     X: ArrayLike, groups: ClientIds, n_neighbors: int = 5, *, k: int = 1, scale: float | None = 1.0
 ) -> Graph:
-    """Graph of the clients whose rows are distributed most alike.
+    """Graph of the clients with the most similar distributions of rows.
 
     The distance of two clients is the Kullback-Leibler divergence between their rows, the mean
     of both directions, estimated from nearest neighbours (Perez-Cruz 2008 [1]_).

@@ -84,7 +84,7 @@ class Graph:
                     f"heads and tails must be nodes, 0 to {self.n_nodes - 1} with n_nodes="
                     f"{self.n_nodes}, got edges between {heads.min()} and {tails.max()}."
                 )
-            # In the usual order of edges repeated ones are neighbours.
+            # Repeated edges are neighbours in the usual order.
             keys = heads * self.n_nodes + tails
             keys = keys if (np.diff(keys) > 0).all() else np.sort(keys)
             if (heads >= tails).any() or (np.diff(keys) == 0).any():

@@ -12,7 +12,7 @@ from .._typing import Array
 # Points up to which a group is looked up in one tree of all points, where that many neighbours
 # and one more are bound to hold a point of another group.
 FEW = 32
-# Points whose distances give a first bound, with which most others need not be looked at.
+# Points with distances that give a first bound; most others need no look then.
 SAMPLE = 256
 
 
@@ -22,7 +22,7 @@ def shortest_links(points: Array, labels: Array) -> Array:
     Parameters
     ----------
     points : ndarray of shape (n, n_coordinates)
-        Where the points lie.
+        Positions of the points.
     labels : ndarray of shape (n,)
         Group of each point, 0..K-1.
 
@@ -117,7 +117,7 @@ class _Group:
         return distance, j, i
 
     def _within(self, other: _Group, limit: float) -> tuple[Array, Array]:
-        """Points whose distance to the box of `other` is below `limit`, the nearest first."""
+        """Points with a distance to the box of `other` below `limit`, the nearest first."""
         away = np.maximum(np.maximum(other.low - self.points, self.points - other.high), 0.0)
         away = np.sqrt(np.einsum("nd,nd->n", away, away))
         near = np.flatnonzero(away < limit)

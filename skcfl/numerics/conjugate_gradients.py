@@ -30,8 +30,8 @@ def conjugate_gradients(
         True if `precondition` is the exact inverse of a part of the matrices, and `product` is
         with the rest only.
     memory : bool, default=False
-        If True, keep all directions and make each new one conjugate to all of them.  Where the
-        matrices are ill-conditioned rounding undoes that otherwise, and iterations that cost an
+        If True, keep all directions and make each new one conjugate to all of them.  Rounding
+        undoes conjugacy with ill-conditioned matrices otherwise, and iterations that cost an
         exchange each become many times as many as there are unknowns.
 
     Returns
@@ -78,9 +78,9 @@ def conjugate_gradients(
 
 
 def _conjugate_to(kept, z, r, active):
-    """`z`, and `r` of which it comes, less what makes it conjugate to the directions before."""
+    """Make `z`, computed from `r`, conjugate to the directions before."""
     q, part = np.where(active[:, None], z, 0.0), np.where(active[:, None], r, 0.0)
-    for _ in range(2):  # once leaves the rounding of what was large
+    for _ in range(2):  # once leaves the rounding error of large numbers
         for before, H_before, part_before, curvature in kept:
             along = np.einsum("ij,ij->i", q, H_before)
             share = np.divide(along, curvature, out=np.zeros_like(along), where=curvature > 0)
@@ -92,7 +92,7 @@ def _conjugate_to(kept, z, r, active):
 def solve_columns(M, B, x0=None, tol=1e-12, max_iter=2000):
     """Solve ``M X = B`` by conjugate gradients, M sparse, symmetric, positive definite."""
     R = B if x0 is None else B - M @ x0
-    # Where the right-hand side is what matters, a start must not ask for more digits.
+    # If the right-hand side sets the tolerance, a start must not ask for more digits.
     size = np.linalg.norm(B, axis=0) / np.maximum(np.linalg.norm(R, axis=0), 1e-300)
     X = conjugate_gradients(
         lambda u: (M @ np.ascontiguousarray(u.T)).T,

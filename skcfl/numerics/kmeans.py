@@ -15,7 +15,7 @@ def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
     Parameters
     ----------
     vectors : ndarray of shape (n, q)
-        What to cluster; of more than `MAX_VECTORS` a sample looks for the centres.
+        Vectors to cluster; a sample of at most `MAX_VECTORS` looks for the centres.
     n_clusters : int
         Number of clusters, at most that of different vectors.
     rng : RandomState
@@ -26,7 +26,7 @@ def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
     Returns
     -------
     labels : ndarray of shape (n,)
-        Of the start with the least inertia.
+        Labels of the start with the least inertia.
     inertia : float
         Sum of squared distances to the centres.
     """
@@ -49,7 +49,7 @@ def spread_centres(vectors, n_clusters, rng, n_init):
     distances = _squares(vectors, centres)[:, 0]
     for _ in range(1, n_clusters):
         reach = np.cumsum(np.maximum(distances, 0.0), axis=1)
-        # Some draws in proportion to the squared distances, of which the best is taken.
+        # Some draws in proportion to the squared distances; the best is taken.
         level = rng.uniform(size=(n_init, 2 + int(np.log(n_clusters)))) * reach[:, -1:]
         drawn = np.minimum((reach[:, None] <= level[:, :, None]).sum(axis=2), len(vectors) - 1)
         closer = np.minimum(distances[:, None], _squares(vectors, vectors[drawn]))
@@ -65,7 +65,7 @@ def lloyd(vectors, centres, max_iter=300):
     Parameters
     ----------
     vectors : ndarray of shape (n, q)
-        What to cluster.
+        Vectors to cluster.
     centres : ndarray of shape (n_init, n_clusters, q)
         Starts.
     max_iter : int
@@ -74,7 +74,7 @@ def lloyd(vectors, centres, max_iter=300):
     Returns
     -------
     labels : ndarray of shape (n,)
-        Of the start with the least inertia.
+        Labels of the start with the least inertia.
     inertia : float
         Sum of squared distances to the centres.
     """

@@ -23,7 +23,7 @@ def sandwich(root, H):
 
 
 def columns_of(mask):
-    """What takes the columns of a mask (p,): a slice, which copies nothing, if they are in a row.
+    """Index of the columns of a mask (p,): a slice, which copies nothing, if they are in a row.
 
     Parameters
     ----------

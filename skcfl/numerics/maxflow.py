@@ -28,7 +28,7 @@ def carry(heads, tails, capacities, outflow):
     capacities : ndarray of shape (n_edges,)
         Non-negative bounds of ``|u_e|``.
     outflow : ndarray of shape (n,)
-        What leaves every node; sums to zero.
+        Net outflow of every node; sums to zero.
 
     Returns
     -------
@@ -37,8 +37,8 @@ def carry(heads, tails, capacities, outflow):
     missing : ndarray of shape (n,)
         Outflow that it does not have; rounding at most where there is a flow that has all.
     blocked : ndarray of shape (n,) of bool
-        The smallest set of nodes whose edges to others cannot carry what it should take in;
-        empty where nothing but rounding is missing.
+        The smallest set of nodes with edges too weak for its demand; empty if only rounding is
+        missing.
     """
     n, E = len(outflow), len(heads)
     flow, missing = np.zeros(E), np.array(outflow, dtype=float)
@@ -110,12 +110,12 @@ def largest_cut(heads, tails, weights, outflow):
     heads, tails, weights : ndarray of shape (n_edges,)
         A connected graph with positive weights.
     outflow : ndarray of shape (n,)
-        What leaves every node; sums to zero.
+        Net outflow of every node; sums to zero.
 
     Returns
     -------
     ratio : float
-        Of the best cut: the least t for which flows with ``|u_e| <= t w_e`` exist.
+        Value of the best cut: the least t for which flows with ``|u_e| <= t w_e`` exist.
     side : ndarray of shape (n,) of bool
         Its set A.
     flow : ndarray of shape (n_edges,)

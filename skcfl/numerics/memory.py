@@ -12,7 +12,7 @@ SMALL = 2**26
 def available():
     """Bytes of memory that this process may still take up; infinite if unknown.
 
-    Of the machine, less where a control group of Linux sets a limit.
+    Memory of the machine, or the limit of a control group of Linux if that is less.
     """
     machine = _meminfo()
     if machine is None:
@@ -33,7 +33,7 @@ def available():
 
 
 def _meminfo():
-    """What Linux says is available, None elsewhere."""
+    """Memory that Linux says is available, None elsewhere."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -58,7 +58,7 @@ def require(needed, what, instead):
     needed : int
         Bytes.
     what : str
-        What they are for, the subject of a sentence in the plural.
+        Subject of the sentence, in the plural.
     instead : str or callable
         A sentence that says what would fit; a function is called with the bytes available.
 

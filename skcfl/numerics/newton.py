@@ -21,7 +21,7 @@ MAX_IDLE = 3
 CHANCES = 3
 # Fall, in units of a function, after which it is taken to have no minimum.
 UNBOUNDED = 1e20
-# Where the curvature vanishes (beyond Huber's delta) an exact Newton step has no length.
+# If the curvature vanishes (beyond Huber's delta) an exact Newton step has no length.
 MIN_DAMPING = 1e-14
 
 
@@ -32,12 +32,12 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.
     ----------
     oracle : object
         ``oracle.at(x)`` returns values (m,) and gradients (m, p) and keeps the point;
-        ``oracle.direction(g, damping)`` returns Newton directions (m, p) there, with
-        curvature moved by `damping` (m,) of the way to that of a quadratic above the function;
-        ``oracle.along(step, t)`` returns the values (m,) at ``x + t * step`` (t is (m,)). Where
-        every trial is an exchange it has ``oracle.slopes(step)``, the slopes (m,) at the last
-        one, and may have ``oracle.at_least(step, t)``, lower bounds of values: steps that these,
-        or the tangent at the last trial, show to be too long are not tried.
+        ``oracle.direction(g, damping)`` returns Newton directions (m, p) there, with curvature
+        moved by `damping` (m,) of the way to that of a quadratic above the function;
+        ``oracle.along(step, t)`` returns the values (m,) at ``x + t * step`` (t is (m,)). An
+        oracle with an exchange for every trial has ``oracle.slopes(step)``, the slopes (m,) at the
+        last one, and may have ``oracle.at_least(step, t)``, lower bounds of values: steps that
+        these, or the tangent at the last trial, show to be too long are not tried.
     x : ndarray of shape (m, p)
         Start.
     scale : ndarray of shape (m,)
@@ -45,11 +45,11 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.
     max_iter : int
         Most Newton steps.
     tol : float
-        Stop after the step whose squared Newton decrement falls below ``tol * scale``.
-        Steps converge quadratically, so the square root of machine precision before
-        the last step gives machine precision after it.
+        Stop after the step with a squared Newton decrement below ``tol * scale``. Steps converge
+        quadratically, so the square root of machine precision before the last step gives machine
+        precision after it.
     stall : float, default=None
-        Give up after a step whose decrement is more than this part of the one before.
+        Give up after a step with a decrement above this share of the one before.
     allowed : float
         Give up where a function has fallen by more than this in `CHANCES` steps: where the minimum
         is only good for something if it is near.
@@ -61,7 +61,7 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.
     decrement : ndarray of shape (m,)
         Last squared Newton decrements, about twice the excess before the last step.
     converged : ndarray of shape (m,) of bool
-        Where `tol` was met, or values could not fall any further in floating point.
+        True if `tol` was met, or values could not fall any further in floating point.
     """
     x = np.array(x, dtype=float)
     m, eps = len(x), np.finfo(float).eps
@@ -161,7 +161,7 @@ def _search(oracle, step, value, decrement, slack, active):
 
 
 class _LowerBounds:
-    """What convexity says of values along a step."""
+    """Bounds that convexity gives for values along a step."""
 
     def __init__(self, oracle, step, slack):
         self.oracle, self.step, self.slack = oracle, step, slack

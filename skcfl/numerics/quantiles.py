@@ -11,7 +11,7 @@ def between(low, high):
 def weighted_quantile(values, weights, level=0.5):
     """Quantiles of numbers, (..., m) and (..., m) -> (...,); infinite numbers are the largest.
 
-    Where the weights up to a number are exactly the level it is the mean of it and the next.
+    If the weights up to a number are exactly the level, it is the mean of it and the next.
     """
     order = np.argsort(values, axis=-1)
     values = np.take_along_axis(values, order, axis=-1)

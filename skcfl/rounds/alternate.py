@@ -45,14 +45,14 @@ from .update import Average, GradientStep, ModelAverage, StepSizes, client_curva
 
 __all__ = ["Options", "Rounds", "alternate"]
 
-# Under a robust aggregation rounds go on for so many times longer before they are polished: who
-# is false is judged at the models where they end.
+# Factor of the rounds before polishing under a robust aggregation: suspicions are judged at the
+# models of the last round.
 ROBUST_SETTLED = 4
 
 
 @dataclass
 class Options:
-    """What a server loop needs to know; the estimators' parameters, none automatic."""
+    """Options of a server loop: the estimators' parameters, none automatic."""
 
     max_iter: int = 300
     budget: bool = False  # whether max_iter is how long to train, and not a limit
@@ -75,7 +75,7 @@ class Options:
     dealt_first: bool = False
     # Mask of the parameters that all clusters have in common.
     shared: np.ndarray | None = None
-    # What takes the place of the weighted mean of a cluster, where clients may be false.
+    # Operator in place of the weighted mean of a cluster, against false clients.
     aggregator: object = None
     # True clusters, for study: the history then has the adjusted Rand index.
     truth: np.ndarray | None = None
@@ -104,12 +104,12 @@ def alternate(pool, theta, options, rng, labels=None, rule=None, first=None, wra
     labels : ndarray of shape (n_clients,), default=None
         Known clusters: clients keep them.
     rule : ChoiceRule, default=None
-        Who gets which model: what sets IFCA (None) and the others apart.
+        Rule of choice, which assigns models to clients: IFCA (None) and the others differ in it.
     first : ndarray of shape (n_clients,), default=None
         Models that the clients begin with, where the start knows; the rule chooses on from there.
     wrap : callable, default=None
-        ``wrap(update)``: a rule of update that does more than that of these options, such as to
-        let clients train models of their own.
+        ``wrap(update)``: a rule of update with additions to these options, such as models of the
+        clients.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def alternate(pool, theta, options, rng, labels=None, rule=None, first=None, wra
 
 
 class Rounds:
-    """Rounds that have ended, and are not polished yet; parameters as of ``alternate``.
+    """Rounds that have ended and are not polished yet; parameters: see ``alternate``.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ def _choice(options, rng, labels, rule):
 
 
 def _start(pool, theta, options, labels, first):
-    """Where the server stands at first."""
+    """State of the server at the start."""
     theta, n_shared = np.array(theta, dtype=pool.dtype), 0
     if options.shared is not None and options.shared.any():
         n_shared = int(options.shared.sum())
@@ -191,7 +191,7 @@ def _start(pool, theta, options, labels, first):
 
 
 def _update(options, everyone, K):
-    """What becomes of the models, and the safeguards of automatic steps."""
+    """Rule of update, and the safeguards of automatic steps."""
     pool, weights, division = everyone.pool, everyone.weights, options.division
     shared = options.shared if options.shared is not None and options.shared.any() else None
     average, robust = Average(division, shared, options.aggregator), options.aggregator is not None
@@ -216,7 +216,7 @@ def _update(options, everyone, K):
 
 
 def _shortfall(state, options):
-    """What fell short when `max_iter` rounds were not enough, if anything did."""
+    """The criterion that was not met within `max_iter` rounds, or None."""
     if options.tol == 0 or (options.budget and state.stable >= options.window):
         return ""
     more = ", or participation (samples of clients keep the models moving)"

@@ -1,4 +1,4 @@
-r"""Rules that cluster clients by what they have trained, and not by losses.
+r"""Rules that cluster clients by trained models or updates, and not by losses.
 
 FeSEM (Long et al., 2023) takes the clients' models,
 
@@ -82,8 +82,8 @@ def nearest(models, theta):
 def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=False):
     """Means of k-means' clusters of models that all clients have trained from one start.
 
-    Where some clients may be false (`robust`) of trimmed k-means: a model that is far from all
-    others would else be a cluster.
+    Trimmed k-means if some clients may be false (`robust`): a model far from all others would be a
+    cluster otherwise.
 
     Returns
     -------

@@ -12,19 +12,19 @@ __all__ = ["ChoiceRule", "DealtFirst", "Known", "LeastLoss"]
 class ChoiceRule:
     """Base of the rules of choice.
 
-    A rule asks the participants for what it needs, and says which model each of them gets.  By
-    default it asks for their losses under all models.
+    A rule asks the participants for its input, and assigns a model to each of them.  By default it
+    asks for their losses under all models.
     """
 
     def ask(self, who, state, gradients=""):
-        """What the participants answer to the models.
+        """Ask the participants for their answers to the models.
 
         Parameters
         ----------
         who : Participants
             Who is asked.
         state : State
-            Where the server stands.
+            State of the server.
         gradients : {"", "single", "sums"}, default=""
             Which gradients at the choice the update needs: a rule by which clients choose for
             themselves may ask for them in the same call.
@@ -44,9 +44,9 @@ class ChoiceRule:
         Parameters
         ----------
         answers : Answers
-            What :meth:`ask` returned.
+            Returned by :meth:`ask`.
         state : State
-            Where the server stands; its labels are those of earlier rounds.
+            State of the server; its labels are those of earlier rounds.
         final : bool, default=False
             True if this is the last choice, of all clients and from scratch: clients are not held
             to any model, and their models are not sent.
@@ -58,16 +58,16 @@ class ChoiceRule:
         raise NotImplementedError
 
     def prepare(self, update):
-        """Meet the rule of update, before the first round: some rules choose by what it trains.
+        """Receive the rule of update before the first round: some rules choose by what it trains.
 
         Parameters
         ----------
         update : UpdateRule
-            Of these rounds.
+            Options of these rounds.
         """
 
     def safeguards(self):
-        """What has to watch over rounds with this rule, a list of Safeguard."""
+        """Safeguards of rounds with this rule, a list of Safeguard."""
         return []
 
     def last(self, state):
@@ -76,13 +76,13 @@ class ChoiceRule:
         Parameters
         ----------
         state : State
-            Where the rounds ended, with the labels of all clients.
+            State after the rounds, with the labels of all clients.
 
         Returns
         -------
         rule : ChoiceRule
-            By loss, unless the rule says otherwise: groups of loss vectors have served to get
-            there.
+            By loss, unless the rule overrides it: groups of loss vectors are only needed on the
+            way.
         """
         return LeastLoss()
 
@@ -159,7 +159,7 @@ class DealtFirst(ChoiceRule):
         return _ask_assigned(who, state, dealt, gradients)
 
     def choose(self, answers, state, final=False):
-        """What was dealt; later what the other rule says."""
+        """Assigned labels at first; later those of the other rule."""
         if state.round:
             return self.rule.choose(answers, state, final)
         return answers.choice
@@ -169,20 +169,20 @@ class DealtFirst(ChoiceRule):
         self.rule.prepare(update)
 
     def safeguards(self):
-        """Those of the other rule."""
+        """Answers of the other rule."""
         return self.rule.safeguards()
 
     def last(self, state):
-        """What the other rule says."""
+        """Labels of the other rule."""
         return self.rule.last(state)
 
     def report(self):
-        """What the other rule reports."""
+        """Report of the other rule."""
         return self.rule.report()
 
 
 def least_loss(losses):
-    """Best model of each client; a loss that is no number is never chosen."""
+    """Best model of each client; a loss of NaN is never chosen."""
     return np.where(np.isfinite(losses), losses, np.inf).argmin(axis=1)
 
 
@@ -214,7 +214,7 @@ def _best_response(who, state, held, gradients):
         if pool.answered is not None:
             strange &= pool.answered
         if strange.any() or not np.isfinite(slopes).all():
-            # All clients: what is not finite at a few of them is not the models' fault.
+            # Asks all clients: a non-finite loss at a few of them is not the models' fault.
             pool.ask(Losses, state.before, n_shared=state.n_shared)
             if pool.answered is not None:
                 losses, choice, slopes = ask()

@@ -34,7 +34,7 @@ def solve_local(pool, options=None):
     Returns
     -------
     result : Result
-        One cluster per client; what is sent are the models, to be published, and the objectives.
+        One cluster per client; clients send the models, to be published, and the objectives.
     """
     pool.ledger.since_mark()
     return _ALONE[kind_of(pool)](pool, TRAINING if options is None else options)
@@ -104,7 +104,7 @@ def _objective(pool, w):
 
 
 def _result(pool, w, rounds, shortfall):
-    """Models of their own, and what happened by round."""
+    """Models of the clients, and the history by round."""
     n, count = pool.n_clients, len(rounds)
     history = {name: np.array([one[name] for one in rounds]) for name in rounds[0]}
     history.update(n_clusters=np.full(count, n), participants=np.full(count, n))

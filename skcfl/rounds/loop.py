@@ -1,8 +1,8 @@
 r"""The round: draw, ask, choose, update, guard, record.
 
-A method is a rule of choice (``choice.py``: who gets which model) and a rule of update
-(``update.py``: what becomes of the models).  What they ask of the clients is what is booked.
-Starts, restarts, the number of clusters and polishing call the rounds from outside.
+A method is a rule of choice (``choice.py``: which client gets which model) and a rule of update
+(``update.py``: the new models).  Their calls to the clients are booked. Starts, restarts, the
+number of clusters and polishing call the rounds from outside.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from .state import Silence
 
 __all__ = ["run_rounds"]
 
-# Models whose squared length is less are zero; targets may have any units.
+# Models with a smaller squared length are zero; targets may have any units.
 SHORTEST = 1e-100
 
 
@@ -32,7 +32,7 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     rule : ChoiceRule
         Who gets which model.
     update : UpdateRule
-        What becomes of the models.
+        Rule of update of the models.
     record : callable
         ``record(state, answers)`` after every round; it may return metrics for the progress
         display, by name.
@@ -41,12 +41,12 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     max_iter : int
         Most rounds.
     guards : sequence of Safeguard, default=()
-        What else watches over the rounds.
+        Further safeguards.
 
     Returns
     -------
     state : State
-        Where the rounds ended.
+        State after the last round.
     """
     # Lengths of models count from here, or a constant added to the targets would end the rounds.
     origin = draw.everyone.pool.model.origin
@@ -116,7 +116,7 @@ def choose_all(rule, everyone, state):
 
 
 def _known_labels(labels):
-    """Labels with those of clients never heard of, -1, as the model of most clients."""
+    """Labels; clients that never answered (-1) get the model of most clients."""
     unknown = labels < 0
     if not unknown.any():
         return labels

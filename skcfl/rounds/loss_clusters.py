@@ -32,9 +32,9 @@ EMBEDDINGS = ("log", "sqrt", "raw", "centered")
 
 # Rounds with the same partition after which k-means only starts from it.
 CALM_ROUNDS = 3
-# Spread of the vectors, relative to the size of what was embedded, that is rounding.
+# Spread of the vectors, relative to the size of the embedded values, that is rounding.
 SAME = 1e-10
-# What stands for a loss that is no number: so many times the largest that is one.
+# In place of a loss of NaN: so many times the largest finite one.
 WORSE = 10.0
 
 
@@ -53,7 +53,7 @@ def finite_losses(losses):
         with no finite loss has the same value for all clients and distinguishes none.
     """
     losses = np.array(losses, dtype=float)
-    # A square of what is left must be a number, too.
+    # The square of the difference must be finite, too.
     bad = ~(np.abs(losses) <= 1e150)
     if bad.any():
         losses[bad] = 0.0
@@ -73,9 +73,9 @@ def embed(losses, embedding="log"):
     embedding : {"log", "sqrt", "raw", "centered"}
         Logarithms minus each client's mean, so that only the ratios of its losses count; the
         square root (the paper's theory), the losses themselves (the paper's algorithm), or these
-        minus each client's mean. Losses some of which are negative, as of counts, have neither
-        ratios nor roots: each client's are then taken from its least one, and for logarithms one
-        is added in units of the median client's largest difference.
+        minus each client's mean. Negative losses, as of counts, have neither ratios nor roots:
+        each client's losses are then taken from its least one, and for logarithms one is added in
+        units of the median client's largest difference.
 
     Returns
     -------
@@ -135,20 +135,20 @@ class LossClusters(ChoiceRule):
     rng : RandomState
         Source of k-means' starts.
     embedding : {"log", "sqrt", "raw", "centered"}, default="log"
-        What is clustered, see ``embed``.
+        Embedding of the losses, see ``embed``.
     clusterer : clusterer, default=None
         A scikit-learn clusterer, cloned for every round; its number of clusters is set to that of
         the models, if it has one.  None is k-means.
     robust : bool, default=False
-        True if clients that no model suits, who may be false, are left out of the clusters: they
+        True if clients that no model suits, which may be false, are left out of the clusters: they
         take the model of least loss.
 
     Attributes
     ----------
     losses : ndarray of shape (n_clients, n_models)
-        Loss vector of each client, as last heard.
+        Last loss vector of each client.
     age : ndarray of shape (n_clients,)
-        Rounds since then; -1 for clients that were never heard.
+        Rounds since then; -1 for clients that never answered.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class LossClusters(ChoiceRule):
         self.calm = 0
 
     def report(self):
-        """Number of clients whose loss vector is of an earlier round."""
+        """Number of clients with a loss vector of an earlier round."""
         return {"stale": int((self.age > 0).sum())}
 
     def choose(self, answers, state, final=False):
@@ -209,7 +209,7 @@ class LossClusters(ChoiceRule):
         heard = np.flatnonzero(self.age >= 0)
         finite = finite_losses(self.losses[heard])
         vectors = embed(finite, self.embedding)
-        # Centring leaves the rounding of what was there before.
+        # Centring leaves the rounding error of the original values.
         size = np.abs(finite).max()
         size = {"log": 1.0, "sqrt": np.sqrt(size)}.get(self.embedding, size)
         served = np.ones(len(heard), dtype=bool)

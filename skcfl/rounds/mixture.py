@@ -1,4 +1,4 @@
-r"""Clients whose rows are mixtures of shared models: FedEM (Marfoq et al., 2021).
+r"""Mixtures of shared models for the rows of each client: FedEM (Marfoq et al., 2021).
 
     J = - sum_i sum_r log sum_k pi_ik exp(-loss_k(r) / phi) + (n / d) log phi
         + (n / K) sum_k alpha / 2 |theta_k|^2 / phi
@@ -62,7 +62,7 @@ class Responsibilities(ChoiceRule):
     theta : ndarray of shape (K, n_params)
         Starts.
     dispersion : float
-        Of the losses at the start.
+        Responsibilities under the losses at the start.
     train : dict or None
         Parameters of ``MixtureUpdate``; None is a Newton step on
         sums.
@@ -101,7 +101,7 @@ class Responsibilities(ChoiceRule):
         return answers
 
     def constant(self):
-        """What all clients' objectives have in common."""
+        """Penalty that all clients' objectives have in common."""
         scale = np.log(self.dispersion) / self.degree if self.degree else 0.0
         return scale + self.penalty / self.dispersion
 
@@ -144,7 +144,7 @@ class MixtureStep(UpdateRule):
 
 
 class HalvedMixtureSteps(Safeguard):
-    """Models whose step raised the objective of the same clients go half of it back.
+    """Models with a higher objective at the same clients after the step go half of it back.
 
     Starts under which a row overflows go half of the way to `start`.
     """

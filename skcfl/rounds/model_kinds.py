@@ -1,8 +1,8 @@
 """The two kinds of local models, and what every method by rounds does with each.
 
 Clients know the minimum, the proximal points and the curvature of a *minimised* model; a *trained*
-one takes steps.  Which of the two a pool holds is asked here and nowhere else: what rounds make of
-it is a value or a method of its kind, what rooms above make of it a table by kind.
+one takes steps.  Only this module asks which of the two a pool holds.  Differences between the
+kinds are values or methods of the kind in rounds, and tables by kind in the rooms above.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ NETWORK_STEP = 0.005
 
 
 class Kind(ABC):
-    """What stands for "auto", how clients train by themselves, and how starts are found.
+    """Values of "auto", local training of a single client, and starts.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Kind(ABC):
     def rounds(self, max_iter):
         """Most rounds, and whether these are a budget, after which nothing has to have settled.
 
-        Networks never stop moving under Adam: what is automatic is how long they train.
+        Networks never stop moving under Adam: the length of training is automatic.
         """
         if max_iter != "auto":
             return max_iter, False
@@ -70,8 +70,9 @@ class _Minimised(Kind):
     averaging, optimizer = "gradient", "sgd"
     max_iter, local_steps = 300, 1
     n_init, n_init_random = 3, 10
-    # Models trained for long tell many clusters apart; models trained for few steps are less bound
-    # to the client they come from.  Restarts that differ in this find what equal ones all miss.
+    # Models trained for long distinguish many clusters; models trained for few steps depend less
+    # on the client that they come from.  Restarts that differ in this find clusters that equal
+    # ones all miss.
     start_steps = compared_steps = (30, 5, 100)
     candidates = 2
 

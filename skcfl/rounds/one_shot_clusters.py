@@ -55,7 +55,7 @@ def heard(pool):
 
 
 def spread_labels(labels, known):
-    """Labels of all clients: those of whom nothing is known go to the largest cluster."""
+    """Labels of all clients: unknown clients go to the largest cluster."""
     out = np.full(len(known), np.bincount(labels).argmax())
     out[known] = labels
     return out
@@ -69,7 +69,7 @@ def combine_models(pool, models, labels, how, weights, kept, aggregator=None):
     pool : ClientPool
         The federation.
     models : ndarray of shape (n_clients, n_params)
-        What the clients have trained.
+        Models that the clients have trained.
     labels : ndarray of shape (n_clients,)
         Clusters 0..K-1.
     how : {"mean", "precision"}
@@ -80,7 +80,7 @@ def combine_models(pool, models, labels, how, weights, kept, aggregator=None):
     kept : ndarray of shape (n_clients,) of bool
         Which clients count.
     aggregator : object, default=None
-        What takes the place of the weighted mean.
+        Operator in place of the weighted mean.
 
     Returns
     -------

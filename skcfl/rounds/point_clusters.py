@@ -41,7 +41,7 @@ MAX_ITER = 100
 NEAR = 0.75
 # Distance, over the least that any number left out gives, at which fewer are left out.
 SLACK = 1.25
-# Largest coordinates, of which squares can be summed.
+# Largest coordinates with squares that can be summed.
 FARTHEST = 1e70
 # Distances of points from the centres of some runs that are held at once.
 MAX_DISTANCES = 10_000_000
@@ -84,8 +84,8 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1, w
     if clusterer == "kmeans":
         kmeans = KMeans(n_clusters, n_init=N_INIT, random_state=rng)
         return kmeans.fit_predict(points, sample_weight=weights), kept
-    # k-means++ spreads the centres over the clusters, but also over what is far from all; among
-    # those nearest to the middle of all it does not.
+    # k-means++ spreads the centres over the clusters, but also over outliers; among the points
+    # nearest to the middle of all it does not.
     middle = np.median(points, axis=0)
     reach = np.linalg.norm(points - middle, axis=1)
     near = points[np.argsort(reach, kind="stable")[: max(int(NEAR * len(points)), n_clusters)]]

@@ -2,9 +2,9 @@
 
     minimise over theta_k:  sum_{i in C_k} u_i f_i(theta_k),   k = 0..K-1
 
-Every iteration the clients send gradients and Hessians (or, for models of many
-parameters, products of Hessians with a vector), summed by cluster.  A client that is alone and
-whose Hessian would show its rows solves the problem of its cluster, which is its own.
+In each iteration the clients send gradients and Hessians (or, for models of many parameters,
+products of Hessians with a vector), summed by cluster.  The only client of a cluster solves the
+problem itself if its Hessian would show its rows.
 """
 
 from functools import partial
@@ -39,8 +39,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     labels : ndarray of shape (n_clients,)
         Cluster of each client, in 0..K-1.
     theta : ndarray of shape (K, n_params)
-        Starts; the model of a cluster whose clients have no rows, or that has no clients, is
-        returned as it is.
+        Starts; the model of a cluster without clients, or without rows, is returned unchanged.
     weights : ndarray of shape (n_clients,), default=None
         Weights ``u_i`` of the clients; ``n_i`` by default.
     max_iter : int
@@ -87,13 +86,13 @@ def polish(pool, state, everyone, rule, record, judge=None):
     Parameters
     ----------
     pool : ClientPool
-        The federation, to whose rows the final models are fitted.
+        The federation: the final models are fitted to its rows.
     state : State
-        Where the rounds ended; its models and labels are changed in place.
+        State after the last round; its models and labels are changed in place.
     everyone : Participants
         All clients, with the rows they have not held out.
     rule : ChoiceRule
-        By which clients choose again.
+        Rule by which clients choose again.
     record : RoundRecord
         The history.
     judge : Suspects, default=None
@@ -103,7 +102,7 @@ def polish(pool, state, everyone, rule, record, judge=None):
     Returns
     -------
     shortfall : str
-        What fell short, if anything did.
+        The criterion that was not met, or None.
     """
     train, weights, n = everyone.pool, everyone.weights, pool.n_clients
     state.theta = state.theta.astype(float)
@@ -166,7 +165,7 @@ class _PooledOracle:
         # A cluster of clients that weigh nothing has its penalty only.
         weights = np.where(total[labels] > 0, weights, 1.0)
         self.alone = shows_rows(pool, labels, n_clusters, weights > 0)
-        # The model of the only client with rows is its own.
+        # The only client with rows has the model of its cluster.
         weights = np.where(self.alone[labels] & (pool.client_sizes == 0), 0.0, weights)
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
@@ -196,7 +195,7 @@ class _PooledOracle:
         return start, np.maximum(np.abs(at_common[0]), 1e-30)
 
     def solve_alone(self, theta):
-        """Let clients whose Hessians would show their rows solve, in place; whether they could."""
+        """Let clients solve in place if their Hessians would show rows; True if any could."""
         who = np.flatnonzero(self.alone[self.labels] & (self.share > 0))
         if not len(who):
             return True
@@ -211,7 +210,7 @@ class _PooledOracle:
         return self.value, gradient
 
     def _evaluate(self, x, pool):
-        # Clients that are alone in a cluster are at its minimum.
+        # Clients of single-client clusters are at the minimum.
         about = x, self.labels, self.summed, np.float64
         value, gradient = pool.ask(GradientSums, *about)
         with np.errstate(invalid="ignore"):

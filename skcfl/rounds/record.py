@@ -1,4 +1,4 @@
-"""History of a fit: one entry per round, with what was sent since the last one."""
+"""History of a fit: one entry per round, with the numbers sent since the last one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["History", "RoundRecord"]
 
 
 class History:
-    """Columns of numbers, one entry per round; the last ones are what was sent in it.
+    """Columns of numbers, one entry per round; the last ones are the numbers sent in it.
 
     Parameters
     ----------
     ledger : Ledger
-        What is sent; its mark is set at every entry.
+        Ledger of the numbers sent; its mark is set at every entry.
     *names : str
         The other columns.
 
@@ -54,12 +54,12 @@ class History:
 
 
 class RoundRecord:
-    """What the history keeps of a round of a method by rounds.
+    """Entry of the history for a round of a method by rounds.
 
     Parameters
     ----------
     ledger : Ledger
-        What is sent.
+        Ledger of the numbers sent.
     rule : ChoiceRule, default=None
         Whose reports are columns too.
     truth : ndarray of shape (n_clients,), default=None

@@ -1,4 +1,4 @@
-"""What a study keeps of a fit by rounds."""
+"""Options of the record that a study keeps of a fit by rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Record"]
 
 
 class Record(Options):
-    """What a study keeps of a fit: it changes no model.
+    """Record that a study keeps of a fit: it changes no model.
 
     The parameter ``record`` of the methods that look for clusters by rounds, where None stands for
     ``Record()``.

@@ -1,4 +1,4 @@
-"""What watches over the rounds: halved steps, reseeding, clients that stay with their model."""
+"""Safeguards of the rounds: halved steps, reseeding, clients that stay with their model."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from .model_kinds import kind_of
 
 __all__ = ["FrozenClients", "HalvedSteps", "Reseeding", "Safeguard"]
 
-# Local steps of a client whose model fills an empty cluster.
+# Local steps of the client that refills an empty cluster.
 RESEED_STEPS = 30
 # Part of the objective of most clients by which a step under a robust aggregation may raise it.
 MOST_RISE = 0.1
@@ -25,9 +25,9 @@ class Safeguard:
         Parameters
         ----------
         answers : Answers
-            What the participants have sent, with their choices and values.
+            Answers of the participants, with their choices and values.
         state : State
-            Where the server stands.
+            State of the server.
 
         Returns
         -------
@@ -46,7 +46,7 @@ class Safeguard:
         new, state : State
             After and before the round.
         answers : Answers
-            What the participants have sent.
+            Answers of the participants.
         """
 
     def confirm(self, state):
@@ -55,7 +55,7 @@ class Safeguard:
         Parameters
         ----------
         state : State
-            Where the server stands.
+            State of the server.
 
         Returns
         -------
@@ -65,7 +65,7 @@ class Safeguard:
 
 
 class HalvedSteps(Safeguard):
-    """A cluster whose objective rose takes its last step again, half as long.
+    """A cluster with a rising objective takes its last step again, half as long.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class HalvedSteps(Safeguard):
         if bad is None:
             return None
         if state.n_shared:
-            # What is shared moved all of them.
+            # Shared parameters moved all of them.
             bad = np.ones_like(bad)
         return np.where(bad[:, None], self.update.again(bad), state.theta)
 
@@ -92,7 +92,7 @@ class HalvedSteps(Safeguard):
         return None if last is None or self.update.average.aggregator is not None else last.theta
 
     def _rose(self, answers, state):
-        """Clusters whose objective rose under the last step, on the clients seen twice."""
+        """Clusters with a rising objective after the last step, on the clients seen twice."""
         last, who, losses, theta = self.update.last, answers.who, answers.losses, state.theta
         if last is None:
             return None
@@ -120,9 +120,9 @@ class HalvedSteps(Safeguard):
             sent = True if state.held is None else np.isnan(now)
             rise = np.where(finite, rise, np.where(sent, np.inf, 0.0))
         if self.update.average.aggregator is not None:
-            # What most of the weight says: the false have no say in the length of steps.  Robust
-            # centres are no descent, least where a cluster has yet to be split: steps are too long
-            # where they diverge.
+            # Median by weight: false clients have no say in the length of steps.  Robust centres
+            # do not descend, least before a cluster is split: steps are too long only if they
+            # diverge.
             rose = weights * (rise > MOST_RISE * np.abs(values))
             if not rose.any():
                 return None
@@ -146,7 +146,7 @@ class Reseeding(Safeguard):
     Parameters
     ----------
     update : UpdateRule
-        Rule whose steps of those clusters are reset.
+        Rule of update; it forgets the steps of those clusters.
     shared : ndarray of shape (n_params,) of bool, default=None
         Parameters that all models have in common.
     """
@@ -165,7 +165,7 @@ class Reseeding(Safeguard):
             self.all_asked = self.asked.all()
             if not self.all_asked:
                 return
-        # Of clients that never answered nothing is known.
+        # Nothing is known of clients that never answered.
         empty = np.flatnonzero(np.bincount(new.labels + 1, minlength=K + 1)[1:] == 0)
         if len(empty) == 0 or self.count >= 10 * K:
             return
@@ -174,7 +174,7 @@ class Reseeding(Safeguard):
         served = np.nan_to_num(who.weights * answers.values, nan=np.inf)
         worst = np.argsort(-served, kind="stable")
         if self.update.average.aggregator is not None:
-            # Those who are served worst of all may be false.
+            # The clients with the highest losses may be false.
             worst = worst[int(FALSE_SHARE * len(worst)) :]
         worst = worst[: len(empty)]
         theta = new.theta.copy()
@@ -195,7 +195,7 @@ class FrozenClients(Safeguard):
     stable_rounds : int
         For how many rounds.
     rule : ChoiceRule
-        By which all clients choose once more before the end.
+        Rule by which all clients choose once more before the end.
     everyone : Participants
         All clients.
     """

@@ -1,4 +1,4 @@
-"""Splits of clusters whose updates point apart: clustered federated learning (CFL).
+"""Splits of clusters with updates in opposite directions: clustered federated learning (CFL).
 
 Algorithm of Sattler, Mueller and Samek (2021). All clients of a cluster C train from its model,
 and send their updates ``dW_i``:
@@ -58,7 +58,7 @@ class Node:
     round : int or None
         Round of its split.
     mean_norm, max_norm : float
-        What was compared with eps1 and eps2 at the split, relative to the first round.
+        The numbers compared with eps1 and eps2 at the split, relative to the first round.
     similarity : float
         Largest cosine of updates of clients of its two children.
     """
@@ -93,7 +93,7 @@ def bipartition(updates):
     Parameters
     ----------
     updates : ndarray of shape (n, p)
-        What the clients moved, n at least two.
+        Updates of the clients, n at least two.
 
     Returns
     -------
@@ -112,9 +112,9 @@ def bipartition(updates):
 class Bipartition(ChoiceRule):
     """CFL's choice: the cluster that a client has, until it is split.
 
-    Clients that are silent, or not drawn, count in a split by what they have sent last, but not
-    before their cluster was split, when updates were of another model. Who is heard for the first
-    time when there are several models takes that of least loss.
+    Clients that are silent, or not drawn, count in a split with their last update, but only with
+    one since their cluster was split: earlier updates were of another model. A client that answers
+    for the first time when there are several models takes the one of least loss.
 
     Parameters
     ----------
@@ -127,12 +127,12 @@ class Bipartition(ChoiceRule):
     min_round : int, default=0
         Rounds before the first split.
     gamma_max : float, default=None
-        Of the test of similarity; None makes none.
+        Generator of the test of similarity; None makes no test.
     aggregator : object, default=None
-        What takes the place of the mean where clients may be false: those whose updates are far
-        longer than those of the first round have no say in splits, and stay where they are. Others
-        have, however long beside their cluster's: once an operator has settled on most clients of
-        a cluster, those of another kind are what is left.
+        Operator in place of the mean, against false clients. Clients with updates far longer than
+        those of the first round have no say in splits, and stay where they are. Other long updates
+        count: once an operator has settled on most clients of a cluster, the clients of another
+        kind remain.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class Bipartition(ChoiceRule):
         self.updates, self.known, self.scale = None, np.zeros(n_clients, dtype=bool), None
         #: Longest updates that have a say, by those of the first round: later ones get shorter.
         self.most = np.inf
-        #: Who has been heard since its cluster was split.
+        #: Clients that have answered since their cluster was split.
         self.fresh = np.zeros(n_clients, dtype=bool)
         #: True if a cluster may yet be split.
         self.waiting = True

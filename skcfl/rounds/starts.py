@@ -37,8 +37,7 @@ class Candidates:
         steps : tuple of int
             Local steps; restarts take them in turn.
         restart : int, default=0
-            Number of the restart.  Each has models of its own: restarts do not wait for each
-            other.
+            Number of the restart.  Each has its models: restarts do not wait for each other.
 
         Returns
         -------

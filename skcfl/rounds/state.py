@@ -1,4 +1,4 @@
-"""What a round is made of: who takes part, what they answer, and where the server stands."""
+"""Parts of a round: participants, their answers, and the state of the server."""
 
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -10,7 +10,7 @@ __all__ = ["Answers", "Draw", "Participants", "State"]
 
 @dataclass
 class State:
-    """Where the server stands between two rounds.
+    """State of the server between two rounds.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Participants:
     members : ndarray of shape (n_members,)
         Which clients of the federation, ascending.
     pool : ClientPool
-        They alone.
+        The pool of these clients.
     weights : ndarray of shape (n_members,)
         How much each counts in sums over clients.
     judge : ClientPool or None
@@ -91,14 +91,14 @@ class Silence(Exception):
 
 @dataclass
 class Answers:
-    """What the participants of a round have sent; None is what was not asked for.
+    """Answers of the participants of a round; None if not asked for.
 
     Attributes
     ----------
     who : Participants
-        Those that answered all calls of the round so far.
+        Clients that answered all calls of the round so far.
     drawn : Participants
-        Those that were asked at first.
+        Clients that were asked at first.
     penalties : ndarray of shape (K,) or None
         Local penalties of all models, once the server has computed them.
     sums : ndarray of shape (K, n_params) or None
@@ -128,13 +128,13 @@ class Answers:
     def heard(self, pool, **arrays):
         """Take what came up in a call to a pool of the participants.
 
-        Those that were silent drop out of the round: they are no participants of what follows,
-        and keep the labels that they had.
+        Silent clients drop out of the round: they are no participants of its later calls, and keep
+        their labels.
 
         Parameters
         ----------
         pool : ClientPool
-            Whom the call was made to: ``who.pool`` or ``who.judge``.
+            Pool that was called: ``who.pool`` or ``who.judge``.
         **arrays : ndarrays of shape (n_members, ...)
             Attributes of this object.
 

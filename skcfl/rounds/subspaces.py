@@ -10,7 +10,7 @@ from sklearn.cluster import AgglomerativeClustering
 
 __all__ = ["angle_clusters", "orthonormal", "principal_angles"]
 
-#: What of two clients' principal angles is their distance.
+#: Distance of two clients as a function of their principal angles.
 ANGLES = ("smallest", "mean", "largest")
 # Singular values of unit vectors that are rounding.
 RANK = 1e-6
@@ -35,7 +35,7 @@ def principal_angles(Q, dims, others=None, other_dims=None, angle="smallest"):
     dims : ndarray of shape (n,)
         Dimensions.
     others, other_dims : ndarray, default=None
-        Those to compare with; the same by default.
+        Bases to compare with; the same by default.
     angle : {"smallest", "mean", "largest"}
         Which of the principal angles, as many as the smaller dimension.
 
@@ -65,7 +65,7 @@ def principal_angles(Q, dims, others=None, other_dims=None, angle="smallest"):
 def angle_clusters(degrees, n_clusters, threshold, linkage):
     """Hierarchical clusters of distances in degrees, cut at a number or at a threshold.
 
-    A number is at most that of different subspaces: zeros are not cut apart.
+    A number is at most that of different subspaces: zero distances are not cut.
     """
     n = len(degrees)
     if n == 1 or (threshold is None and n_clusters == 1):

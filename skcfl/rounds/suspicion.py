@@ -1,4 +1,4 @@
-r"""Who is false? Whose message lies far from what its cluster agrees on, and whose loss is high.
+r"""False clients: messages far from the centre of their cluster, and high losses.
 
 Under a robust aggregation the centre of a cluster's messages is one that false clients cannot
 carry away.  A client's distance from it, over the median distance in its cluster, is about 1 of an
@@ -11,9 +11,9 @@ have, its model is to blame.
 
 Either number is compared with a limit, the median over all clients plus some deviations (by the
 median absolute deviation, which half of the clients cannot inflate).  The *suspicion* of a client
-is the larger of the two as parts of their limits: beyond 1 it is *set aside*.  The aggregation
-leaves out those whose losses are too high, polishing all who are set aside, or it would undo what
-the aggregation has done.
+is the larger of the two as shares of their limits: above 1 it is *set aside*.  The aggregation
+leaves out clients with too high losses, and polishing all that are set aside, or it would undo the
+aggregation.
 """
 
 from math import isfinite
@@ -64,7 +64,7 @@ class Suspects:
         self.aside, self.count, self.last = None, 0, None
 
     def of(self, pool, state):
-        """Suspicions of all clients, infinite of those who do not answer."""
+        """Suspicions of all clients, infinite for clients that do not answer."""
         if self.last is not None:
             before, theta, labels, found = self.last
             if before is pool and theta is state.theta and np.array_equal(labels, state.labels):
@@ -126,7 +126,7 @@ def distances(aggregator, messages, labels, n_clusters, weights, sizes):
     aggregator : object
         The robust operator.
     messages : ndarray of shape (n, p)
-        What the clients have sent.
+        Messages of the clients.
     labels : ndarray of shape (n,)
         Their clusters.
     n_clusters : int

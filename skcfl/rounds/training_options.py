@@ -19,7 +19,7 @@ LOCAL_STEPS = 10
 
 
 class Training(Options):
-    """How clients train in a round, and how the server weighs what they send.
+    """How clients train in a round, and how the server weighs their messages.
 
     The parameter ``training`` of the methods by rounds, where None stands for ``Training()``.  A
     method names the options that it uses, and refuses values of the others.
@@ -27,11 +27,10 @@ class Training(Options):
     Parameters
     ----------
     averaging : {"auto", "gradient", "model"}, default="auto"
-        What clients send.  With "gradient" the server averages the gradients of a cluster's
-        clients and takes one step; with "model" clients take `local_steps` steps of their own and
-        the server averages the models, which saves rounds but drifts away from the cluster's best
-        model when its clients differ.  "auto" is "gradient" for linear models, "model" for
-        networks.
+        Message of a client.  With "gradient" the server averages the gradients of a cluster's
+        clients and takes one step.  With "model" clients take `local_steps` steps and the server
+        averages the models, which saves rounds but drifts away from the cluster's best model when
+        its clients differ.  "auto" is "gradient" for linear models, "model" for networks.
     local_steps : "auto", int, "exact" or array-like of shape (n_clients,), default="auto"
         Steps (optimizer updates) of a client in a round, with model averaging.  The state of the
         optimizer starts anew in every round.  "auto" is 10; for linear models of ``FedRep`` and
@@ -66,13 +65,13 @@ class Training(Options):
         Fraction of each client's rows, in [0, 1), kept away from training and used only to choose
         the cluster.  It guards against a flexible model that fits any client.
     division : {"cluster", "all"}, default="cluster"
-        What a cluster's sum of messages is divided by.  "cluster" is the weight of the clients
-        that chose it.  "all" is the weight of all participants, as Algorithm 1 of the IFCA paper
-        is written; small clusters then move slowly.
+        Divisor of a cluster's sum of messages.  "cluster" is the weight of the clients that chose
+        it.  "all" is the weight of all participants, as Algorithm 1 of the IFCA paper is written;
+        small clusters then move slowly.
     stable_rounds : int or None, default=None
-        After so many rounds with the same choice a client is sent the model of its own cluster
-        only, which divides the traffic by the number of clusters, but fixes its choice.  None
-        sends all models in every round.
+        After so many rounds with the same choice a client is sent only the model of its cluster,
+        which divides the traffic by the number of clusters, but fixes its choice.  None sends all
+        models in every round.
 
     Examples
     --------

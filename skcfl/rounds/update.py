@@ -5,9 +5,9 @@ r"""Rules of update: what becomes of the models once the participants have their
 
 (IFCA's lines 14 and 15.)  ``U_j = sum_{i in S_j} u_i`` (division="cluster") or the sum over all
 participants (division="all", as printed in line 14, where the sum is divided by m).  Shared
-parameters are averaged over all participants, whatever their clusters (weight sharing, section
-4.3 of the paper).  In the place of the weighted means a robust operator may stand, which false
-clients cannot carry away (``aggregation/``).
+parameters are averaged over all participants, whatever their clusters (weight sharing, section 4.3
+of the paper).  A robust operator may take the place of the weighted means, against false clients
+(``aggregation/``).
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ __all__ = ["Average", "GradientStep", "ModelAverage", "StepSizes", "UpdateRule"]
 
 
 class UpdateRule:
-    """Base of the rules of update: ask for what is needed, then compute the new models."""
+    """Base of the rules of update: ask the clients, then compute the new models."""
 
     #: Whether a rule of choice may ask for gradients at the choice in its own call: "single" ones
     #: of the clients, or their "sums"; "" is that none are needed.
@@ -42,9 +42,9 @@ class UpdateRule:
         Parameters
         ----------
         answers : Answers
-            What they have sent so far, with their choices.
+            Their answers so far, with their choices.
         state : State
-            Where the server stands.
+            State of the server.
 
         Returns
         -------
@@ -60,9 +60,9 @@ class UpdateRule:
         Parameters
         ----------
         answers : Answers
-            What :meth:`ask` returned.
+            Returned by :meth:`ask`.
         state : State
-            Where the server stands.
+            State of the server.
 
         Returns
         -------
@@ -71,7 +71,7 @@ class UpdateRule:
         raise NotImplementedError
 
     def forget(self, clusters):
-        """Models of some clusters were replaced: what was learned of their steps is void."""
+        """Models of some clusters were replaced: forget what was learned about their steps."""
 
     def grow(self, k):
         """There is one more model, the last, which was model `k` until now."""
@@ -139,7 +139,7 @@ class GradientStep(UpdateRule):
         Returns
         -------
         theta : ndarray of shape (K, n_params)
-            What becomes of the models before that step.
+            Rule for the models before that step.
         """
         self.rates.cuts[bad] *= 0.5
         self.last = replace(self.last, rates=np.where(bad, 0.5, 1.0) * self.last.rates)
@@ -213,7 +213,7 @@ class ModelAverage(UpdateRule):
 
 @dataclass
 class Step:
-    """What an update is made from: clients' moves from models, weighted, times a rate.
+    """Input of an update: clients' weighted moves from models, times a rate.
 
     Moves are those of each client, or None where there are sums of the weighted ones.
     """
@@ -240,11 +240,11 @@ class Average:
     Parameters
     ----------
     division : {"cluster", "all"}, default="cluster"
-        What ``U_j`` is: the weight of the participants of the cluster, or of all.
+        The divisor ``U_j``: the weight of the participants of the cluster, or of all.
     shared : ndarray of shape (n_params,) of bool, default=None
         Parameters that all models have in common.
     aggregator : object, default=None
-        What takes the place of the weighted mean, see :mod:`skcfl.rounds.aggregation`.
+        Operator in place of the weighted mean, see :mod:`skcfl.rounds.aggregation`.
 
     Attributes
     ----------
@@ -336,8 +336,8 @@ class StepSizes:
             given = 0.95 * n_models / typical if division == "all" else None
             return cls(n_models, given, lipschitz, robust=True)
         if pool.client_sizes.mean() < pool.n_params:
-            # Clients with fewer rows than parameters: the mean of their bounds is far
-            # above the curvature of what they have in common.
+            # If clients have fewer rows than parameters, the mean of their bounds is far above the
+            # curvature that they have in common.
             curvature = _pooled_curvature(pool, lipschitz, weights)
         if division == "all":
             # Stable for balanced clusters, unstable for one that took all clients: the way

@@ -12,9 +12,9 @@ MADC (mean of absolute differences of pairwise cosine similarity; the same paper
     M_ij = mean over z not in {i, j} of |cos(dW_i, dW_z) - cos(dW_j, dW_z)|
     complete linkage of M
 
-FL+HC (Briggs et al., 2020): hierarchical clustering of the ``dW_i`` themselves, after some rounds
-of FedAvg.  In all three a group's direction is the mean of its members' updates, and a newcomer
-goes to the group of the least ``(1 - cos(dW, direction)) / 2``.
+FL+HC (Briggs et al., 2020): hierarchical clustering of the ``dW_i``, after some rounds of FedAvg.
+A group's direction is, in all three, the mean of its members' updates; a new client goes to the
+group of least ``(1 - cos(dW, direction)) / 2``.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ def group_updates(updates, n_clusters, embedding, rng, linkage, metric, threshol
     Parameters
     ----------
     updates : ndarray of shape (n, p)
-        What the clients moved.
+        Updates of the clients.
     n_clusters : int or None
         Number of clusters; None with a threshold.
     embedding : {"edc", "madc", "flhc"}
@@ -97,7 +97,7 @@ def _unit(vectors):
 def decomposed_cosines(updates, n_directions):
     """Cosines of each update with the first singular directions of all, (n, n_directions)."""
     updates = np.asarray(updates, dtype=float)
-    # Of few clients with many parameters: U s are the coordinates along the directions.
+    # Few clients with many parameters: U s are the coordinates along the directions.
     values, U = np.linalg.eigh(updates @ updates.T)
     first = np.argsort(-values)[:n_directions]
     along = U[:, first] * np.sqrt(np.maximum(values[first], 0.0))
@@ -108,7 +108,7 @@ def decomposed_cosines(updates, n_directions):
 def absolute_differences(C):
     """MADC of clients with these pairwise cosines, (n, n)."""
     n = len(C)
-    # Of all z, less the two terms z = i and z = j, whose own cosine is 1.
+    # Over all z, without the two terms z = i and z = j, with a cosine of 1.
     total = cdist(C, C, "cityblock")
     own = np.abs(np.diag(C)[:, None] - C) + np.abs(C - np.diag(C))
     M = np.maximum(total - own, 0.0) / max(n - 2, 1)

@@ -1,4 +1,4 @@
-"""What operators have in common, and how they are applied to all clusters at once."""
+"""Common parts of the operators, and their application to all clusters at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Aggregator(Options, ABC):
     An object of a user needs the method ``aggregate`` for one cluster only, and no base.
     """
 
-    #: What users call it.
+    #: Name of the operator in the parameter ``aggregation``.
     name: str
     #: True if ``aggregate`` takes leading axes; clusters are else handed over one by one.
     batched = True
@@ -38,8 +38,8 @@ class Aggregator(Options, ABC):
         messages : ndarray of shape (..., m, p)
             Finite vectors, one per client.
         weights : ndarray of shape (..., m)
-            Their weights, not negative, of which one per cluster is positive; a client of no
-            weight is not there.
+            Weights of the clients, not negative, at least one per cluster positive; a client of
+            weight 0 is absent.
 
         Returns
         -------
@@ -57,7 +57,7 @@ class Weights(NamedTuple):
     Attributes
     ----------
     weights : ndarray of shape (k, m)
-        Not negative, zero of who is not there.
+        Not negative, zero for absent clients.
     there : ndarray of shape (k, m) of bool or None
         Who weighs anything; None if all do.
     sizes : ndarray of shape (k,) or None
@@ -77,7 +77,7 @@ class Weights(NamedTuple):
 
 
 class Layout:
-    """Where the clients of each cluster are, so that many clusters are taken together.
+    """Positions of the clients of each cluster, so that many clusters are computed together.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layo
         Weights of the clients; where those of a cluster are all zero they count alike. An array
         that a layout was given before is taken to be as it was.
     layout : Layout, default=None
-        That of these clusters, where it is known.
+        The layout of these clusters, if it is known.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layo
 def median_by_cluster(values, labels, n_clusters, weights):
     """Weighted medians of numbers by cluster, (n,) -> (K,), zero for clusters without clients.
 
-    What :func:`aggregate_by_cluster` does with one number from each client, sorted once.
+    The same as :func:`aggregate_by_cluster` with one number from each client, sorted once.
     """
     weights, total = _alike_without(weights, labels, n_clusters)
     order = np.lexsort((values, labels))
@@ -220,7 +220,7 @@ def total_weight(weights):
 
 
 def lengths(vectors):
-    """Euclidean norms, (..., p) -> (...,), of numbers whose squares overflow, too."""
+    """Euclidean norms, (..., p) -> (...,), without overflow of the squares."""
     with np.errstate(over="ignore"):
         squares = np.einsum("...p,...p->...", vectors, vectors)
     if SAFE[0] < squares.max(initial=0.0) < SAFE[1]:

@@ -12,9 +12,9 @@ __all__ = ["GeometricMedian"]
 class GeometricMedian(Aggregator):
     r"""The point of the least weighted sum of distances, ``argmin_z sum_i u_i ||x_i - z||``.
 
-    As long as false clients have the share ``b < 1/2`` of the weight, it is within
-    ``2 (1 - b) / (1 - 2 b)`` times the honest ones' radius about any point [1]_.  It turns with
-    the coordinates, and of messages spread alike in all directions it is hardly less accurate than
+    As long as false clients have the share ``b < 1/2`` of the weight, it is within ``2 (1 - b) /
+    (1 - 2 b)`` times the honest clients' radius about any point [1]_.  It turns with the
+    coordinates.  If messages are spread alike in all directions, it is hardly less accurate than
     their mean: the operator to begin with.
 
     Parameters

@@ -13,8 +13,8 @@ __all__ = ["Krum"]
 class Krum(Aggregator):
     """The message of one client: that with the least sum of squared distances to its neighbours.
 
-    Of m clients, ``f = ceil(trim m)`` of whom may be false, each is compared with its
-    ``m - f - 2`` nearest (at least one) [1]_.  Weights say who is there only.  The message of a
+    Each of m clients, ``f = ceil(trim m)`` of them possibly false, is compared with its ``m - f -
+    2`` nearest (at least one) [1]_.  Weights only say which clients are there.  The message of a
     single client is noisier than any mean.
 
     Parameters

@@ -11,8 +11,8 @@ __all__ = ["Median", "coordinate_median"]
 class Median(Aggregator):
     """The weighted median of each coordinate.
 
-    As long as false clients have less than half of the weight, each coordinate lies between those
-    of honest ones [1]_.  Honest messages that are spread unevenly have a median other than their
+    As long as false clients have less than half of the weight, each coordinate lies between the
+    honest clients' [1]_.  Honest messages that are spread unevenly have a median other than their
     mean, which costs some accuracy.
 
     References

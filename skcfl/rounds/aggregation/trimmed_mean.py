@@ -10,7 +10,7 @@ from .aggregator import Aggregator, Weights, total_weight
 
 __all__ = ["TrimmedMean"]
 
-# In the place of those who are not there; zero times it is zero.
+# Padding for absent clients; zero times it is zero.
 FARTHEST = np.finfo(float).max
 
 
@@ -18,7 +18,7 @@ class TrimmedMean(Aggregator):
     """The mean of each coordinate without the largest and the smallest share of the weight.
 
     As long as false clients have at most the share `trim` of the weight, each coordinate lies
-    between those of honest ones [1]_.
+    between the honest clients' [1]_.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class TrimmedMean(Aggregator):
 
 
 def _kept(trim, share, axis):
-    """What is left of shares of the weight, in the order of the values."""
+    """Shares of the weight that remain, in the order of the values."""
     reach = share.cumsum(axis=axis)
     kept = np.minimum(reach, 1 - trim) - np.maximum(reach - share, trim)
     # A kept share that is rounding of the sums of weights counts as zero.
