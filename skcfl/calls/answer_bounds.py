@@ -29,12 +29,12 @@ class OutOfBounds(RuntimeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a bound of an answer may depend on.
+    """Values that a bound of an answer may depend on.
 
     Attributes
     ----------
     arguments : dict
-        Those of the call.
+        Arguments of the call.
     n_models : int
         Number of models.
     weights : ndarray of shape (n_clients,)
@@ -48,12 +48,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Bound:
-    """What an answer must be.
+    """Test of an answer.
 
     Attributes
     ----------
     text : str
-        What is allowed, for messages.
+        Text of the bound, for messages.
     holds : callable
         ``holds(values, asked)``: whether an array is allowed. NaN is not out of bounds: clients
         with values that are not finite are rejected, where the call needs finite ones.

@@ -1,4 +1,4 @@
-"""What is sent in calls: shapes, whether answers from elsewhere may be believed, silence."""
+"""Messages of calls: shapes, checks of answers from elsewhere, and silence."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def check_arguments(call, arguments, sizes):
     call : str
         Name of the call.
     arguments : dict
-        What came down.
+        Arguments that came down.
     sizes : dict of str to int
-        What the letters stand for.
+        Values of the letters of shapes.
     """
     words_down, p = CALLS[call].words_down, sizes["p"]
     for name, value in arguments.items():
@@ -42,11 +42,11 @@ def check_answers(call, answers, arguments, sizes):
     call : str
         Name of the call.
     answers : dict of str to ndarray
-        What the clients sent.
+        Answers of the clients.
     arguments : dict
-        What they were sent.
+        Arguments that they were sent.
     sizes : dict of str to int
-        What the letters stand for.
+        Values of the letters of shapes.
     """
     shapes = CALLS[call].shapes(arguments, sizes)
     if answers.keys() != shapes.keys():
@@ -109,12 +109,12 @@ def received(call, answers, arguments, sizes, weights):
 
 
 def questions(arguments, answers, n_clients):
-    """What the clients of a call were asked about.
+    """Values that the clients of a call were asked about.
 
     Parameters
     ----------
     arguments, answers : dict
-        Of the call, with the models that clients go on from.
+        Arguments of the call, with the models that clients go on from.
     n_clients : int
         Number of clients.
 

@@ -1,10 +1,10 @@
 """A call: one exchange between the server and the clients, as one object.
 
 The server's half of a federation (:class:`~skcfl.federation.ClientPool`) asks by a class of this
-room, and whoever holds rows (:class:`~skcfl.federation.sites.Site`) answers.  The class says what
-goes down and what comes up, what a block of clients computes, and what stands for a client that is
-silent.  Arguments are split between sites by it, answers are joined and checked, and the ledger is
-booked: nothing else in the package knows a call by its name.
+room, and the holder of the rows (:class:`~skcfl.federation.sites.Site`) answers.  The class
+describes the arguments and answers, the kernel of a block of clients, and the values in place of a
+silent client.  Arguments are split between sites by it, answers are joined and checked, and the
+ledger is booked: nothing else in the package knows a call by its name.
 
 Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
 parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``f`` of features,
@@ -15,8 +15,8 @@ or the three numbers that clients may send in its place.  What begins with ``n``
 each client, which that client alone is sent or sends; other arguments are sent to all, and other
 answers are sums over the clients.
 
-What a client has answered last it keeps, and is not sent again: ``own`` says who goes on from
-that model, and the argument with the starts is None where all do.
+A client keeps its last answer, and is not sent it again: ``own`` is a mask of the clients that go
+on from it, and the argument with the starts is None if all do.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ def _read(shapes):
 
 
 class Call:
-    """Base of the calls, classes of which there are no instances.
+    """Base of the calls, classes without instances.
 
-    A subclass is in the table `CALLS` once it is defined, unless ``abstract=True``.  It says what
-    is sent by the attributes below, and has a :meth:`kernel`, or an :meth:`answer` where clients
-    do not compute block by block.
+    A subclass is in the table `CALLS` once it is defined, unless ``abstract=True``.  Its
+    attributes below describe the messages.  It has a :meth:`kernel`, or an :meth:`answer` if
+    clients do not compute block by block.
 
     Attributes
     ----------
     down : dict of str to str
         Shape of each argument, in the order in which the server's algorithms give them.
     defaults : dict of str to object
-        What arguments are that are not given.
+        Default values of arguments.
     computed : frozenset of str
-        Arguments that the server's algorithms do not give: who goes on from a last answer, what
-        clients draw by, how many clients of each cluster have rows.
+        Arguments that the server's algorithms do not give: the clients that go on from a last
+        answer, the seeds of draws, the number of clients with rows in each cluster.
     up : dict of str to str
         Shape of each answer.
     free : frozenset of str
@@ -74,33 +74,34 @@ class Call:
         Argument that clients may know already: models that they were sent in the call before, to
         judge, or have computed themselves.
     start : str, default=""
-        Argument with models that clients go on from, which are sent only to those who do not
-        have theirs.
+        Argument with models that clients go on from, which are sent only to clients without
+        theirs.
     always_last : bool, default=False
         True if starts, where there are any, are compared with the clients' last answers in every
         call; else where the server says so.
     keep : str, default=""
-        Answer of models that the clients keep, each its own, to go on from later.
+        Answer of models that the clients keep, one each, to go on from later.
     whole : bool, default=True
-        True if all clients are needed, so that those who are silent are asked again; a round goes
-        on without them.
+        True if the call requires all clients: silent ones are retried; a round goes on without
+        them.
     remembers : bool, default=False
-        True if clients keep something for later calls: those who are lost must not compute.
+        True if clients keep something for later calls: lost clients must not compute.
     unbounded : frozenset of str
-        Answers that need not be finite, such as bounds of what is not known.
+        Answers that need not be finite, such as bounds of unknown values.
     minimised : bool or str, default=False
         True if clients answer only if they know the minima, proximal points and second derivatives
         of their models; a name is that of the argument that asks for it.
     proof : bool, default=False
         True if the answers are for proofs and reports only. A client that never answers has its
-        part in the fit, of which nothing is proved; one that never answers another call has none.
+        part in the fit, and nothing is proved of the fit; one that never answers another call has
+        none.
     searched : bool, default=False
         True if searches along lines look at the answers.
     about : {"", "classes", "counts"}, default=""
         Rows that an entry of an answer is about, where it is not all rows of a client: those of a
         class, or those that the answer "counts".
     bounds : dict of str to Bound
-        What answers from elsewhere must be, where floats of any size are not allowed, see
+        Bounds of answers from elsewhere, if floats of any size are not allowed, see
         ``skcfl.calls.answer_bounds``.
     always_draws : bool, default=False
         True if clients draw even if they take all of their rows.
@@ -113,8 +114,8 @@ class Call:
     lesser_axes : tuple, default=("p",)
         Axes of what clients send in the place of a symmetric matrix.
     adds : frozenset of str
-        Sums by cluster of which the kernel gives each client's part, (c, ...): they are added up
-        with the clients' "weights", by their "labels", or by the "choice" that is also answered.
+        Sums by cluster; the kernel gives each client's part, (c, ...): they are added up with the
+        clients' "weights", by their "labels", or by the "choice" that is also answered.
     least_clients : int, default=1
         The least number of clients that a sum may be over; of fewer it is never asked.
     """
@@ -174,7 +175,7 @@ class Call:
         pool : ClientPool
             Who is asked.
         *args, **arguments : object
-            What the server's algorithms give.
+            Arguments that the server's algorithms give.
 
         Returns
         -------
@@ -183,7 +184,7 @@ class Call:
         given = {**cls.defaults, **dict(zip(cls.order, args, strict=False)), **arguments}
         twice = any(name in arguments for name in cls.order[: len(args)])
         if len(given) != len(cls.order) or len(args) > len(given) or twice:
-            cls.signature.bind(*args, **arguments)  # which says what is wrong
+            cls.signature.bind(*args, **arguments)  # a description of the error
         if "weights" in cls.defaults and np.array_equal(given["weights"], pool.client_weights):
             given["weights"] = None  # what clients count by unless said
         if "labels" in given and len(given.get("theta", ())) == 1:
@@ -193,7 +194,7 @@ class Call:
             if name in sent:  # a number for all models
                 sent[name] = np.broadcast_to(sent[name], (len(sent["theta"]),))
         if "members" in cls.down:
-            # Those with rows that weigh anything.
+            # Clients with rows of positive weight.
             counted = pool.client_sizes > 0
             if sent.get("weights") is not None:
                 counted &= sent["weights"] != 0.0
@@ -224,7 +225,7 @@ class Call:
 
     @classmethod
     def result(cls, pool, answers, arguments, start):
-        """What the server's algorithms get: the only answer, or all in the order of `up`."""
+        """The answer for the server's algorithms: the only one, or all in the order of `up`."""
         values = tuple(answers[name] for name in cls.up)
         return values[0] if len(values) == 1 else values or None
 
@@ -237,11 +238,11 @@ class Call:
         pool : ClientPool
             Whose clients they are.
         answers : dict of str to ndarray
-            Those of all clients.
+            Values of all clients.
         lost : ndarray of int
             Positions of the silent ones.
         arguments : dict
-            What was sent.
+            Arguments that were sent.
         start : ndarray of shape (n_clients, n_params) or None
             Models to go on from.
         whole : bool
@@ -276,13 +277,13 @@ class Call:
         Parameters
         ----------
         clients : InProcessSite
-            What the clients are, and keep.
+            The clients, with their kept state.
         block : Block
             Their rows.
         slots : ndarray of shape (c,)
             Their positions.
         **arguments : object
-            What they are sent, of clusters those that they are in.
+            Their arguments, with the clusters that they are in.
         """
         raise NotImplementedError
 
@@ -295,13 +296,13 @@ class Call:
         clients : InProcessSite
             They.
         **arguments : object
-            What they are sent.
+            Their arguments.
 
         Returns
         -------
         answers : dict of str to ndarray
-            Clients whose own part of a sum is not finite are in no sum; where there are any,
-            "non_finite" says which, an ndarray of shape (n_clients,) of bool.
+            Clients with a non-finite part of a sum are in no sum; if there are any, "non_finite"
+            is a mask, an ndarray of shape (n_clients,) of bool.
         """
         sizes = sizes_of(clients, arguments)
         if "weights" in cls.defaults and arguments["weights"] is None:
@@ -357,7 +358,7 @@ class Call:
 
             clients.each(mend, passes)
             total = cls._total(out, parts)
-        if not cls.are_finite(total):  # finite numbers whose sum overflows
+        if not cls.are_finite(total):  # finite numbers with a sum that overflows
             left_out, total = ~clients.without_rows, {}
         if left_out.any():
             out["non_finite"] = left_out
@@ -373,7 +374,7 @@ class Call:
 
     @classmethod
     def _add_up(cls, values, own):
-        """Put sums by cluster in the place of the clients' parts; whose part is not finite."""
+        """Replace clients' parts by sums by cluster; mask of non-finite clients."""
         labels = values["choice"] if "choice" in values else own["labels"]
         bad = np.zeros(len(labels), dtype=bool)
 
@@ -394,7 +395,7 @@ class Call:
 
     @classmethod
     def single(cls, site, arguments):
-        """Answers with the part of each client for what is added up, each its own cluster."""
+        """Answers with the part of each client for sums, each a separate cluster."""
         labels = arguments["labels"]
         own = {
             name: value[labels] if value is not None and cls.whose_down[name] == "K" else value
@@ -450,7 +451,7 @@ class Call:
 
     @classmethod
     def packed(cls, arguments):
-        """Arguments as they travel: what is the same for all clients is there once."""
+        """Arguments as they travel: values for all clients are there once."""
         return {
             name: value[:1] if cls.whose_down[name] == "n" and is_same(value) else value
             for name, value in arguments.items()
@@ -473,7 +474,7 @@ class Call:
         Parameters
         ----------
         arguments : dict
-            As some of the clients are sent them.
+            Arguments of some of the clients.
 
         Returns
         -------
@@ -505,9 +506,9 @@ class Call:
         Parameters
         ----------
         arguments : dict
-            What is sent.
+            Arguments and answers.
         sizes : dict of str to int
-            What the letters stand for.
+            Values of the letters of shapes.
 
         Returns
         -------
@@ -553,9 +554,9 @@ class Call:
         Parameters
         ----------
         arguments : dict
-            What is sent; None is not.
+            Arguments and answers; None is not sent.
         sizes : dict of str to int
-            What the letters stand for.
+            Values of the letters of shapes.
         known : bool, default=False
             True if the clients have the argument `known` already.
         later : bool, default=False
@@ -590,21 +591,21 @@ class Call:
     def bytes(cls, arguments, answers):
         """Bytes of the messages of a place that holds all the clients of a call.
 
-        All that travels, which is more than :meth:`floats` counts: settings, and models that
-        the clients were sent before.  Models of clusters that are mostly of one client are counted
-        as the client's own, see :meth:`narrowed`.
+        All that travels, which is more than :meth:`floats` counts: settings, and models that the
+        clients were sent before.  Models of clusters that are mostly single-client are counted as
+        the client's, see :meth:`narrowed`.
 
         Parameters
         ----------
         arguments, answers : dict
-            What is sent, and what comes back.
+            Arguments and answers.
 
         Returns
         -------
         shared_bytes : tuple of int
-            Bytes up and down of what is for all clients, or summed over them.
+            Bytes up and down of values for all clients, or summed over them.
         own_bytes : tuple of int
-            Bytes up and down of what is each client's own.
+            Bytes up and down of values of single clients.
         """
         own_words, labels = "n", arguments.get("labels")
         if (
@@ -639,14 +640,14 @@ def is_same(value):
 
 
 def sizes_of(pool, arguments):
-    """What the letters of the shapes stand for in a call.
+    """Values of the letters of the shapes in a call.
 
     Parameters
     ----------
     pool : ClientPool or Site
-        What has `n_clients` and a bound `model`.
+        Object with `n_clients` and a bound `model`.
     arguments : dict
-        What is sent.
+        Arguments and answers.
 
     Returns
     -------

@@ -61,7 +61,7 @@ EARLY, MOST_CHANGE = 60, 10.0
 
 @dataclass
 class FusionState:
-    """Where a solver stands: enough to go on, at this lam or another."""
+    """State of a solver: enough to go on, at this lam or another."""
 
     W: np.ndarray
     V: np.ndarray
@@ -105,18 +105,18 @@ def admm(
     max_iter : int
         Most iterations.
     state : FusionState, default=None
-        Where to start; at another ``lam`` its duals are rescaled, and its partition, or one
-        that follows from it, is tried before anything is iterated.
+        State to start from; at another ``lam`` its duals are rescaled, and its partition, or one
+        that follows from it, is tried before the first iteration.
     contraction : bool
         See :class:`~skcfl.fusion.solvers.ADMM`.
     certify : bool
-        If True, look for a proof of the partition at more expense where the gap is small enough
+        If True, look for a proof of the partition at more expense even if the gap is small enough
         without: near a lam at which many models meet at once that can take longer than the
-        solution, and zeros alone show some of the clusters only.
+        solution, and zeros only show some of the clusters.
     contract_from : int
         Iteration from which on the exact partition is tried: if that takes more exchanges than
-        iterations do, as long as these are few. If it is not 0, then only where the gap is far
-        from what is allowed.
+        iterations do, as long as these are few. If it is not 0, then only while the gap is far
+        above its limit.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def admm(
 
 @dataclass
 class _Pass:
-    """What one pass over the edges gives: node sums, and at a check what the check needs."""
+    """Results of one pass over the edges: node sums, and at a check the terms of the check."""
 
     outflow: np.ndarray
     divergence: np.ndarray | None = None
@@ -153,7 +153,7 @@ class _ADMM(CertifiedLoop):
 
     def _start(self, old):
         problem, lam = self.problem, self.lam
-        # Those of the state, of an old one, and of flows that clients without rows pass on.
+        # Flows of the state, of an old one, and those that clients without rows pass on.
         n_arrays = 1 + (old is not None) + 2 * problem.passive
         require_edges(problem.graph, problem.d, n_arrays)
         r = max(float(problem.graph.degrees(weighted=False).mean()), 1e-12)
@@ -203,7 +203,8 @@ class _ADMM(CertifiedLoop):
                     k, candidates, edges.divergence, edges.conjugate, edges.zeros, len(W)
                 ):
                     break
-                # The second look comes early for what is nearly there; balances have to settle.
+                # The second check comes early for runs that are nearly there; balances have to
+                # settle.
                 if k != 2 * FIRST_CHECK:
                     self._balance(k, V_old, edges)
                 check_at = k + self._spacing(k)
@@ -331,7 +332,7 @@ class _Averaging:
     """``(r I + D'D)^-1`` on (n, d) arrays.
 
     On sparse graphs of many nodes it is inexact: conjugate gradients from the last answer, to a
-    fraction of what they start with.  Duals are feasible and gaps true whatever the answer.
+    fraction of their first residual.  Duals are feasible and gaps true whatever the answer.
     """
 
     def __init__(self, graph, r, laplacian=None):

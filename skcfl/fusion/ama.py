@@ -5,24 +5,24 @@ r"""Accelerated dual ascent for convex clustering of points, on graphs that shri
         x_k(u) = a_k - (D'u)_k / m_k
 
 The alternating minimisation algorithm (AMA) of Chi and Lange (2015) is projected gradient ascent
-on D; here with Nesterov's acceleration, restarts where the momentum points downhill, and a step
-for every edge, ``1 / (deg_k / m_k + deg_l / m_l)`` with the numbers of edges at its ends.  The
-local models are all that the server needs: clients whose objective is half the squared distance
-to their local model, up to a constant.
+on D; here with Nesterov's acceleration, restarts if the momentum points downhill, and a step for
+every edge, ``1 / (deg_k / m_k + deg_l / m_l)`` with the numbers of edges at its ends.  The server
+needs only the local models: the objective of a client is half the squared distance to its local
+model, up to a constant.
 
-What makes it fast is that points which share their centre are one node of mass m_k, parallel
-edges one edge (the reduced problem of the partition), so that the graph shrinks:
+It is fast because points which share their centre are one node of mass m_k, parallel edges one
+edge (the reduced problem of the partition), so that the graph shrinks:
 
 1. ascend on the graph of the clusters until its gap is small; where edges inside their balls make
    models equal and that lowers P, merge them and go on;
 2. look for the flows within clusters that the full dual needs: a correction by potentials (one
    Laplacian system), clipped to the balls, some times over;
-3. where the gap of the full problem stays too large, clusters whose flow is missing are taken
-   apart again, and the next merger has to wait for a smaller gap.
+3. if the gap of the full problem stays too large, clusters with a missing flow are split
+   again, and the next merger has to wait for a smaller gap.
 
-The gap is always that of the full problem, so that a merger too early costs time only.  There are
-two arrays of the size of the edge duals; what is computed from them goes by blocks of edges that
-stay in cache.
+The gap is always that of the full problem, so that a merger too early only costs time.  There are
+two arrays of the size of the edge duals; other numbers are computed by blocks of edges that stay
+in cache.
 
 =========  ==================  =====================================================
 here       symbol              what it is
@@ -87,7 +87,7 @@ SHORT = 4
 
 @dataclass
 class AMAState:
-    """Where the solver stands: enough to go on, at this lam or another."""
+    """State of the solver: enough to go on, at this lam or another."""
 
     U: np.ndarray
     labels: np.ndarray
@@ -103,7 +103,7 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True)
     Parameters
     ----------
     problem : FusionProblem
-        With the Euclidean norm, clients whose objective is half the squared distance to their
+        With the Euclidean norm, clients with an objective of half the squared distance to their
         local model up to a constant, and a graph with a list of edges.
     lam : float
         Positive weight of the penalty.
@@ -113,14 +113,14 @@ def ama(problem, lam, *, tol=1e-6, max_iter=20000, state=None, contraction=True)
         Most iterations, on graphs of whatever size. They are cheap; where many points are about
         to meet all at once, thousands may be needed.
     state : AMAState, default=None
-        Where to start; one at another ``lam`` if it had converged.
+        State to start from; one at another ``lam`` if it had converged.
     contraction : bool
         If True, prove the partition at the end, which also makes the solution exact.
 
     Raises
     ------
     ValueError
-        If ``lam`` is not positive: at 0 every model is its own.
+        If ``lam`` is not positive: at 0 every model is separate.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def _stages(problem, lam, state):
 
 @dataclass
 class _Frame:
-    """What does not depend on lam, kept along a path."""
+    """Arrays that do not depend on lam, kept along a path."""
 
     graph: object
     local: np.ndarray
@@ -289,7 +289,7 @@ class _Network:
         for k in range(1, max_iter + 1):
             X = self.centres(ahead)
             for block in self.blocks:
-                # In the place of the last iterate: first the extrapolated one, then the next.
+                # In place of the last iterate: first the extrapolated one, then the next.
                 u, new = U[block], old[block]
                 np.subtract(u, new, out=new)
                 new *= speed
@@ -324,7 +324,7 @@ class _Network:
         return U, None, k
 
     def _equal(self, U, X, radius, apart):
-        """Components of the edges whose duals stay inside their balls; None without any."""
+        """Components of the edges with duals inside their balls; None without any."""
         inside = np.empty(len(U), dtype=bool)
         for block in self.blocks:
             ahead = self.difference(X, block)
@@ -447,7 +447,7 @@ class _AMA:
         """Improve the duals within clusters; the partition, clusters that lack a flow parted."""
         full, limit = self.full, self._limit(primal)
         missing = full.A - X - full.outflow @ U
-        # The dual falls short of its value at X by half the square of what is missing.
+        # The dual is below its value at X by half the square of the remainder.
         lack = 0.5 * np.bincount(labels, np.einsum("nd,nd->n", missing, missing))
         rest = self._gap(U, primal) - lack.sum()
         active = _largest(lack, LEAVE * limit)
@@ -491,7 +491,7 @@ class _AMA:
         pieces = _components(part.heads[slack], part.tails[slack], len(part.nodes))
         chosen = np.flatnonzero(lacking[part.labels])
         nodes, own, pieces = part.nodes[chosen], part.labels[chosen], pieces[chosen]
-        # Where no cut shows, nothing is left of a cluster but what it started from.
+        # If no cut shows, the cluster is split into the parts that it started from.
         start = self.state.labels[nodes]
         n, K = len(labels), len(lacking)
         for finer in (start, np.arange(len(nodes))):
@@ -611,7 +611,7 @@ class _Interior:
             self.momentum = 1.0
 
     def lack(self):
-        """By how much each cluster lowers the dual."""
+        """Decrease of the dual by each cluster."""
         return 0.5 * np.bincount(self.number, np.einsum("nd,nd->n", self.missing, self.missing))
 
     def keep(self, active):

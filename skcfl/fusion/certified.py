@@ -1,12 +1,12 @@
-"""What the solvers of fusion problems share: checks, exact partitions, history, result.
+"""Shared parts of the solvers of fusion problems: checks, exact partitions, history, result.
 
 At a check a solver hands over primal points and a feasible dual.  The best of both are kept,
 so that the duality gap never grows; from zeros that persist the exact partition is tried
 (:func:`skcfl.fusion.reduced.contract`), and its dual closes the gap.
 
-A gap has the rounding of its own arithmetic in it: of the objective, the conjugates and the sums
-of the dual.  An exact partition closes it where a flow is found; proved it is only if that holds
-for all that rounding leaves open.
+A gap includes the rounding of its arithmetic: of the objective, the conjugates and the sums of the
+dual.  An exact partition closes it if a flow is found; it is proved only if that holds for all
+values that rounding allows.
 """
 
 from functools import partial
@@ -35,15 +35,15 @@ ROUGH, CALM = 1e-4, 4
 SIMPLE = 200
 # Tolerances that a client's part of the gap may be to be looked at more closely.
 HOPELESS = 10.0
-# Tolerances that the gap has to be above for partitions to be tried late: iterations alone will
-# not do.
+# Tolerances that the gap has to be above for partitions to be tried late: iterations will not
+# suffice then.
 FAR = 1e3
 # Checks in which the objective of a rough solution that is as good as it gets does not fall by
 # more than that part of the tolerance.
 STILL, IDLE = 3, 0.1
 # Share of the tolerance from which on rounding is looked at more closely.
 FINE = 0.1
-# What one attempt may spend on reduced problems.
+# Budget of one attempt for reduced problems.
 EFFORT = 100.0
 # Steps of a patient search for flows, and numbers of edges they may go through.
 PATIENT_STEPS, PATIENT_WORK = 1000, 2e7
@@ -68,7 +68,7 @@ class CertifiedLoop:
     def __init__(self, problem, lam, tol, max_iter, contraction):
         self.problem, self.lam, self.tol, self.max_iter = problem, float(lam), tol, max_iter
         self.contraction = contraction and problem.penalty.fuses
-        # Norms make models equal, also those whose partitions cannot be proved.
+        # Norms make models equal, also in partitions that cannot be proved.
         self.watches = problem.penalty.norm
         self.history = History(problem.pool.ledger, *self.COLUMNS)
         self.best = None
@@ -110,7 +110,7 @@ class CertifiedLoop:
         values = [problem.primal(c, lam, f) for c, f in pairs]
         which = int(np.argmin(values))
         primal, X = values[which], candidates[which]
-        # Edges seldom carry what they can: what they do is counted if it matters.
+        # Edges seldom reach their capacity: flows at capacity are counted if it matters.
         crossing = lambda: problem.crossing(self._edge_duals())  # noqa: E731
         enough = FINE * problem.tolerance(primal, self.tol)
         of_clients = None if which else rounding
@@ -325,7 +325,7 @@ class CertifiedLoop:
 
 
 def _components(zeros, n):
-    """Components of the pairs whose difference is exactly zero, numbered from 0."""
+    """Components of the pairs with a difference of exactly zero, numbered from 0."""
     heads = np.concatenate([pair[0] for pair in zeros])
     tails = np.concatenate([pair[1] for pair in zeros])
     A = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))

@@ -107,7 +107,7 @@ class FPFCOptions:
 
 @dataclass
 class FPFCState:
-    """Where the rounds stand."""
+    """State of the rounds."""
 
     W: np.ndarray
     U: list
@@ -119,7 +119,7 @@ class FPFCState:
 
 @dataclass
 class _Check:
-    """What the server knows at a check."""
+    """Values that the server knows at a check."""
 
     objective: float
     lagrangian: float
@@ -144,8 +144,8 @@ def fpfc(problem, lam, options, rng, state=None):
     rng : RandomState
         Source of the participants.
     state : FPFCState, default=None
-        Where an earlier run stands: its models are the start, not those of the problem, and with
-        the same penalty and rho its multipliers are taken too.
+        State of an earlier run: its models are the start, not those of the problem, and with the
+        same penalty and rho its multipliers are used too.
 
     Returns
     -------
@@ -235,7 +235,7 @@ class _Rounds:
                         return
 
     def _train(self, who):
-        """Line 3: local updates of all participants at once; those who answered, None for all."""
+        """Line 3: local updates of all participants; the clients that answered, None for all."""
         options, state = self.options, self.state
         W, zeta = state.W[who.index], state.zeta[who.index]
         if options.local_steps is None:
@@ -392,7 +392,7 @@ class _Rounds:
         )
 
     def _clusters(self, lengths):
-        """Connected components of the pairs whose theta is not longer than the threshold."""
+        """Connected components of the pairs with a theta no longer than the threshold."""
         problem, nu = self.problem, self.options.nu
         tree = linkage(squareform(lengths, checks=False), "single")
         if nu is None:

@@ -1,4 +1,4 @@
-"""What FPFC is about: all pairs of clients, a kind of penalty, where the rounds start.
+"""Parts of FPFC: all pairs of clients, a kind of penalty, and the start of the rounds.
 
 Everything here is the same for every lam, and computed once.
 """
@@ -21,8 +21,8 @@ from ..rounds.record import History
 from .problem import FusionProblem
 from .reduced import lam_max_bounds
 
-# Strength of the penalty in units of the clients' curvature; where clients have fewer rows than
-# parameters, in units of what is left of it on the way from the common model.
+# Strength of the penalty in units of the clients' curvature; if clients have fewer rows than
+# parameters, in units of the curvature that remains on the way from the common model.
 STRENGTH, STRENGTH_FEW_ROWS = 5.0, 25.0
 # Weight of the augmented term over the concavity of the penalty.  The difference of a pair in the
 # concave part changes by a factor of minus 1 over this less 1 a round: at 2 it goes to and fro.
@@ -52,7 +52,7 @@ class FPFCProblem(FusionProblem):
     pool : ClientPool
         The clients.
     penalty : Penalty
-        A concave penalty, whose lam is set by :meth:`at`, or a convex one, of weight lam.
+        A concave penalty with lam set by :meth:`at`, or a convex one, of weight lam.
     strength : float or None, default=None
         Factor s of the penalty; 1 is the paper's. None is some times the curvature of the
         clients' objectives, which makes the fit independent of the units of the features.
@@ -94,9 +94,9 @@ class FPFCProblem(FusionProblem):
     def curvature(self):
         """Typical curvature of the clients' objectives.
 
-        The geometric mean over the directions, unless that between the common model and the
-        clients' own is larger: parameters that no row depends on, as of pixels that are always
-        dark, have no curvature and no say.
+        The geometric mean over the directions, unless the curvature between the common model and
+        the clients' models is larger: parameters that no row depends on, as of pixels that are
+        always dark, have no curvature and do not count.
         """
         if self._curvature is None:
             self._curvature = max(super().curvature(), self._secant(self.local_models()))
@@ -105,8 +105,8 @@ class FPFCProblem(FusionProblem):
     def _automatic_strength(self):
         """Strength that suffices to move the models of the start.
 
-        With fewer rows than parameters that is more than the curvature at the clients' own models
-        says, of which hardly any is left there: what counts is the way from the common model.
+        With fewer rows than parameters that is more than the curvature at the clients' models,
+        which nearly vanishes there: the way from the common model counts.
         """
         strength = STRENGTH * self.curvature()
         if self.n == 1:
@@ -291,7 +291,7 @@ class TrainedFPFCProblem(FPFCProblem):
         return STRENGTH
 
     def local_models(self):
-        """What training finds, from one start."""
+        """Models after training, from one start."""
         if self._local is None:
             start = np.tile(self.pool.start(), (self.n, 1))
             self._local = self.pool.ask(LocalUpdate, start, **TRAINING).astype(float)

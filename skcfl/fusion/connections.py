@@ -102,7 +102,7 @@ def has_source(demands, nodes):
     Parameters
     ----------
     demands : Demands
-        Of all nodes.
+        Demands of all nodes.
     nodes : ndarray
         The nodes of the cluster.
 
@@ -125,7 +125,7 @@ def has_source(demands, nodes):
         return True
     # Nodes that no set rules out, and those of them that have not been tried.
     possible = np.ones(n, dtype=bool)
-    # What a node takes in passes its edges: only a source may ask for more, or for all.
+    # Inflow of a node passes its edges: only a source may ask for more, or for all.
     greedy = need >= part.degrees()
     for i in np.flatnonzero(greedy):
         if not possible.any():
@@ -141,7 +141,7 @@ def has_source(demands, nodes):
         first = np.flatnonzero(candidates)[np.argmax(need[candidates])]
         order = breadth_first_order(links, first, return_predecessors=False)
         order, m = order[candidates[order]], 1
-        # What several sources together cannot supply rules out all of them at once.
+        # A demand that several sources together cannot supply rules out all of them at once.
         while True:
             supplied, blocked = _supply(part, order[:m], need, demands.rounding)
             if supplied and m == 1:

@@ -11,19 +11,19 @@ Euclidean).  Any flow of that outflow bounds `t` from above, any potential from 
 the potential that is one vector on a set of nodes and zero elsewhere.
 
 Both bounds hold in exact arithmetic, for the outflows as they are stored and for all others within
-given distances of them.  A flow that was computed has its outflow to rounding only: what it lacks
-is sent along a spanning tree of heavy edges, and what that leaves is bounded by the tree
-(:class:`Inside`), so that light edges, on which rounding weighs most, are where bounds part.  The
-work of a potential is a sum of known length, the terms of its variation are positive.
+given distances of them.  A computed flow has its outflow up to rounding: the rest is sent along a
+spanning tree of heavy edges, and the remainder is bounded by the tree (:class:`Inside`).  Rounding
+weighs most on light edges, and there the bounds differ.  The work of a potential is a sum of known
+length, the terms of its variation are positive.
 
 With one coordinate, and for each coordinate of the penalty "l1", the best potential is a cut, and
 maximum flows find it (:mod:`skcfl.numerics.maxflow`).  Otherwise:
 
-Where an edge array fits in memory both sides come from a Douglas-Rachford iteration between
-the flows of the outflow asked for and the balls ``|u_e| <= radius * w_e``: where they meet it
-finds a flow, where they do not, its displacement tends to a potential that separates them.
-Where it does not fit, accelerated gradient ascent looks for potentials whose flow, clipped to
-the balls, has the outflow asked for, and stores no edge.
+If an edge array fits in memory both sides come from a Douglas-Rachford iteration between the flows
+of the given outflow and the balls ``|u_e| <= radius * w_e``: if they meet it finds a flow, if not,
+its displacement tends to a potential that separates them. If it does not fit, accelerated gradient
+ascent looks for potentials with a flow, clipped to the balls, of the given outflow, and stores no
+edge.
 """
 
 from functools import partial
@@ -48,13 +48,13 @@ MAX_FACTOR = 3000
 MAX_STORED = 10_000_000
 # Iterations between two looks for bounds from below.
 LOOK_EVERY = 5
-# Where to aim between the bounds, on a logarithmic scale.
+# Target between the bounds, on a logarithmic scale.
 AIM = 0.65
 # Part of the room between a bound from below and a level that is kept free, and most of it.
 ROOM, MOST_ROOM = 0.1, 1e-3
 # Relative distance of bounds that rest on one cut and one flow: all but rounding.
 EXACT = 1e-9
-# Share of the tolerance by which a flow has to be better to be looked at closely.
+# Share of the tolerance by which a flow has to be better to be checked closely.
 NEWS = 0.1
 EPS = np.finfo(float).eps
 
@@ -83,11 +83,11 @@ def flow_values(
     labels : ndarray of shape (n_nodes,)
         Cluster of each node, 0..K-1.
     outflow : ndarray of shape (n_nodes, d)
-        What leaves every node; sums to zero over each cluster.
+        Net outflow of every node; sums to zero over each cluster.
     spread : ndarray of shape (n_nodes,) or callable, default=None
-        How far the outflows meant may be from these, in the Euclidean norm; 0 by default.  One
-        that is dear may be a callable, which is called where all values are at most the `level`:
-        what it returns is then added to the upper bounds.
+        Distance of the true outflows from these, at most, in the Euclidean norm; 0 by default.  An
+        expensive one may be a callable, which is called if all values are at most the `level`: its
+        result is then added to the upper bounds.
     level : float, default=None
         Stop where a value is known to be at most, or more than, this.  None asks for the
         largest of the values itself.
@@ -106,7 +106,7 @@ def flow_values(
     upper, lower : ndarray of shape (K,)
         Bounds of the values; both infinite where a cluster is not connected by its own edges.
     potential : ndarray of shape (n_nodes, d)
-        What gives the lower bounds.
+        Potentials that give the lower bounds.
     """
     d = outflow.shape[1]
     inside = Inside(graph, penalty, labels, d)
@@ -305,7 +305,7 @@ class Inside:
         return p
 
     def balance(self, b):
-        """Outflows that sum to zero over every cluster: what is left over is shared."""
+        """Outflows that sum to zero over every cluster: the remainder is shared."""
         return b - ((self.member @ b) / self.sizes[:, None])[self.owner]
 
     def each(self, arrays=None):
@@ -376,7 +376,7 @@ class Inside:
         flow : iterable of ndarray
             Flows, block by block.
         b : ndarray of shape (n, d)
-            Outflows; what they do not sum to zero by is shared by the nodes.
+            Outflows; the nodes share the amount by which they do not sum to zero.
 
         Returns
         -------
@@ -393,7 +393,7 @@ class Inside:
             left = np.linalg.norm(missing, axis=1)
             left += self._rounding(upper[self.owner] * self.inner, b)
         else:
-            # Along the tree, whose edges then carry more; what remains is rounding.
+            # Along the tree, with more flow on its edges; the remainder is rounding.
             more, left = self._mend(u, missing, b)
             u = u.copy()
             u[:, self.tree.edges] += more
@@ -424,7 +424,7 @@ class Inside:
         Returns
         -------
         lower, upper : ndarray of shape (n_clusters,)
-            For all outflows meant; a computed flow is taken for what it is, by its outflow.
+            For all outflows in question; a computed flow is judged by its outflow.
         """
         if self.complete:
             size = np.linalg.norm(b, axis=1)
@@ -464,7 +464,7 @@ class Inside:
 
     def _rounding(self, passing, b):
         """Bounds of the rounding of sums of flows at nodes, (n,), of the size of their terms."""
-        # Of two such sums: of flows, and of what the tree takes.
+        # Rounding of two such sums: of flows, and of the correction along the tree.
         steps = 2.0 * self.neighbours + 8.0
         return np.sqrt(self.d) * EPS * steps * (passing + np.linalg.norm(b, axis=1))
 
@@ -549,7 +549,7 @@ class _Forest:
         return out
 
     def route(self, r):
-        """Flows on the trees' edges of outflow `r`, what is left over at the roots: (d, edges)."""
+        """Flows on the trees' edges of outflow `r`, and the remainder at the roots: (d, edges)."""
         beyond = self.sums(r)[self.child].T
         return np.where(self.down, beyond, -beyond)
 
@@ -560,7 +560,7 @@ class _Forest:
         total[owner[self.roots]] = beyond[self.roots]
         beyond, owner = beyond[self.child], owner[self.child]
         rounding = self.n * EPS
-        # What is on the one side of an edge goes to the other.
+        # The outflow on one side of an edge passes to the other.
         less = np.minimum(beyond, total[owner] * (1.0 + rounding) - beyond) * (1.0 + rounding)
         return less / self.weights
 
@@ -625,7 +625,7 @@ class _Search:
     lower : ndarray of shape (n_clusters,)
         Largest bound from below.
     potential : ndarray of shape (n, d)
-        What gives it, cluster by cluster.
+        Potentials that give it, cluster by cluster.
     energy : ndarray of shape (n, d) or None
         Potentials of the flow of least energy, where it was looked at.
     """
@@ -651,7 +651,7 @@ class _Search:
             self.try_potential(self._centred(self.energy))
 
     def part(self, kind, inside):
-        """Search of another kind in some of the clusters, with what is known of them."""
+        """Search of another kind in some of the clusters, with the bounds known so far."""
         search = object.__new__(kind)
         search.inside = inside
         search.upper, search.lower, search.wide = (
@@ -725,7 +725,7 @@ class _Search:
         self.try_potential(p)
 
     def _tree_cuts(self):
-        """Potential of the cut that takes a spanning tree apart where its flow is largest."""
+        """Potential of the cut that splits a spanning tree at its largest flow."""
         inside, tree, p = self.inside, self.inside.tree, np.zeros_like(self.b)
         if not len(tree.edges):
             return p
@@ -784,7 +784,8 @@ class _Search:
 class _Cuts(_Search):
     """Values where coordinates do not see each other: the largest of their best cuts.
 
-    So it is with one coordinate, and with the penalty "l1", whose dual norm is the largest entry.
+    The same holds with one coordinate, and with the penalty "l1": its dual norm is the largest
+    entry.
     """
 
     def run(self):
@@ -844,7 +845,7 @@ class _Alternating(_Search):
         self._clip()
 
     def look(self):
-        # What the nearest flow within the balls leaves undelivered drives nodes apart.
+        # The outflow that the nearest flow within the balls lacks drives nodes to different sides.
         self.try_potential(self._centred(self.inside.potentials(self.b - self.clipped)))
 
     def _clip(self):

@@ -9,10 +9,10 @@ in m,
     minimise over m  F(m) = sum_i min_x [ f_i(x) + c / 2 |x - m|^2 ],
                      grad F = c sum_i (m - x_i(m)),
 
-solved by L-BFGS: every evaluation sends m to the clients, who answer with their proximal points
-and their objectives.  The Hessian of F is at most ``c N``, so that ``|grad F|^2 / (2 c N)`` says
-roughly how much there is to gain, and when to look at the gap.  No array has one entry a pair.
-For outflows s of sum zero the best edge dual is ``u_ij = (s_i - s_j) / N``, which gives the bound
+solved by L-BFGS: every evaluation sends m to the clients, which answer with their proximal points
+and their objectives.  The Hessian of F is at most ``c N``, so that ``|grad F|^2 / (2 c N)``
+estimates the possible gain, and when to check the gap.  No array has one entry a pair. For
+outflows s of sum zero the best edge dual is ``u_ij = (s_i - s_j) / N``, which gives the bound
 
     D(s) = -sum_i f_i^*(-s_i) - sum_i |s_i|^2 / (2 c).
 """
@@ -60,7 +60,7 @@ def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, certi
     tol : float
         Relative duality gap to reach.
     max_iter : int
-        Most evaluations of F, in each of which every client solves a proximal problem.
+        Most evaluations of F; in each of them every client solves a proximal problem.
     state : tuple of ndarray, default=None
         The mean and the models of an earlier solution, to start from.
     certify : bool
@@ -147,7 +147,7 @@ class _MeanRegularised:
         """The gap at the present mean."""
         problem, n = self.problem, self.problem.n
         self.x = self.pool.ask(Prox, np.tile(self.mean, (n, 1)), self.c, x0=self.x)
-        # What clients without rows are best at, whatever the mean asked for.
+        # Best models of clients without rows, for any mean.
         self.x[~self.rows] = self.x[self.rows].mean(axis=0)
         x = self.x
         primal = float(problem.objectives(x).sum())

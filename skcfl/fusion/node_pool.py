@@ -6,7 +6,7 @@ from ..calls.call import sizes_of
 
 
 class NodePool:
-    """What solvers of fusion problems ask of a pool, of nodes of which some are its clients.
+    """The pool as solvers of fusion problems use it, of nodes that include its clients.
 
     A node that is no client of the pool has no rows: its objective is zero, and nothing is sent or
     booked for it.
@@ -88,7 +88,7 @@ class NodePool:
         return tuple(both) if several else both[0]
 
     def lane(self, **options):
-        """The same nodes with a ledger of their own, see :meth:`ClientPool.lane`."""
+        """The same nodes with a separate ledger, see :meth:`ClientPool.lane`."""
         return NodePool(self.pool.lane(**options), self.places, self.n_clients)
 
     @property

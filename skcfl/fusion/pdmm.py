@@ -20,10 +20,11 @@ Algorithm 1 of Armacki et al. (2022), their problem (14) with every pair taken o
 
 Corrections of the printed algorithm:
 
-- a pair has one dual, ``mu_ji = -mu_ij`` (and one z): with a dual for each order, sampled apart,
-  mu_ij and -mu_ji part for good, and every point where they are equal and opposite to the
-  clients' gradients is a fixed point, the solution or not.  Each end needs ``z_e+`` for (16);
-  it follows from the two last ``mu_e`` and the models, both of which it has.
+- a pair has one dual, ``mu_ji = -mu_ij`` (and one z): with a dual for each order, sampled
+separately,
+  mu_ij and -mu_ji diverge for good, and every point at which they are equal and opposite to the
+  clients' gradients is a fixed point, the solution or not.  Each end needs ``z_e+`` for (16); it
+  follows from the two last ``mu_e`` and the models, and each end has both.
 - S7 reaches all clients, also the sampled ones, which need each other's models.
 - z is computed from the old x (Jacobi), as (17) says, so that S2 and S3 run side by side.
 - a pair's dual moves when an end of it is sampled.  ``dual_sampling="independent"`` draws
@@ -87,7 +88,7 @@ DIVERGED = 1e3
 
 @dataclass
 class PDMMState:
-    """Where the solver stands: enough to go on, at this lam or another."""
+    """State of the solver: enough to go on, at this lam or another."""
 
     W: np.ndarray
     Z: list
@@ -130,14 +131,14 @@ def pdmm(
     max_iter : int
         Most rounds.
     participation, rho, eta, tau, nu, dual_sampling, skip_zeros, contraction, check_every
-        See :class:`~skcfl.fusion.solvers.PDMM`. Of pairs that ``skip_zeros`` leaves out the server
-        goes on with (17) to (19) and sends a sampled client the sum of what they pull; a pair that
-        has to leave zero is handed back. (The paper takes x_j for x_i in these pairs, and never
-        hands back.)
+        See :class:`~skcfl.fusion.solvers.PDMM`. The server goes on with (17) to (19) for pairs
+        that ``skip_zeros`` leaves out and sends a sampled client the sum of their pulls; a pair
+        that has to leave zero is handed back. (The paper takes x_j for x_i in these pairs, and
+        never hands back.)
     rng : int, RandomState instance or None, default=None
         Source of the samples.
     state : PDMMState, default=None
-        Where to start; at another ``lam`` its duals are rescaled.
+        State to start from; at another ``lam`` its duals are rescaled.
 
     Returns
     -------
@@ -173,7 +174,7 @@ class _Messages:
 
 @dataclass
 class _Snapshot:
-    """What one pass over all edges says of an iterate."""
+    """Values of an iterate from one pass over all edges."""
 
     divergence: np.ndarray
     zeros: list
@@ -281,7 +282,7 @@ class _PDMM(CertifiedLoop):
                 usual = CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY
                 check_at = k + (self.check_every or usual)
             if balance:
-                # On a schedule of its own: how often the gap is looked at changes nothing.
+                # On a separate schedule: the frequency of gap checks changes nothing.
                 self._balance(snapshot)
                 balance_at = k + (CHECK_EVERY if k <= 100 else 5 * CHECK_EVERY)
         return self._result(k)
@@ -349,7 +350,7 @@ class _PDMM(CertifiedLoop):
         return q
 
     def _draw(self, block, sampled):
-        """Masks of the pairs whose z and whose dual are updated; None where all are."""
+        """Masks of the pairs with updates of z and of the dual; None if all are."""
         if self.participation == 1.0 or (sampled is None and not self.independent):
             return None, None
         if not self.independent:
@@ -365,7 +366,7 @@ class _PDMM(CertifiedLoop):
         return masks
 
     def _count(self, b, sampled, primal, dual, sent, helped):
-        """Messages of a block; pairs whose z stays zero are counted and then skipped."""
+        """Messages of a block; pairs with a z that stays zero are counted and then skipped."""
         block, state = self.problem.blocks[b], self.state
         active = np.ones(block.shape, dtype=bool)
         if isinstance(block, Tile) and block.diagonal:

@@ -25,7 +25,7 @@ here           symbol              what it is
 ``degree``     |N^(i)|             number of neighbours
 =============  ==================  ==========================================================
 
-What differs from the printed algorithm:
+Differences from the printed algorithm:
 
 - the ratio of the steps.  With ``s = 1`` a flow moves by half a difference of models only, and a
   model by lam at most, however flat the losses are: ten to a hundred times the iterations.  Here
@@ -42,12 +42,12 @@ a factor ``lam A_e`` too many in its second line (for norms it does not matter);
 (34) is ``-grad L_i`` at the solution and the conjugate there is rightly taken at ``-s^(i)``.  The
 paper's squared error has no 1/2: its lam is twice the lam here.
 
-Updates (32) may be inexact: the gap is computed from what they gave, not from what they should
-have given, and it converges where errors are summable.  Flows into nodes without rows, of which
-the conjugate is finite at zero alone, are mended first (``FusionProblem.conserved``).  It is
-infinite where a loss does not grow in all directions (fewer rows than features without a local
-penalty), unless an exact partition gives a dual that is feasible.  Then the residual gap decides:
-as the duality gap, but with the minima of ``f_i - <s_i, .>`` bounded on a ball only, by convexity,
+Updates (32) may be inexact: the gap is computed from their results, and it converges if errors are
+summable.  The conjugate of a node without rows is finite only at zero, so flows into such nodes
+are corrected first (``FusionProblem.conserved``).  It is infinite if a loss does not grow in all
+directions (fewer rows than features without a local penalty), unless an exact partition gives a
+dual that is feasible.  Then the residual gap decides: as the duality gap, but with the minima of
+``f_i - <s_i, .>`` bounded on a ball only, by convexity,
 
     f_i^*(s_i) <~ <s_i, w_i> - f_i(w_i) + |grad f_i(w_i) - s_i| R,    s = -D'u,
 
@@ -85,7 +85,7 @@ BALL = 2.0
 
 @dataclass
 class PrimalDualState:
-    """Where the solver stands: enough to go on, at this lam or another."""
+    """State of the solver: enough to go on, at this lam or another."""
 
     W: np.ndarray
     U: list | None
@@ -134,8 +134,8 @@ def primal_dual(
     ratio, relaxation, contraction
         See :class:`~skcfl.fusion.solvers.PrimalDual`.
     state : PrimalDualState, default=None
-        Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew, and
-        its partition, or one that follows from it, is tried before anything is iterated.
+        State to start from; at another ``lam`` its flows are rescaled and the ratio starts anew,
+        and its partition, or one that follows from it, is tried before the first iteration.
 
     Returns
     -------
@@ -163,7 +163,7 @@ class _PrimalDual(CertifiedLoop):
         self.alone = np.flatnonzero(degree == 0)
         self.degree = np.maximum(degree, 1.0)
         self.state = self._start(ratio, state)
-        # What clients have answered last; before relaxation.
+        # Last answers of the clients; before relaxation.
         self.answers = self.state.W
         self.residual = np.nan
         self.extras = {"ratio": [], "messages": [], "message_floats": []}
@@ -171,7 +171,7 @@ class _PrimalDual(CertifiedLoop):
 
     def _start(self, ratio, old):
         problem = self.problem
-        # Those of the state, and of an old one or of a check.
+        # Flows of the state, and of an old one or of a check.
         require_edges(problem.graph, problem.d, 2)
         if ratio is None:
             ratio = old.ratio if old is not None and old.lam == self.lam else self._first_ratio()

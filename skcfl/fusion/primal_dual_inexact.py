@@ -31,8 +31,8 @@ clusters have settled, flows fit the models to .01, and gradients are as small o
 
 Clusters: models trained inexactly are never equal to the last digit, but flows are clipped
 exactly.  A flow below its capacity, ``|u_e| < lam A_e``, makes models equal wherever the
-conditions hold; so clusters are the components of the edges whose flow is not clipped, as in the
-exact solver.
+conditions hold; so clusters are the components of the edges with unclipped flows, as in the exact
+solver.
 """
 
 from functools import partial
@@ -98,7 +98,7 @@ class NetworkProblem(FusionProblem):
         return np.tile(self.common, (self.n, 1))
 
     def apart(self):
-        """The problem without edges, of which lam = 0 leaves nothing."""
+        """The problem without edges, the remainder at lam = 0."""
         return NetworkProblem(self.pool, Graph(self.n, [], []), L2(), self.common)
 
     def grid(self, n_lams=N_LAMS, ratio=None, rough=False):
@@ -143,7 +143,7 @@ class NetworkProblem(FusionProblem):
 
     @staticmethod
     def neighbourhood(pool):
-        """Where clients lie, for the graph of nearest neighbours: their models after training."""
+        """Positions of the clients, for the graph of neighbours: their trained models."""
         start = np.tile(pool.start(), (pool.n_clients, 1))
         return pool.ask(LocalUpdate, start, **TRAINING).astype(float)
 
@@ -194,7 +194,7 @@ def primal_dual_inexact(
     ratio, relaxation, local_steps, step_size, n_iter_no_change
         See :class:`~skcfl.fusion.solvers.InexactPrimalDual`.
     state : PrimalDualState, default=None
-        Where to start; at another ``lam`` its flows are rescaled and the ratio starts anew.
+        State to start from; at another ``lam`` its flows are rescaled and the ratio starts anew.
 
     Returns
     -------
@@ -258,7 +258,7 @@ class _InexactPrimalDual(_PrimalDual):
         divergence = flows["outflow"] * (0.5 / self.state.ratio)
         values, gradients = problem.pool.ask(ObjectivesGradients, V)
         objective = float(values.sum(dtype=float)) + self.lam * problem.fusion(V)
-        # What flows into clients without rows is what they stand for.
+        # The inflow of clients without rows passes through them.
         node = _rms(np.linalg.norm(gradients + divergence, axis=1)) / self.scale
         edge = np.sqrt(flows["move2"] / max(problem.graph.n_edges, 1))
         edge /= max(_rms(np.linalg.norm(V, axis=1)), 1e-300)

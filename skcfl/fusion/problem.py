@@ -1,4 +1,4 @@
-"""The problem of fusion: clients, a graph and a penalty, and what is computed of them once.
+"""The problem of fusion: clients, a graph, a penalty, and constants computed once.
 
     minimise  sum_i f_i(x_i) + lam sum_{i<j} w_ij phi(x_i - x_j)
 
@@ -79,9 +79,9 @@ class FusionProblem:
         self._curvatures = self._mean_curvature = None
 
     def _size(self):
-        """Sum of the objectives at the common start, in whose units solutions are accurate.
+        """Sum of the objectives at the common start: the unit of the tolerance of solutions.
 
-        Where the start explains all targets, as constant ones, it is the rounding of these.
+        If the start explains all targets, as constant ones, it is their rounding.
         """
         zero, origin = np.zeros((self.n, self.d)), self.pool.model.origin
         starts = [zero, zero + origin] if np.any(origin) else [zero]
@@ -129,7 +129,7 @@ class FusionProblem:
     def _idle_laplacian(self, unweighted=False):
         """Clients without rows that paths join to others, inverse of their Laplacian block.
 
-        With `unweighted` also those without weight, of whose objective only the penalty is left.
+        With `unweighted` also those without weight: only the penalty is left of their objective.
         """
         if unweighted not in self._laplacians:
             graph, without = self.graph, self.pool.without_rows
@@ -158,10 +158,10 @@ class FusionProblem:
     def conserved(self, U, lam):
         """Feasible flows near `U` that clients without an objective only pass on.
 
-        The conjugate of a client without rows is finite at zero alone: what flows into it has
-        to flow out.  So it is in the parameters that no penalty holds, of a client whose rows have
-        no weight.  A potential on these clients takes the excess away, along the edges in
-        proportion to their weights; then all flows are scaled back to what edges can carry.
+        The conjugate of a client without rows is finite only at zero: its inflow equals its
+        outflow. The same holds in parameters without a penalty, for a client with rows of no
+        weight.  A potential on these clients removes the excess, along the edges in proportion to
+        their weights; then all flows are scaled back to the capacities of the edges.
 
         Parameters
         ----------
@@ -175,9 +175,9 @@ class FusionProblem:
         divergence : ndarray of shape (n, d)
             Net outflows of the nodes.
         conjugate : float
-            Of the penalty, zero for norms.
+            Conjugate of the penalty, zero for norms.
         left : ndarray of shape (n,)
-            What rounding leaves of the outflows that are given as zero.
+            Rounding of the outflows that are given as zero.
         """
         penalty = self.penalty
         outflow, potential = np.zeros((2, self.d, self.n))
@@ -272,8 +272,8 @@ class FusionProblem:
         lam : float
             Weight of the penalty.
         crossing : ndarray of shape (n,) or callable, default=None
-            Sums of the lengths of the flows at every node, of which the outflows are sums: these
-            are not those of any flow exactly.  By default what the edges can carry.
+            Sums of the lengths of the flows at every node; the outflows are sums of these flows,
+            up to rounding.  By default the capacities of the edges.
         origin : ndarray of shape (d,), default=0
             From where the dual objective measures the models.
         enough : float
@@ -289,7 +289,7 @@ class FusionProblem:
         total = float((self.pool.ask(Rounding, X) if of_clients is None else of_clients).sum())
         if not lam or not graph.n_edges:
             return total
-        # Of the sum, and of flows that are too large by as much.
+        # Rounding of the sum, and of flows that are too large by as much.
         total += EPS * (2.0 * self.d + 80.0 + np.log2(graph.n_edges)) * lam * self.fusion(X)
         away = np.linalg.norm(X - origin, axis=1)
         away *= EPS * (graph.degrees(weighted=False) + 8.0)
@@ -390,11 +390,11 @@ class FusionProblem:
 
     @staticmethod
     def neighbourhood(pool):
-        """Where clients lie, for the graph of nearest neighbours: (n_clients, n_params).
+        """Positions of the clients in the graph of nearest neighbours: (n_clients, n_params).
 
         Their local models, drawn to the common one as if by some rows more, because with few rows
-        they are mostly noise; in coordinates in which the length of a difference is what it does
-        to the predictions, so that the units of the features do not matter.
+        they are mostly noise; in coordinates in which the length of a difference is its effect on
+        the predictions, so that the units of the features do not matter.
         """
         n, p = pool.n_clients, pool.n_params
         together = np.zeros(n, dtype=np.intp)

@@ -11,9 +11,9 @@ there are flows u_e on the edges within clusters of net outflow ``-q_i`` at ever
 lam.
 A flow that shows it proves the partition, a potential that shows the contrary refutes it.
 
-Models and ``q_i`` are computed with rounding, the models as solutions of the reduced problem.  How
-far both may be from exact is bounded (:func:`enclose`), and a proof holds for all that they may
-be: flows within capacities with that to spare, and models of different clusters so far apart.
+Models and ``q_i`` are computed with rounding, the models as solutions of the reduced problem.  The
+distance of both from the exact ones is bounded (:func:`enclose`), and a proof holds for all values
+within it: flows within capacities with a margin, and models of different clusters at a distance.
 """
 
 import secrets
@@ -47,10 +47,10 @@ MAX_LOOKS = 100
 # Part of the decrement that a step leaves at most where Newton's method converges fast, and where
 # it converges at all: else models meet.
 FAST, STALL = 0.06, 0.2
-# The same where a reduced problem has to be solved, and times that joined clusters are then
-# taken apart again.
+# The same if a reduced problem has to be solved, and how often joined clusters are then split
+# again.
 PERSISTENCE, MAX_SPLITS = 30, 30
-# Unknowns of a small reduced problem, whose Newton steps cost little more than its gradients.
+# Unknowns of a small reduced problem, with Newton steps that cost little more than its gradients.
 SMALL = 300
 # Iterations of a search for flows beside a solver, on small and on large edge arrays: a solver
 # that goes on is then the better use of the time.
@@ -70,7 +70,7 @@ MAX_NEAR = 3000
 
 @dataclass
 class Contraction:
-    """A partition, its reduced solution, and what is known of its flow.
+    """A partition, its reduced solution, and the known bounds of its flow.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Contraction:
     residual : ndarray of shape (n_nodes, d)
         ``q_i``, the outflow that the edges within clusters have to take away.
     potential : ndarray of shape (n_nodes, d)
-        What gives the lower bounds: where one exceeds 1, moving the nodes of its cluster
+        Potentials that give the lower bounds: if one exceeds 1, moving the nodes of its cluster
         along it lowers the objective.
     carried : bool
         True if flows were found: models and duals are a solution's but for rounding, and close the
@@ -150,8 +150,8 @@ def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf, m
         How often clusters that are refuted may be split, after which the new partition is
         tried: each time the objective falls.
     effort : float
-        What may be spent on reduced problems.  A few Newton steps on a small one cost 1, on
-        larger ones more.
+        Budget for reduced problems.  A few Newton steps on a small one cost 1, on larger ones
+        more.
     max_iter : int, default=None
         Most iterations of a search for flows; None takes fewer for many edges.
 
@@ -204,10 +204,10 @@ def contract_apart(problem, lam, X):
 
 
 def _split(problem, lam, outcome, whole=None):
-    """Take refuted clusters apart along their potential: labels and models of less objective.
+    """Split refuted clusters along their potential: labels and models of less objective.
 
-    A potential that refutes is a direction in which the objective falls.  Parts that their own
-    edges do not connect are clusters of their own, unless they belong to one of `whole`.
+    A potential that refutes is a direction in which the objective falls.  Parts without edges
+    between them are separate clusters, unless they belong to one of `whole`.
     """
     labels, X = outcome.labels, outcome.theta[outcome.labels]
     p = np.where((outcome.lowers > 1.0)[labels, None], outcome.potential, 0.0)
@@ -267,7 +267,7 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     def spread():
         nonlocal enclosure
         enclosure = enclose(problem, lam, labels, theta, forces)
-        # Of what is not known at all flows and cuts say as much as of the models as they are.
+        # Unbounded entries: flows and cuts use the computed models.
         return np.nan_to_num(enclosure.spread, posinf=0.0)
 
     if duals is not None:
@@ -283,7 +283,7 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
         first_refusal=not thorough,
         max_iter=max_iter,
     )
-    # Unless thoroughness asks for it, it takes flows to ask what is certain.
+    # Unless thoroughness asks for it, flows have to meet the certain demands only.
     carried = bool((upper <= lam).all()) if thorough else enclosure is not None
     if enclosure is not None and not np.isfinite(enclosure.spread).all():
         unknown = np.zeros(len(theta), dtype=bool)
@@ -307,7 +307,7 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
 
 @dataclass
 class _Forces:
-    """What acts on the clients at the models of a partition.
+    """Forces on the clients at the models of a partition.
 
     Attributes
     ----------
@@ -331,7 +331,7 @@ class _Forces:
 
 
 def forces_at(problem, lam, labels, theta):
-    """What acts on the clients at models `theta` (K, d) of a partition, as `_Forces`."""
+    """Forces on the clients at models `theta` (K, d) of a partition, as `_Forces`."""
     K, graph = len(theta), problem.graph
     _, gradient = problem.pool.ask(ObjectivesGradients, theta[labels], dtype=np.float64)
     if lam:
@@ -340,8 +340,8 @@ def forces_at(problem, lam, labels, theta):
     else:
         between, strength = np.zeros_like(gradient), np.zeros(len(gradient))
     q = gradient + between
-    # Flows conserve: what the reduced problem left unsolved cannot be taken away.  None of it
-    # belongs to clients without rows, whose conjugate is finite at zero alone.
+    # Flows conserve: the residual of the reduced problem cannot be removed.  None of it belongs to
+    # clients without rows: their conjugate is finite only at zero.
     share = share_in_cluster(~problem.pool.without_rows, labels, K)
     left = sum_by_cluster(q, labels, K)
     return _Forces(between, strength, q - share[:, None] * left[labels], left, share)
@@ -361,7 +361,7 @@ def outer_degrees(graph, labels):
 
 @dataclass
 class Enclosure:
-    """Where the exact models of a partition and its forces are.
+    """Enclosure of the exact models of a partition and of its forces.
 
     Attributes
     ----------
@@ -456,7 +456,7 @@ def enclose(problem, lam, labels, theta, forces=None):
 
 
 class _Surroundings:
-    """What clients say of their objectives in boxes about the models of their clusters."""
+    """Bounds of the clients' objectives in boxes about the models of their clusters."""
 
     def __init__(self, pool, labels, theta, dense):
         self.pool, self.labels, self.theta, self.dense = pool, labels, theta, dense
@@ -506,7 +506,7 @@ class _Surroundings:
         """
         curvature = self.least[:, None] * self.diagonal
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # Where nothing pulls nothing has to hold.
+            # Without forces no edge has to hold.
             energy = np.where(error > 0, error**2 / curvature, 0.0).sum(axis=1)
             self.length = np.sqrt(np.bincount(parts, energy))
             box = self.length[parts][:, None] / np.sqrt(curvature)
@@ -576,7 +576,7 @@ def solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS):
     start, seen = labels, set()
     for _ in range(MAX_SPLITS):
         labels, theta, _ = _descend(problem, lam, start, X, np.inf, max_unknowns, PERSISTENCE)
-        # Where rounding decides, models that are parted meet again.
+        # If rounding decides, models that are split meet again.
         if theta is None or len(theta) == K or labels.tobytes() in seen:
             break
         seen.add(labels.tobytes())
@@ -638,7 +638,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
         value = oracle.value(theta)
         fall = 0.0 if last is None else last - value
         last, most = value, max(most, fall)
-        # What Newton's method promises and does not keep is the cost of a kink.
+        # The shortfall of a Newton step from its prediction is the cost of a kink.
         slack = max(float(decrement[0]), 0.0) if stalled else 0.0
         together = _meeting(oracle, theta, value + slack, converged.all())
         if together is not None:
@@ -653,7 +653,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
 
 
 def _meeting(oracle, theta, value, converged):
-    """Clusters of clusters whose models run into each other, (K,); None where none do.
+    """Clusters of clusters with models that run into each other, (K,); None if none do.
 
     The objective has a kink where models meet, at which Newton's method stalls: there models
     that are near are made equal, if the objective then is at most `value`.
@@ -723,7 +723,7 @@ class _ReducedOracle:
         self.outflow = sparse.csr_array((signs, ends), shape=(K, len(P)))
         self.touch = abs(self.outflow)
         self.memory = self.first = None
-        # Clusters of one client whose Hessian would show its rows: it multiplies by it.
+        # Single-client clusters with Hessians that would show rows: the client multiplies by it.
         alone = shows_rows(problem.pool, labels, K)[labels] & (problem.pool.client_sizes > 0)
         self.summed = 1.0 - alone
         self.clients = np.flatnonzero(alone)
@@ -795,7 +795,7 @@ class _ReducedOracle:
         return self.outflow @ (self.slope[:, None] * (difference - along[:, None] * self.unit))
 
     def _by_answers(self, own, g, damping):
-        """Direction by conjugate gradients, clients that are alone solve with their Hessians."""
+        """Direction by conjugate gradients; single-client clusters solve with their Hessians."""
         K, d = own.shape[:2]
         alone, who = self.alone, self.hidden
         blocks = self._diagonal_blocks(own)
@@ -803,7 +803,7 @@ class _ReducedOracle:
         shift = np.einsum("kii->k", blocks[alone]) / d
         inverse = np.linalg.inv(blocks)
         given = blocks - own
-        # Of clients without rows that are with them there is the penalty.
+        # Clients without rows that share a cluster add the penalty.
         given[alone] = shift[:, None, None] * np.eye(d) - own[alone]
         order, theta, damping = np.arange(len(alone)), self.theta[alone], damping[alone]
 
@@ -870,7 +870,7 @@ class _ReducedOracle:
     def at_least(self, step, t):
         """Lower bound of the value at ``x + t * step``: only the norms are not taken as linear.
 
-        What clients are asked for is convex, and so above its tangent.
+        The clients' objective is convex, and so above its tangent.
         """
         move = (t[:, None] * step).reshape(self.K, -1)
         theta = self.theta + move
@@ -895,7 +895,7 @@ class _ReducedOracle:
 
 
 def _row_blocks(K, d):
-    """Slices of K models whose differences from all K, of d numbers, stay in cache."""
+    """Slices of K models; their differences from all K, of d numbers, stay in cache."""
     size = max(int(MAX_DIFFERENCES // max(K * d, 1)), 1)
     return [slice(k, min(k + size, K)) for k in range(0, K, size)]
 
@@ -929,9 +929,9 @@ class OwnModels:
     Attributes
     ----------
     labels : ndarray of shape (n,)
-        Clusters of clients whose objectives are the same, or whose models as computed are.
+        Clusters of clients with the same objectives, or with equal computed models.
     near : ndarray of shape (m, 2) or None
-        Pairs of clients, of different objectives, whose minimisers may be equal; None where they
+        Pairs of clients, of different objectives, with minimisers that may be equal; None if they
         are too many to be named.
     """
 
@@ -948,8 +948,8 @@ def compare_own_models(problem, W):
     """Which clients have the same minimiser, by bounds of how far the computed ones are from it.
 
     Clients of the same rows in any order have the same objective, and so the same minimiser.
-    Others differ if their models do by more than rounding; if not, nothing is known.  Of clients
-    without rows every model is one.
+    Others differ if their models do by more than rounding; if not, nothing is known.  Every model
+    is a minimiser for clients without rows.
 
     Parameters
     ----------
@@ -1034,7 +1034,7 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
         )
     forces = forces_at(problem, 0.0, labels, theta)
     enclosure = enclose(problem, 0.0, labels, theta, forces)
-    # Where the pooled model is not unique the bounds are those of the one found.
+    # If the pooled model is not unique the bounds are those of the one found.
     spread = np.where(np.isfinite(enclosure.spread), enclosure.spread, enclosure.rounding)
     upper, lower, _ = flow_values(
         graph,

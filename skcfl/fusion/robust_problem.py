@@ -1,4 +1,4 @@
-r"""Clients whose objectives cannot pull at others without bound: Huber's loss of whole clients.
+r"""Clients with objectives that pull at others with bounded force: Huber's loss by client.
 
     P:  minimise  sum_i g_i(x_i) + lam sum_{i<j} w_ij ||x_i - x_j||,
         g_i(x) = min_y f_i(y) + c ||x - y||
@@ -8,11 +8,11 @@ beyond goes on as a straight line: whatever its rows, client i pulls with a forc
 ``g_i^*`` is ``f_i^*`` on the ball of radius c, so that a dual bound is one of the clients' own
 conjugates.
 
-Nothing new is to be solved: y_i is a node, the client, and x_i another one, which has no rows and
-exists at the server alone, joined to the client by an edge of weight ``c / lam``.  So the clients
-answer what they are always asked, and solvers, gaps, exact partitions and their proofs are those
-of graphs some of whose nodes have no rows.  Where no edge can pull with more than c,
-``lam sum_j w_ij <= c`` for all i, the bound is never active, and the plain problem is solved.
+No new solver is needed: y_i is a node, the client, and x_i another one, which has no rows and
+exists only at the server, joined to the client by an edge of weight ``c / lam``.  So the clients
+answer the usual calls, and solvers, gaps, exact partitions and their proofs are those of graphs
+that include nodes without rows.  If no edge can pull with more than c, ``lam sum_j w_ij <= c`` for
+all i, the bound is never active, and the plain problem is solved.
 
 The bound is ``c = factor * u``, u the median over the clients of the size of their gradients: at
 the geometric median of their own models, or at a model without slopes where these are larger.
@@ -62,7 +62,7 @@ class ClientLimits:
     factor : float
         The bound, in typical sizes of the clients' gradients.
     penalty : Penalty, default=None
-        In whose dual norm gradients are measured; the Euclidean norm by default.
+        Penalty with the dual norm that measures gradients; the Euclidean norm by default.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ def _is_intercept(pool):
 
 @dataclass
 class BoundedState:
-    """Where a solver stands, of the problem with copies of the clients' nodes or without."""
+    """State of a solver, of the problem with copies of the clients' nodes or without."""
 
     inner: object
     with_copies: bool
@@ -132,7 +132,7 @@ class BoundedState:
 
 
 class BoundedProblem(FusionProblem):
-    """A fusion problem of clients whose objectives are bounded.
+    """A fusion problem of clients with bounded objectives.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class BoundedProblem(FusionProblem):
     Attributes
     ----------
     clients : ClientPool
-        The clients; ``pool`` is without the rows of those who are left out.
+        The clients; ``pool`` is without the rows of clients that are left out.
     trusted : ndarray of shape (n_clients,) of bool
         Who is not beyond the bound.
     limits : ClientLimits
@@ -181,7 +181,7 @@ class BoundedProblem(FusionProblem):
     # -------------------------------------------------------------- copies of the clients
 
     def copied(self, lam):
-        """The same problem of more nodes: clients that are heard, then a copy of every node."""
+        """The same problem with more nodes: clients that count, then a copy of every node."""
         m, graph = len(self.heard), self.graph
         heads = np.concatenate([np.arange(m), graph.heads + m])
         tails = np.concatenate([m + self.heard, graph.tails + m])
@@ -193,7 +193,7 @@ class BoundedProblem(FusionProblem):
         return self._joined(Graph(m + self.n, heads, tails, weights), start)
 
     def _joined(self, graph, others):
-        """Problem of the clients that are heard, and of others, which begin at some models."""
+        """Problem of clients that count, and of others that begin at some models."""
         m = len(self.heard)
         if m + len(others) not in self._pools:
             clients = self.clients.subset(self.heard)
@@ -275,14 +275,14 @@ class BoundedProblem(FusionProblem):
 
     @staticmethod
     def neighbourhood(pool, factor):
-        """Where clients lie, as of :class:`FusionProblem`, in coordinates of those trusted."""
+        """Positions as in :class:`FusionProblem`, in coordinates of trusted clients."""
         limits = ClientLimits(pool, factor)
         n, p = pool.n_clients, pool.n_params
         curvature = np.maximum(pool.spectrum()[2], 1e-12)
         rows = np.maximum(pool.client_weights, 1e-12)
         pull = SHRINKAGE * np.median(curvature) * p / rows
         W = pool.model.centre(pool.ask(Prox, np.tile(limits.centre, (n, 1)), pull))
-        # They are among the others, whose models they get.
+        # They are among the others, and get the others' models.
         W[limits.left_out] = limits.centre
         some = pool.subset(limits.trusted & ~pool.without_rows)
         together = np.zeros(some.n_clients, dtype=np.intp)

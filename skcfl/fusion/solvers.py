@@ -129,15 +129,15 @@ class PDMM(Solver):
     nu : float, default=0.2
         Backward step (19), as a multiple of rho.
     dual_sampling : {"ends", "independent"}, default="ends"
-        Which pairs are updated in a round: those with a sampled end, or two draws of their own,
-        each pair with probability `participation`, for (17) and for (18).
+        Pairs that are updated in a round: those with a sampled end, or two separate draws, each
+        pair with probability `participation`, for (17) and for (18).
     skip_zeros : bool, default=False
         The saving of the paper's appendix C: a client stops updating and sending a difference
         that has been zero for 10 updates. Iterates are equal, only the messages are fewer.
     contraction : bool, default=True
         If True, try the exact partition, as :class:`ADMM` does.
     check_every : int or None, default=None
-        Rounds between checks of the gap, each of which is one entry of the history; None is every
+        Rounds between checks of the gap; each check is one entry of the history; None is every
         10th, after 200 rounds every 50th.
 
     See Also

@@ -35,7 +35,7 @@ MAX_ITER = 500
 
 @dataclass
 class PartitionCertificate:
-    """What is proved of a partition, from :func:`certify_partition`.
+    """Proofs about a partition, from :func:`certify_partition`.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class PartitionCertificate:
         of each cluster have one model, less than 1 that they have in every solution.
     lower : float
         Lower bound of the same; more than 1 refutes the partition.  Both are infinite for a
-        cluster whose clients no path of edges within it joins.
+        cluster with clients that no path of edges within it joins.
     ratios, lowers : ndarray of shape (n_clusters,)
         The bounds for each cluster, in the numbers of ``labels_``.
     lam : float
@@ -60,7 +60,7 @@ class PartitionCertificate:
         Bound of how much the objective at `models` exceeds the minimum; infinite if the
         partition is not proved.
     reason : str
-        What the answer rests on, in words.
+        The reason of the answer, in words.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class RecoveryInterval:
     upper_printed : float
         Theorem 2 as printed, never more than `upper`.
     lam : float
-        Where the bounds were evaluated; they hold there and move with lam.
+        Value of lam at which the bounds were evaluated; they hold there and move with lam.
     uniform : tuple of 2 floats or None
         Theorem 3: bounds that hold for every lam between them.  None where its assumption
         is not proved to hold.
@@ -185,7 +185,7 @@ class ClusteringConstants:
 
 
 def certify(problem, lam, labels, X):
-    """What can be proved of a partition at `lam`.
+    """Proofs about a partition at `lam`.
 
     Parameters
     ----------
@@ -269,8 +269,8 @@ def _verdict(problem, outcome, solved, torn, merged):
 def proved_apart(problem, labels):
     """True if clusters of own minimisers that are proved to be equal, and no others, hold.
 
-    That is so unless clients without rows, of which every model is one, are in company, or some
-    are equal that no path of edges among them joins.
+    That is so unless clients without rows, for which every model is a minimiser, share a cluster,
+    or some clients are equal that no path of edges among them joins.
     """
     lonely = np.bincount(labels)[labels] == 1
     if not lonely[problem.pool.without_rows].all():
@@ -337,8 +337,8 @@ def theorem_bounds(problem, lam, labels, X):
     Parameters
     ----------
     problem, lam, labels, X
-        As for :func:`certify`; the bounds are evaluated near the means of X where the reduced
-        problem is too large to be solved.
+        As for :func:`certify`; the bounds are evaluated near the means of X if the reduced problem
+        is too large to be solved.
 
     Returns
     -------
@@ -371,7 +371,7 @@ def _theorem_1(problem, labels, forces, enclosure):
     wide = enclosure.spread[inside.nodes]
     known = np.isfinite(wide)
     lower, upper = inside.least_energy(-forces.q[inside.nodes], np.where(known, wide, 0.0))
-    # A client alone carries nothing, whatever acts on it.
+    # A single-client cluster carries nothing, whatever the forces on it.
     open_ended = np.bincount(inside.owner, ~known, inside.n_clusters) > 0
     open_ended &= inside.sizes > 1
     lower[open_ended], upper[open_ended] = 0.0, np.inf
@@ -391,7 +391,7 @@ def _theorem_2(problem, labels, theta, radius):
         off = off + off[k] + (problem.d + 8.0) * EPS * distance
         bounds = np.stack([distance - off, distance + off, distance - off]).clip(0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Clusters that nothing draws are apart at any lam if their gradients say so at all.
+            # Clusters without forces are separate at any lam if their gradients decide it at all.
             bounds /= np.stack([pull + pull[k], pull + pull[k], np.full(K, 2.0 * pull.max())])
         bounds = np.nan_to_num(bounds, nan=0.0, posinf=np.inf)
         bounds *= [[1.0 - slack], [1.0 + slack], [1.0 - slack]]
@@ -505,17 +505,17 @@ def gap_of(problem, lam, X, divergence, crossing=None):
     X : ndarray of shape (n_clients, n_params)
         Models.
     divergence : ndarray of shape (n_clients, n_params)
-        ``(D'u)_i``, with ``|u_e| <= lam w_e`` for a norm.  Of another penalty u itself would
-        be needed; then the edge duals are taken from the models,
-        ``u_e = lam w_e phi'(x_i - x_j)``, and `divergence` is not looked at.
+        ``(D'u)_i``, with ``|u_e| <= lam w_e`` for a norm.  Another penalty would need u itself;
+        then the edge duals are taken from the models, ``u_e = lam w_e phi'(x_i - x_j)``, and
+        `divergence` is ignored.
     crossing : ndarray of shape (n_clients,), default=None
-        Sums of the lengths of the edge duals at every client, of which `divergence` has the
-        rounding; by default what it takes to carry it.
+        Sums of the lengths of the edge duals at every client, which set the rounding of
+        `divergence`; by default the least that can carry it.
 
     Returns
     -------
     gap : float
-        With the rounding of its own arithmetic: never too small.
+        Including the rounding of its arithmetic: never too small.
     """
     conjugate = 0.0
     if not problem.penalty.norm:

@@ -146,7 +146,7 @@ class ClusterPathDisplay:
         kind : {"models", "n_clusters", "tree"}, default="models"
             What to draw, as in :meth:`plot`.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **line_kw : dict
             Passed to matplotlib's ``plot``.
 
@@ -193,7 +193,7 @@ class ClusterPathDisplay:
         kind : {"models", "n_clusters", "tree"}, default="models"
             What to draw, as in :meth:`plot`.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **line_kw : dict
             Passed to matplotlib's ``plot``.
 
@@ -226,7 +226,7 @@ class ClusterPathDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         kind : {"models", "n_clusters", "tree"}, default="models"
             What to draw:
 

@@ -111,7 +111,7 @@ class ConvergenceDisplay:
         name : str or None, default=None
             Name for the legend; None is the estimator's class.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **line_kw : dict
             Passed to matplotlib's ``plot``.
 
@@ -143,7 +143,7 @@ class ConvergenceDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         x : {"round", "bytes"} or str, default="round"
             Horizontal axis: "round", "bytes" (the running total of what was sent up and down), or
             any column of the history.

@@ -143,7 +143,7 @@ class EmpiricalGraphDisplay:
         names : bool, default=False
             If True, write the ids beside the nodes.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **scatter_kw : dict
             Passed to matplotlib's ``scatter`` for the nodes.
 
@@ -195,7 +195,7 @@ class EmpiricalGraphDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         names : bool, default=False
             If True, write the ids beside the nodes.
         **scatter_kw : dict

@@ -117,7 +117,7 @@ class LossMatrixDisplay:
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client. Clients not seen in fit are marked at their least loss.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **kwargs : dict
             Passed to :meth:`plot`.
 
@@ -153,7 +153,7 @@ class LossMatrixDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         cmap : str or Colormap, default="viridis"
             Colours, from the least loss to the largest.
         numbers : "auto" or bool, default="auto"
@@ -341,7 +341,7 @@ class RoundsDisplay:
         name : str or None, default=None
             Name for the legend; None is the estimator's class.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **line_kw : dict
             Passed to matplotlib's ``plot``.
 
@@ -390,7 +390,7 @@ class RoundsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         curve : {"ari", "score"} or None, default=None
             The adjusted Rand index, or the score; None is the first of them that is there.
         name : str or None, default=None

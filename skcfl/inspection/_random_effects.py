@@ -135,7 +135,7 @@ class RandomEffectsDisplay:
         level : float, default=0.95
             Probability of an interval, in (0, 1).
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
 
         Returns
         -------
@@ -168,7 +168,7 @@ class RandomEffectsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         level : float, default=0.95
             Probability of an interval, in (0, 1).
 

@@ -75,7 +75,7 @@ class ClientSimilarityDisplay:
         estimator : estimator
             Fitted, with a linear local model of up to 256 parameters.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class ClientSimilarityDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
 
         Returns
         -------

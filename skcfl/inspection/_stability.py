@@ -275,7 +275,7 @@ class ClusterStabilityDisplay:
         random_state : int, RandomState instance or None, default=0
             Source of the draws of rows.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
 
         Returns
         -------
@@ -293,7 +293,7 @@ class ClusterStabilityDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
 
         Returns
         -------

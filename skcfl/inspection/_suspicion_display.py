@@ -76,7 +76,7 @@ class SuspicionDisplay:
         estimator : estimator
             Fitted under a robust ``aggregation``.
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **scatter_kw : dict
             Passed to matplotlib's ``scatter``.
 
@@ -108,7 +108,7 @@ class SuspicionDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to draw on; None makes a figure.
         **scatter_kw : dict
             Passed to matplotlib's ``scatter``.
 

@@ -195,7 +195,7 @@ class _PooledOracle:
         return start, np.maximum(np.abs(at_common[0]), 1e-30)
 
     def solve_alone(self, theta):
-        """Let clients solve in place if their Hessians would show rows; True if any could."""
+        """Let clients solve in place if their Hessians would show rows; True if they converged."""
         who = np.flatnonzero(self.alone[self.labels] & (self.share > 0))
         if not len(who):
             return True
