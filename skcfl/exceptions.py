@@ -6,6 +6,8 @@ __all__ = [
     "MessageError",
     "MissingClientWarning",
     "NotEnoughMemoryError",
+    "PrivacyError",
+    "PrivacyWarning",
     "RejectedClientWarning",
     "RowsShownError",
     "SingleClientWarning",
@@ -113,6 +115,44 @@ class MessageError(ValueError):
     ... except MessageError as error:
     ...     print(error)
     these bytes are no message of this version of skcfl.
+    """
+
+
+class PrivacyError(RuntimeError):
+    """Raised where clients under privacy are asked for what they do not release.
+
+    The method needs single answers, or the privacy budget of the clients is spent. The message
+    says which, and names the methods that need sums only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import CLoVERegressor
+    >>> from skcfl.exceptions import PrivacyError
+    >>> from skcfl.federation import InProcessFederation
+    >>> X, groups = np.eye(4), [0, 0, 1, 1]
+    >>> federation = InProcessFederation(X, X[:, 0], groups)
+    >>> private = federation.private(4.0, bounds={"features": (0, 1), "target": (0, 1)})
+    >>> try:
+    ...     CLoVERegressor(n_clusters=2).fit_federation(private)
+    ... except PrivacyError as error:
+    ...     print(error)  # doctest: +ELLIPSIS
+    CLoVERegressor needs single answers of clients, ... give sums: PartialPooling, FedAvg...
+    """
+
+
+class PrivacyWarning(UserWarning):
+    """Issued by a private fit if the noise would drown what clients have in common.
+
+    The noise is known before anything is released. Nothing is released then, and each client has
+    a model of its own rows. The message says how large the noise would be.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skcfl.exceptions import PrivacyWarning
+    >>> warnings.simplefilter("error", PrivacyWarning)  # stop there
+    >>> warnings.simplefilter("default", PrivacyWarning)  # back to a warning
     """
 
 

@@ -75,7 +75,7 @@ DEVELOPERS = {
 }
 # Slow to import and not needed to fit: only what draws or tests may import them, when it does.
 OPTIONAL = {"matplotlib", "pandas", "cvxpy", "networkx", "torch", "sphinx", "pytest"}
-OPTIONAL |= {"dask", "distributed", "nvflare"}
+OPTIONAL |= {"dask", "distributed", "nvflare", "cryptography", "dp_accounting"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

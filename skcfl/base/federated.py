@@ -27,8 +27,8 @@ from ..search.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
 from .checkpointing import checkpointed
 from .fitting import Task, given_to_fit
-from .newcomers import NewClients
 from .predicting import OF_CLUSTERS
+from .private_fits import PrivateFits
 from .reporting import Reports
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _REQUEST_GROUPS = {"groups": True}
 
 
-class BaseFederated(NewClients, Reports):
+class BaseFederated(PrivateFits, Reports):
     """Base of the federated estimators.
 
     A subclass has the parameters ``model``, ``group_col``, ``unseen``, ``n_jobs``,
@@ -224,9 +224,19 @@ class BaseFederated(NewClients, Reports):
             If a client never answered one kind of call: it takes no part.
         RejectedClientWarning
             If a client sent numbers that are not finite: it takes no part.
+        PrivacyWarning
+            If the clients are private and noise would drown what they have in common.
         """
         with checkpointed(self, federation, checkpoint, every, resume):
-            return self._run(self._federation_task(federation))
+            hello, header = self._introduced(federation)
+            if hello.privacy is None:
+                return self._run(self._open(federation, hello, header, hello.ids))
+            if checkpoint is not None:
+                raise ValueError(
+                    "checkpoint must be None where clients are private: a fit of a few releases "
+                    f"is not gone on from, got {checkpoint!r}."
+                )
+            return self._fit_privately(federation, hello, header)
 
     def _end(self, task: Task) -> None:
         self._gather(task.pool, len(self.groups_))

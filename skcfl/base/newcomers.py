@@ -23,7 +23,7 @@ from .of_clients import check_new_ids
 from .predicting import Predictions
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation
+    from ..federation.federation import Federation, Hello
 
 # Attributes of the solved problem; new clients and new rows have no part in it.
 OF_THE_PROBLEM = {
@@ -114,18 +114,22 @@ class NewClients(Predictions):
         if hello.classes is not None:
             self._known_classes(hello.classes)
             hello = replace(hello, classes=self.classes_)
+        pool = self._pool_of(federation, hello)
+        labels = self._clusters_of(pool)
+        return labels if pool.answered is None else np.where(pool.answered, labels, -1)
+
+    def _pool_of(self, federation: Federation, hello: Hello) -> ClientPool:
+        """Pool of the clients of a federation, in the units of fit."""
         parts = federation.rows(self.model_, hello)
         if self._scaling is not None:
             parts = [part.scaled(self._scaling) for part in parts]
-        pool = ClientPool(
+        return ClientPool(
             joined([(part.site(self.model_), part.places) for part in parts]),
             self.model_,
             check_random_state(self.random_state),
             self._scaling,
             Presence(hello.ids, federation.min_clients, federation.retries),
         )
-        labels = self._clusters_of(pool)
-        return labels if pool.answered is None else np.where(pool.answered, labels, -1)
 
     def cluster_losses(
         self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
@@ -194,8 +198,12 @@ class NewClients(Predictions):
             class not seen in fit.
         """
         check_is_fitted(self)
+        if self._is_private:
+            return self._for_clients().adapt(X, y, groups=groups)
         pool, clients = self._new_clients(X, y, groups)
         clients = check_new_ids(self.groups_, clients if self._has_groups else None)
+        # Ids may be of any type after a private fit, which knows none.
+        known = self.groups_ if len(self.groups_) else clients[:0]
         labels, params = self._models_of(pool)
         if labels is None:  # every client is a cluster
             labels = self.n_clusters_ + np.arange(len(clients))
@@ -205,15 +213,15 @@ class NewClients(Predictions):
         adapted._shared_params = False  # newcomers' models may be mixtures
         for name in OF_THE_PROBLEM & vars(adapted).keys():
             delattr(adapted, name)
-        ids, codes = encode(joined_ids(self.groups_, clients))
+        ids, codes = encode(joined_ids(known, clients))
         order = np.argsort(codes)  # every id is there once
         adapted.groups_ = ids
         adapted.labels_ = np.append(self.labels_, labels)[order]
         adapted.params_ = np.vstack([self.params_, params])[order]
-        extra = int(adapted.labels_.max()) + 1 - self.n_clusters_
+        extra = max(int(adapted.labels_.max()) + 1 - self.n_clusters_, 0)
         adapted.cluster_params_ = np.vstack([self.cluster_params_, params[:extra]])
         adapted.n_clusters_ = self.n_clusters_ + extra
-        adapted.cluster_sizes_ = np.bincount(adapted.labels_)
+        adapted.cluster_sizes_ = np.bincount(adapted.labels_, minlength=adapted.n_clusters_)
         adapted._seen_weights = np.append(self._seen_weights, pool.client_weights)[order]
         adapted._seen_losses = None  # of which newcomers' are not known
         for prefix, models in (("", adapted.params_), ("cluster_", adapted.cluster_params_)):
@@ -283,6 +291,10 @@ class NewClients(Predictions):
         return updated
 
     # ------------------------------------------------------------------ what methods override
+
+    def _for_clients(self) -> Self:
+        """A private fit as its clients use it."""
+        raise NotImplementedError
 
     def _clusters_by_features(self, pool: ClientPool) -> Array:
         raise NotImplementedError

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._checks import about
 from .._typing import Array, ArrayLike, ClientIds, Kind, MatrixLike
 from ..clients.ids import check_ids, column_position, encode, locate
-from ..exceptions import RejectedClientWarning, SingleClientWarning
+from ..exceptions import PrivacyError, RejectedClientWarning, SingleClientWarning
 from ..federation.checking import FLOATS, as_rows, check_features, check_targets, check_weights
 from ..federation.federation import Federation, InProcessFederation
 from .fitting import BaseFit, Task
@@ -112,6 +112,16 @@ class OfClients(BaseFit):
 
     def _federation_task(self, federation: Federation) -> Task:
         """Ask the clients who they are: what a fit is about, the estimator unchanged."""
+        hello, header = self._introduced(federation)
+        if hello.privacy is not None:
+            raise PrivacyError(
+                f"{type(self).__name__} needs single answers of clients, and clients under "
+                "privacy give sums."
+            )
+        return self._open(federation, hello, header, hello.ids)
+
+    def _introduced(self, federation: Federation) -> tuple[Hello, Any]:
+        """Who the clients are, and what carries the names of their features."""
         check_federation(federation)
         if self.group_col is not None:
             raise ValueError(
@@ -126,7 +136,7 @@ class OfClients(BaseFit):
         if hello.feature_names is not None:
             header.feature_names_in_ = hello.feature_names
         self._check_number(len(hello.ids))
-        return self._open(federation, hello, header, hello.ids)
+        return hello, header
 
     def _check_clients(self, ids: Any, n_samples: int) -> tuple[Array | None, Array]:
         """Sorted ids of the clients, None if there are none, and each row's client."""
@@ -308,6 +318,8 @@ def check_new_ids(known: Array, clients: Array | None) -> Array:
             "adapt needs clients with ids: fit with groups= (or group_col) and pass the ids "
             "of the new clients the same way."
         )
+    if len(known) == 0:
+        return clients
     positions, unseen = locate(known, clients)
     if len(unseen) < len(clients):
         seen = clients[positions >= 0].tolist()

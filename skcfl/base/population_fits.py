@@ -23,6 +23,8 @@ from ..reports.evidence import centred
 from .level_effects import LevelEffects, by_level
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
+from .private_fits import PrivatePlan
+from .private_plans import pooling_plan
 
 # Square matrices of all parameters that a fit holds at once, besides three for each cluster: sums
 # over the clients, and those of the client whose turn it is.
@@ -198,14 +200,16 @@ class PopulationFits(LevelEffects):
             )
         return varying
 
-    def _solve(self, pool: Any, **options: Any) -> Any:
-        varying = options["varying"]
-        model = pool.model
+    def _private_plan(self, model: Any) -> PrivatePlan:
+        return pooling_plan(self, model, self._dispersion_of(model))
+
+    def _dispersion_of(self, model: Any) -> Any:
+        """Dispersion as a function of the mean deviance, None where it is known."""
         if not getattr(model, "is_likelihood", False):
             raise ValueError(
                 f"{type(self).__name__} needs a linear model with a loss that is a "
                 "log-likelihood: 'squared_error', 'log_loss', 'poisson' or 'gamma'; got "
-                f"{type(pool.model).__name__} with loss={getattr(model, 'loss', None)!r}."
+                f"{type(model).__name__} with loss={getattr(model, 'loss', None)!r}."
             )
         if model.alpha_ != 0.0:
             raise ValueError(
@@ -217,6 +221,12 @@ class PopulationFits(LevelEffects):
                 f"dispersion must be 'auto' or 1 for classes; got dispersion={self.dispersion!r}."
             )
         estimated = self.dispersion == "auto" and (loss.unknown_scale or loss.overdispersed)
+        return loss.dispersion_of if estimated else None
+
+    def _solve(self, pool: Any, **options: Any) -> Any:
+        varying = options["varying"]
+        model = pool.model
+        dispersion_of = self._dispersion_of(model)
         self._require_memory(pool)
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
@@ -226,9 +236,9 @@ class PopulationFits(LevelEffects):
             prior=self.prior,
             free=free.ravel(),
             varying=np.tile(varying[: model.n_columns], model.n_outputs),
-            dispersion_of=loss.dispersion_of if estimated else None,
+            dispersion_of=dispersion_of,
             dispersion=1.0 if self.dispersion == "auto" else float(self.dispersion),
-            df=self._df(loss),
+            df=self._df(model.describe_loss()),
         )
         if getattr(model, "n_groupings", 0):
             return self._solve_levels(pool, options)

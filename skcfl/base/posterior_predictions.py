@@ -54,6 +54,13 @@ class PosteriorPredictions(BaseFederated):
 
     # ----------------------------------------------------------------------------- new clients
 
+    def _for_clients(self) -> Self:
+        made = super()._for_clients()
+        K, p = self.cluster_params_.shape
+        made.responsibilities_, made.client_dispersion_ = np.zeros((0, K)), np.zeros(0)
+        made._covariances, made.params_std_ = np.zeros((0, p, p)), np.zeros((0, p))
+        return made
+
     def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
         r, means, *_ = self._stack.posteriors(pool)
         return r.argmax(axis=1), pool.model.centre(means)
@@ -87,11 +94,14 @@ class PosteriorPredictions(BaseFederated):
             If there are no ids, an id was seen in fit, or y is missing or holds a class not seen
             in fit.
         """
+        if self._is_private:
+            return self._for_clients().adapt(X, y, groups=groups)
         adapted = super().adapt(X, y, groups=groups)
         pool, clients = self._new_clients(X, y, groups)
         dense = self._covariances is not None
         r, _, covariances, noise = self._stack.posteriors(pool, dense)
-        old, _ = locate(adapted.groups_, self.groups_)
+        known = self.groups_ if len(self.groups_) else adapted.groups_[:0]
+        old, _ = locate(adapted.groups_, known)
         new, _ = locate(adapted.groups_, clients)
         order = np.argsort(np.concatenate([old, new]))
         adapted.responsibilities_ = np.vstack([self.responsibilities_, r])[order]

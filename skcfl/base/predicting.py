@@ -48,12 +48,33 @@ class OfCluster:
         if estimator is None:
             return self
         values = vars(estimator)
-        if self.source not in values:
-            raise AttributeError(
-                f"{type(estimator).__name__!r} object has no attribute {self.name!r}"
-            )
+        if self.source not in values or values.get("_is_private"):
+            raise AttributeError(not_there(estimator, self.name))
         values[self.name] = values[self.source][values["labels_"]]
         return values[self.name]
+
+
+class NotReleased:
+    """Attribute that a private fit leaves with the clients; other fits set it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self
+        raise AttributeError(not_there(estimator, self.name))
+
+
+def not_there(estimator: Any, name: str) -> str:
+    """What to say of an attribute that an estimator lacks."""
+    if not vars(estimator).get("_is_private"):
+        return f"{type(estimator).__name__!r} object has no attribute {name!r}"
+    return (
+        f"{name.strip('_')} is no part of a private fit: what belongs to single clients stays "
+        "with them. A client finds its model from its rows, at the client, by adapt(X, y, "
+        "groups), assign or predict_federation."
+    )
 
 
 class Predictions(OfClients):
@@ -81,6 +102,10 @@ class Predictions(OfClients):
     _scaling: Any
     #: If True, the clients' models are those of their clusters.
     _shared_params: bool
+    #: If True, the fit was private: it knows no client.
+    _is_private = False
+    #: If True, noise would have drowned a private fit: clients have models of their rows.
+    _is_local = False
 
     @property
     def _n_model_features(self) -> int:
@@ -390,6 +415,10 @@ class Predictions(OfClients):
             return 1.0 if errors == 0 else 0.0
         return float(1.0 - errors / spread)
 
+    def _personal_models(self, federation: Federation) -> Array:
+        """Models of clients after a private fit."""
+        raise NotImplementedError
+
     def _scored_parts(
         self, federation: Federation, hello: Hello, codes: Array | None
     ) -> list[Any]:
@@ -399,7 +428,10 @@ class Predictions(OfClients):
                 f"{type(self).__name__} predicts by more than a client's parameters, and not yet "
                 "where the rows of a federation are: use predict and score on rows at hand."
             )
-        table, index = self._models_at(self._locate(hello.ids))
+        if self._is_private:
+            table, index = self._personal_models(federation), np.arange(len(hello.ids))
+        else:
+            table, index = self._models_at(self._locate(hello.ids))
         parts = []
         for part in federation.rows(self.model_, hello):
             # A place is sent the models of its own clients.
@@ -433,7 +465,8 @@ class Predictions(OfClients):
     def _models_at(self, positions: Array) -> tuple[Array, Array]:
         """A table of models, and which of them clients at these positions have."""
         if self._shared_params:
-            table, index = self.cluster_params_, self.labels_[positions]
+            labels = positions if self._is_private else self.labels_[positions]
+            table, index = self.cluster_params_, labels
         else:
             table, index = self.params_, positions
         unseen = positions < 0
@@ -446,7 +479,8 @@ class Predictions(OfClients):
 
     def _labels_at(self, positions: Array) -> Array:
         unseen = -1 if self.unseen == "average" else 0
-        return np.where(positions < 0, unseen, self.labels_[positions])
+        labels = positions if self._is_private else self.labels_[positions]
+        return np.where(positions < 0, unseen, labels)
 
     def _locate(self, ids: Array) -> Array:
         """Position of each row's client, -1 for unseen ones if these are allowed."""
@@ -457,6 +491,12 @@ class Predictions(OfClients):
             positions, unseen = np.full(len(ids), -1), ids
             text = f"{type(self).__name__} was fitted without groups and knows no client id"
         if len(unseen) and self.unseen == "error":
+            if self._is_private:
+                raise ValueError(
+                    "groups: a private fit knows no client. A client gets its model from its "
+                    "rows, at the client, by adapt(X, y, groups); unseen='average' predicts with "
+                    "the model that clients have in common."
+                )
             raise ValueError(
                 f"{text}. Set unseen='average' to use the mean of the clients' models or "
                 "'largest' to use the largest cluster's model, or let adapt() find the cluster of "
@@ -466,7 +506,8 @@ class Predictions(OfClients):
         if (
             len(unseen)
             and self.unseen == "largest"
-            and self.cluster_sizes_[0] == 1 < len(self.groups_)
+            and len(self.groups_) > 1
+            and self.cluster_sizes_[0] == 1
         ):
             raise ValueError(
                 f"{text}, and unseen='largest' has no meaning here, since each of the "

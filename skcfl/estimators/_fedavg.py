@@ -9,6 +9,7 @@ import numpy as np
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
+from ..base.private_plans import rounds_plan
 from ..rounds.alternate import alternate
 from ..rounds.training_options import Training
 from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, robust_aggregator
@@ -87,6 +88,11 @@ class FedAvg(BaseFederated):
     def needs_single_answers(self) -> bool:
         """Whether fits of this configuration ask clients for models or gradients one by one."""
         return robust_aggregator(self) is not None
+
+    def _private_plan(self, model):
+        if self.needs_single_answers:
+            self._refuse_privately("aggregation", "mean")
+        return rounds_plan(self, model, 1)
 
     def _solve(self, pool):
         options = make_options(self, pool)

@@ -8,10 +8,12 @@ from .host import SiteRows
 from .ledger import Ledger
 from .policy import SitePolicy
 from .pool import ClientPool
+from .privacy import ClientPrivacy
 from .sites import Site
 
 __all__ = [
     "ClientPool",
+    "ClientPrivacy",
     "Cost",
     "DaskFederation",
     "FanOutFederation",

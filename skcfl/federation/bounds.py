@@ -73,7 +73,8 @@ def check_hello(said, kind, hello_type, site=None):
         require(whole, "its hello is not whole")
         _check_clients(hello, site)
         _check_features(hello)
-        _check_classes(hello.classes, kind, hello.n_rows)
+        _check_classes(hello.classes, kind, hello.n_rows if hello.privacy is None else MOST_ROWS)
+        _check_terms(hello.privacy)
 
 
 def _check_clients(hello, site):
@@ -121,6 +122,28 @@ def _check_classes(classes, kind, n_rows):
     require(classes.dtype.kind in "biufUSO", f"its classes are of type {classes.dtype}")
     text = classes.dtype.kind != "O" or all(isinstance(one, str) for one in classes.tolist())
     require(text and _is_sorted(classes), "its classes are not sorted, each once")
+
+
+def _check_terms(terms):
+    """The declared privacy of a place: numbers, and arrays of finite numbers."""
+    if terms is None:
+        return
+    need = {"epsilon", "delta", "n_fits", "left", "features"}
+    whole = isinstance(terms, dict) and need <= terms.keys() <= {*need, "target", "classes"}
+    require(whole, "it declares a privacy that is not whole")
+    for name in ("epsilon", "delta", "left"):
+        value = terms[name]
+        require(isinstance(value, float) and 0.0 <= value < np.inf, f"its {name} is no number")
+    require(terms["epsilon"] > 0 and 0 < terms["delta"] < 1, "its epsilon and delta are none")
+    require(is_count(terms["n_fits"], 1), "its n_fits is no positive integer")
+    for name in terms.keys() & {"features", "target"}:
+        ends = terms[name]
+        array = isinstance(ends, np.ndarray) and ends.dtype.kind == "f" and len(ends) == 2
+        require(
+            array and ends.ndim <= 2 and (ends[0] < ends[1]).all(), f"its {name} are no bounds"
+        )
+    if "classes" in terms:
+        _check_classes(terms["classes"], "classifier", MOST_ROWS)
 
 
 @dataclass(frozen=True)

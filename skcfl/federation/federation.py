@@ -6,11 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from scipy import sparse
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
@@ -24,15 +23,19 @@ from .folds import Folds
 from .policy import FitGuard, Guard, SitePolicy, check_policy
 from .pool import ClientPool
 from .presence import Presence
+from .privacy import Account, PrivateRows
+from .private_sums import Protected, joined_terms, private_copy, without_facts
 from .recording import recorded
 from .rows import Rows
 from .scaling import Scaling, outlying
+from .shares import check_share, largest_weight
 from .sites import ask_each
 from .turns import in_turns
 
 if TYPE_CHECKING:
     from ..models import LocalModel
     from .journal import Journal
+    from .privacy import ClientPrivacy
 
 
 @dataclass
@@ -57,6 +60,9 @@ class Hello:
         Shape of a row, where rows have several axes and are stored flat.
     sizes, weights : ndarray of shape (n_clients,)
         Number of rows of each client, and their total weight.
+    privacy : dict or None
+        Terms of the clients' privacy, see :class:`~skcfl.federation.ClientPrivacy`; ids are then
+        numbers, and the rest says nothing of the rows.
     """
 
     ids: np.ndarray
@@ -68,13 +74,14 @@ class Hello:
     row_shape: tuple[int, ...] | None = None
     sizes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    privacy: dict[str, Any] | None = None
 
 
 class _FewerPlaces(Exception):
     """Raised where some of the places that are measured are lost."""
 
 
-class Federation(ABC):
+class Federation(Protected, ABC):
     """Clients to fit estimators on, wherever they are.
 
     See Also
@@ -90,6 +97,8 @@ class Federation(ABC):
     #: Largest share of the total weight that a client may have; None is any.
     max_share: float | None = None
 
+    #: Name of the site that the clients are of, by which their names begin.
+    site: str | None = None
     #: Bytes ``(up, down)`` that have travelled to and from other processes since the last hello.
     wire_bytes: tuple[int, int] = (0, 0)
 
@@ -358,6 +367,8 @@ class InProcessFederation(Federation):
             raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
         check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
+        declared = None if policy is None else policy.privacy
+        self._account = None if declared is None else self._opened(declared)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self.max_share = check_share(max_share)
 
@@ -378,9 +389,17 @@ class InProcessFederation(Federation):
         self.row_shape = row_shape
         self.X, self.y, self.codes, self.ids = X, y, codes, ids
         self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
-        self.faults = self._guard = None
+        self.faults = self._guard = self._account = None
         self._kind = kind
         return self
+
+    def _opened(self, privacy: ClientPrivacy) -> Account:
+        if sparse.issparse(self.X):
+            raise ValueError("X must be dense under privacy, got a sparse matrix.")
+        return Account(privacy)
+
+    def _under(self, privacy: ClientPrivacy) -> Self:
+        return private_copy(self, _account=self._opened(privacy))
 
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
@@ -390,23 +409,34 @@ class InProcessFederation(Federation):
         if kind == "classifier":
             with about("y"), np.errstate(invalid="ignore"):
                 classes = np.unique(self.y)
-        if self._guard is not None:
+        if self._guard is not None and self._account is None:
             self._guard.check_hello(self.codes, classes)
         n_rows, n_features = self.X.shape
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
         sizes = np.bincount(self.codes, minlength=len(self.ids))
         weights = np.bincount(self.codes, self.sample_weight, len(self.ids)).astype(float)
-        return Hello(self.ids, *about_rows, sizes, weights)
+        hello = Hello(self.ids, *about_rows, sizes, weights)
+        if self._account is None:
+            return hello
+        return without_facts(hello, self._names, self._account.terms())
+
+    @property
+    def _names(self) -> Any:
+        """What a server knows the clients by."""
+        if self._account is None:
+            return self.ids
+        return self._account.names(len(self.ids), self.site)
 
     def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """The rows, targets as the model takes them."""
-        alone = hello.ids is self.ids
-        places = np.arange(len(self.ids)) if alone else locate(hello.ids, self.ids)[0]
+        names = self._names
+        whole = hello.ids is names
+        places = np.arange(len(names)) if whole else locate(hello.ids, names)[0]
         return [self.rows_at(places, model, hello.dtype, hello.classes)]
 
     def rows_at(
         self, places: Array, model: LocalModel, dtype: DTypeLike, classes: Array | None
-    ) -> Rows:
+    ) -> Rows | PrivateRows:
         """The rows of clients whose positions in the whole federation are `places`.
 
         `dtype` is that of the features and `classes` are those of all clients.
@@ -426,6 +456,9 @@ class InProcessFederation(Federation):
                     check_size(values, name, model.dtype)
         if y is not None:
             model.check_target(y)
+        if self._account is not None:
+            rows = Rows(X, y, self.codes, weights, places, self.n_jobs)
+            return PrivateRows(rows, self._account, model)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
         guard = None if self._guard is None else FitGuard(self._guard)
         return Rows(X, y, self.codes, weights, places, self.n_jobs, wraps, guard)
@@ -476,6 +509,9 @@ class FanOutFederation(Federation):
         self.max_share = check_share(max_share)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
+
+    def _under(self, privacy: ClientPrivacy) -> Self:
+        return private_copy(self, parts=[part._under(privacy) for part in self.parts])
 
     @property
     def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]
@@ -580,59 +616,13 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
         np.concatenate([getattr(one, name) for _, one in said])[order]
         for name in ("sizes", "weights")
     )
-    return Hello(unique, *about_rows, first.row_shape, sizes, weights)
+    terms = joined_terms(said)
+    return Hello(unique, *about_rows, first.row_shape, sizes, weights, terms)
 
 
 def _kind_of(classes: Any) -> str:
     """What classes must share to be sorted together."""
     return "number" if classes.dtype.kind in "biuf" else classes.dtype.kind
-
-
-def check_share(max_share: float | None) -> float | None:
-    """The largest share of a client, if it is None or a number above 0 and up to 1."""
-    if max_share is None:
-        return None
-    if not Interval(Real, 0, 1, closed="right").is_satisfied_by(max_share) or max_share is True:
-        raise ValueError(
-            f"max_share must be a number above 0 and up to 1, or None, got {max_share!r}."
-        )
-    return float(max_share)
-
-
-def largest_weight(weights: Array, max_share: float) -> float:
-    """The weight to cap the clients' weights at so that no client has more than a share of all.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_clients,)
-        Not negative.
-    max_share : float
-        The largest share of the sum of the capped weights.
-
-    Returns
-    -------
-    most : float
-
-    Raises
-    ------
-    ValueError
-        If there are too few clients for such small shares.
-    """
-    ordered = np.sort(weights[weights > 0])[::-1]
-    n = len(ordered)
-    if n * max_share < 1.0:
-        raise ValueError(
-            f"max_share={max_share} is too small for {n} clients, one of which has a share of "
-            f"at least {1.0 / max(n, 1):.3g}."
-        )
-    # With k clients at the cap c and the others' sum r: c = max_share (k c + r).
-    heavier = np.arange(n)
-    others = np.cumsum(ordered[::-1])[::-1]
-    room = 1.0 - max_share * heavier
-    caps = np.divide(max_share * others, room, out=np.full(n, np.inf), where=room > 0)
-    # As many are at the cap as weigh more than it; equal shares put all of them there.
-    enough = caps >= ordered
-    return float(caps[enough.argmax()]) if enough.any() else float(ordered[-1])
 
 
 def _present(parts: list[Any], presence: Presence, hello: Hello, model: LocalModel) -> list[Any]:

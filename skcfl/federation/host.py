@@ -26,7 +26,7 @@ from .sites import Refused
 from .transport import SEVERAL
 
 #: What a server may ask: about the clients, and what the tables of calls have.
-ASKED = frozenset({"answer", "facts", "hello", *ROW_CALLS})
+ASKED = frozenset({"answer", "facts", "hello", "release", *ROW_CALLS})
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(
     {"__getitem__", "capped", "derive", "folds", "judged_by", "made", "rows", "scaled", "scored"}
@@ -140,7 +140,8 @@ class SiteHost:
             raise TypeError(f"rows must be SiteRows, got {type(rows).__name__}.")
         check_policy(rows.policy)
         self.rows, self._label = rows, f"Site {rows.name!r}"
-        self._host = Host([(0, self._label, self._load)], rows.n_jobs, policy=rows.policy)
+        about = {"policy": rows.policy, "site": rows.name}
+        self._host = Host([(0, self._label, self._load)], rows.n_jobs, **about)
         self._lock, self.job, self._times = threading.Lock(), job, Counter()
 
     def handle(self, message):

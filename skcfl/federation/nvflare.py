@@ -16,9 +16,10 @@ from typing import Any
 from .._checks import Count
 from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
-from .federation import _check_counts, check_share
+from .federation import _check_counts
 from .remote import TIMEOUT
 from .serialization import RESULTS, loads
+from .shares import check_share
 
 __all__ = ["allow_jobs", "fit_recipe", "load_fitted"]
 

@@ -10,6 +10,7 @@ import numpy as np
 from .._checks import Count
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS, sizes_of
+from .privacy import ClientPrivacy
 from .row_calls import ROW_CALLS, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
@@ -42,6 +43,9 @@ class SitePolicy:
         up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits together; None is any number.
+    privacy : ClientPrivacy, default=None
+        Declared privacy: clients answer its releases and nothing else, whatever the other
+        parameters. None declares none.
 
     Raises
     ------
@@ -74,6 +78,7 @@ class SitePolicy:
         min_clients: int = 1,
         calls: Collection[str] | None = None,
         max_calls: int | None = None,
+        privacy: ClientPrivacy | None = None,
     ) -> None:
         numbers = {"min_rows": min_rows, "min_clients": min_clients, "max_calls": max_calls}
         for name, value in numbers.items():
@@ -82,13 +87,15 @@ class SitePolicy:
         if calls is not None:
             calls = check_calls(calls, {*CALLS, *ROW_CALLS})
         self.min_rows, self.min_clients = int(min_rows), int(min_clients)
-        self.calls, self.max_calls = calls, max_calls
+        if privacy is not None and not isinstance(privacy, ClientPrivacy):
+            raise TypeError(f"privacy must be ClientPrivacy or None, got {privacy!r:.80}.")
+        self.calls, self.max_calls, self.privacy = calls, max_calls, privacy
 
     def __repr__(self):
         calls = None if self.calls is None else sorted(self.calls)
         return (
             f"SitePolicy(min_rows={self.min_rows}, min_clients={self.min_clients}, "
-            f"calls={calls}, max_calls={self.max_calls})"
+            f"calls={calls}, max_calls={self.max_calls}, privacy={self.privacy!r})"
         )
 
 

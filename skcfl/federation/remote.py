@@ -35,11 +35,12 @@ from .federation import (
     Hello,
     InProcessFederation,
     _check_counts,
-    check_share,
     joined_hellos,
 )
 from .made_columns import made_columns
+from .privacy import PrivateRows
 from .rows import merged
+from .shares import check_share
 from .sites import Place, PlaceLost, Refused, Site, count_derived
 from .turns import pass_turn, post
 
@@ -69,10 +70,12 @@ class Host:
         Whether parts may be without rows; otherwise they are errors.
     policy : SitePolicy, default=None
         What the clients agree to answer; None is everything.
+    site : str, default=None
+        Name of the site if the host is one.
     """
 
-    def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None):
-        self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy)}
+    def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None, site=None):
+        self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy, site)}
         # Of a thing that several threads ask for there is one.
         self._making = threading.Lock()
 
@@ -136,9 +139,9 @@ def _portable(error):
 class HostedParts:
     """What a host holds before a model is chosen; parameters as of :class:`Host`."""
 
-    def __init__(self, parts, n_jobs, skip_empty, policy=None):
+    def __init__(self, parts, n_jobs, skip_empty, policy=None, site=None):
         self._sources, self._n_jobs, self._skip_empty = parts, n_jobs, skip_empty
-        self._policy = policy
+        self._policy, self._site = policy, site
         self._parts, self._whole = None, None
 
     def load(self):
@@ -174,7 +177,9 @@ class HostedParts:
         if self._skip_empty and len(rows[2]) == 0:
             return None
         with _about_part(name):
-            return InProcessFederation(*rows, n_jobs=self._n_jobs, policy=self._policy)
+            federation = InProcessFederation(*rows, n_jobs=self._n_jobs, policy=self._policy)
+        federation.site = self._site
+        return federation
 
     def hello(self, kind):
         """Number, name and Hello of each part."""
@@ -194,7 +199,8 @@ class HostedParts:
             with _about_part(name):
                 own.append(part.rows_at(some, model, dtype, classes))
         rows = merged(own)
-        if len(own) > 1 and isinstance(rows.X, np.ndarray):
+        private = isinstance(rows, PrivateRows)
+        if len(own) > 1 and not private and isinstance(rows.X, np.ndarray):
             # One copy of the features is enough.
             starts = np.cumsum([len(part.codes) for part in own])[:-1]
             for (*_, part), X in zip(self._parts, np.split(rows.X, starts), strict=True):

@@ -13,6 +13,7 @@ from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
 from .made_columns import made_columns
 from .policy import PolicySite, few_of_class
+from .privacy import PrivateRows
 from .scaling import Moments, levels, own_means, own_spreads
 from .sites import Place, Refused
 
@@ -290,6 +291,8 @@ def merged(rows):
     """
     if len(rows) == 1:
         return rows[0]
+    if isinstance(rows[0], PrivateRows):
+        return rows[0].joined(rows[1:], merged)
     first, parts = rows[0], [part.X for part in rows]
     X = np.concatenate(parts) if not any(map(sparse.issparse, parts)) else _stacked(parts)
     starts = np.cumsum([0, *(len(part.places) for part in rows[:-1])])

@@ -7,8 +7,8 @@ from site_tables import REGRESSION, SITES, Table, Wire, named
 
 from skcfl import FedAvgRegressor, LocalModelsRegressor
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
-from skcfl.federation.federation import largest_weight
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.shares import largest_weight
 
 HEAVY = np.unique(named())[3]
 WEIGHTS = np.where(named() == HEAVY, 1e12, 1.0)

@@ -1,0 +1,116 @@
+"""How estimators fit private clients: what they ask for, and what they publish of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..exceptions import PrivacyError
+from ..federation.result import Result
+from ..numerics.newton import MAX_DENSE
+from ..pooling import private_population as pooling
+from ..pooling.stacking import Stack
+from ..rounds import private_rounds as rounds
+from .posterior_predictions import posterior_std
+from .private_fits import PrivatePlan
+
+if TYPE_CHECKING:
+    from .._typing import Array
+    from ..federation.private_sums import Releases
+    from ..models import LocalModel
+
+# Noise of the means, in standard deviations of the clients' coefficients, above which clients do
+# better by themselves.  Benchmark: benchmarks/private.py.
+MOST_NOISE = 0.45
+# Norm of the noise of a model, in the declared unit, above which it says nothing.
+MOST_NOISE_OF_MODELS = 0.5
+# Values of parameters that private fits of partial pooling know: variances of all coefficients.
+POOLING = {
+    "covariance": ("stacked", "auto", "diag"),
+    "random": ("all",),
+    "prior": ("auto", np.inf),
+    "df": ("auto", np.inf),
+    "crossed": (None,),
+    "nested": (None,),
+}
+# Spread of models that several clusters begin at, in the declared unit.
+SPREAD = 0.5
+
+
+def rounds_plan(estimator: Any, model: LocalModel, n_clusters: int) -> PrivatePlan:
+    """Plan of an estimator with training and max_iter, by rounds of noisy moves."""
+    n_rounds = rounds.ROUNDS if estimator.max_iter == "auto" else int(estimator.max_iter)
+    step_size = estimator._option("training").step_size
+    step = None if isinstance(step_size, str) else float(step_size)
+
+    def result(theta: Array, shares: Array) -> Result:
+        return Result(theta, np.zeros(0, dtype=np.intp), extra={"shares": shares})
+
+    def solve(releases: Releases) -> Result:
+        theta = rounds.starts(releases, n_clusters, SPREAD)
+        return result(*rounds.move(releases, theta, step))
+
+    def local(releases: Releases) -> Result:
+        return result(rounds.starts(releases, 1, SPREAD), np.ones(1))
+
+    def noise(releases: Releases) -> float:
+        size = rounds.expected_noise(releases, model.n_params, n_clusters)
+        return float(size * np.sqrt(model.n_params))
+
+    return PrivatePlan(n_rounds, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS)
+
+
+def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> PrivatePlan:
+    """Plan of partial pooling; `dispersion_of` is None where the dispersion is known."""
+    for name, allowed in POOLING.items():
+        estimator._refuse_privately(name, *allowed)
+    dispersion = None
+    if dispersion_of is None:
+        dispersion = 1.0 if estimator.dispersion == "auto" else float(estimator.dispersion)
+    n_clusters = 1 if estimator.n_clusters == "auto" else int(estimator.n_clusters)
+    p = model.n_params
+    if p > MAX_DENSE:
+        raise PrivacyError(
+            f"{type(estimator).__name__}: private clients release matrices of {p} parameters, "
+            f"and up to {MAX_DENSE} are possible."
+        )
+    several, about = n_clusters > 1, (dispersion_of, dispersion)
+    n_releases = pooling.RELEASES_OF_CLUSTERS if several else pooling.RELEASES
+
+    def solve(releases: Releases) -> Result:
+        return _of_population(releases, pooling.fit_privately(releases, n_clusters, *about))
+
+    def local(releases: Releases) -> Result:
+        fit = pooling.beginning(releases, 1, dispersion)
+        return _of_population(releases, fit)
+
+    noise = partial(pooling.expected_noise, n_params=p, n_clusters=n_clusters)
+    return PrivatePlan(n_releases, n_clusters, solve, local, noise, MOST_NOISE)
+
+
+def _of_population(releases: Releases, fit: pooling.PrivateFit) -> Result:
+    """What is published of a population."""
+    order = np.argsort(-fit.population.weights, kind="stable")
+    population, aware = fit.population.ordered(order), fit.aware.ordered(order)
+    user_map = releases.units.user_map()
+    stack = Stack(["diag"], [aware], [None], np.ones(1))
+    errors = np.stack([np.diag(variances) for variances in fit.errors[order]])
+    extra = {
+        "shares": population.weights,
+        "covariance_type_": "diag",
+        "covariance_": user_map @ population.covariance_matrix() @ user_map.T,
+        "mixture_weights_": population.weights,
+        "dispersion_": population.dispersion,
+        "df_": population.df,
+        "standard_errors_": posterior_std(errors, user_map),
+        "prior_variance_": population.prior,
+        "stacking_shares_": {"diag": 1.0},
+        "_stack": stack,
+        "_population": population,
+        "_covariances": None,
+        "_known": None,
+    }
+    means = releases.model.centre(population.means)
+    return Result(means, np.zeros(0, dtype=np.intp), extra=extra)

@@ -1,0 +1,381 @@
+"""Releases: sums over clients that are clipped and made noisy at the clients' side.
+
+A release is the only thing that clients under client-level privacy answer.  It is no call of
+``CALLS``: no site answers it without noise.  Every client computes some arrays, the *blocks*.  A
+block is scaled down to a bound of its norm and summed, and Gaussian noise is added.
+The noise of a block has the standard deviation ``multiplier * clip / sqrt(share)``; the shares of
+the blocks of a release sum to one, so that the release is one Gaussian mechanism of that
+multiplier (:mod:`skcfl.numerics.gaussian_mechanism`).
+
+The bounds and shares are those of this file.  A server chooses the models that a release is about,
+and can choose neither a bound nor a share.
+"""
+
+from __future__ import annotations
+
+import re
+from math import floor, log2
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ..clients.training import train
+from .posteriors_asked import _posteriors_of
+
+#: Every release by its name, which is that of its class in lower case.
+RELEASES: dict[str, type[Release]] = {}
+#: Share of the budget of a release that counts the clients that were scaled down.
+CLIPPED_SHARE = 0.02
+#: Sums are rounded to about this part of their noise: the last bits of floats would show more than
+#: the noise hides (Mironov 2012).
+GRID = 2.0**-10
+# Part of a bound that is left to the rounding of norms.
+SLACK = 1e-12
+# Most models in a release.
+MOST_MODELS = 1000
+# Most local steps that a server may ask for.
+MOST_STEPS = 10**5
+
+
+class Block(NamedTuple):
+    """An array of bounded norm that every client adds to a sum.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Its shape.
+    clip : float
+        Bound of its norm.
+    share : float
+        Share of the privacy budget of the release, relative to those of the other blocks.
+    """
+
+    shape: tuple[int, ...]
+    clip: float
+    share: float
+
+
+class Release:
+    """Base of the releases, classes that have no instances.
+
+    Attributes
+    ----------
+    down : dict of str to tuple of str
+        Shape of each argument: ``K`` is the number of models, ``p`` that of parameters; no word
+        is a number, None a setting that :meth:`check_settings` looks at.
+    """
+
+    name: ClassVar[str] = ""
+    down: ClassVar[dict[str, tuple[str, ...] | None]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        RELEASES[cls.name] = cls
+
+    # ------------------------------------------------------------------- what a subclass has
+
+    @classmethod
+    def bounded(cls, model: Any, arguments: dict[str, Any]) -> dict[str, Block]:
+        """The blocks by name, without that of the clients that are scaled down."""
+        raise NotImplementedError
+
+    @staticmethod
+    def kernel(site: Any, block: Any, slots: Any, **arguments: Any) -> dict[str, Any]:
+        """Arrays (c, ...) of the clients of a block of rows, by name."""
+        raise NotImplementedError
+
+    @classmethod
+    def check_settings(cls, model: Any, arguments: dict[str, Any]) -> None:
+        """Raise a ValueError if a setting is none."""
+
+    # ------------------------------------------------------------------------- both sides
+
+    @classmethod
+    def check(cls, model: Any, arguments: dict[str, Any]) -> None:
+        """Raise a ValueError if arguments are not what the class lists."""
+        if arguments.keys() != cls.down.keys():
+            raise ValueError(f"{cls.name} takes {list(cls.down)}, got {list(arguments)!r:.80}.")
+        theta = arguments["theta"]
+        K = len(theta) if isinstance(theta, np.ndarray) and theta.ndim == 2 else 0
+        sizes = {"K": K, "p": model.n_params}
+        for name, words in cls.down.items():
+            value = arguments[name]
+            if words is None:
+                continue
+            shape = tuple(sizes[word] for word in words)
+            array = np.asarray(value) if isinstance(value, np.ndarray | float | int) else None
+            if array is None or array.shape != shape or array.dtype.kind not in "iuf":
+                raise ValueError(f"{cls.name} takes {name} of shape {shape}.")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{cls.name} takes a finite {name}.")
+        if not 1 <= K <= MOST_MODELS:
+            raise ValueError(f"{cls.name} takes 1 to {MOST_MODELS} models, got {K}.")
+        cls.check_settings(model, arguments)
+
+    @classmethod
+    def blocks(cls, model: Any, arguments: dict[str, Any]) -> dict[str, Block]:
+        """All blocks by name, their shares of sum one; the last one counts scaled clients."""
+        found = cls.bounded(model, arguments)
+        total = sum(block.share for block in found.values()) / (1.0 - CLIPPED_SHARE)
+        found = {name: b._replace(share=b.share / total) for name, b in found.items()}
+        clip = float(np.sqrt(len(found)))
+        return {**found, "clipped": Block((len(found),), clip, CLIPPED_SHARE)}
+
+    @classmethod
+    def noise(cls, blocks: dict[str, Block], multiplier: float) -> dict[str, float]:
+        """Standard deviation of the noise of each block."""
+        return {name: multiplier * b.clip / np.sqrt(b.share) for name, b in blocks.items()}
+
+    # ------------------------------------------------------------------------ the clients
+
+    @classmethod
+    def sums(cls, site: Any, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Sums over the clients of a site of their clipped blocks, without noise."""
+        blocks = cls.blocks(site.model, arguments)
+        parts: dict[int, dict[str, np.ndarray]] = {}
+
+        def work(block: Any, slots: Any) -> None:
+            arrays = cls.kernel(site, block, slots, **arguments)
+            parts[int(slots[0])] = clipped_sums(arrays, blocks)
+
+        site.each(work)
+        # The order of the clients, whatever thread was first.
+        ordered = [parts[key] for key in sorted(parts)]
+        return {
+            name: sum((part[name] for part in ordered), np.zeros(b.shape))
+            for name, b in blocks.items()
+        }
+
+    @classmethod
+    def answer(
+        cls, site: Any, arguments: dict[str, Any], multiplier: float, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Noisy sums over the clients of a site.
+
+        Parameters
+        ----------
+        site : InProcessSite
+            The clients.
+        arguments : dict
+            What the server has sent, checked.
+        multiplier : float
+            The multiplier of the noise.
+        rng : Generator
+            Source of the noise, which the server must not know.
+
+        Returns
+        -------
+        sums : dict of str to ndarray
+            One array for each of :meth:`blocks`.
+        """
+        noise = cls.noise(cls.blocks(site.model, arguments), multiplier)
+        return {
+            name: noisy(total, noise[name], rng)
+            for name, total in cls.sums(site, arguments).items()
+        }
+
+
+def noisy(total: np.ndarray, sd: float, rng: np.random.Generator) -> np.ndarray:
+    """A sum with Gaussian noise, rounded to a grid that hides the last bits of its floats."""
+    grid = 2.0 ** floor(log2(sd * GRID))
+    return np.round((total + sd * rng.standard_normal(total.shape)) / grid) * grid
+
+
+def clipped_sums(arrays: dict[str, np.ndarray], blocks: dict[str, Block]) -> dict[str, np.ndarray]:
+    """Sums over clients of arrays that are scaled down to their bounds.
+
+    A client with an array that is not finite adds nothing to any sum.
+
+    Parameters
+    ----------
+    arrays : dict of str to ndarray
+        Arrays (c, ...) of c clients.
+    blocks : dict of str to Block
+        Their bounds, and "clipped".
+
+    Returns
+    -------
+    sums : dict of str to ndarray
+        "clipped" counts the clients that were scaled down, for each array.
+    """
+    some = len(next(iter(arrays.values())))
+    finite = np.ones(some, dtype=bool)
+    flat = {}
+    for name, value in arrays.items():
+        flat[name] = np.asarray(value, dtype=float).reshape(some, -1)
+        finite &= np.isfinite(flat[name]).all(axis=1)
+    sums, counts = {}, []
+    for name, value in flat.items():
+        # The largest entry is taken out: squares of large entries would overflow.
+        size = np.abs(np.where(finite[:, None], value, 0.0)).max(axis=1, initial=0.0)
+        unit = np.where(size > 0.0, size, 1.0)
+        rows = np.where(finite[:, None], value, 0.0) / unit[:, None]
+        norm, clip = np.linalg.norm(rows, axis=1) * unit, blocks[name].clip
+        large = norm > clip
+        scale = np.where(large, clip * (1.0 - SLACK) / np.where(large, norm, 1.0), 1.0)
+        sums[name] = ((unit * scale)[:, None] * rows).sum(axis=0).reshape(blocks[name].shape)
+        counts.append(np.count_nonzero(large))
+    return {**sums, "clipped": np.array(counts, dtype=float)}
+
+
+# ------------------------------------------------------------------------------- posteriors
+
+
+class PosteriorMoments(Release):
+    """Moments of the clients' posteriors, in coordinates whitened by the last population.
+
+    Under the population the whitened posterior mean ``u`` of a client, ``theta_i = theta_k + L
+    u``, has the covariance ``W = I - V``, V its posterior covariance: the norm of u is about the
+    root of the number of parameters, and that of W at most as large, whatever the units.  The
+    bounds need no tuning.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Means of the clusters.
+    root : ndarray of shape (n_params,)
+        L, standard deviations of the parameters about them.
+    weights : ndarray of shape (K,)
+        Probabilities of the clusters.
+    dispersion : float
+        As of :class:`~skcfl.calls.posteriors_asked.PosteriorSums`.
+    scatters : bool
+        Whether the dispersion is estimated.
+
+    Returns
+    -------
+    sums : dict of str to ndarray
+        With responsibilities ``r``: "shifts" (K, p) of ``r u``; "information" (K, p (p + 1) / 2)
+        of ``r W``, its upper triangle with entries beside the diagonal times the root of 2;
+        "squares" (p,) of ``r u^2``; "scatter" of the scatter of the client's rows over their
+        degrees of freedom and the dispersion, if asked for; "counts" (K,) of r.
+    """
+
+    down = {
+        **{"theta": ("K", "p"), "root": ("p",), "weights": ("K",), "dispersion": ()},
+        "scatters": None,
+    }
+    # What a client's scatter is about 1, and 4 is rare.
+    _scatter_clip = 4.0
+    _least_df = 0.1
+
+    @classmethod
+    def check_settings(cls, model, arguments):
+        if not isinstance(arguments["scatters"], bool | np.bool_):
+            raise ValueError(f"{cls.name} takes scatters, True or False.")
+        positive = arguments["dispersion"] > 0 and (arguments["weights"] > 0).all()
+        if not positive or (arguments["root"] < 0).any():
+            raise ValueError(f"{cls.name} takes positive weights and dispersions, and roots >= 0.")
+
+    @classmethod
+    def bounded(cls, model, arguments):
+        K, p = arguments["theta"].shape
+        size = float(np.sqrt(p))
+        scatter = {"scatter": Block((1,), cls._scatter_clip, 0.1)} if arguments["scatters"] else {}
+        return {
+            "shifts": Block((K, p), size + 0.5, 0.35),
+            "information": Block((K, p * (p + 1) // 2), size, 0.25),
+            "squares": Block((p,), 2.0 * size, 0.25),
+            **scatter,
+            "counts": Block((K,), 1.0, 0.05),
+        }
+
+    @staticmethod
+    def kernel(site, block, slots, theta, root, weights, dispersion, scatters):
+        p = theta.shape[1]
+        upper = np.triu_indices(p)
+        double = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
+        parts = []
+        about = theta, root, weights, float(dispersion), np.inf
+        for clients, found, r, _ in _posteriors_of(site, block, slots, *about, True):
+            u = found.modes
+            W = np.stack([np.eye(p) - each.inner for each in found.curvatures])
+            known = np.einsum("kc,kcpp->c", r, W)
+            n = site.client_weights[clients]
+            scatter = 2.0 * (r * found.losses).sum(axis=0) / dispersion
+            arrays = {
+                "shifts": np.einsum("kc,kcp->ckp", r, u),
+                "information": np.einsum("kc,kcq->ckq", r, W[:, :, upper[0], upper[1]] * double),
+                "squares": np.einsum("kc,kcp->cp", r, u**2),
+                "scatter": scatter / np.maximum(n - known, PosteriorMoments._least_df),
+                "counts": r.T,
+            }
+            if not scatters:
+                del arrays["scatter"]
+            parts.append(arrays)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+# ---------------------------------------------------------------------------------- models
+
+
+class Moves(Release):
+    """How far clients would move the model of their cluster, each in the slot of its cluster.
+
+    A linear model moves to its proximal point, the minimum of the client's objective plus
+    ``rho / 2 ||x - theta_k||^2``; other models take steps of Adam.  A client takes the model of
+    least loss on its own rows, and puts its move into the slot of that model, zeros elsewhere:
+    the sum needs no labels, and the choice never leaves the client.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    unit : float
+        Moves are clipped in this unit of the parameters.
+    rho : float
+        Pull of a proximal point.
+    steps : int
+        Steps of Adam.
+    step_size : float
+        Their length.
+    draw : int
+        What clients draw by.
+
+    Returns
+    -------
+    sums : dict of str to ndarray
+        "moves" (K, p), in the unit, and "counts" (K,), the clients of each model.
+    """
+
+    down = {
+        **{"theta": ("K", "p"), "unit": (), "rho": (), "step_size": ()},
+        **{"steps": None, "draw": None},
+    }
+    #: Bound of a client's move, in the unit of the declared bounds.  Benchmark:
+    #: benchmarks/private.py.
+    clip = 1.0
+
+    @classmethod
+    def check_settings(cls, model, arguments):
+        steps, draw = arguments["steps"], arguments["draw"]
+        whole = isinstance(steps, int) and isinstance(draw, int)
+        if not whole or not 0 <= steps <= MOST_STEPS or draw < 0:
+            raise ValueError(f"{cls.name} takes steps from 0 to {MOST_STEPS}, and a draw.")
+        if not arguments["unit"] > 0 or arguments["rho"] < 0 or arguments["step_size"] < 0:
+            raise ValueError(f"{cls.name} takes a positive unit, and rho and step_size >= 0.")
+
+    @classmethod
+    def bounded(cls, model, arguments):
+        K, p = arguments["theta"].shape
+        return {"moves": Block((K, p), cls.clip, 0.9), "counts": Block((K,), 1.0, 0.1)}
+
+    @staticmethod
+    def kernel(site, block, slots, theta, unit, rho, steps, step_size, draw):
+        model, c = site.model, len(slots)
+        choice = np.zeros(c, dtype=np.intp)
+        if len(theta) > 1:
+            choice = np.nan_to_num(model.losses(block, theta), nan=np.inf).argmin(axis=1)
+        start = theta[choice].astype(block.dtype)
+        pull = np.full(c, float(rho))
+        if hasattr(model, "prox"):
+            trained = model.prox(block, start, pull, start, 100)[0]
+        else:
+            seeds = np.asarray(site.places[slots] + draw, dtype=np.uint64)
+            how = np.full(c, steps), np.full(c, float(step_size)), None, np.zeros(c), "adam", None
+            trained = train(model, block, start.copy(), *how, seeds)
+        moves = np.zeros((c, *theta.shape))
+        counts = np.zeros((c, len(theta)))
+        moves[np.arange(c), choice] = (trained - start) / unit
+        counts[np.arange(c), choice] = 1.0
+        return {"moves": moves, "counts": counts}

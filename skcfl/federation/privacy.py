@@ -1,0 +1,350 @@
+"""Client-level privacy at the clients' side: what is declared, the account, and noisy answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import Count
+from .._typing import Array
+from ..calls.releases import RELEASES
+from ..exceptions import PrivacyError
+from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
+from .scaling import Scaling
+from .sites import Place, Refused
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+
+#: Standard deviations between declared bounds: those of the middle 95 % of normal values.
+DEVIATIONS = 4.0
+# Relative rounding of costs.
+ROUNDING = 1e-9
+
+
+class ClientPrivacy:
+    """Client-level differential privacy, as the owner of rows declares it.
+
+    Two federations are neighbours if one of them is the other without the rows of one client.
+    Everything that leaves the clients is then (epsilon, delta)-private: sums over clients in
+    which each client has a bounded part, with Gaussian noise. See the page "Privacy" of the user
+    guide.
+
+    Parameters
+    ----------
+    epsilon : float
+        Largest privacy loss, positive.
+    delta : float, default=1e-5
+        Probability of a larger loss, below one over the number of clients.
+    unit : {"client"}, default="client"
+        What is protected.
+    bounds : dict
+        Ranges in which nearly all values lie, from public knowledge: "features", a pair (low,
+        high) of numbers or of arrays with one number a feature; for regressors "target", a pair of
+        numbers; for classifiers "classes", a list. They are units, and never measured: a value
+        outside is allowed.
+    n_fits : int, default=1
+        Fits that share the budget equally.
+    account : str or path, default=None
+        File that keeps what is spent where processes end, such as at a site between two jobs; None
+        keeps it in this object.
+    random_state : int or None, default=None
+        Seed of the noise, for studies only: whoever knows it can subtract the noise. None draws
+        from the entropy of the operating system.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, or bounds are missing.
+
+    Examples
+    --------
+    >>> from skcfl.federation import ClientPrivacy
+    >>> privacy = ClientPrivacy(4.0, bounds={"features": (-2, 2), "target": (-3, 3)})
+    >>> round(privacy.multiplier, 3)
+    1.081
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float = 1e-5,
+        unit: str = "client",
+        bounds: dict[str, Any] | None = None,
+        *,
+        n_fits: int = 1,
+        account: str | os.PathLike[str] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        for name, value, most in (("epsilon", epsilon, np.inf), ("delta", delta, 1.0)):
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not number or not 0.0 < value < most:
+                allowed = "positive and finite" if name == "epsilon" else "above 0 and below 1"
+                raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+        if unit != "client":
+            raise ValueError(f"unit must be 'client', got {unit!r}.")
+        if not Count(1).is_satisfied_by(n_fits):
+            raise ValueError(f"n_fits must be a positive integer, got {n_fits!r}.")
+        if random_state is not None and not Count(0).is_satisfied_by(random_state):
+            raise ValueError(f"random_state must be an integer or None, got {random_state!r}.")
+        self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
+        self.bounds = _check_bounds(bounds)
+        self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
+
+    def __repr__(self) -> str:
+        return f"ClientPrivacy({self.epsilon:g}, {self.delta:g}, bounds={self.bounds!r})"
+
+    @property
+    def multiplier(self) -> float:
+        """Noise multiplier of a single release that spends the whole budget."""
+        return multiplier_of(self.epsilon, self.delta)
+
+    def terms(self, spent: float) -> dict[str, Any]:
+        """What a server is sent: the budget, what is left of it, and the declared bounds.
+
+        Parameters
+        ----------
+        spent : float
+            Cost of the releases so far.
+
+        Returns
+        -------
+        terms : dict
+        """
+        budget = self.multiplier**-2
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "n_fits": self.n_fits,
+            "left": max(1.0 - spent / budget, 0.0),
+            **self.bounds,
+        }
+
+
+def _check_bounds(bounds: Any) -> dict[str, Any]:
+    """Bounds as arrays; raise a ValueError if there are none for the features."""
+    example = "bounds={'features': (low, high), 'target': (low, high)}"
+    if not isinstance(bounds, dict) or "features" not in bounds:
+        raise ValueError(
+            f"bounds must be declared, such as {example}: ranges of nearly all values, from "
+            f"public knowledge; got {bounds!r:.80}."
+        )
+    if unknown := sorted(map(str, bounds.keys() - {"features", "target", "classes"})):
+        raise ValueError(
+            f"bounds must be of 'features', 'target' or 'classes', got {', '.join(unknown)}."
+        )
+    checked: dict[str, Any] = {}
+    for name in ("features", "target"):
+        if name not in bounds:
+            continue
+        pair = bounds[name]
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(f"bounds[{name!r}] must be a pair (low, high), got {pair!r:.80}.")
+        try:
+            low, high = np.broadcast_arrays(*(np.asarray(end, dtype=float) for end in pair))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"bounds[{name!r}] must hold numbers, or arrays of one number a feature."
+            ) from error
+        axes = 1 if name == "features" else 0
+        if low.ndim > axes or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+            raise ValueError(
+                f"bounds[{name!r}] must be finite with low < high, one number or one a feature, "
+                f"got {pair!r:.80}."
+            )
+        checked[name] = np.stack([low, high])
+    if "classes" in bounds:
+        classes = np.unique(np.asarray(bounds["classes"]))
+        if len(classes) < 2:
+            raise ValueError(f"bounds['classes'] must name two classes or more, got {classes}.")
+        checked["classes"] = classes
+    return checked
+
+
+def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: int) -> None:
+    """Raise an error if nothing may be released under these terms, before anything is.
+
+    Parameters
+    ----------
+    terms : dict
+        Of :meth:`ClientPrivacy.terms`.
+    kind : {"classifier", "regressor", None}
+        Kind of the targets.
+    n_clients, n_features : int
+        Size of the federation.
+    """
+    needed = {"classifier": "classes", "regressor": "target"}.get(kind)
+    if needed is not None and needed not in terms:
+        raise ValueError(f"bounds must declare {needed!r} for a {kind}, got {sorted(terms)}.")
+    shape = terms["features"].shape[1:]
+    if shape not in ((), (n_features,)):
+        raise ValueError(
+            f"bounds['features'] must be two numbers or two arrays of {n_features}, one number a "
+            f"feature, got arrays of shape {shape}."
+        )
+    if terms["delta"] * n_clients >= 1.0:
+        raise ValueError(
+            f"delta must be below one over the number of clients, {n_clients}: a mechanism that "
+            f"publishes one client in {1 / terms['delta']:.0f} whole would satisfy "
+            f"delta={terms['delta']:g}."
+        )
+    if terms["left"] * terms["n_fits"] < 1.0 - ROUNDING:
+        raise PrivacyError(
+            f"the privacy budget of epsilon={terms['epsilon']:g}, delta={terms['delta']:g} is "
+            f"spent: {terms['left']:.0%} of it is left, and a fit takes 1/{terms['n_fits']}. The "
+            "clients answer nothing more; declare n_fits before the first fit to have several."
+        )
+
+
+def scaling_of(terms: dict[str, Any], n_features: int, model: LocalModel) -> Scaling | None:
+    """Units of the features by declared bounds, None for a model that is not standardised."""
+    if not model.standardize:
+        return None
+    low, high = (np.broadcast_to(end, (n_features,)) for end in terms["features"])
+    mean = 0.5 * (low + high) if getattr(model, "fit_intercept", False) else np.zeros(n_features)
+    return Scaling(mean, (high - low) / DEVIATIONS)
+
+
+def target_units(terms: dict[str, Any]) -> tuple[float, float]:
+    """Middle and standard deviation of the target by its declared bounds."""
+    low, high = map(float, terms["target"])
+    return 0.5 * (low + high), (high - low) / DEVIATIONS
+
+
+class Account:
+    """What the clients of one place have spent of their privacy budget.
+
+    Parameters
+    ----------
+    privacy : ClientPrivacy
+        What was declared.
+    """
+
+    def __init__(self, privacy: ClientPrivacy) -> None:
+        self.privacy = privacy
+        self._budget, self._lock = privacy.multiplier**-2, threading.Lock()
+        self._path = None if privacy.account is None else Path(privacy.account)
+        self._spent = 0.0
+        seed = secrets.randbits(256) if privacy.random_state is None else privacy.random_state
+        self.rng = np.random.default_rng(seed)
+        #: Numbers by which a server knows the clients, drawn once.
+        self._names: Array | None = None
+
+    @property
+    def spent(self) -> float:
+        """Cost of the releases so far, the sum of ``1 / multiplier^2``."""
+        if self._path is not None and self._path.exists():
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            return max(self._spent, float(kept["spent"]))
+        return self._spent
+
+    def terms(self) -> dict[str, Any]:
+        """What a server is sent."""
+        return self.privacy.terms(self.spent)
+
+    def charge(self, multiplier: float) -> None:
+        """Book a release before it is computed; raise Refused if the budget does not allow it."""
+        number = isinstance(multiplier, float | int) and not isinstance(multiplier, bool)
+        if not number or not 0.0 < multiplier < np.inf:
+            raise Refused(
+                f"it answers with noise of a positive multiplier, got {multiplier!r:.40}"
+            )
+        with self._lock:
+            spent = self.spent + multiplier**-2
+            if spent > self._budget * (1.0 + ROUNDING):
+                privacy = self.privacy
+                would = epsilon_of(spent**-0.5, privacy.delta)
+                raise Refused(
+                    f"its account is spent: the release would raise epsilon to {would:.3g} at "
+                    f"delta={privacy.delta:g}, and {privacy.epsilon:g} is the limit"
+                )
+            self._spent = spent
+            if self._path is not None:
+                # A file that is cut would be an account of nothing.
+                partial = self._path.with_name(self._path.name + ".new")
+                partial.write_text(json.dumps({"spent": spent}), encoding="utf-8")
+                os.replace(partial, self._path)
+
+    def names(self, n_clients: int, site: str | None = None) -> Array:
+        """Names in the place of the clients' ids, ascending: ids say who takes part.
+
+        Random numbers, or text that begins with the name of the site.
+        """
+        if self._names is None:
+            drawn: set[int] = set()
+            while len(drawn) < n_clients:
+                drawn.add(secrets.randbits(62))
+            numbers = sorted(drawn)
+            texts = [f"{site}/{number:019d}" for number in numbers]
+            self._names = np.array(numbers if site is None else texts)
+        return self._names
+
+
+class OnlyReleases(Refused, AttributeError):
+    """Raised where rows under privacy are asked for anything but a release."""
+
+
+class PrivateRows(Place):
+    """Rows of a place that answers releases and nothing else.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows, in the user's units.
+    account : Account
+        What the place has spent.
+    model : LocalModel
+        Bound local model of the fit.
+    """
+
+    def __init__(self, rows: Any, account: Account, model: LocalModel) -> None:
+        self._rows, self._account, self._model = rows, account, model
+        self.places, self._site = rows.places, None
+
+    def joined(self, others: list[PrivateRows], merge: Any) -> PrivateRows:
+        """The rows of several parts of the place, which every release is about: one account."""
+        rows = merge([part._rows for part in (self, *others)])
+        return PrivateRows(rows, self._account, self._model)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise OnlyReleases(f"it answers private releases only, and not {name}")
+
+    def release(self, name: str, arguments: dict[str, Any], multiplier: float) -> dict[str, Array]:
+        """Noisy sums over the clients.
+
+        Parameters
+        ----------
+        name : str
+            A release, of ``skcfl.calls.releases.RELEASES``.
+        arguments : dict
+            What it takes.
+        multiplier : float
+            The multiplier of the noise.
+
+        Returns
+        -------
+        sums : dict of str to ndarray
+        """
+        if name not in RELEASES:
+            raise Refused(f"it knows no release {name!r:.80}")
+        release = RELEASES[name]
+        release.check(self._model, arguments)
+        self._account.charge(multiplier)
+        return release.answer(self._clients(), arguments, multiplier, self._account.rng)
+
+    def _clients(self) -> Any:
+        if self._site is None:
+            rows, terms = self._rows, self._account.privacy.terms(0.0)
+            scaling = scaling_of(terms, rows.X.shape[1], self._model)
+            scaled = rows if scaling is None else rows.scaled(scaling)
+            self._site = scaled.site_of(self._model, slice(None))
+        return self._site

@@ -1,0 +1,332 @@
+"""Client-level privacy as a server asks for it: private federations, and sums of releases."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from ..exceptions import FederationError, PrivacyError
+from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
+from .ledger import Ledger
+from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
+from .scaling import UserUnits
+from .sites import PlaceLost, Refused
+
+if TYPE_CHECKING:
+    from .._typing import Array
+    from ..calls.releases import Release
+    from ..models import LocalModel
+    from .federation import Federation, Hello
+
+
+class Protected:
+    """The part of a federation that makes private ones."""
+
+    #: What a private fit does where noise drowns what clients have in common.
+    on_noise: Literal["local", "error"] = "local"
+
+    def private(
+        self,
+        epsilon: float,
+        delta: float = 1e-5,
+        unit: str = "client",
+        bounds: dict[str, Any] | None = None,
+        *,
+        on_noise: Literal["local", "error"] = "local",
+        n_fits: int = 1,
+        random_state: int | None = None,
+    ) -> Self:
+        """The same clients under client-level differential privacy, with an account of its own.
+
+        Clients of the returned federation answer noisy sums only, until the budget is spent: one
+        fit spends it all unless `n_fits` says otherwise. Everything that an estimator learns from
+        it is (epsilon, delta)-private. Two federations are neighbours if one is the other without
+        the rows of one client; the number of clients is public.
+
+        Parameters
+        ----------
+        epsilon, delta, unit, bounds, n_fits, random_state : object
+            As of :class:`ClientPrivacy`.
+        on_noise : {"local", "error"}, default="local"
+            What a fit does if the noise, which is known beforehand, would drown what clients have
+            in common. "local" warns, releases nothing and leaves each client with a model of its
+            own rows; "error" raises a PrivacyError.
+
+        Returns
+        -------
+        federation : Federation
+            For :meth:`fit_federation` of :class:`~skcfl.PartialPooling` or
+            :class:`~skcfl.FedAvg`. Other estimators raise a PrivacyError.
+
+        Raises
+        ------
+        ValueError
+            If a number is out of its range, or bounds are missing.
+        PrivacyError
+            If the rows are elsewhere: their owners declare privacy in their policy.
+        """
+        if on_noise not in ("local", "error"):
+            raise ValueError(f"on_noise must be 'local' or 'error', got {on_noise!r}.")
+        how: dict[str, Any] = {"n_fits": n_fits, "random_state": random_state}
+        federation = self._under(ClientPrivacy(epsilon, delta, unit, bounds, **how))
+        federation.on_noise = on_noise
+        return federation
+
+    def _under(self, privacy: ClientPrivacy) -> Self:
+        """The same federation under some privacy."""
+        raise PrivacyError(
+            f"{type(self).__name__} has its rows elsewhere, and their owners keep the account: "
+            "declare it there, by policy=SitePolicy(privacy=ClientPrivacy(...))."
+        )
+
+
+def joined_terms(said: Sequence[tuple[str, Hello]]) -> dict[str, Any] | None:
+    """The privacy that all places declare, None where no place declares any.
+
+    Raises
+    ------
+    PrivacyError
+        If places do not agree.
+    """
+    terms: list[Any] = [hello.privacy for _, hello in said]
+    if all(one is None for one in terms):
+        return None
+    first: Any = terms[0]
+    for (name, _), other in zip(said, terms, strict=True):
+        same = first is not None and other is not None and first.keys() == other.keys()
+        keys = set(first) - {"left"} if same else ()
+        if not same or not all(np.array_equal(first[key], other[key]) for key in keys):
+            raise PrivacyError(
+                f"All places must declare the same privacy and bounds: {said[0][0]} and {name} "
+                "differ."
+            )
+    return {**first, "left": min(one["left"] for one in terms if one is not None)}
+
+
+class Releases:
+    """The server's half of a private fit: asks for releases, adds the places' sums up, notes them.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients.
+    hello : Hello
+        Who they are, with the terms of their privacy.
+    model : LocalModel
+        Bound local model.
+    n_releases : int
+        Releases of the fit, which share its budget equally.
+    random_state : RandomState
+        Source of the server's draws.
+
+    Attributes
+    ----------
+    n_clients : int
+        Number of clients.
+    model : LocalModel
+        Bound local model, in the declared units.
+    scaling : Scaling or None
+        Declared units of the features.
+    centre, spread : float
+        Middle and standard deviation of the target, as declared; 0 and 1 of classes.
+    multiplier : float
+        Noise multiplier of each release.
+    ledger : Ledger
+        What was sent.
+    log : dict of str to list
+        "call", "block", "clip", "noise" and "clipped" of each block of each release.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        hello: Hello,
+        model: LocalModel,
+        n_releases: int,
+        random_state: Any,
+    ) -> None:
+        terms: Any = hello.privacy
+        kind = model.estimator_type
+        check_terms(terms, kind, len(hello.ids), hello.n_features)
+        self.n_clients, self.random_state = len(hello.ids), random_state
+        self.terms, self.n_releases = terms, n_releases
+        self.scaling = scaling_of(terms, hello.n_features, model)
+        self.centre, self.spread = target_units(terms) if kind == "regressor" else (0.0, 1.0)
+        self.model = model
+        self._federation, self._hello = federation, hello
+        self._parts: list[Any] | None = None
+        whole = multiplier_of(terms["epsilon"], terms["delta"])
+        self.multiplier = whole * np.sqrt(terms["n_fits"] * n_releases)
+        self.ledger = Ledger()
+        self.ledger.wire = lambda: federation.wire_bytes
+        self.log: dict[str, list[Any]] = {
+            name: [] for name in ("release", "call", "block", "clip", "noise", "clipped")
+        }
+        self.count = 0
+
+    @property
+    def units(self) -> UserUnits:
+        """Parameters in the user's units, and back."""
+        return UserUnits(self.model, self.scaling)
+
+    @property
+    def n_places(self) -> int:
+        """Number of places; each adds all of the noise that was promised."""
+        return len(self._places)
+
+    @property
+    def _places(self) -> list[Any]:
+        if self._parts is None:
+            self._parts = self._federation.rows(self.model, self._hello)
+        return self._parts
+
+    def ask(
+        self, release: type[Release], **arguments: Any
+    ) -> tuple[dict[str, Array], dict[str, float]]:
+        """One release: sums over the clients, and the standard deviation of their noise.
+
+        Parameters
+        ----------
+        release : type
+            A class of :mod:`skcfl.calls.releases`.
+        **arguments : object
+            What it takes.
+
+        Returns
+        -------
+        sums : dict of str to ndarray
+        noise : dict of str to float
+
+        Raises
+        ------
+        PrivacyError
+            If a place refuses it.
+        FederationError
+            If fewer places answer than are needed.
+        """
+        release.check(self.model, arguments)
+        blocks = release.blocks(self.model, arguments)
+        answers = self._answers(release, arguments, blocks)
+        self.count += 1
+        scale = np.sqrt(len(answers))
+        noise = {name: scale * sd for name, sd in release.noise(blocks, self.multiplier).items()}
+        sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
+        for k, (name, block) in enumerate(list(blocks.items())[:-1]):
+            share = float(np.clip(sums["clipped"][k] / self.n_clients, 0.0, 1.0))
+            row = self.count, release.name, name, block.clip, noise[name], share
+            for column, value in zip(self.log.values(), row, strict=True):
+                column.append(value)
+        down = sum(np.size(value) for value in arguments.values())
+        up = sum(value.size for value in sums.values())
+        self.ledger.book(
+            up=self.n_clients * up,
+            down=self.n_clients * down,
+            clients=self.n_clients,
+            shared_bytes=(8 * up, 8 * down),
+        )
+        return sums, noise
+
+    def _answers(self, release: Any, arguments: Any, blocks: Any) -> list[dict[str, Array]]:
+        """Sums of the places that answer, each checked."""
+        sent = release.name, arguments, self.multiplier
+        answers, lost = [], []
+        for wait in [_started(part, sent) for part in self._places]:
+            try:
+                answer = wait()
+            except Refused as error:
+                raise PrivacyError(
+                    f"a place refuses the release {release.name}: {error}. A fit that is cut "
+                    "short has spent what it asked for."
+                ) from error
+            except PlaceLost as error:
+                lost.append(str(error))
+                continue
+            _check_sums(answer, blocks, release.name)
+            answers.append(answer)
+        if not answers:
+            raise FederationError(f"no place answers the release {release.name}: {lost[0]}")
+        return answers
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the releases so far, at the declared delta."""
+        if self.count == 0:
+            return 0.0
+        found = epsilon_of(self.multiplier / np.sqrt(self.count), self.terms["delta"])
+        # The account allows no more than was declared.
+        return min(found, self.terms["epsilon"])
+
+    def published(self) -> dict[str, Any]:
+        """Fitted attributes that say what was released."""
+        return {
+            "epsilon_": self.epsilon,
+            "delta_": self.terms["delta"] if self.count else 0.0,
+            "releases_": {name: np.array(column) for name, column in self.log.items()},
+        }
+
+
+def _started(part: Any, sent: tuple[Any, ...]) -> Callable[[], Any]:
+    """Let a place begin a release; what it raises at once is raised when it is waited for."""
+    try:
+        return part.start("release", *sent)
+    except PlaceLost as error:
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _check_sums(answer: Any, blocks: Any, name: str) -> None:
+    """Raise a PrivacyError unless an answer has the arrays of a release."""
+    whole = isinstance(answer, dict) and answer.keys() == blocks.keys()
+    whole = whole and all(
+        isinstance(value, np.ndarray)
+        and value.shape == blocks[key].shape
+        and value.dtype == np.float64
+        and np.isfinite(value).all()
+        for key, value in answer.items()
+    )
+    if not whole:
+        raise PrivacyError(f"a place answered the release {name} by something else than its sums.")
+
+
+def private_copy(federation: Any, **changes: Any) -> Any:
+    """Shallow copy of a federation with other attributes."""
+    made = copy.copy(federation)
+    vars(made).update(changes)
+    return made
+
+
+def without_facts(hello: Hello, names: Array, terms: dict[str, Any]) -> Hello:
+    """What a private place says of itself: as many clients, and nothing of their rows.
+
+    Parameters
+    ----------
+    hello : Hello
+        What it would say.
+    names : ndarray of shape (n_clients,)
+        What a server knows the clients by.
+    terms : dict
+        Terms of its privacy.
+
+    Returns
+    -------
+    hello : Hello
+    """
+    n = len(hello.ids)
+    classes = None if hello.classes is None else terms.get("classes")
+    return replace(
+        hello,
+        ids=names,
+        classes=classes,
+        n_rows=n,
+        sizes=np.ones(n, dtype=np.intp),
+        weights=np.ones(n),
+        privacy=terms,
+    )

@@ -1,0 +1,228 @@
+"""A population of models from few noisy sums: partial pooling of private clients.
+
+The clients' blocks are whitened by the last population (``skcfl/calls/releases.py``), so that
+their bounds are known and nothing is tuned.  The means take Newton steps, the variances steps by
+Henderson's ratio, both from noisy sums: eigenvalues of the information that are within the noise
+are raised to twice the noise, and variances are shrunk to their mean as much as the noise of each
+says.  The noise of the last means is known too: it is added to the population's covariance, with
+which the clients find their posteriors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._typing import Array
+from ..calls.releases import PosteriorMoments
+from .population import Population
+
+if TYPE_CHECKING:
+    from ..federation.private_sums import Releases
+
+# Benchmark of the constants: benchmarks/private.py.
+#: Releases of a fit of one cluster, and of several.
+RELEASES, RELEASES_OF_CLUSTERS = 5, 8
+#: Standard deviation of the clients' coefficients to begin with, and the dispersion of squared
+#: errors, in the declared units.
+SPREAD, NOISE = 0.5, 0.5
+#: Least and largest standard deviations and dispersions, in the declared units.
+SPREADS, NOISES = (1e-3, 3.0), (1e-3, 4.0)
+#: Least and largest factor of the variances in a step, and of the dispersion.
+FACTORS, NOISE_FACTORS = (0.05, 20.0), (0.1, 5.0)
+#: Largest step of a mean, in standard deviations of the clients' coefficients.
+STEP = 3.0
+#: Least information of a client, as a part of the most that there is.
+LEAST_KNOWN = 0.02
+#: Least number of clients that a noisy count is taken for.
+LEAST_COUNT = 5.0
+#: Releases before the variances of several clusters move: clusters that have not parted yet would
+#: be spread.
+SETTLING = 2
+#: What a client's rows tell of its coefficients where the noise is judged before a fit.
+USUAL_KNOWN = 0.6
+
+
+@dataclass
+class PrivateFit:
+    """A population, and what its noise is known to be.
+
+    Attributes
+    ----------
+    population : Population
+        With the covariance of the clients' coefficients about the means of their clusters.
+    errors : ndarray of shape (K, p)
+        Variances of the errors of the means.
+    """
+
+    population: Population
+    errors: Array
+
+    @property
+    def aware(self) -> Population:
+        """The population as clients should take it: its covariance has the errors of the means."""
+        extra = self.population.weights @ self.errors
+        return replace(self.population, covariance=self.population.covariance + extra)
+
+
+def expected_noise(releases: Releases, n_params: int, n_clusters: int) -> float:
+    """Noise of a coefficient of a mean, as a part of the clients' standard deviation."""
+    arguments = {"theta": np.zeros((n_clusters, n_params)), "scatters": True}
+    block = PosteriorMoments.blocks(releases.model, arguments)["shifts"]
+    sd = releases.multiplier * block.clip / np.sqrt(block.share)
+    return float(sd / (USUAL_KNOWN * releases.n_clients / n_clusters))
+
+
+def beginning(releases: Releases, n_clusters: int, dispersion: float | None) -> PrivateFit:
+    """The population before anything is released, from declared bounds only.
+
+    Parameters
+    ----------
+    releases : Releases
+        The clients.
+    n_clusters : int
+        Several clusters begin at random means.
+    dispersion : float or None
+        The dispersion where it is known.
+    """
+    model = releases.model
+    loss, p = model.describe_loss(), model.n_params
+    unit = releases.spread if loss.link == "identity" else 1.0
+    means = np.zeros((n_clusters, model.n_outputs, model.n_columns))
+    if model.fit_intercept and not loss.classifier:
+        means[:, :, -1] = loss.raw(releases.centre)
+    means = means.reshape(n_clusters, p)
+    if n_clusters > 1:
+        means = means + SPREAD * unit * releases.random_state.standard_normal(means.shape)
+    if dispersion is None:
+        dispersion = NOISE * unit**2 if loss.unknown_scale else 1.0
+    population = Population(
+        "diag",
+        means=means,
+        covariance=np.full(p, (SPREAD * unit) ** 2),
+        weights=np.full(n_clusters, 1.0 / n_clusters),
+        dispersion=dispersion,
+        prior=np.full(n_clusters, np.inf),
+        unit=np.full(p, unit**2),
+        free=np.zeros(p, dtype=bool),
+        varying=np.ones(p, dtype=bool),
+    )
+    return PrivateFit(population, np.zeros_like(means))
+
+
+def fit_privately(
+    releases: Releases, n_clusters: int, dispersion_of: Any, dispersion: float | None
+) -> PrivateFit:
+    """Population of greatest likelihood, as far as noisy sums know it.
+
+    Parameters
+    ----------
+    releases : Releases
+        The clients.
+    n_clusters : int
+        Number of clusters.
+    dispersion_of : callable or None
+        Dispersion of greatest likelihood, of the mean deviance; None where it is known.
+    dispersion : float or None
+        The dispersion where it is known.
+
+    Returns
+    -------
+    fit : PrivateFit
+    """
+    fit = beginning(releases, n_clusters, dispersion)
+    for t in range(releases.n_releases):
+        population = fit.population
+        sums, noise = releases.ask(
+            PosteriorMoments,
+            theta=population.means,
+            root=np.sqrt(population.covariance),
+            weights=population.weights,
+            dispersion=float(population.dispersion),
+            scatters=dispersion_of is not None,
+        )
+        moves = n_clusters == 1 or t >= SETTLING
+        fit = step(fit, sums, noise, dispersion_of, moves)
+    return fit
+
+
+def step(
+    fit: PrivateFit,
+    sums: dict[str, Array],
+    noise: dict[str, float],
+    dispersion_of: Any,
+    variances_move: bool,
+) -> PrivateFit:
+    """The population after one release.
+
+    Parameters
+    ----------
+    fit : PrivateFit
+        The population that it was about.
+    sums, noise : dict
+        Of :class:`~skcfl.calls.releases.PosteriorMoments`.
+    dispersion_of : callable or None
+        As of :func:`fit_privately`.
+    variances_move : bool
+        Whether the variances move.
+    """
+    population = fit.population
+    K, p = population.means.shape
+    root, unit = np.sqrt(population.covariance), np.sqrt(population.unit)
+    total = max(float(sums["counts"].sum()), LEAST_COUNT)
+    information = symmetric(sums["information"], p)
+    means, errors = population.means.copy(), np.empty((K, p))
+    for k in range(K):
+        values, vectors = np.linalg.eigh(information[k])
+        floor = max(2.0 * noise["information"], LEAST_KNOWN * total / K)
+        values = np.maximum(values, floor)
+        shift = vectors @ ((vectors.T @ sums["shifts"][k]) / values)
+        means[k] += root * np.clip(shift, -STEP, STEP)
+        spread = noise["shifts"] ** 2 / values**2 + 1.0 / values
+        errors[k] = root**2 * (vectors**2 @ spread)
+    covariance = population.covariance
+    if variances_move:
+        known = np.maximum(np.einsum("kjj->j", information), LEAST_KNOWN * total)
+        factors = shrunk_ratios(sums["squares"], known, noise["squares"])
+        low, high = SPREADS
+        covariance = np.clip(covariance * factors, (low * unit) ** 2, (high * unit) ** 2)
+    dispersion = population.dispersion
+    if dispersion_of is not None:
+        factor = np.clip(sums["scatter"][0] / total, *NOISE_FACTORS)
+        scale = float(population.unit.max())
+        dispersion = float(dispersion_of(float(factor) * dispersion))
+        dispersion = float(np.clip(dispersion, NOISES[0] * scale, NOISES[1] * scale))
+    weights = np.maximum(sums["counts"], 1.0)
+    new = replace(
+        population,
+        means=means,
+        covariance=covariance,
+        weights=weights / weights.sum(),
+        dispersion=dispersion,
+    )
+    return PrivateFit(new, errors)
+
+
+def symmetric(triangles: Array, p: int) -> Array:
+    """Matrices (K, p, p) from upper triangles (K, p (p + 1) / 2) of equal norm."""
+    upper = np.triu_indices(p)
+    values = triangles / np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
+    out = np.zeros((len(triangles), p, p))
+    out[:, upper[0], upper[1]] = values
+    out[:, upper[1], upper[0]] = values
+    return out
+
+
+def shrunk_ratios(squares: Array, known: Array, noise: float) -> Array:
+    """Factors of the variances, drawn to their mean as far as noise may explain their spread."""
+    ratios = np.clip(squares / known, *FACTORS)
+    mean = np.clip(squares.sum() / known.sum(), *FACTORS)
+    error = (noise / known) ** 2
+    between = max(float(((ratios - mean) ** 2 - error).mean()), 0.0)
+    if between > 0.0:
+        ratios = mean + between / (between + error) * (ratios - mean)
+    else:
+        ratios = np.full_like(ratios, mean)
+    return np.clip(ratios, *FACTORS)

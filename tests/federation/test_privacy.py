@@ -1,0 +1,621 @@
+"""Client-level privacy: the account, bounds of what clients add, noise, hostile servers."""
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import beta
+
+import skcfl
+from skcfl import FedAvgRegressor, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.base.private_fits import PRIVATE_METHODS
+from skcfl.calls.releases import Block, Moves, PosteriorMoments, clipped_sums
+from skcfl.exceptions import FederationError, PrivacyError, PrivacyWarning
+from skcfl.federation import (
+    ClientPrivacy,
+    FanOutFederation,
+    InProcessFederation,
+    SitePolicy,
+    SiteRows,
+)
+from skcfl.federation.host import SiteHost
+from skcfl.federation.private_sums import Releases
+from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.sites import Refused
+from skcfl.federation.wire import WireTransport
+from skcfl.models import LinearModel
+from skcfl.numerics.gaussian_mechanism import delta_of, epsilon_of, multiplier_of
+from tests.helpers.pickled_hosts import PickledHost, named
+
+BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
+
+
+def grouped(n_clients=200, n_rows=10, n_features=3, seed=0, loss="squared_error"):
+    """Rows of clients with a continuum of coefficients, to fit and to judge."""
+    rng = np.random.default_rng(seed)
+    beta = np.array([0.6, -0.4, 0.3, 0.2][: n_features + 1])
+    theta = beta + 0.4 * rng.standard_normal((n_clients, n_features + 1))
+
+    def rows():
+        ids = np.repeat(np.arange(n_clients), n_rows)
+        X = rng.standard_normal((len(ids), n_features))
+        z = theta[ids, -1] + (X * theta[ids, :-1]).sum(axis=1)
+        if loss == "log_loss":
+            return X, (rng.random(len(z)) < 1 / (1 + np.exp(-2 * z))).astype(int), ids
+        if loss == "poisson":
+            return X, rng.poisson(np.exp(z)).astype(float), ids
+        if loss == "gamma":
+            return X, np.exp(z) * rng.gamma(4.0, 0.25, len(z)), ids
+        return X, z + 0.5 * rng.standard_normal(len(z)), ids
+
+    return rows(), rows()
+
+
+DATA, TEST = grouped()
+
+
+def private(epsilon=4.0, data=DATA, bounds=BOUNDS, **how):
+    how = {"random_state": 0} | how
+    return InProcessFederation(*data).private(epsilon, bounds=bounds, **how)
+
+
+# ------------------------------------------------------------------------------ accounting
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+def test_multiplier_and_epsilon_are_inverse(epsilon, delta):
+    z = multiplier_of(epsilon, delta)
+    assert_allclose(delta_of(epsilon, z), delta, rtol=1e-6)
+    assert_allclose(epsilon_of(z, delta), epsilon, rtol=1e-6)
+
+
+def test_nothing_released_costs_nothing():
+    assert epsilon_of(np.inf, 1e-5) == 0.0
+    assert epsilon_of(1e6, 1e-5) == 0.0
+    assert multiplier_of(np.inf, 1e-5) == 0.0
+    assert epsilon_of(0.0, 1e-5) == np.inf
+
+
+@pytest.mark.parametrize("epsilon, n_releases", [(1.0, 5), (4.0, 10), (8.0, 8)])
+def test_accounting_is_that_of_dp_accounting(epsilon, n_releases):
+    accounting = pytest.importorskip("dp_accounting")
+    from dp_accounting.pld import PLDAccountant
+
+    z = multiplier_of(epsilon, 1e-5) * np.sqrt(n_releases)
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(accounting.GaussianDpEvent(z), n_releases)
+    assert_allclose(accountant.get_epsilon(1e-5), epsilon, rtol=2e-3)
+
+
+# --------------------------------------------------------------------------- sensitivities
+
+
+@given(
+    st.lists(st.floats(-1e308, 1e308), min_size=4, max_size=4),
+    st.floats(1e-3, 1e3),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=100, deadline=None)
+def test_no_client_moves_a_sum_by_more_than_its_bound(values, clip, seed):
+    others = np.random.default_rng(seed).standard_normal((5, 4))
+    blocks = {"a": Block((4,), clip, 1.0), "clipped": Block((1,), 1.0, 0.02)}
+    without = clipped_sums({"a": others}, blocks)
+    both = clipped_sums({"a": np.vstack([others, values])}, blocks)
+    size = np.linalg.norm(both["a"] - without["a"])
+    assert size <= clip + 1e-13 * np.abs(without["a"]).max()
+    assert abs(both["clipped"] - without["clipped"]) <= 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_client_without_finite_numbers_adds_nothing(bad):
+    blocks = {"a": Block((2,), 1.0, 0.5), "b": Block((1,), 1.0, 0.5)}
+    arrays = {"a": np.array([[0.1, 0.2], [bad, 0.0]]), "b": np.array([[0.3], [0.4]])}
+    sums = clipped_sums(arrays, blocks)
+    assert_allclose(sums["a"], [0.1, 0.2])
+    assert_allclose(sums["b"], [0.3])
+
+
+def arguments_of(release, model, K, rng, scale=1.0):
+    theta = scale * rng.standard_normal((K, model.n_params))
+    if release is Moves:
+        return dict(theta=theta, unit=1.0, rho=0.3, step_size=0.01, steps=2, draw=3)
+    weights = rng.dirichlet(np.ones(K))
+    root = np.abs(rng.standard_normal(model.n_params)) * scale
+    return dict(theta=theta, root=root, weights=weights, dispersion=0.5, scatters=True)
+
+
+@pytest.mark.parametrize("release", [Moves, PosteriorMoments])
+@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1e-6, 1.0, 1e4, 1e9]))
+@settings(max_examples=25, deadline=None)
+def test_no_neighbour_moves_a_release_by_more_than_its_bound(release, seed, size):
+    """A client with the worst rows, and the federation without it, under any models."""
+    rng = np.random.default_rng(seed)
+    K, n_rows = int(rng.integers(1, 4)), int(rng.integers(1, 6))
+    X, y = rng.standard_normal((30, 2)), rng.standard_normal(30)
+    ids = np.repeat(np.arange(6), 5)
+    X2 = np.vstack([X, size * rng.standard_normal((n_rows, 2))])
+    y2 = np.r_[y, size * rng.standard_normal(n_rows)]
+    ids2 = np.r_[ids, np.full(n_rows, 6)]
+    model = LinearModel(alpha=0.0, standardize=False).bind(2)
+    arguments = arguments_of(release, model, K, rng, scale=float(rng.choice([0.1, 1.0, 100.0])))
+    blocks = release.blocks(model, arguments)
+    assert_allclose(sum(block.share for block in blocks.values()), 1.0)
+    found = []
+    for rows in ((X, y, ids), (X2, y2, ids2)):
+        federation = InProcessFederation(*rows)
+        (part,) = federation.rows(model, federation.hello("regressor"))
+        found.append(release.sums(part.site(model), arguments))
+    moved = sum(
+        block.share * (np.linalg.norm(found[1][name] - found[0][name]) / block.clip) ** 2
+        for name, block in blocks.items()
+    )
+    # The whole release is one mechanism of sensitivity 1.
+    assert moved <= 1.0 + 1e-9
+    for name, block in blocks.items():
+        assert np.linalg.norm(found[1][name] - found[0][name]) <= block.clip * (1 + 1e-9)
+
+
+def test_noise_has_the_standard_deviation_that_was_promised():
+    model = LinearModel(alpha=0.0).bind(3)
+    arguments = arguments_of(PosteriorMoments, model, 2, np.random.default_rng(0))
+    blocks = PosteriorMoments.blocks(model, arguments)
+    site = SimpleNamespace(model=model, each=lambda work: None)  # of no client
+    rng = np.random.default_rng(1)
+    draws = [PosteriorMoments.answer(site, arguments, 3.0, rng) for _ in range(400)]
+    wanted = PosteriorMoments.noise(blocks, 3.0)
+    for name, block in blocks.items():
+        values = np.array([draw[name] for draw in draws])
+        assert_allclose(wanted[name], 3.0 * block.clip / np.sqrt(block.share))
+        # Six standard errors.
+        assert abs(values.std() / wanted[name] - 1) < 6 / np.sqrt(2 * values.size)
+        assert abs(values.mean()) < 6 * wanted[name] / np.sqrt(values.size)
+
+
+def test_noise_comes_from_the_sites_and_not_from_the_server():
+    found = []
+    for _ in range(2):
+        federation = InProcessFederation(*DATA).private(4.0, bounds=BOUNDS)
+        model = FedAvgRegressor(random_state=0, max_iter=2).fit_federation(federation)
+        found.append(model.cluster_coef_)
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+def test_membership_of_an_extreme_client_is_no_surer_than_was_promised():
+    """Attack by threshold: the lower bound of epsilon stays below the promise."""
+    epsilon, delta, n = 1.0, 1e-2, 300
+    X, y = np.zeros((40, 1)), np.zeros(40)
+    X2, y2 = np.vstack([X, np.ones((5, 1))]), np.r_[y, np.full(5, 1e6)]
+    ids = np.repeat(np.arange(20), 2)
+    ids2 = np.r_[ids, np.full(5, 20)]
+    model = LinearModel(standardize=False, alpha=0.0).bind(1)
+    scores = []
+    for rows in ((X, y, ids), (X2, y2, ids2)):
+        federation = InProcessFederation(*rows)
+        (part,) = federation.rows(model, federation.hello("regressor"))
+        arguments = dict(theta=np.zeros((1, 2)), unit=1.0, rho=0.3, step_size=0.0, steps=0, draw=0)
+        total = Moves.sums(part.site(model), arguments)
+        noise = Moves.noise(Moves.blocks(model, arguments), multiplier_of(epsilon, delta))
+        rng = np.random.default_rng(len(rows[1]))
+        scores.append(
+            [
+                sum(
+                    (total[k] / noise[k]).sum() + rng.standard_normal(total[k].size).sum()
+                    for k in ("moves", "counts")
+                )
+                for _ in range(n)
+            ]
+        )
+    absent, present = map(np.sort, scores)
+    bounds = []
+    for threshold in np.quantile(np.r_[absent, present], np.linspace(0.02, 0.98, 49)):
+        hits, false = (present > threshold).sum(), (absent > threshold).sum()
+        # Clopper and Pearson, at once for all thresholds.
+        low = beta.ppf(0.0005, hits, n - hits + 1) if hits else 0.0
+        high = beta.ppf(0.9995, false + 1, n - false) if false < n else 1.0
+        if low > delta:
+            bounds.append(np.log((low - delta) / high))
+    assert max(bounds) < epsilon
+    assert max(bounds) > 0.0  # the attack finds something
+
+
+# -------------------------------------------------------------------------------- the fits
+
+
+def test_partial_pooling_of_private_clients_is_close_to_that_of_all_rows():
+    plain = PartialPoolingRegressor().fit(*DATA[:2], groups=DATA[2])
+    model = PartialPoolingRegressor(random_state=0).fit_federation(private(4.0))
+    wanted = plain.score(*TEST[:2], groups=TEST[2])
+    adapted = model.adapt(*DATA[:2], groups=DATA[2])
+    assert adapted.score(*TEST[:2], groups=TEST[2]) > wanted - 0.02
+    assert_allclose(model.epsilon_, 4.0, rtol=1e-9)
+    assert model.delta_ == 1e-5
+    assert_array_equal(np.unique(model.releases_["release"]), np.arange(1, 6))
+    shifts = model.releases_["block"] == "shifts"
+    assert_allclose(model.releases_["clip"][shifts], np.sqrt(4) + 0.5)
+    z = multiplier_of(4.0, 1e-5) * np.sqrt(5)
+    assert_allclose(
+        model.releases_["noise"][shifts], z * (np.sqrt(4) + 0.5) / np.sqrt(0.35 * 0.98)
+    )
+    assert model.calls_ == 5
+    assert_allclose(np.sqrt(np.diag(model.covariance_)), 0.4, atol=0.12)
+    assert_allclose(model.dispersion_, 0.25, atol=0.1)
+
+
+def test_several_clusters_are_found_in_slots():
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(600), 10)
+    X = rng.standard_normal((6000, 2))
+    centres = np.array([[1.5, -1.0], [-1.5, 1.0]])
+    y = (X * centres[ids % 2]).sum(axis=1) + 0.3 * rng.standard_normal(6000)
+    federation = private(8.0, (X, y, ids), {"features": (-2, 2), "target": (-4, 4)})
+    model = PartialPoolingRegressor(2, random_state=0).fit_federation(federation)
+    assert model.n_clusters_ == 2
+    order = np.argsort(-model.cluster_coef_[:, 0])
+    assert_allclose(model.cluster_coef_[order], centres, atol=0.15)
+    labels = model.assign(X, y, groups=ids)
+    assert_array_equal(labels[:10] == labels[0], np.arange(10) % 2 == 0)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "poisson", "gamma"])
+def test_partial_pooling_of_other_losses(loss):
+    data, _ = grouped(400, 12, seed=1, loss=loss)
+    cls = PartialPoolingClassifier if loss == "log_loss" else PartialPoolingRegressor
+    bounds = {"features": (-2, 2)}
+    bounds |= {"classes": [0, 1]} if loss == "log_loss" else {"target": (0.0, 4.0)}
+    plain = cls(loss=loss).fit(*data[:2], groups=data[2])
+    model = cls(loss=loss, random_state=0).fit_federation(private(8.0, data, bounds))
+    adapted = model.adapt(*data[:2], groups=data[2])
+    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.15)
+    # The clients' models differ by less than a quarter of what clients differ by.
+    spread = 0.8 if loss == "log_loss" else 0.4
+    assert np.sqrt(np.mean((adapted.coef_ - plain.coef_) ** 2)) < spread / 4
+
+
+def test_fedavg_of_private_clients():
+    data, _ = grouped(800, 10, seed=2)
+    plain = FedAvgRegressor().fit(*data[:2], groups=data[2])
+    model = FedAvgRegressor(random_state=0).fit_federation(private(8.0, data))
+    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.1)
+    adapted = model.adapt(*data[:2], groups=data[2])
+    assert_allclose(adapted.coef_, np.tile(model.cluster_coef_, (800, 1)))
+    assert model.n_iter_ == 10
+    short = FedAvgRegressor(max_iter=2).fit_federation(private(8.0, data))
+    assert short.calls_ == 2
+
+
+def test_networks_of_private_clients_train():
+    data, _ = grouped(300, 10, seed=3)
+    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        model.fit_federation(private(50.0, data))
+    assert model.calls_ == 3
+
+
+def test_what_is_a_clients_stays_with_it():
+    federation = InProcessFederation(*DATA)
+    guarded = federation.private(4.0, bounds=BOUNDS, random_state=0)
+    model = PartialPoolingRegressor(random_state=0).fit_federation(guarded)
+    for name in ("labels_", "coef_", "params_", "responsibilities_", "loglik_", "objective_"):
+        with pytest.raises(AttributeError, match="stays with them"):
+            getattr(model, name)
+    with pytest.raises(AttributeError, match="stays with them"):
+        model.report()
+    assert len(model.groups_) == 0
+    with pytest.raises(ValueError, match="knows no client"):
+        model.predict(TEST[0], groups=TEST[2])
+    adapted = model.adapt(*DATA[:2], groups=DATA[2])
+    predicted = model.predict_federation(federation)
+    assert_allclose(predicted, adapted.predict(DATA[0], groups=DATA[2]))
+    assert_allclose(model.score_federation(federation), adapted.score(*DATA[:2], groups=DATA[2]))
+    with pytest.raises(PrivacyError, match="are its own"):
+        model.predict_federation(guarded)
+    model.unseen = "average"
+    average = model.predict(TEST[0], groups=TEST[2])
+    assert_allclose(average, TEST[0] @ model.cluster_coef_[0] + model.cluster_intercept_[0])
+    # Names of the clients are ids of any type.
+    texts = np.array([f"c{k}" for k in DATA[2]])
+    assert model.adapt(*DATA[:2], groups=texts).groups_[0] == "c0"
+
+
+def test_a_server_is_sent_nothing_of_the_rows():
+    guarded = private()
+    hello = guarded.hello("regressor")
+    assert_array_equal(hello.sizes, np.ones(200))
+    assert_array_equal(hello.weights, np.ones(200))
+    assert hello.n_rows == 200
+    assert hello.classes is None
+    assert np.intersect1d(hello.ids, DATA[2]).size == 0
+    assert_array_equal(hello.ids, guarded.hello().ids)
+    classes = private(bounds={"features": (-2, 2), "classes": [0, 1, 2]})
+    classes.y, classes._kind = (DATA[1] > 0).astype(int), False
+    assert_array_equal(classes.hello("classifier").classes, [0, 1, 2])
+
+
+# ------------------------------------------------------------------------------ the account
+
+
+def test_a_second_fit_counts_against_the_account():
+    guarded = private(4.0)
+    FedAvgRegressor().fit_federation(guarded)
+    with pytest.raises(PrivacyError, match="spent: 0% of it is left"):
+        FedAvgRegressor().fit_federation(guarded)
+    with pytest.raises(PrivacyError, match="spent"):
+        PartialPoolingRegressor().fit_federation(guarded)
+
+
+def test_fits_share_a_budget():
+    guarded = private(4.0, n_fits=2)
+    first = FedAvgRegressor().fit_federation(guarded)
+    second = PartialPoolingRegressor().fit_federation(guarded)
+    z = multiplier_of(4.0, 1e-5) * np.sqrt(2)
+    assert_allclose([first.epsilon_, second.epsilon_], epsilon_of(z, 1e-5))
+    with pytest.raises(PrivacyError, match="spent"):
+        FedAvgRegressor().fit_federation(guarded)
+
+
+def test_an_account_outlives_its_process(tmp_path):
+    path = tmp_path / "account.json"
+    policy = SitePolicy(privacy=ClientPrivacy(4.0, bounds=BOUNDS, account=path))
+    FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
+    with pytest.raises(PrivacyError, match="spent"):
+        FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
+
+
+def place_of(federation, model):
+    (part,) = federation.rows(model, federation.hello("regressor"))
+    return part
+
+
+def test_hostile_servers_are_refused():
+    model = LinearModel(alpha=0.0).bind(3)
+    guarded = private(4.0)
+    place = place_of(guarded, model)
+    arguments = arguments_of(Moves, model, 1, np.random.default_rng(0))
+    # More than the budget, by a little or in one go; noise of no size.
+    z = multiplier_of(4.0, 1e-5)
+    for multiplier in (0.999 * z, 1e-9):
+        with pytest.raises(Refused, match="account is spent"):
+            place.release("moves", arguments, multiplier)
+    for multiplier in (0.0, -1.0, np.inf, np.nan, True, None):
+        with pytest.raises(Refused, match="positive multiplier"):
+            place.release("moves", arguments, multiplier)
+    # Calls that are no releases, and rows in any other way.
+    with pytest.raises(Refused, match="no release"):
+        place.release("gradient_sums", arguments, z)
+    for name in ("site", "moments", "scored", "folds", "scaled", "weighed", "testable", "X"):
+        with pytest.raises(Refused, match="private releases only"):
+            getattr(place, name)
+    # Bounds are none of the server's choice, shares neither.
+    for more in ({"clip": 1e-3}, {"share": 1.0}):
+        with pytest.raises(ValueError, match="moves takes"):
+            place.release("moves", {**arguments, **more}, z)
+    for name, value in (
+        ("theta", np.zeros((1, 3))),
+        ("theta", np.full((1, 4), np.nan)),
+        ("theta", "all"),
+        ("unit", 0.0),
+        ("steps", 10**9),
+        ("rho", -1.0),
+    ):
+        with pytest.raises(ValueError, match="moves takes"):
+            place.release("moves", {**arguments, name: value}, z)
+    # Nothing of that was booked.
+    place.release("moves", arguments, z)
+    with pytest.raises(Refused, match="account is spent"):
+        place.release("moves", arguments, 100 * z)
+
+
+def test_a_server_that_asks_for_more_releases_gets_an_error():
+    guarded = private(4.0)
+    hello, model = guarded.hello("regressor"), LinearModel(alpha=0.0).bind(3)
+    releases = Releases(guarded, hello, model, 2, np.random.RandomState(0))
+    arguments = arguments_of(Moves, model, 1, np.random.default_rng(0))
+    for _ in range(2):
+        releases.ask(Moves, **arguments)
+    with pytest.raises(PrivacyError, match=r"raise epsilon to 5\.\d+"):
+        releases.ask(Moves, **arguments)
+
+
+class Table(SiteRows):
+    """A site with a part of the clients, under privacy."""
+
+    rows = {"north": DATA[2] < 100, "south": DATA[2] >= 100}
+    policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds=BOUNDS, random_state=0))
+
+    def load(self):
+        some = self.rows[self.name]
+        return tuple(values[some] for values in DATA)
+
+
+class Wire(WireTransport):
+    """Messages of this process, as bytes."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.host, self.seen = SiteHost(Table(name)), []
+
+    def send(self, message):
+        self.seen.append(message)
+        reply = self.host.handle(message)
+        return lambda: reply
+
+
+def test_privacy_over_a_wire():
+    ways = [Wire("north"), Wire("south")]
+    federation = RemoteFederation(ways)
+    hello = federation.hello("regressor")
+    assert all(name.split("/")[0] in Table.rows for name in hello.ids)
+    model = PartialPoolingRegressor(random_state=0).fit_federation(federation)
+    assert_allclose(model.epsilon_, 8.0, rtol=1e-9)
+    adapted = model.adapt(*DATA[:2], groups=DATA[2])
+    wanted = PartialPoolingRegressor().fit(*DATA[:2], groups=DATA[2])
+    score = wanted.score(*TEST[:2], groups=TEST[2])
+    assert adapted.score(*TEST[:2], groups=TEST[2]) > score - 0.02
+    # Each place adds the noise that protects its clients from the server.
+    shifts = model.releases_["block"] == "shifts"
+    z = multiplier_of(8.0, 1e-5) * np.sqrt(10)
+    assert_allclose(model.releases_["noise"][shifts], z * 2.5 / np.sqrt(0.35 * 0.98))
+    with pytest.raises(PrivacyError, match="spent"):
+        FedAvgRegressor().fit_federation(federation)
+    with pytest.raises(PrivacyError, match="needs single answers"):
+        skcfl.CLoVERegressor(2).fit_federation(federation)
+
+
+def test_places_have_to_declare_the_same():
+    parts = [InProcessFederation(*(v[DATA[2] % 2 == k] for v in DATA)) for k in range(2)]
+    mixed = FanOutFederation([parts[0].private(4.0, bounds=BOUNDS), parts[1]])
+    with pytest.raises(PrivacyError, match="same privacy"):
+        FedAvgRegressor().fit_federation(mixed)
+    other = FanOutFederation([parts[k].private(4.0 + k, bounds=BOUNDS) for k in range(2)])
+    with pytest.raises(PrivacyError, match="same privacy"):
+        FedAvgRegressor().fit_federation(other)
+    both = FanOutFederation(parts).private(4.0, bounds=BOUNDS)
+    assert FedAvgRegressor().fit_federation(both).epsilon_ == pytest.approx(4.0)
+
+
+def test_a_host_of_several_parts_has_one_account():
+    policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds=BOUNDS, random_state=0))
+    parts = [tuple(v[DATA[2] % 2 == k] for v in DATA) for k in range(2)]
+    federation = RemoteFederation([PickledHost(named(parts), policy=policy)])
+    model = FedAvgRegressor(random_state=0).fit_federation(federation)
+    assert_allclose(model.epsilon_, 8.0, rtol=1e-9)
+    plain = FedAvgRegressor().fit(*DATA[:2], groups=DATA[2])
+    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.15)
+    with pytest.raises(PrivacyError, match="their owners keep the account"):
+        federation.private(4.0, bounds=BOUNDS)
+
+
+def test_lost_places_are_no_part_of_the_sums():
+    policy = SitePolicy(privacy=ClientPrivacy(50.0, bounds=BOUNDS, random_state=0))
+    parts = [tuple(v[DATA[2] % 2 == k] for v in DATA) for k in range(2)]
+    hosts = [PickledHost([(k, f"part {k}", part)], policy=policy) for k, part in enumerate(parts)]
+    hosts[1].lost_after = 4
+    model = FedAvgRegressor(random_state=0).fit_federation(RemoteFederation(hosts))
+    assert model.calls_ == 10
+    for host in hosts:
+        host.host, host.lost_after = None, 0
+    federation = RemoteFederation([hosts[0]])
+    with pytest.raises(FederationError, match="do not answer"):
+        FedAvgRegressor().fit_federation(federation)
+
+
+# --------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive and finite"),
+        ({"epsilon": -1.0}, "epsilon must be positive and finite"),
+        ({"epsilon": np.inf}, "epsilon must be positive and finite"),
+        ({"epsilon": np.nan}, "epsilon must be positive and finite"),
+        ({"delta": 0.0}, "delta must be above 0"),
+        ({"delta": 1.0}, "delta must be above 0"),
+        ({"unit": "record"}, "unit must be 'client'"),
+        ({"bounds": None}, "bounds must be declared"),
+        ({"bounds": {"target": (0, 1)}}, "bounds must be declared"),
+        ({"bounds": {"features": (1, 0)}}, "low < high"),
+        ({"bounds": {"features": (0, np.inf)}}, "finite"),
+        ({"bounds": {"features": 3}}, "pair"),
+        ({"bounds": {"features": ("a", "b")}}, "numbers"),
+        ({"bounds": {**BOUNDS, "other": 1}}, "got other"),
+        ({"bounds": {"features": (0, 1), "classes": [1]}}, "two classes"),
+        ({"n_fits": 0}, "n_fits must be a positive integer"),
+        ({"random_state": -1}, "random_state"),
+        ({"on_noise": "ignore"}, "on_noise must be"),
+    ],
+)
+def test_bad_declarations(changes, message):
+    how = {"epsilon": 1.0, "bounds": BOUNDS} | changes
+    with pytest.raises(ValueError, match=message):
+        InProcessFederation(*DATA).private(**how)
+
+
+def test_bad_terms_are_found_before_anything_is_released():
+    guarded = private(4.0, delta=1e-2)
+    with pytest.raises(ValueError, match="one over the number of clients, 200"):
+        FedAvgRegressor().fit_federation(guarded)
+    guarded = private(4.0, bounds={"features": (-2, 2)})
+    with pytest.raises(ValueError, match="must declare 'target' for a regressor"):
+        FedAvgRegressor().fit_federation(guarded)
+    guarded = private(4.0, bounds={**BOUNDS, "features": ([0, 0], [1, 1])})
+    with pytest.raises(ValueError, match="two arrays of 3"):
+        FedAvgRegressor().fit_federation(guarded)
+    with pytest.raises(TypeError, match="privacy must be ClientPrivacy"):
+        SitePolicy(privacy=4.0)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PartialPoolingRegressor(covariance="full"),
+        PartialPoolingRegressor(random="intercept"),
+        PartialPoolingRegressor(prior=1.0),
+        PartialPoolingRegressor(df=5.0),
+        PartialPoolingRegressor(crossed=[0]),
+        FedAvgRegressor(aggregation="median"),
+        PartialPoolingClassifier(class_weight="balanced"),
+    ],
+)
+def test_options_that_need_more_than_sums(model):
+    bounds = {**BOUNDS, "classes": [0, 1]}
+    data = (DATA[0], (DATA[1] > 0).astype(int), DATA[2])
+    guarded = private(4.0, data, bounds)
+    with pytest.raises(PrivacyError, match="must be"):
+        model.fit_federation(guarded)
+    assert guarded._account.spent == 0.0
+
+
+def can_fit_privately(cls):
+    return cls._private_plan is not skcfl.base.private_fits.PrivateFits._private_plan
+
+
+def test_errors_name_the_methods_that_can():
+    able = [
+        name
+        for name in skcfl.__all__
+        if hasattr(getattr(skcfl, name), "_private_plan")
+        and not name.endswith(("Classifier", "Regressor"))
+        and can_fit_privately(getattr(skcfl, name))
+    ]
+    assert sorted(PRIVATE_METHODS) == sorted(able)
+    for cls in (skcfl.CLoVERegressor, skcfl.LocalModelsRegressor, skcfl.GTVRegressor):
+        with pytest.raises(PrivacyError, match=", ".join(PRIVATE_METHODS)):
+            cls().fit_federation(private())
+
+
+def test_other_estimators_refuse_private_clients():
+    with pytest.raises(PrivacyError, match="needs single answers"):
+        skcfl.KFED(2).fit_federation(private())
+
+
+# ----------------------------------------------------------------------------------- noise
+
+
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, FedAvgRegressor])
+def test_a_drowned_signal_is_no_fit(cls):
+    some = DATA[2] < 20
+    data = tuple(values[some] for values in DATA)
+    guarded = private(0.5, data)
+    with pytest.warns(PrivacyWarning, match=r"20 clients, epsilon=0.5 .* more than 0.\d+"):
+        model = cls().fit_federation(guarded)
+    assert model.epsilon_ == 0.0
+    assert model.calls_ == 0
+    assert len(model.releases_["call"]) == 0
+    assert guarded._account.spent == 0.0
+    # Clients have models of their own rows.
+    adapted = model.adapt(*data[:2], groups=data[2])
+    test = tuple(values[TEST[2] < 20] for values in TEST)
+    local = skcfl.LocalModelsRegressor().fit(*data[:2], groups=data[2])
+    wanted = local.score(*test[:2], groups=test[2])
+    assert adapted.score(*test[:2], groups=test[2]) > wanted - 0.05
+    assert len(np.unique(adapted.coef_[:, 0])) == 20
+    strict = private(0.5, data, on_noise="error")
+    with pytest.raises(PrivacyError, match="Nothing was released"):
+        cls().fit_federation(strict)
