@@ -1,4 +1,4 @@
-"""The base of clusterers of points, where every row is a client of its own.
+"""The base of clusterers of points: every row is a client.
 
 A fit checks the points and builds the pool, a subclass solves.
 """

@@ -50,7 +50,7 @@ class ClusteredRows(ClusterMixin, OfClients):
 
     @abstractmethod
     def _centres(self, pool: ClientPool) -> tuple[Array, Array]:
-        """What clients find in their rows: centres (n_clients, h, d), rows of each (n, h)."""
+        """Local clusters of the clients' rows: centres (n_clients, h, d), rows of each (n, h)."""
 
     @abstractmethod
     def _merge(self, centres: Array, counts: Array) -> tuple[Array, Array]:
@@ -293,7 +293,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         Returns
         -------
         labels : ndarray of shape (n_clients,)
-            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
+            As from ``assign``, in the order of the sorted ids; -1 for clients that do not answer.
 
         Raises
         ------
@@ -306,7 +306,7 @@ class ClusteredRows(ClusterMixin, OfClients):
     def adapt(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> Self:
         """Copy of this estimator that also knows some new clients.
 
-        New clients find centres in their rows, and each belongs to the cluster whose centre is
+        New clients find centres in their rows, and each belongs to the cluster with the centre
         nearest to it. Nothing else changes, and this estimator stays as it is.
 
         Parameters
@@ -356,7 +356,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         return centres, which, _largest(which, counts, self.n_clusters_)
 
     def _nearest(self) -> tuple[NearestCentre, Array]:
-        """What finds clusters, and a row of parameters for each client and one for others."""
+        """Clusters, and a row of parameters for each client and one for others."""
         K, d = self.cluster_centers_.shape
         model = NearestCentre(max(K, self.local_labels_.shape[1]), d, self.cluster_centers_.dtype)
         table = model.pack(self.local_centers_, self.local_labels_)

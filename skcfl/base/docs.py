@@ -233,7 +233,7 @@ ATTRIBUTES = {
         The local model, bound to the shape of the data.""",
 }
 
-# What a method is for, when to take it and when not: {use} in the docstrings of its classes.
+# Use of a method, and when not to take it: {use} in the docstrings of its classes.
 USES = {
     "CFL": """\
         For a hierarchy of clusters of unknown number, among clients with many rows each. Not for
@@ -338,8 +338,8 @@ def document(cls: _T) -> _T:
     Parameters
     ----------
     cls : type
-        A class whose docstring may hold the lines ``{use}``, ``{parameters}``, ``{attributes}``,
-        ``{references}``.
+        A class with the lines ``{use}``, ``{parameters}``, ``{attributes}``, ``{references}`` in
+        its docstring.
 
     Returns
     -------
@@ -389,7 +389,7 @@ def document(cls: _T) -> _T:
 
 
 def _use(name: str) -> str:
-    """What a class is for."""
+    """Text about the use of a class."""
     return textwrap.dedent(USES[name.removesuffix("Classifier").removesuffix("Regressor")])
 
 

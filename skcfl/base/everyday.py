@@ -1,4 +1,4 @@
-"""The everyday classes of a method: classifiers and regressors with a local model of their own.
+"""The everyday classes of a method: classifiers and regressors with a fixed local model.
 
 A method is one class, which takes any local model as ``model``; :func:`everyday` makes its two
 twins, with the parameters of a linear model or a network in place of it::
@@ -39,7 +39,7 @@ def everyday(
     Parameters
     ----------
     method : type
-        The method, whose docstring has the placeholders of :func:`~skcfl.base.docs.document`.
+        The method; its docstring has the placeholders of :func:`~skcfl.base.docs.document`.
     classifier, regressor : type
         Mixins that make the local model; the parameters of their ``_parameters`` take the place
         of ``model``.

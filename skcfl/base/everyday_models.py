@@ -11,7 +11,7 @@ from .._typing import Activation, ClassWeight, LayerSizes
 from ..models import MLP, LinearModel, LocalModel
 from ..models.losses import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, Loss
 
-#: What alpha="auto" is of networks, as of scikit-learn's.
+#: Value of alpha="auto" for networks, as in scikit-learn.
 NETWORK_ALPHA = 1e-4
 
 
@@ -164,7 +164,7 @@ class NeuralMixin:
 
 
 class GivenNetworkMixin(NeuralMixin):
-    """The local model is the parameter ``model`` where one is given, else as of NeuralMixin."""
+    """The local model is the parameter ``model`` if one is given, else as in NeuralMixin."""
 
     _parameter_constraints = {"model": [LocalModel, None]}
 

@@ -1,4 +1,4 @@
-"""What all fits have in common: solve, publish all at once, warn."""
+"""Common steps of all fits: solve, publish all at once, warn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Task:
-    """What a fit is about."""
+    """Values that a fit depends on."""
 
     header: Any  # carries n_features_in_ and feature_names_in_
     pool: ClientPool
@@ -86,7 +86,7 @@ class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, m
         return self
 
     def _end(self, task: Task) -> None:
-        """Ask the clients for what is needed after a fit."""
+        """Ask the clients for values that are needed after a fit."""
 
     def _found(self, task: Task) -> Iterator[tuple[str, type[Warning]]]:
         """Yield what a fit warns of besides its convergence: texts and categories."""
@@ -103,7 +103,7 @@ class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, m
 
 
 def given_to_fit(X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> dict[str, Any]:
-    """What scikit-learn's callbacks are handed of a call of ``fit``."""
+    """Arguments of a call of ``fit`` for scikit-learn's callbacks."""
     metadata = {"groups": groups, "sample_weight": sample_weight}
     metadata = {name: value for name, value in metadata.items() if value is not None}
     return {"X": X, "y": y, "metadata": metadata or None}

@@ -37,7 +37,7 @@ OF_THE_PROBLEM = {
     "round_params_",
     "without_rows_",
 }
-# Curvature of the old rows' loss where the loss has no bound of it, as of counts.
+# Curvature of the old rows' loss if the loss has no bound of it, as for counts.
 CURVATURE = 1.0
 # Largest share of parameters in rows that the noise of new clients is corrected for.
 MOST_FITTED = 0.9
@@ -103,7 +103,7 @@ class NewClients(Predictions):
         Returns
         -------
         labels : ndarray of shape (n_clients,)
-            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
+            As from ``assign``, in the order of the sorted ids; -1 for clients that do not answer.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class NewClients(Predictions):
     ) -> Array:
         """Mean loss of each client's rows under each cluster's model.
 
-        The matrix that IFCA takes the least of, by rows, and whose rows CLoVE clusters.
+        The matrix of losses: IFCA takes the least by rows, and CLoVE clusters its rows.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ class NewClients(Predictions):
         adapted.n_clusters_ = self.n_clusters_ + extra
         adapted.cluster_sizes_ = np.bincount(adapted.labels_, minlength=adapted.n_clusters_)
         adapted._seen_weights = np.append(self._seen_weights, pool.client_weights)[order]
-        adapted._seen_losses = None  # of which newcomers' are not known
+        adapted._seen_losses = None  # unknown for new clients
         for prefix, models in (("", adapted.params_), ("cluster_", adapted.cluster_params_)):
             for name, value in self.model_.coefficients(models).items():
                 setattr(adapted, f"{prefix}{name}_", value)
@@ -236,11 +236,11 @@ class NewClients(Predictions):
         """Copy of this estimator that also knows new rows of known clients.
 
         What the clients have in common stays as it was fitted: clusters' models, populations,
-        graphs. A client that has the model of its cluster moves to the cluster of least loss of
-        its old and new rows together. A client with a linear model of its own moves to where the
-        loss of its new rows, plus a parabola about its model in the place of its old rows, is
-        least; see :class:`~skcfl.PartialPooling` for posteriors. Fit again once many clients
-        have many new rows. :meth:`adapt` is for new clients.
+        graphs. A client with the model of its cluster moves to the cluster of least loss of its
+        old and new rows together. A client with a separate linear model moves to the minimum of
+        the loss of its new rows, plus a parabola about its model in place of its old rows; see
+        :class:`~skcfl.PartialPooling` for posteriors. Fit again once many clients have many new
+        rows. :meth:`adapt` is for new clients.
 
         Parameters
         ----------
@@ -300,7 +300,7 @@ class NewClients(Predictions):
         raise NotImplementedError
 
     def _clusters_of(self, pool: ClientPool) -> Array:
-        """Clusters of new clients, whose pool has the units of fit: those of least loss."""
+        """Clusters of least loss of new clients; their pool has the units of fit."""
         return pool.ask(Losses, pool.units.from_user(self.cluster_params_)).argmin(axis=1)
 
     def _models_of(self, pool: ClientPool) -> tuple[Array | None, Array]:

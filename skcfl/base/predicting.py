@@ -38,7 +38,7 @@ def _is_classifier(estimator: Any) -> bool:
 class OfCluster:
     """Attribute of each client that is its cluster's: computed when it is first asked for.
 
-    A fit whose clients have models of their own sets the attribute, which is found before this.
+    A fit with a model for each client sets the attribute, which is found before this.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -80,7 +80,7 @@ def not_there(estimator: Any, name: str) -> str:
 class Predictions(OfClients):
     """Estimators with a model for each client."""
 
-    # What every fit publishes; methods add to it.
+    # Attributes of every fit; methods add to it.
     labels_: IntArray
     n_clusters_: int
     cluster_sizes_: IntArray
@@ -112,7 +112,7 @@ class Predictions(OfClients):
         return self.model_.n_features
 
     def __getstate__(self) -> dict[str, Any]:
-        """State without what is computed from the clusters' models when it is asked for."""
+        """State without attributes that are computed from the clusters' models on request."""
         state = dict(super().__getstate__())
         if state.get("_shared_params"):
             for name in OF_CLUSTERS:
@@ -434,7 +434,7 @@ class Predictions(OfClients):
             table, index = self._models_at(self._locate(hello.ids))
         parts = []
         for part in federation.rows(self.model_, hello):
-            # A place is sent the models of its own clients.
+            # A place is sent the models of its clients only.
             some, own = np.unique(index[part.places], return_inverse=True)
             parts.append(part.scored(self.model_, table[some], own, codes))
         return parts

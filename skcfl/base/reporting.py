@@ -38,7 +38,7 @@ class Reports(Predictions):
         self._seen_losses = evidence.cluster_losses if complete else None
 
     def _deviations(self) -> Any:
-        """What measures how far coefficients differ, see :func:`skcfl.reports.evidence.gather`."""
+        """Measure of differences of coefficients, see :func:`skcfl.reports.evidence.gather`."""
         return None
 
     def _client_effects(self) -> tuple[list[str], Array, Array | None]:
@@ -61,16 +61,15 @@ class Reports(Predictions):
         """Say in plain words what the fit found, and how sure it is.
 
         Do clients differ, and in what? How many clusters are there, and who is in which? Which
-        clients are served worst, which are outliers, what is not settled? Rows are not needed:
-        the clients were asked for sums at the end of the fit, a sample of 2000 of them where
-        they are more, of 500 for the draws of the tests. See the page "How sure?" of the user
-        guide.
+        clients are served worst, which are outliers, what is not settled? Rows are not needed: the
+        clients sent sums at the end of the fit, at most 2000 clients, and 500 for the draws of the
+        tests. See the page "How sure?" of the user guide.
 
         Parameters
         ----------
         stability : ClusterStability, default=None
-            What :func:`skcfl.inspection.cluster_stability` says of the clusters, to be a part of
-            the report.
+            Result of :func:`skcfl.inspection.cluster_stability` about the clusters, to be a part
+            of the report.
 
         Returns
         -------

@@ -23,7 +23,7 @@ def _two_vectors(sizes):
 
 
 def shows_rows(pool, labels, n_clusters, counted=True):
-    """Clusters whose Hessians would show the rows of a client: they are of one with few.
+    """Single-client clusters with few rows: their Hessians would show the rows.
 
     The Hessian of fewer rows than parameters is spanned by them, but for the penalty.  Such a
     client minimises its own objective (:class:`Solve`, :class:`Prox`), or solves with its
@@ -72,8 +72,8 @@ class Hessians(Call):
     Raises
     ------
     RowsShownError
-        If a sum is that of one client with fewer rows than parameters, see
-        :func:`shows_rows`.  A client whose weight is zero is in no sum.
+        If a sum is that of one client with fewer rows than parameters, see :func:`shows_rows`.  A
+        client of weight zero is in no sum.
     """
 
     down = {"theta": "K p", "labels": "n", "weights": "n", "damping": "K", "members": "K"}
@@ -192,9 +192,8 @@ class Solve(Call):
     Returns
     -------
     w : ndarray of shape (n_clients, n_params)
-        Minimisers; where none exists (one class and a free intercept) a finite point
-        whose objective is at its infimum to within rounding. Of clients without rows, which
-        have no wish, zero.
+        Minimisers; if none exists (one class and a free intercept) a finite point with an
+        objective at its infimum to within rounding. Zero for clients without rows.
     converged : ndarray of shape (n_clients,) of bool
     """
 
@@ -237,8 +236,8 @@ class Prox(Call):
     Returns
     -------
     x : ndarray of shape (n_clients, n_params)
-        Of a model without second derivatives there are none.  What its clients can do is train
-        under the pull: :class:`LocalUpdate` with `center` and `rho`, as long as the caller says.
+        A model without second derivatives has none.  Its clients train under the pull instead:
+        :class:`LocalUpdate` with `center` and `rho`, as long as the caller says.
     """
 
     down = {"v": "n p", "rho": "n", "x0": "n p", "max_iter": "", "own": "n"}
@@ -265,7 +264,7 @@ class Prox(Call):
     def fill(pool, answers, lost, arguments, start, whole):
         if start is not None:
             answers["x"][lost] = start[lost]
-            # Of one that never answered nothing is known, as of a client without rows.
+            # A client that never answered counts as a client without rows.
             lost = lost[~pool.heard(lost)]
         answers["x"][lost] = arguments["v"][lost]
 

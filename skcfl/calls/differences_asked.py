@@ -1,15 +1,15 @@
-"""What clients compute to find out whether they differ: scores, and scores of drawn signs.
+"""Tests of differences between clients: their scores, and scores of drawn signs.
 
-The score of a client at a model that clients have in common is the gradient of its loss there.
-If the model is right for all of them, the gradients of single rows have mean zero, whoever owns
-the row, and a change of their signs changes nothing: sums of squares of the clients' scores under
-drawn signs (a wild bootstrap: Liu 1988) say how large these sums are by chance.  No distribution
-of the noise is assumed, and rows of some clients may be noisier than those of others.  Signs say
-little where clients have few rows: of squared error clients then draw normal noise of one size
-instead, and also send its sum of squares about the models, so that the size does not matter.
+The score of a client at a model that clients have in common is the gradient of its loss there. If
+the model is right for all of them, the gradients of single rows have mean zero, whoever owns the
+row, and a change of their signs changes nothing: sums of squares of the clients' scores under
+drawn signs (a wild bootstrap: Liu 1988) show the size of these sums by chance.  No distribution of
+the noise is assumed, and the rows of some clients may be noisier than others.  Signs say little if
+clients have few rows: with squared error clients then draw normal noise of one size instead, and
+also send its sum of squares about the models, so that the size does not matter.
 
-Where intercepts may differ (`within`) each client first fits its own, and scores are of the slopes
-alone, its intercept projected out.
+If intercepts may differ (`within`) each client first fits its intercept, and scores are of the
+slopes only, with the intercept projected out.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ScoreSums(Call):
         Sums of the rows' losses, without the local penalty.
     gradients : ndarray of shape (K, n_params)
     curvature : ndarray of shape (K, n_params, n_params)
-        With `within` derivatives of what is left after each client's intercept has followed,
-        zero in the intercepts.
+        With `within` derivatives of the remainder after each client's intercept has followed, zero
+        in the intercepts.
     """
 
     down = {"theta": "K p", "labels": "n", "counted": "n", "within": ""}
@@ -94,8 +94,8 @@ class ScoreDraws(Call):
     inverse : ndarray of shape (K, n_params, n_params)
         Inverses of the curvatures.
     moves : ndarray of shape (K, n_params, n_draws + 1), default=None
-        By how much the models move under the observed and the drawn scores.  None asks for
-        the sums that say so, and leaves "squares" and "meat" at zero.
+        Moves of the models under the observed and the drawn scores.  None asks for the sums that
+        give them, and leaves "squares" and "meat" at zero.
     normal : bool, default=False
         If True, clients draw normal noise and not signs, of squared error.
     n_draws : int, default=255
@@ -112,7 +112,7 @@ class ScoreDraws(Call):
     meat, row_meat : ndarray of shape (K, n_params, n_params)
         Sums of outer products of the observed scores of clients and of rows.
     scatter : ndarray of shape (n_draws + 1,)
-        Sums of squares of the residuals, and with `normal` of what is drawn in their place.
+        Sums of squares of the residuals, and with `normal` of the drawn noise.
     """
 
     down = {
@@ -181,7 +181,7 @@ class ScoreDraws(Call):
 class Signs:
     """Random signs of the rows of some clients, the same wherever the clients are."""
 
-    #: Rows of a client up to which each one has a number of its own.
+    #: Rows of a client up to which each row has a separate number.
     most_rows: float = MOST_SIGNED
 
     def __init__(self, places, n_draws, draw):
@@ -242,7 +242,7 @@ class Scores:
             self.back[:, ~self.free] = np.matmul(H[:, ~self.free][:, :, self.free], inverse)
             H = H - np.matmul(self.back, H[:, self.free])
             H[:, self.free] = H[:, :, self.free] = 0.0
-        #: Curvature of the mean loss, without the intercepts where these are the clients' own.
+        #: Curvature of the mean loss, without the intercepts if these differ by client.
         self.curvature = H
 
     def _with_own_intercepts(self):
@@ -311,7 +311,7 @@ class Scores:
         return n[:, None] * self.reduced(n)[1], out, rows, scatter
 
     def _leverages(self, n, inverse):
-        """Part of each row's prediction that is the row's own, (c, length): outputs' mean."""
+        """Leverage of each row on its prediction, (c, length): outputs' mean."""
         X, block = self.block.dense(), self.block
         c, length, D = X.shape
         C, total = self.model.n_outputs, np.zeros((c, length))

@@ -1,4 +1,4 @@
-"""Clients whose part of a sum is not finite, found where their rows are."""
+"""Clients with a non-finite part of a sum, found at the site of their rows."""
 
 from math import isfinite
 
@@ -18,7 +18,7 @@ def are_finite(arrays):
 
 
 def non_finite(is_finite, n_clients):
-    """Clients whose own part of a sum is not finite, found by halves where their rows are.
+    """Clients with a non-finite part of a sum, found by halves at the site of their rows.
 
     Parameters
     ----------

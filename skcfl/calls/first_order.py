@@ -42,7 +42,7 @@ class Losses(Call):
     Returns
     -------
     losses : ndarray of shape (n_clients, K)
-        Of clients that are silent NaN, or zero where all were needed.
+        NaN for silent clients, or zero if the call requires all.
     """
 
     down = {"theta": "K p"}
@@ -78,7 +78,7 @@ class BestResponse(Losses):
     choice : ndarray of shape (n_clients,)
         Model of least loss.
     gradients : ndarray of shape (n_clients, n_params)
-        Of each client's objective, with the local penalty, at its choice.
+        Gradient of each client's objective, with the local penalty, at its choice.
     """
 
     down = {"theta": "K p", "fixed": "n"}
@@ -111,7 +111,7 @@ class BestResponse(Losses):
 
 
 def _hide_others(losses, fixed):
-    """Infinity for the models that clients who are held to one were not sent, in place."""
+    """Infinity for the models that were not sent to clients with a fixed choice, in place."""
     held = np.flatnonzero(fixed >= 0)
     own = losses[held, fixed[held]]
     losses[held] = np.inf
@@ -154,8 +154,8 @@ class OwnLosses(Objectives):
     Returns
     -------
     losses : ndarray of shape (n_clients,)
-        In double precision, infinity where it is no number; zero of clients without rows or
-        answer, all of whom were asked again.
+        In double precision, infinity in place of NaN; zero for clients without rows, or without an
+        answer after the retries.
     """
 
     @classmethod
@@ -201,7 +201,7 @@ class ObjectivesGradients(Objectives):
 
 
 class Trains(Call, abstract=True):
-    """Base of the calls whose clients train models ``w``: the silent stay where they were."""
+    """Base of the calls that train models ``w``: silent clients keep theirs."""
 
     down = {"w": "n p"}
     up = {"w": "n p"}
@@ -239,7 +239,7 @@ class LocalUpdate(Trains):
         then on: the safeguard of automatic steps.  Only of "sgd" on all rows: other steps
         raise the objective by nature.
     keep : bool, default=False
-        True if clients keep what they train, to go on from.
+        True if clients keep the trained models, to go on from.
 
     Returns
     -------
@@ -298,7 +298,7 @@ class LocalUpdate(Trains):
     def fill(pool, answers, lost, arguments, start, whole):
         answers["w"][lost] = (arguments["w"] if start is None else start)[lost]
         if arguments["center"] is not None:
-            # Of one that never answered nothing is known, as of a client without rows.
+            # A client that never answered counts as a client without rows.
             new = lost[~pool.heard(lost)]
             answers["w"][new] = arguments["center"][new]
 

@@ -1,4 +1,4 @@
-"""Calls in which clients train models of their own, which they keep between calls."""
+"""Calls that train one model for each client, which it keeps between calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .summed import Moves
 
 # Largest number of epochs in which the weights of a blend are learned.
 MOST_EPOCHS = 60
-# Number of last losses whose spread says that the weights have settled (as in the public code).
+# Number of last losses; their spread shows that the weights have settled (as in the public code).
 SETTLED = 10
 
 
@@ -46,7 +46,7 @@ class Recall(Trains):
     Parameters
     ----------
     w : ndarray of shape (n_clients, n_params)
-        What stands for the model of a client that keeps none, or does not answer.
+        In place of the model of a client that keeps none, or does not answer.
 
     Returns
     -------
@@ -100,7 +100,7 @@ class PersonalStep(Call):
 
 
 class PartialUpdate(Trains):
-    """Let every client train the model that it keeps after replacing what is shared.
+    """Let every client train the model that it keeps, with the shared part replaced.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class PartialUpdate(Trains):
 
 
 class KeptMoves(Moves, abstract=True):
-    """Base of the calls whose clients train models that they keep, of which moves are added up.
+    """Base of the calls that train kept models and add up their moves.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class KeptMoves(Moves, abstract=True):
 
 
 class PartialMoves(KeptMoves):
-    """Let every client train the model that it keeps after replacing what is shared; add up.
+    """Let every client train the model that it keeps, with the shared part replaced; add up.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from .call import Call
 
 
 class Mixture(Call):
-    """Responsibilities of models for the clients' rows, under shares of their own.
+    """Responsibilities of models for the clients' rows, under shares of each client.
 
     The density of a row of client i is proportional to
     ``sum_k shares_ik exp(-loss_k / dispersion)``.
@@ -23,7 +23,7 @@ class Mixture(Call):
     shares : ndarray of shape (n_clients, K)
         Shares of the models, which each client keeps for itself.
     dispersion : float
-        Of the losses.
+        Responsibilities under the losses.
     share_steps : int, default=1
         How often the shares are estimated anew, under models that stay.
 
@@ -76,9 +76,9 @@ class MixtureSums(Mixture):
     Returns
     -------
     shares, values, scatter
-        As of :class:`Mixture`, whose parameters are those of this call.
+        As for :class:`Mixture`, with the parameters of this call.
     gradients : ndarray of shape (K, n_params)
-        Of the rows' losses, without the local penalty.
+        Sum of the rows' losses, without the local penalty.
     hessians : ndarray of shape (K, n_params, n_params)
         Likewise, with a curvature with which Newton steps do not overshoot.
     """
@@ -98,7 +98,7 @@ class MixtureSums(Mixture):
         K, p = theta.shape
         q, *answers = _responsibilities(clients, block, theta, shares, dispersion, share_steps)
         gradients, hessians = np.zeros((K, p)), np.zeros((K, p, p))
-        # Of sums over clients it is no matter whose rows are whose.
+        # Sums over clients do not depend on the assignment of rows.
         rows = block.astype(np.float64).together()
         q *= clients.client_weights[slots][:, None, None]
         for k in range(K):

@@ -1,4 +1,4 @@
-"""Calls whose answers are for proofs: bounds that hold in the arithmetic that computes them."""
+"""Calls with answers for proofs: bounds that hold in the arithmetic that computes them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Conjugate(Call):
     s : ndarray of shape (n_clients, n_params)
         Slopes.
     x0 : ndarray of shape (n_clients, n_params), default=None
-        Starts of the search for the maximisers; as of :class:`~skcfl.calls.curvatures.Prox`, a
-        client is not sent what it has answered last.
+        Starts of the search for the maximisers; as in :class:`~skcfl.calls.curvatures.Prox`, a
+        client is not sent its last answer.
     allowed : float
         Difference of ``f_i(x) - <s_i, x>`` between a start and the maximiser beyond which the
         bound is good for nothing, and need not be near.
@@ -29,8 +29,8 @@ class Conjugate(Call):
     Returns
     -------
     bounds : ndarray of shape (n_clients,)
-        At least ``f_i^*(s_i)`` whatever the accuracy reached; infinite outside of
-        the domain, which is zero alone for clients without rows.
+        At least ``f_i^*(s_i)`` whatever the accuracy reached; infinite outside of the domain,
+        which is only zero for clients without rows.
     """
 
     down = {"s": "n p", "x0": "n p", "allowed": "", "own": "n", "largest": ""}
@@ -53,9 +53,9 @@ class Conjugate(Call):
     def _lost(clients, s, largest):
         """Slopes of free parameters that are rounding.
 
-        They are sums of flows: what rounding leaves where they cancel is zero, or the bound of a
-        client without rows would never be finite.  Of free parameters only: a penalty makes small
-        slopes cheap, and their share of the bound is not given away.
+        They are sums of flows: a rounding error after cancellation counts as zero, or the bound of
+        a client without rows would never be finite.  Only free parameters are treated so: a
+        penalty makes small slopes cheap, and their share of the bound is kept.
         """
         free = clients.model.decay == 0.0
         tiny = np.abs(s[:, free]).max(axis=1, initial=0.0) <= ROUNDING * largest
@@ -80,9 +80,9 @@ class Conjugate(Call):
     @classmethod
     def result(cls, pool, answers, arguments, start):
         bounds = answers["bounds"]
-        bounds = np.where(np.isnan(bounds), np.inf, bounds)  # what is no number bounds nothing
+        bounds = np.where(np.isnan(bounds), np.inf, bounds)  # NaN is no bound
         if pool.without_rows.any():
-            # What rounding leaves of their slopes goes as far as the server's models of them.
+            # The rounding error of their slopes goes as far as the server's models of them.
             idle = np.flatnonzero(pool.without_rows)
             way = 0.0 if start is None else np.abs(start[idle])
             bounds[idle] += 2.0 * (np.abs(arguments["s"][idle]) * way).sum(axis=1)
@@ -118,7 +118,7 @@ class Rounding(Call):
 
 
 class Enclosures(Call):
-    """What is certain of the objectives of clusters in boxes about their models.
+    """Bounds of the objectives of clusters in boxes about their models.
 
     Parameters
     ----------
@@ -127,13 +127,13 @@ class Enclosures(Call):
     labels : ndarray of shape (n_clients,)
         Cluster of each client.
     dense : bool
-        Whether clients send matrices, or numbers.  Where a matrix would show a client's rows
-        it is the number, times the identity.
+        True if clients send matrices, False if numbers.  If a matrix would show a client's rows it
+        is the number, times the identity.
 
     Returns
     -------
     rounding : ndarray of shape (n_clients, n_params)
-        Of the clients' gradients at the models, in double precision.
+        Rounding error of the clients' gradients at the models, in double precision.
     drift : ndarray of shape (n_clients,)
         How far they move at most in the box, in the Euclidean norm.
     floor : ndarray of shape (K, n_params, n_params) or (K,)
@@ -178,9 +178,9 @@ class Enclosures(Call):
 def least_curvature(free, size, penalty):
     """Least eigenvalues of sums of curvatures of linear models, (K,).
 
-    With x the penalised parameters, of which rows of a size a and the penalty b know, and t the
-    free ones of curvature m: ``(u + t)^2 >= t^2 c / (1 + c) - c u^2`` with ``c = b / (2 a)``
-    leaves ``b / 2`` for x and ``m c / (1 + c)`` for t.
+    With x the penalised parameters, bounded by rows of a size a and the penalty b, and t the free
+    ones of curvature m: ``(u + t)^2 >= t^2 c / (1 + c) - c u^2`` with ``c = b / (2 a)`` leaves ``b
+    / 2`` for x and ``m c / (1 + c)`` for t.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         c = np.where(penalty > 0, penalty / (2.0 * size), 0.0)

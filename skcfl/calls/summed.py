@@ -1,6 +1,6 @@
-"""Calls about cluster models whose answers are added up where the clients are.
+"""Calls about cluster models with answers that are summed at the sites.
 
-What comes up does not grow with the number of clients, but for a number or two of each.
+The answers do not grow with the number of clients, but for a number or two of each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .answer_bounds import LABELS
 from .call import Call
 from .first_order import PLAIN, TRAINING, BestResponse, LocalUpdate, MetaUpdate, MoreauUpdate
 
-#: What clients are sent to train from their clusters' models, and to be counted by.
+#: Arguments for training from the clusters' models, and for the sums.
 FROM_CLUSTERS = {"theta": "K p", "labels": "n", "weights": "n"}
 
 
@@ -119,7 +119,7 @@ class BestResponseSums(BestResponse):
 
 
 class Moves(Call, abstract=True):
-    """Base of the calls whose clients train the models of their clusters, which are averaged."""
+    """Base of the calls that train the models of the clients' clusters, which are averaged."""
 
     up = {"moves": "K p"}
     adds = frozenset({"moves"})
@@ -180,7 +180,7 @@ class TrainedMoves(Moves):
 
 
 class NearestMoves(TrainedMoves):
-    """Let every client train, and choose the model nearest to what it has trained.
+    """Let every client train, and choose the model nearest to its trained one.
 
     Parameters
     ----------

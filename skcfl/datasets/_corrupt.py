@@ -56,7 +56,7 @@ def corrupt(
     groups : array-like of shape (n_samples,)
         Id of each row's client.
     attack : {"label_flip", "sign_flip", "noise", "scale_y", "scale_X"}, default="label_flip"
-        What happens to the false clients' rows:
+        Kind of corruption of the false clients' rows:
 
         * "label_flip": the classes in reverse order take the places of the classes;
         * "sign_flip": targets change their sign;
@@ -66,9 +66,9 @@ def corrupt(
     fraction : float, default=0.2
         Share of the clients that are false, rounded.
     strength : float or None, default=None
-        Of the last three; None is 3 for noise, 1e6 for factors.
+        Factor or size of the last three; None is 3 for noise, 1e6 for factors.
     random_state : int, RandomState instance or None, default=None
-        Source of who is false, and of the noise.
+        Seed of the draw of false clients, and of the noise.
 
     Returns
     -------

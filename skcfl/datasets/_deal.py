@@ -1,4 +1,4 @@
-"""Give rows to clients: draw who gets how many rows of each class, and which."""
+"""Deal rows to clients: draw their numbers of rows of each class, and the rows."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def deal_any_rows(
 
 
 def round_counts(weights: Array, totals: ArrayLike, ties: Array) -> Array:
-    """Round ``weights * totals[:, None]`` to integers whose rows sum to ``totals``.
+    """Round ``weights * totals[:, None]`` to integers with rows that sum to ``totals``.
 
     Rows of ``weights`` sum to 1. Largest remainders are rounded up; ``ties`` (random, of the same
     shape) breaks ties.

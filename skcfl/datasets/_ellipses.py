@@ -51,7 +51,7 @@ def make_ellipses(
 ) -> Data:
     """Generate overlapping ellipses in the plane, two classes and a direction for each cluster.
 
-    The data of the convex clustering paper [1]_, Section V. In cluster ``k`` the classes +1 and -1
+    The data of the convex clustering paper [1]_, Section V. The classes +1 and -1 of cluster ``k``
     are uniform on two ellipses with centres ``+-offset`` on an axis through the origin, turned by
     ``angles[k]``; the ellipses overlap, so that the classes are not separable. Each cluster has a
     pool of `n_pool` rows, half of each class, and each client draws its rows from its cluster's

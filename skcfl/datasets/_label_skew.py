@@ -456,8 +456,8 @@ def partition_dominant_class(
     clients_per_cluster : int or array-like of shape (n_clusters,), default=5
         Number of clients in each cluster.
     fraction : float, default=2/3
-        Fraction of the rows of the dominant class. The default is CLoVE's, whose s = 1 -
-        `fraction` is one third.
+        Fraction of the rows of the dominant class. The default is CLoVE's: its s = 1 - `fraction`
+        is one third.
     dominant_classes : array-like of shape (n_clusters,) or None, default=None
         The dominant class of each cluster; None draws different ones.
     alpha : float or None, default=None

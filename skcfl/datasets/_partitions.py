@@ -358,9 +358,8 @@ def partition_feature_permutations(
 ) -> Bunch:
     """Feature skew for any table: each cluster has its own order of the columns.
 
-    For images this is "permuted MNIST"; for tables it stands for clients whose columns mean
-    different things. Unlike rotations it needs no images, and no angle limits the number of
-    clusters.
+    For images this is "permuted MNIST"; for tables it stands for clients with columns of unlike
+    meaning. Unlike rotations it needs no images, and no angle limits the number of clusters.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Synthetic federations whose clusters and true parameters are known."""
+"""Synthetic federations with known clusters and true parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NON_NEGATIVE = [Interval(Real, 0, 1e100, closed="both")]
 _POSITIVE = [Interval(Real, 1e-100, 1e100, closed="both")]
 
-# What every generator of this file takes.
+# Parameters of every generator of this file.
 FEDERATION = {
     "n_clients": COUNT,
     "n_clusters": COUNT,
@@ -53,7 +53,7 @@ def true_array(values: Any, shape: tuple[int, ...], name: str) -> Array:
 
 
 def _gaussian(n_clusters: int, size: Any, separation: float, rng: np.random.RandomState) -> Array:
-    """Gaussian vectors; the nearest two are ``separation`` apart (a single one has that norm)."""
+    """Gaussian vectors; the nearest two are ``separation`` from each other (one has that norm)."""
     vectors = rng.standard_normal((n_clusters, size))
     nearest = pdist(vectors).min() if n_clusters > 1 else np.linalg.norm(vectors)
     return vectors * (separation / nearest)
@@ -77,9 +77,9 @@ def _bernoulli(n_clusters: int, size: Any, rng: np.random.RandomState) -> Array:
 def _sphere(n_clusters: int, size: Any, separation: float, rng: np.random.RandomState) -> Array:
     """Unit vectors with pairwise distances in [separation, 5 separation], the lower end attained.
 
-    ``cos(phi) u + sin(phi) v_k`` with unit ``v_k`` orthogonal to ``u``: distances are
-    ``sin(phi) ||v_k - v_l||``, so phi follows from the nearest pair, and since no two ``v`` are
-    more than 2 apart the range holds as soon as the nearest are .4 apart.
+    ``cos(phi) u + sin(phi) v_k`` with unit ``v_k`` orthogonal to ``u``: distances are ``sin(phi)
+    ||v_k - v_l||``, so phi follows from the nearest pair, and since distances of two ``v`` are at
+    most 2 the range holds as soon as the nearest are at .4.
     """
     if size < 2:
         raise ValueError("coef='sphere' needs at least 2 informative features, got 1.")
@@ -112,7 +112,7 @@ def _client_rows(
     shuffle: bool,
     rng: np.random.RandomState,
 ) -> Any:
-    """Return the layout and the client of each row: what is drawn before any data is."""
+    """Return the layout and the client of each row: the draws before any data."""
     layout = make_layout(
         split_clients(cluster_sizes, n_clients, n_clusters, rng), id_format, shuffle, rng
     )
@@ -515,7 +515,7 @@ def make_fedprox_classification(
     % of the rows training).
 
     The number ``u`` shifts all classes' decision values alike and cancels in the argmax; so
-    clusters differ by the centred ``W`` and ``b`` only, which are what is returned.
+    clusters differ by the centred ``W`` and ``b`` only, which are returned.
 
     Parameters
     ----------

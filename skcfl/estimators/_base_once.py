@@ -1,4 +1,4 @@
-"""What the methods share that find their clusters once, from one exchange."""
+"""Shared parts of the methods that find their clusters once, from one exchange."""
 
 from abc import abstractmethod
 
@@ -17,8 +17,8 @@ from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, sh
 class ClustersOnce(BaseFederated):
     """Base of the methods that ask the clients once, cluster them, and then only train.
 
-    What differs is what the clients are asked for, :meth:`_evidence`, and how it makes clusters,
-    :meth:`_partition`.
+    Methods differ in the answers that they ask the clients for, :meth:`_evidence`, and in the
+    clusters that they make of them, :meth:`_partition`.
     """
 
     _option_classes = {"training": Training}
@@ -37,7 +37,7 @@ class ClustersOnce(BaseFederated):
 
     @abstractmethod
     def _evidence(self, pool, options):
-        """What the clients send, whatever the number of clusters."""
+        """Answers of the clients, whatever the number of clusters."""
 
     @abstractmethod
     def _partition(self, pool, evidence, n_clusters, options):

@@ -1,4 +1,4 @@
-"""What the personal methods share: parameters, their automatic values, what is documented."""
+"""Shared parts of the personal methods: parameters, automatic values, documentation."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def own_rates(pool, options):
 def common_rate(pool, options):
     """One step for all: that given, or one over the mean of the clients' curvatures.
 
-    Where clients may be false, one over the median.
+    If clients may be false, one over the median.
     """
     if options.step_size is not None:
         return options.step_size

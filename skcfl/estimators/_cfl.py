@@ -1,4 +1,4 @@
-"""CFL: clusters are split in two when their clients' updates point apart."""
+"""CFL: clusters are split in two when their clients' updates disagree."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ class CLoVE(AlternatingClustering):
 
     {use}
 
-    In every round each client sends its vector of losses under all cluster models; the server
+    Each client sends, in every round, its vector of losses under all cluster models; the server
     clusters these vectors, matches the clusters with the models at the least total loss, and
     updates each model by the clients of its cluster.  This is Algorithm 1 of [1]_ with both
-    options of averaging.  Unlike IFCA, it needs no start near the clusters' models: clients
-    that are alike have alike losses under *any* models.
+    options of averaging.  Unlike IFCA, it needs no start near the clusters' models: clients that
+    are alike have alike losses under *any* models.
 
     {parameters}
 

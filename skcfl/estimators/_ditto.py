@@ -1,4 +1,4 @@
-"""Ditto: a model of each client's own, pulled to the shared one of federated averaging."""
+"""Ditto: a model of each client, pulled to the shared one of federated averaging."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ class Ditto(PersonalMethod):
     _ways: ClassVar[dict[Any, Any]] = {MINIMISED: _pull, TRAINED: _train}
 
     def _with_own(self, pool, result, extra):
-        """Result with the objective of the models of the clients' own."""
+        """Result with the objective of the clients' models."""
         values = np.asarray(pool.ask(Objectives, result.params, last=True), dtype=float)
         here = slice(None) if pool.answered is None else pool.answered
         result.objective = float(np.average(values[here], weights=pool.client_weights[here]))

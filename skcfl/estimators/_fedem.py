@@ -1,4 +1,4 @@
-"""FedEM: clients whose rows are mixtures of shared models."""
+"""FedEM: the rows of each client are a mixture of shared models."""
 
 from __future__ import annotations
 

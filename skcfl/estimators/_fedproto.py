@@ -72,8 +72,8 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     (2, 8)
     """
 
-    # What other methods ask for: networks have biases, prototypes are means over rows, and which
-    # one is nearest does not depend on weights of classes.
+    # Options of other methods: networks have biases, prototypes are means over rows, and weights
+    # of classes do not change which one is nearest.
     fit_intercept, standardize, class_weight = True, False, None
 
     _parameter_constraints = {**ROUND_CONSTRAINTS, "lam": [NOT_NEGATIVE]}
@@ -209,7 +209,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     @staticmethod
     def _with_prototypes(pool, params, prototypes):
-        """Networks whose last layer says which prototype is nearest."""
+        """Networks with a last layer that says which prototype is nearest."""
         params = np.array(params)
         weights, biases = nearest_prototype_heads(prototypes, pool.model.n_outputs)
         params[:, pool.model.head_mask()] = pool.model.head_params(weights, biases)

@@ -1,4 +1,4 @@
-"""FedRep and FedPer: shared layers, and layers of each client's own."""
+"""FedRep and FedPer: shared layers, and separate layers of each client."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ class FeSEM(AlternatingClustering):
 
     {use}
 
-    In every round clients train from the model of their cluster, go to the cluster model that is
-    nearest to theirs in parameter space, and the server makes each cluster's model the mean of
-    those of its clients [1]_.
+    Each round has three steps: clients train from the model of their cluster, go to the cluster
+    model that is nearest to theirs in parameter space, and the server makes each cluster's model
+    the mean of those of its clients [1]_.
 
     {parameters}
 

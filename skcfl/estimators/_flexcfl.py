@@ -218,7 +218,7 @@ class FlexCFL(ClustersOnce):
         return start, updates, known
 
     def _updates(self, pool, start, options):
-        """What clients move from the start in their first steps."""
+        """Updates of the clients in their first steps from the start."""
         if options.step_size is None:
             trained = kind_of(pool).first_steps(pool, start, self.pretrain_steps)
         else:

@@ -1,4 +1,4 @@
-"""GTV minimisation: fusion on a graph of clients, some of which may have no rows."""
+"""GTV minimisation: fusion on a graph of clients, including clients without rows."""
 
 from __future__ import annotations
 
@@ -177,9 +177,9 @@ class GTV(NodesMixin, NetworkFusionMixin, Fusion):
     ``solver="primal_dual"`` is the paper's Algorithm 1 as message passing, with steps whose ratio
     adapts; ``solver="auto"`` chooses, see :func:`skcfl.fusion.primal_dual.primal_dual`.
 
-    A node without rows may have many best models, such as all those between its two
-    neighbours' on a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster
-    of such nodes alone keeps the model of the fusion.
+    A node without rows may have many best models, such as all those between its two neighbours' on
+    a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster of only such
+    nodes keeps the model of the fusion.
 
     **Networks**, and all local models without second derivatives, are trained by the same
     messages, with steps of Adam in place of the node updates, from one random start for all

@@ -24,11 +24,11 @@ class IFCA(AlternatingClustering):
 
     {use}
 
-    In every round each client takes the cluster model of least loss on its own rows, and sends
-    back its choice and a gradient there (or a model trained from there); the server
-    updates each cluster's model by those that chose it.  This is Algorithm 1 of [1]_ with
-    both options; by default it starts from models drawn by loss among the local models, so
-    that one start nearly always finds clusters that are there.
+    Each client takes, in every round, the cluster model of least loss on its rows, and sends back
+    its choice and a gradient there (or a model trained from there); the server updates each
+    cluster's model by those that chose it.  This is Algorithm 1 of [1]_ with both options; by
+    default it starts from models drawn by loss among the local models, so that one start nearly
+    always finds clusters that are there.
 
     {parameters}
 
@@ -47,7 +47,7 @@ class IFCA(AlternatingClustering):
     short parameter vectors.  A cluster's model minimises the mean of its clients' objectives
     weighted by their rows, the pooled fit.
 
-    With automatic steps a cluster whose objective rose takes its last step again, half as long.
+    With automatic steps a cluster with a rising objective takes its last step again, half as long.
 
     {references}
 

@@ -19,13 +19,13 @@ __all__ = ["KFED"]
 class KFED(ClusteredRows):
     """Clusters of rows that belong to clients, in one exchange after hello (k-FED).
 
-    For clusters of rows that may not leave their clients, where one exchange has to do. Not for
-    clusters of clients (:class:`IFCA`, :class:`PACFL`), nor for rows that are all at hand
+    For clusters of rows that may not leave their clients, if one exchange has to suffice. Not for
+    clusters of clients (:class:`IFCA`, :class:`PACFL`), nor for rows in one place
     (:class:`sklearn.cluster.KMeans`).
 
-    Every client clusters its own rows and sends the centres; the server clusters the centres, and
-    each row belongs to the cluster of its client's centre nearest to it [1]_. Where each client
-    has rows of a few clusters only, this needs less separation than k-means on all rows.
+    Every client clusters its rows and sends the centres; the server clusters the centres, and each
+    row belongs to the cluster of its client's centre nearest to it [1]_. If each client has rows
+    of a few clusters only, this needs less separation than k-means on all rows.
 
     Parameters
     ----------
@@ -48,10 +48,10 @@ class KFED(ClusteredRows):
     ----------
     labels_ : ndarray of shape (n_samples,)
         Cluster of each row, numbered from 0 by decreasing weight of the rows. Not after
-        ``fit_federation``, where rows are not at hand: see ``predict_federation``.
+        ``fit_federation``: the rows are elsewhere, see ``predict_federation``.
     client_labels_ : ndarray of shape (n_clients,)
-        Cluster of most rows of each client, in the order of ``groups_``; -1 of those that did not
-        answer or whose rows weigh nothing.
+        Cluster of most rows of each client, in the order of ``groups_``; -1 for clients that did
+        not answer or have rows of no weight.
     groups_ : ndarray of shape (n_clients,)
         The client ids, sorted; ``[0]`` after a fit without ids.
     cluster_centers_ : ndarray of shape (n_clusters_, n_features)
@@ -59,7 +59,7 @@ class KFED(ClusteredRows):
     cluster_sizes_ : ndarray of shape (n_clusters_,)
         Total weight of the clusters' rows, their number without weights.
     local_centers_ : ndarray of shape (n_clients, n_local, n_features)
-        What the clients have sent.
+        Answers of the clients.
     local_labels_ : ndarray of shape (n_clients, n_local)
         Clusters of these centres; -1 where a client has fewer.
     n_clusters_ : int

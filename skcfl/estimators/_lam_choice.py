@@ -1,4 +1,4 @@
-"""What methods that choose lam have in common: their parameters, and local penalties to try."""
+"""Shared parts of methods that choose lam: their parameters, and local penalties to try."""
 
 from __future__ import annotations
 

@@ -41,10 +41,9 @@ class OneShot(ClustersOnce):
 
     {use}
 
-    Every client sends the minimiser of its own objective, once; the server clusters these models
-    [1]_.  With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all
-    (ODCL [2]_); else the models are trained on by federated averaging within the clusters, which
-    stay.
+    Every client sends the minimiser of its objective, once; the server clusters these models [1]_.
+    With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all (ODCL
+    [2]_); else the models are trained on by federated averaging within the clusters, which stay.
 
     {parameters}
 
@@ -201,8 +200,8 @@ class OneShot(ClustersOnce):
     def _points(self, pool, models, known, options):
         """Models in coordinates in which their distances are those of predictions.
 
-        Where features are correlated, coefficients of few rows are noise along directions that
-        predictions hardly depend on.  That takes an exchange, a sum of Hessians.
+        If features are correlated, coefficients of few rows are noise along directions that
+        predictions hardly depend on.  The correction takes an exchange, a sum of Hessians.
         """
         trusted = options.aggregator is None and self.rounds != 0
         if not (trusted and kind_of(pool).exact and models.shape[1] <= MAX_DENSE):

@@ -23,8 +23,8 @@ class OracleClusters(BaseFederated):
 
     {use}
 
-    What a clustered method could reach if it knew the clusters, or the way to fit models for
-    clusters that come from elsewhere.
+    An upper bound for clustered methods, or the way to fit models for clusters that come from
+    elsewhere.
 
     {parameters}
 

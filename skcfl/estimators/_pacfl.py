@@ -1,4 +1,4 @@
-"""PACFL: clients whose rows span alike subspaces."""
+"""PACFL: clusters of clients with rows that span similar subspaces."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class PACFL(ClustersOnce):
         return self._nearest(pool, False)
 
     def _nearest(self, pool, by_class):
-        """Clusters whose clients' subspaces have the least mean angle with those of new ones."""
+        """Clusters with subspaces at the least mean angle from those of new clients."""
         found = self._spanned
         if found is None:  # a model for each client
             return super()._clusters_of(pool)

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a shared model that is good after one more step of each client's own."""
+"""Per-FedAvg: a shared model that is good after one more step of each client."""
 
 from __future__ import annotations
 

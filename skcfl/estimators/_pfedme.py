@@ -187,7 +187,7 @@ class PFedMe(PersonalMethod):
         )
 
     def _choose(self, pool, options):
-        """Strength of the pull by rows held out, and what was tried."""
+        """Strength of the pull by rows held out, and the values that were tried."""
         robust = options.aggregator is not None
         lams = pull_grid(pool, 5, (1e-2, 1e2), robust)[1:-1]
         # All clients take part where strengths are compared.

@@ -1,7 +1,7 @@
 """Pictures of fits: paths, graphs, convergence, losses, rounds, suspicions, effects, stability.
 
-Displays in the style of scikit-learn: a ``from_...`` method computes what is drawn and draws
-it, ``plot`` draws it again.  They need matplotlib (the extra ``plot``).
+Displays in the style of scikit-learn: a ``from_...`` method computes the data and draws them,
+``plot`` draws them again.  They need matplotlib (the extra ``plot``).
 """
 
 from ._cluster_path import ClusterPathDisplay

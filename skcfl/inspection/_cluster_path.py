@@ -144,7 +144,7 @@ class ClusterPathDisplay:
         partition : array-like of shape (n_clients,), default=None
             Clusters to colour by, in the order of the sorted ids.
         kind : {"models", "n_clusters", "tree"}, default="models"
-            What to draw, as in :meth:`plot`.
+            Kind of the drawing, as in :meth:`plot`.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
         **line_kw : dict
@@ -191,7 +191,7 @@ class ClusterPathDisplay:
         lam : float, default=None
             A value to mark.
         kind : {"models", "n_clusters", "tree"}, default="models"
-            What to draw, as in :meth:`plot`.
+            Kind of the drawing, as in :meth:`plot`.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
         **line_kw : dict
@@ -228,7 +228,7 @@ class ClusterPathDisplay:
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
         kind : {"models", "n_clusters", "tree"}, default="models"
-            What to draw:
+            Kind of the drawing:
 
             - "models": the curve of each client's model, from the least lam, a small dot, to the
               largest, a cross; large dots are the models of the coloured clusters. Two parameters
@@ -362,7 +362,7 @@ class ClusterPathDisplay:
     def _principal(self) -> tuple[Array, Array]:
         """Models in the directions in which those of the path vary, most first."""
         flat = self._params.reshape(-1, self._params.shape[2]).astype(float)
-        # Two points at least, of a size whose squares do not overflow.
+        # Two points at least, scaled so that squares do not overflow.
         size = max(float(np.abs(flat).max()), 1e-300)
         flat = (flat - flat.mean(axis=0)) / size
         if len(flat) < 2:
@@ -401,7 +401,7 @@ class ClusterPathDisplay:
         for i, colour in enumerate(colours):
             y = np.repeat(places[:, i], 2)
             self.lines_ += ax.plot(x, y, **{"color": colour, **style})
-        # Where clusters of several colours run together no colour is right.
+        # If clusters of several colours run together no colour is right.
         for labels_at, i in _mixed(self._labels, self.partition_):
             y = np.where(np.repeat(labels_at, 2), np.repeat(places[:, i], 2), np.nan)
             ax.plot(x, y, **{**style, "color": "0.25", "label": None})

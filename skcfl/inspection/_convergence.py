@@ -105,9 +105,9 @@ class ConvergenceDisplay:
         estimator : estimator
             Fitted, with a ``history_``.
         x : {"round", "bytes"} or str, default="round"
-            What the horizontal axis shows, as in :meth:`plot`.
+            Quantity on the horizontal axis, as in :meth:`plot`.
         y : {"gap", "bytes"} or str, default=None
-            What the vertical axis shows, as in :meth:`plot`.
+            Quantity on the vertical axis, as in :meth:`plot`.
         name : str or None, default=None
             Name for the legend; None is the estimator's class.
         ax : matplotlib Axes, default=None
@@ -145,8 +145,8 @@ class ConvergenceDisplay:
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
         x : {"round", "bytes"} or str, default="round"
-            Horizontal axis: "round", "bytes" (the running total of what was sent up and down), or
-            any column of the history.
+            Horizontal axis: "round", "bytes" (the running total sent up and down), or any column
+            of the history.
         y : {"gap", "bytes"} or str, default=None
             Vertical axis, likewise; None is "gap" where the history has one, else "change", else
             "objective".

@@ -49,9 +49,9 @@ class EmpiricalGraphDisplay:
     labels : array-like of shape (n_nodes,)
         Cluster of each node.
     loads : array-like of shape (n_edges,)
-        How much of what it can carry flows along each edge, 0 to 1.
+        Share of its capacity that flows along each edge, 0 to 1.
     positions : array-like of shape (n_nodes, 2)
-        Where the nodes are drawn.
+        Positions of the nodes in the drawing.
     saturates : bool, default=True
         True if edges have a capacity, as they have where the penalty is a norm.
     without_rows : array-like of shape (n_nodes,) of bool or None, default=None
@@ -137,7 +137,7 @@ class EmpiricalGraphDisplay:
             A fitted fusion method, such as :class:`skcfl.GTVClassifier`, or
             :class:`skcfl.ConvexClustering`.
         positions : array-like of shape (n_clients, 2) or dict, default=None
-            Where the nodes are, in the order of ``groups_``, or by id, as networkx's layouts
+            Positions of the nodes, in the order of ``groups_``, or by id, as networkx's layouts
             give it.  None lays the graph out, by networkx's springs if it is installed, else by
             eigenvectors of its Laplacian.
         names : bool, default=False
@@ -257,7 +257,7 @@ class EmpiricalGraphDisplay:
 def edge_loads(
     graph: Graph, penalty: Any, lam: float, models: Array, outflow: Array, labels: Array
 ) -> Array:
-    """Flow along every edge over what it can carry, (n_edges,), from a solution.
+    """Flow along every edge over its capacity, (n_edges,), from a solution.
 
     Flows are the penalty's slope where it has one, and within clusters such that every node's net
     outflow is `outflow`.
@@ -269,7 +269,7 @@ def edge_loads(
     if not penalty.norm:
         flow = np.linalg.norm(capacity * penalty.gradient(difference), axis=0)
         return flow / max(flow.max(), 1e-300)
-    # Where models differ the flow is the slope of the norm: a long difference, clipped.
+    # If models differ the flow is the slope of the norm: a long difference, clipped.
     largest = np.abs(difference).max() or 1.0
     if penalty.fuses:
         # Clusters that are not proved may have models that are equal but for what tol allows.
@@ -296,7 +296,7 @@ def edge_loads(
 
 
 def _places(positions: Any, graph: Graph, groups: Any) -> Array:
-    """Where nodes are drawn, (n_nodes, 2)."""
+    """Positions of the nodes in the drawing, (n_nodes, 2)."""
     if positions is None:
         return _layout(graph)
     if isinstance(positions, dict):

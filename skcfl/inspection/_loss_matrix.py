@@ -235,7 +235,7 @@ class LossMatrixDisplay:
 
 
 def _norm(shown: Array) -> Any:
-    """Logarithmic colours where losses are far apart."""
+    """Logarithmic colours if losses differ by orders of magnitude."""
     from matplotlib.colors import LogNorm, Normalize
 
     low, high = shown.min(), shown.max()
@@ -252,7 +252,7 @@ def _colours(cmap: Any) -> Any:
 
 
 class RoundsDisplay:
-    """What the rounds of a fit achieved: adjusted Rand index and score, by round.
+    """Adjusted Rand index and score of a fit, by round.
 
     Create it with :meth:`from_estimator`, from a fit with ``Record(models=True)`` (for the
     score) and ``Record(true_labels=...)`` (for the index); all parameters are stored as
@@ -267,7 +267,7 @@ class RoundsDisplay:
     name : str or None, default=None
         Name of the fit for the legend.
     score_name : str, default="score"
-        What the score is.
+        Name of the score.
 
     Attributes
     ----------
@@ -337,7 +337,7 @@ class RoundsDisplay:
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client.
         curve : {"ari", "score"} or None, default=None
-            What to draw, as in :meth:`plot`.
+            Quantity to draw, as in :meth:`plot`.
         name : str or None, default=None
             Name for the legend; None is the estimator's class.
         ax : matplotlib Axes, default=None
@@ -439,7 +439,7 @@ def _round_scores(
     scores = []
     for params, labels in zip(estimator.round_params_, estimator.round_labels_, strict=True):
         heard = labels[labels >= 0]
-        # Clients not heard yet use the largest cluster's model, as new ones would.
+        # Clients without an answer so far use the largest cluster's model, as new ones would.
         rest = np.bincount(heard).argmax() if len(heard) else 0
         one.cluster_params_ = params.astype(estimator.cluster_params_.dtype)
         one.labels_ = np.where(labels < 0, rest, labels)

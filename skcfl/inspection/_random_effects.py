@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomEffectsDisplay"]
 
-# Clusters that have a colour of their own, and that of the others.
+# Clusters with separate colours, and the colour of the others.
 COLOURS, GREY = 10, "0.65"
 # Probabilities of intervals.
 LEVEL = Interval(Real, 0, 1, closed="neither")

@@ -82,8 +82,8 @@ class ClusterStability:
     def client_certainty(self) -> FloatArray:
         """Mean share of the fits in which a client is with its cluster, (n_clients,).
 
-        1 minus that share for clients of other clusters, and the share itself for those of its
-        own, both counting alike.
+        1 minus that share for clients of other clusters, and the share itself for clients of the
+        same one, both counting alike.
         """
         same = self.labels[:, None] == self.labels
         other, own = ~same, same & ~np.eye(len(same), dtype=bool)
@@ -212,7 +212,7 @@ class ClusterStabilityDisplay:
     Parameters
     ----------
     stability : ClusterStability
-        What is drawn.
+        Quantity that is drawn.
 
     Attributes
     ----------

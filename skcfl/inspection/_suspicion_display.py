@@ -123,7 +123,8 @@ class SuspicionDisplay:
         self.figure_ = ax.figure
         finite = suspicion[np.isfinite(suspicion)]
         low, top = finite.min(initial=1.0), finite.max(initial=1.0)
-        # Clients that did not answer are at the upper edge, those who agree wholly at the lower.
+        # Clients that did not answer are at the upper edge, clients that agree exactly at the
+        # lower.
         shown = np.clip(suspicion, max(low, 1e-3), 3.0 * top)
         options = {"c": labels[order], "cmap": "tab10", **scatter_kw}
         self.points_ = ax.scatter(np.arange(len(order)), shown[order], **options)

@@ -1,7 +1,7 @@
 """Splits, scorers and scores for data that belong to clients.
 
-What a clustered method is good for shows on new rows of clients it knows, so every client has to
-be in every training fold, and the groups have to reach the prediction that is scored.
+A clustered method is judged by new rows of known clients, so every client has to be in every
+training fold, and the groups have to reach the prediction that is scored.
 """
 
 from ._lam_path import LamPath, lam_max, lam_path

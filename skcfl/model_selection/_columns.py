@@ -21,7 +21,7 @@ def ids_in_column(X: MatrixLike, group_col: str | int, names: ArrayLike | None =
     group_col : str or int
         Name or position of the column.
     names : array-like of shape (n_features,), default=None
-        Names of the columns, if X has none of its own.
+        Names of the columns, if X has none.
 
     Returns
     -------

@@ -47,13 +47,13 @@ def lam_max(
     Returns
     -------
     lower, upper : float
-        Below `lower` not everything is fused, from `upper` on it is (but for rounding: ask for
-        a little more), and the fit is the pooled one with every client counting once. On a
+        Below `lower` not everything is fused, from `upper` on it is (but for rounding: ask for a
+        little more), and the fit is the pooled one with every client counting once. On a
         disconnected graph, the same of each component. Equal on trees, with one parameter, and
-        with ``penalty="l1"``; elsewhere about a thousandth apart. Both are 0 where nothing is
+        with ``penalty="l1"``; elsewhere within about a thousandth. Both are 0 if nothing is
         compared or all clients agree, both infinite with ``penalty="squared_l2"``, which never
-        makes models equal. For :class:`skcfl.FPFC` with a concave penalty they bound where equal
-        models become a stationary point, which a fit from local models may not end in.
+        makes models equal. For :class:`skcfl.FPFC` with a concave penalty they bound the value at
+        which equal models become a stationary point, which a fit from local models may not end in.
 
     Raises
     ------
@@ -167,11 +167,11 @@ def lam_path(
 ) -> LamPath:
     """Solve a fusion method over a range of lam.
 
-    In convex methods every solution starts from the one before, with its dual rescaled and the
-    step of the algorithm chosen anew, so that a path costs a few fits; of :class:`skcfl.FPFC`,
-    whose result depends on the start, every one starts from the same local models. No cluster is
-    ever frozen: at each lam the partition is found (and proved) anew, since clients that are
-    fused can part again at a larger lam.
+    Every solution of a convex method starts from the one before, with its dual rescaled and the
+    step of the algorithm chosen anew, so that a path costs a few fits. The result of
+    :class:`skcfl.FPFC` depends on the start, so every solution starts from the same local models.
+    No cluster is ever frozen: at each lam the partition is found (and proved) anew, since clients
+    that are fused can part again at a larger lam.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ def _problem(
     groups: ClientIds | None,
     sample_weight: ArrayLike | None,
 ) -> tuple[Any, Any]:
-    """What a fit of these rows would be about, and the fusion problem."""
+    """The clients and the fusion problem of a fit of these rows."""
     if not hasattr(est, "_path"):
         raise TypeError(
             "est must be an estimator with a fusion penalty, such as ConvexClusteredFLRegressor, "

@@ -32,11 +32,11 @@ _RESPONSES = ("predict", "predict_proba", "predict_log_proba", "decision_functio
 def grouped_scorer(scoring: str | Callable[..., Any], **kwargs: Any) -> _GroupedScorer:
     """Make a scorer that carries groups to the predictions it scores.
 
-    scikit-learn's named scorers never hand groups to ``predict``, not even with metadata
-    routing. This one asks for groups and passes them on to ``predict``, ``predict_proba`` or
+    scikit-learn's named scorers never hand groups to ``predict``, not even with metadata routing.
+    This one asks for groups and passes them on to ``predict``, ``predict_proba`` or
     ``decision_function`` of an estimator that asks for them. It serves wherever scikit-learn takes
-    ``scoring`` and routes metadata: searches, ``cross_validate``, curves, alone or in a dictionary
-    of several metrics. With ``group_col`` set on the estimator it is not needed.
+    ``scoring`` and routes metadata: searches, ``cross_validate``, curves, as one scorer or in a
+    dictionary of several metrics. With ``group_col`` set on the estimator it is not needed.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def grouped_scorer(scoring: str | Callable[..., Any], **kwargs: Any) -> _Grouped
 
 
 class _GroupedScorer:
-    """What `grouped_scorer` returns."""
+    """Returned by `grouped_scorer`."""
 
     def __init__(self, scorer: Any, scoring: Any, kwargs: dict[str, Any]) -> None:
         self.scorer = scorer
@@ -143,7 +143,7 @@ class _GroupedScorer:
         return routing
 
     def set_score_request(self, **kwargs: Any) -> Self:
-        """Say what else than groups is wanted, such as ``sample_weight=True``."""
+        """Ask for other metadata than groups, such as ``sample_weight=True``."""
         self.scorer.set_score_request(**kwargs)
         return self
 
@@ -153,7 +153,7 @@ class _GroupedScorer:
 
 
 class _Answering:
-    """An estimator for whose prediction methods ``respond(method, X)`` answers."""
+    """An estimator with prediction methods answered by ``respond(method, X)``."""
 
     def __init__(self, estimator: Any, respond: Callable[..., Any]) -> None:
         self._estimator = estimator
@@ -193,9 +193,9 @@ def per_client_scores(
     y : array-like of shape (n_samples,), default=None
         True targets. Not used with an unsupervised local model.
     groups : array-like of shape (n_samples,), default=None
-        What to score by: the id of each row's client. They are also handed to an estimator
-        that asks for groups, as those of this package do unless their ``group_col`` is set. None
-        takes the ids from the ``group_col`` of the estimator.
+        Ids to score by: the client of each row. They are also handed to an estimator that asks for
+        groups, as those of this package do unless their ``group_col`` is set. None takes the ids
+        from the ``group_col`` of the estimator.
     scoring : str, callable or None, default=None
         A name that scikit-learn knows, such as "accuracy" or "neg_log_loss"; a scorer from
         :func:`sklearn.metrics.make_scorer` or :func:`grouped_scorer`; or a metric, called as
@@ -364,7 +364,7 @@ def _score_of_rows(
     def answers(name: str) -> Array:
         return np.asarray(getattr(estimator, name)(X, **ids_for(name)))
 
-    # What scorers do with X is to hand it to predict: here it is positions of rows.
+    # Scorers hand X to predict: here X is the positions of rows.
     recalling = _Answering(estimator, lambda method, rows: answers(method.__name__)[rows])
 
     def score(rows: Any, **weights: Any) -> Any:

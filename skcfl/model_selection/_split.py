@@ -1,10 +1,10 @@
 """Splits inside every client.
 
 Rows of one client and one class are a *cell*. Every cell gives each fold the same number of rows,
-and what is left, fewer rows than there are folds, is dealt so that clients, classes and the whole
-differ by one row at most between folds, too. That this is always possible is de Werra's theorem on
-balanced colourings of bipartite graphs: clients and classes are the nodes, the rows left over
-the edges, the folds the colours.
+and the remainder, fewer rows than there are folds, is dealt so that the number of rows of a
+client, of a class and of all differs by at most one between folds, too. That this is always
+possible is de Werra's theorem on balanced colourings of bipartite graphs: clients and classes are
+the nodes, the remaining rows the edges, the folds the colours.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         Seed of the draw. Pass an int for the same folds in every call, as halving searches
         require. Only with ``shuffle``.
     singletons : {"train", "test"}, default="train"
-        Where the row of a client with a single row goes. "train" keeps it in all training folds,
-        and it is never tested. "test" deals it like any other; while it is tested, its client is
+        Fold of the row of a client with a single row. "train" keeps it in all training folds, and
+        it is never tested. "test" deals it like any other; while it is tested, its client is
         missing from the training rows, so the estimator needs ``unseen="largest"``.
 
     Raises

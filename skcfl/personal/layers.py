@@ -120,7 +120,7 @@ def train_part(
     theta : ndarray of shape (n_params,)
         The shared model.
     trained : ndarray of shape (n_params,) of bool
-        What is trained.
+        Mask of the trained parameters.
     steps : int
         Number of steps.
     rate : float

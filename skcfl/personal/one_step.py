@@ -1,4 +1,4 @@
-r"""Per-FedAvg: a shared model that is good after one more gradient step of each client's own.
+r"""Per-FedAvg: a shared model that is good after one more gradient step of each client.
 
     F_i(w) = f_i(w - a grad f_i(w)),    minimise the mean of F_i
 
@@ -7,7 +7,7 @@ r"""Per-FedAvg: a shared model that is good after one more gradient step of each
     w' = w - a grad f(w; B1)
     w <- w - b (I - a H(w; B1)) grad f(w'; B2)
 
-of which the first-order variant leaves out ``a H``.
+The first-order variant leaves out ``a H``.
 """
 
 from ..calls.first_order import LocalUpdate, MetaUpdate
@@ -74,7 +74,7 @@ class MetaAverage(SharedUpdate):
 
 
 def one_step(pool, w, inner, steps=1):
-    """Models of the clients' own: gradient steps on all of their rows from the shared one.
+    """Models of the clients: gradient steps on all of their rows from the shared one.
 
     Parameters
     ----------

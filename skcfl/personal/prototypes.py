@@ -51,9 +51,9 @@ def mean_prototypes(means, counts, before=None, aggregator=None):
     counts : ndarray of shape (n_clients, n_classes)
         Weight of the rows that they are of.
     before : ndarray of shape (n_classes, n_representation), default=None
-        What stays for classes that no client has; NaN if not given.
+        Prototypes of classes that no client has; NaN if not given.
     aggregator : object, default=None
-        What takes the place of the weighted means.
+        Operator in place of the weighted means.
 
     Returns
     -------
@@ -78,9 +78,9 @@ def prototype_suspicions(means, counts, prototypes, weights, sizes):
     Parameters
     ----------
     means, counts
-        As of :func:`mean_prototypes`, of clients that have rows.
+        As for :func:`mean_prototypes`, of clients that have rows.
     prototypes : ndarray of shape (n_classes, n_representation)
-        What they agree on.
+        Prototypes after aggregation.
     weights, sizes : ndarray of shape (n_clients,)
         Their weights, and their numbers of rows.
 
@@ -162,7 +162,7 @@ class PrototypeAverage(SharedUpdate):
 
 
 def nearest_prototype_heads(prototypes, n_outputs):
-    """Last layers whose largest output is that of the nearest prototype.
+    """Last layers with their largest output for the nearest prototype.
 
     ``-|r - P_c|^2`` is ``2 P_c' r - |P_c|^2`` but for a number that the classes have in common.
 
@@ -171,7 +171,7 @@ def nearest_prototype_heads(prototypes, n_outputs):
     prototypes : ndarray of shape (n_classes, n_representation)
         NaN of classes that have none, which are never predicted.
     n_outputs : int
-        1 for two classes, whose output is the difference; else one per class.
+        1 for two classes: the output is the difference; else one per class.
 
     Returns
     -------
@@ -234,7 +234,7 @@ class HeadMixing(SharedUpdate):
     models : ndarray of shape (n_clients, n_params)
         Models that the clients begin with, which the rounds change.
     stages : list of tuple
-        Steps, and what they train, as for ``PartialUpdate``.
+        Steps, and trained parameters, as for ``PartialUpdate``.
     rate : ndarray of shape (n_clients,) or float
         Length of the steps.
     strength : float
@@ -287,7 +287,7 @@ class HeadMixing(SharedUpdate):
         answers.heard(pool, models=models, values=values)
         if not self.head.all():
             means, counts, _ = answers.who.pool.ask(ClassStatistics, answers.models, known=True)
-            self._means = means, counts  # zeros of who was silent
+            self._means = means, counts  # zeros of silent clients
         return answers
 
     def __call__(self, answers, state):

@@ -3,8 +3,8 @@ r"""Models of the clients' own that are pulled to a shared one: Ditto and pFedMe
     v_i(w) = argmin_v f_i(v) + lam / 2 |v - w|^2
 
 Ditto (Li et al., 2021, Algorithm 1) takes the w of federated averaging.  pFedMe (Dinh et al.,
-2020, Algorithm 1) takes the w that minimises the mean of the Moreau envelopes
-``min_v f_i(v) + lam / 2 |v - w|^2``, whose gradients are ``lam (w - v_i(w))``:
+2020, Algorithm 1) takes the w that minimises the mean of the Moreau envelopes ``min_v f_i(v) + lam
+/ 2 |v - w|^2``, with gradients ``lam (w - v_i(w))``:
 
     w_i <- w_i - eta lam (w_i - v_i(w_i))      R times, from w
     w   <- (1 - beta) w + beta mean of w_i
@@ -40,7 +40,7 @@ NETWORK_MOVES = 2
 
 
 def proximal_models(pool, centers, lam, kept=True):
-    """Exact models of the clients' own, pulled to centres.
+    """Exact models of the clients, pulled to centres.
 
     Parameters
     ----------

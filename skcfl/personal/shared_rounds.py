@@ -3,9 +3,9 @@ r"""Rounds in which one model is shared and clients have models of their own bes
 The rounds are those of every method (:func:`~skcfl.rounds.loop.run_rounds`) with nothing to
 choose: an update rule says what the participants do and what becomes of the shared model.
 
-Where clients differ, a robust operator that takes the place of the mean has a fixed point of its
-own, far from the mean's even if no client is false.  So, as elsewhere polishing does, the last
-rounds of linear models take the mean over all who are not set aside (:class:`TrustedAverage`).
+If clients differ, the fixed point of a robust operator is far from the mean's even if no client is
+false.  So, as polishing does elsewhere, the last rounds of linear models take the mean over all
+clients that are not set aside (:class:`TrustedAverage`).
 """
 
 from dataclasses import replace
@@ -45,7 +45,7 @@ ROBUST_TOL = 1e-3
 
 
 class Fixpoint:
-    """Anderson acceleration (type II) of a map whose fixed point the rounds look for.
+    """Anderson acceleration (type II) of a map; the rounds look for its fixed point.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ class Fixpoint:
         Parameters
         ----------
         point, image : ndarray of shape (n_params,)
-            Where the map was asked, and what it answered.
+            Points at which the map was evaluated, and its values.
         merit : float, default=None
-            What the map lowers, at the point: where it rose the last iterate is taken back.
+            Function that the map lowers, at the point: if it rose the last iterate is taken back.
 
         Returns
         -------
@@ -91,7 +91,7 @@ class Fixpoint:
 
 
 class TrustedAverage(Average):
-    """Aggregation by a robust operator, and later the mean over those who are not set aside.
+    """Aggregation by a robust operator, and later the mean over clients that are not set aside.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class TrustedAverage(Average):
     suspicion : ndarray of shape (n_clients,)
         Suspicion of each client by its last message, see
         :func:`~skcfl.rounds.suspicion.suspicions`; once the mean is taken the largest since then,
-        if all take part: who is set aside stays so, for the rounds to settle.
+        if all take part: a client that is set aside stays so, for the rounds to settle.
     trusts : bool
         True if it takes the mean.
     """
@@ -127,7 +127,7 @@ class TrustedAverage(Average):
             self.suspicion[members] = now
             return super().__call__(step)
         if len(who.members) == len(self.suspicion):
-            # Of samples of the clients some are far from the others by chance.
+            # Some clients of a sample are far from the others by chance.
             now = np.maximum(now, self.suspicion[members])
         self.suspicion[members] = now
         weights = self.trusted(who)
@@ -160,7 +160,7 @@ class SharedUpdate(UpdateRule):
         self.fixpoint = Fixpoint() if accelerate and self.average.aggregator is None else None
 
     def trust(self):
-        """From now on take the mean over those who are not set aside."""
+        """From now on take the mean over clients that are not set aside."""
         self.average.trusts = True
         self.fixpoint = Fixpoint() if self.accelerate else None
 
@@ -187,14 +187,14 @@ class SharedUpdate(UpdateRule):
 
 
 class PersonalBeside(UpdateRule):
-    """An update rule of the shared model, beside which clients train models of their own.
+    """An update rule of the shared model, with models of the clients trained beside it.
 
     Parameters
     ----------
     update : UpdateRule
-        What becomes of the shared model.
+        Rule of update of the shared model.
     train : callable
-        ``train(pool, theta)``: the participants take a step of their own, having the models
+        ``train(pool, theta)``: the participants take a step of their models, having the models
         `theta` (n_members, n_params).
     """
 
@@ -204,7 +204,7 @@ class PersonalBeside(UpdateRule):
         self.average = update.average
 
     def ask(self, answers, state):
-        """What the update asks for, and a step of the clients' own."""
+        """Answers for the update, and a step of the clients' models."""
         answers = self.update.ask(answers, state)
         pool = answers.who.pool
         self.train(pool, of_clients(state.theta, answers.choice))
@@ -215,7 +215,7 @@ class PersonalBeside(UpdateRule):
         return self.update(answers, state)
 
     def forget(self, clusters):
-        """What was learned of some clusters' steps is void."""
+        """Forget the steps learned for some clusters."""
         self.update.forget(clusters)
 
 
@@ -234,7 +234,7 @@ def run_shared(pool, update, options, theta=None):
     pool : ClientPool
         The federation.
     update : UpdateRule
-        What becomes of the shared model.
+        Rule of update of the shared model.
     options : Options
         How to run.
     theta : ndarray of shape (n_params,), default=None
@@ -243,11 +243,11 @@ def run_shared(pool, update, options, theta=None):
     Returns
     -------
     state : State
-        Where the rounds ended.
+        State after the last round.
     record : RoundRecord
-        What they came to.
+        Models of the clients.
     shortfall : str
-        What fell short, if anything did.
+        The criterion that was not met, or None.
     """
     theta = pool.start() if theta is None else theta
     labels = np.zeros(pool.n_clients, dtype=np.intp)
@@ -284,7 +284,7 @@ def client_weights(pool, options):
 def publish(
     pool, options, shared, params, record, shortfall="", known=True, average=None, **extra
 ):
-    """What an estimator publishes: the shared model, and the clients' own.
+    """Result of an estimator: the shared model, and the clients' models.
 
     Parameters
     ----------
@@ -295,13 +295,13 @@ def publish(
     shared : ndarray of shape (n_params,)
         The shared model.
     params : ndarray of shape (n_clients, n_params)
-        Models of their own.
+        Models of the clients.
     record : RoundRecord
-        What the rounds came to.
+        State after the rounds.
     shortfall : str, default=""
-        What fell short.
+        The criterion that was not met, or None.
     known : bool, default=True
-        True if the clients know their models, of what they have trained and were sent.
+        True if clients know their models, from their training and the messages to them.
     average : Average, default=None
         How the rounds have averaged, which has the clients' suspicions under a robust operator.
     **extra

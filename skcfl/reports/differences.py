@@ -6,13 +6,14 @@ makes them.  Two statistics are
 
     sum_j  Q_j / mean(Q_j),   max_j  (Q_j - mean(Q_j)) / std(Q_j),   Q_j = sum_i s_ij^2,
 
-with means and deviations over the draws: one for differences in all coefficients, one for those in
-few.  The test takes the one that is rarer, and the same in each draw.  Rows' gradients with random
-signs (a wild bootstrap) give them their distribution under no difference: nothing is assumed of
-the noise but that rows are independent.  Given the signs the models move as they would have been
-fitted to them, by ``moves = inverse sum_i s_i``.  Where clients have few rows, and of squared
-error, normal noise takes the place of signs, and Q is divided by the scatter of the rows, which
-makes the test exact.  With intercepts that may differ, each client's own is projected out first.
+with means and deviations over the draws: one for differences in all coefficients, one for
+differences in few.  The test takes the one that is rarer, and the same in each draw.  Rows'
+gradients with random signs (a wild bootstrap) give them their distribution under no difference:
+rows are assumed to be independent, and nothing else about the noise.  Given the signs the models
+move as they would have been fitted to them, by ``moves = inverse sum_i s_i``.  If clients have few
+rows and the loss is squared error, normal noise takes the place of signs, and Q is divided by the
+scatter of the rows, which makes the test exact.  With intercepts that may differ, each client's
+intercept is projected out first.
 """
 
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ from ..calls.differences_asked import ScoreDraws, ScoreSums
 MANY_DRAWS, FEW_DRAWS, LARGE = 511, 255, 5e5
 # Newton steps to the common models, the relative gain at which they end, and halvings.
 MAX_STEPS, GAIN, HALVINGS = 30, 1e-10, 30
-# Clients whose scores are drawn at most, of more a sample: more clients show smaller differences
-# than matter. Draws take half the time of a fit of 2000 clients.
+# Most clients with drawn scores; a sample of more: more clients show smaller differences than
+# matter. Draws take half the time of a fit of 2000 clients.
 MOST_DRAWN = 500
 # Rows of a client, in the middle and for each parameter, below which noise is drawn as normal.
 FEW_ROWS = 4.0
@@ -62,7 +63,7 @@ class DifferenceTest:
 
 @dataclass
 class CommonModels:
-    """Models that clients of a cluster have in common, and what is known of their errors.
+    """Models that clients of a cluster have in common, with bounds of their errors.
 
     Attributes
     ----------
@@ -73,7 +74,7 @@ class CommonModels:
     by_rows, by_clients : ndarray of shape (K, p, p)
         Covariances of the errors, where rows are independent, and where clients are.
     test : DifferenceTest
-        Of no difference inside the clusters.
+        p-value of no difference inside the clusters.
     """
 
     theta: np.ndarray

@@ -1,4 +1,4 @@
-"""What a report needs to know of the clients, asked at the end of a fit."""
+"""Evidence of a report: sums that the clients send at the end of a fit."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ MOST_CLUSTERS = 64
 
 @dataclass
 class Evidence:
-    """What the clients of a fit have said of it, beside the fit itself.
+    """Answers of the clients of a fit about it, beside the fit itself.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def _ask(pool, evidence, labels, cluster_params, params, deviations):
     if model.fit_intercept and model.n_features:
         evidence.intercepts_only = common_models(pool, pooled.theta, one, every, True).test
     sizes = np.bincount(labels[every], minlength=K)
-    # A cluster of one client has nothing inside, and sums of its own are not asked for.
+    # A cluster of one client has nothing inside, and its sums are not asked for.
     several = every & (sizes[labels] > 1)
     if K == 1:
         evidence.common = pooled

@@ -60,14 +60,14 @@ class Section:
 
 
 class Report:
-    """What a fit says, in plain words; made by ``report()`` of an estimator.
+    """The report of a fit in plain words; made by ``report()`` of an estimator.
 
     ``print(report)`` shows it as text, and a notebook as HTML.
 
     Attributes
     ----------
     title : str
-        What was fitted.
+        Name of the estimator, rows and clients.
     sections : list of Section
         Questions with their answers: each has a ``title`` and ``parts``, sentences and tables.
     findings : dict

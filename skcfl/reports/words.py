@@ -1,4 +1,4 @@
-"""What a fitted estimator says of itself and of its clients, in plain words."""
+"""Report of a fitted estimator about itself and its clients, in plain words."""
 
 import numpy as np
 from scipy.stats import t
@@ -12,9 +12,9 @@ CLEAR, THERE = 0.01, 0.05
 SURE = 0.9
 # Entries of lists, effects of tables, and candidates that are shown.
 SHOWN, EFFECTS, CANDIDATES = 5, 6, 12
-# Clients whose losses, to the power 1/3, are so many robust standard deviations above the median.
+# Outliers: losses, to the power 1/3, at least so many robust standard deviations above the median.
 FAR = 5.0
-# The median absolute deviation of a normal variable, whose standard deviation is 1.
+# The median absolute deviation of a normal variable with standard deviation 1.
 MAD = 0.6745
 LEVEL = 0.95
 # Name of the value at the mean row, which takes the place of the intercept.
@@ -29,7 +29,7 @@ def report_of(est, stability=None):
     est : BaseFederated
         Fitted.
     stability : ClusterStability, default=None
-        What drawing rows again says of its clusters.
+        Findings of `cluster_stability` about its clusters.
 
     Returns
     -------
@@ -236,7 +236,7 @@ class _Words:
         return every
 
     def _places(self):
-        """Where the clients that were asked are among those of the estimator."""
+        """Positions of the clients that were asked among those of the estimator."""
         return np.searchsorted(self.est.groups_, self.known.ids)
 
     def _dispersion(self):

@@ -1,4 +1,4 @@
-"""Checks for those who add to skcfl, and what they are made with."""
+"""Checks for authors of losses, penalties and pools, and tools for such checks."""
 
 from ._loss_checks import check_loss
 from ._penalty_checks import check_penalty

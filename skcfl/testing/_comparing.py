@@ -1,4 +1,4 @@
-"""What the checkers compare with, and how they say what is wrong."""
+"""Comparisons of the checkers, and their messages."""
 
 import copy
 import pickle
@@ -13,11 +13,11 @@ def require(right, what, *details):
     Parameters
     ----------
     right : array-like of bool
-        Where it is as it should be.
+        Mask of the entries that are right.
     what : str
-        What it should be.
+        Expected values.
     *details : tuple of (str, array-like)
-        Named arrays, which broadcast with `right`, of which the message shows that entry.
+        Named arrays, which broadcast with `right`; the message shows their entry.
     """
     right = np.asarray(right, dtype=bool)
     if right.all():
@@ -43,7 +43,7 @@ def require_close(got, expected, what, *details, rtol=1e-7, atol=0.0):
 def sent(thing):
     """Return what arrives of an object that is sent by pickle.
 
-    Of a class that only lives inside a function or an example, which pickle does not find, a copy.
+    A copy of a class that is defined inside a function or an example, which pickle does not find.
     """
     cls = type(thing)
     if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:

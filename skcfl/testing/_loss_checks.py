@@ -13,7 +13,7 @@ from .._typing import ArrayLike, RandomState, validate_params
 from ..models.losses import LOSSES, Loss, make_loss
 from ._comparing import require, require_close, sent
 
-# Predictions around zero, of this size, and how far apart differences are taken.
+# Size of predictions around zero, and the step of differences.
 SIZE, STEP = 3.0, 1e-5
 
 
@@ -332,7 +332,7 @@ def _check_fenchel(case):
         with np.errstate(over="ignore"):
             least = _near_the_least(case)
             lowest = np.min([loss.value(z, y) for z in least], axis=0)
-            # Where even there it falls, the least value is out of reach.
+            # If it falls even there, the least value is out of reach.
             falling = np.abs(loss.gradient(least[0], y)).max(axis=0) > 1e-6
         text = says("the least value of a grounded loss must be 0")
         require(falling | (np.abs(lowest) <= 1e-3), text, ("got", lowest), ("y", case.raw))
@@ -386,7 +386,7 @@ def _check_conjugate(case):
 
 
 def _check_forms(case):
-    """Broadcasting, pickling, and that arguments are left alone."""
+    """Broadcasting, pickling, and unchanged arguments."""
     loss, z, y, says = case.loss, case.z, case.y, case.says
     kept = z.copy(), y.copy()
     slopes = loss.gradient(z, y)

@@ -107,7 +107,7 @@ class _Case:
         return f"{self.penalty!r}: {text}"
 
     def objective(self, Y):
-        """What the prox minimises, and the size of its terms."""
+        """Objective of the prox, and the size of its terms."""
         value = self.t * self.penalty.value(Y)
         return value + 0.5 * _inner(Y - self.Z, Y - self.Z)
 

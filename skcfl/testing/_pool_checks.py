@@ -1,4 +1,4 @@
-"""True if a pool whose clients are elsewhere is the pool of clients of this process."""
+"""Checks that a pool with clients elsewhere equals the pool of clients of this process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 # Rows of the clients: none, one, few, and more than parameters.
 SIZES = (12, 1, 0, 5, 9, 20, 14)
-# How far apart bounds of rounding may be, which count the rows that blocks are padded to.
+# Allowed difference of bounds of rounding, which count the rows that blocks are padded to.
 SHAPES = 4.0
 
 
@@ -82,11 +82,11 @@ def check_pool(
     make_pool : callable
         ``make_pool(model, X, y, codes, n_clients, sample_weight)`` returns a
         :class:`~skcfl.federation.ClientPool`: `model` is bound, `codes` are the positions of the
-        rows' clients, of which one owns no row.
+        rows' clients; one client has no row.
     model : LocalModel, default=None
-        What the clients train, with second derivatives.  None is a logistic model.
+        Local model of the clients, with second derivatives.  None is a logistic model.
     rtol : float, default=1e-9
-        How far answers may be apart, relative to the largest of them.
+        Allowed difference of answers, relative to the largest of them.
     random_state : int, RandomState instance or None, default=0
         Source of rows and models.
 
@@ -201,7 +201,7 @@ def _calls(pool, rng):
     yield "local_centres", lambda pool: pool.ask(LocalCentres, 2)
     for n_vectors, n_columns, by_class in ((2, 4, True), (3, 3, False)):
         yield (
-            "subspaces",  # whose vectors have no sign
+            "subspaces",  # the signs of their vectors are arbitrary
             lambda pool, ask=(n_vectors, n_columns, by_class): np.abs(pool.ask(Subspaces, *ask)),
         )
     yield "fingerprints", lambda pool: pool.ask(Fingerprints, 11)
@@ -277,7 +277,7 @@ def _sums(pool, prior, dense):
 
 
 def _go_on(pool):
-    """Training in two calls, the models kept by the clients, some of them apart."""
+    """Training in two calls, with models kept by the clients, some of them in subsets."""
     w = np.tile(pool.start(), (pool.n_clients, 1))
     w = pool.ask(LocalUpdate, w, 2, 0.1, later=True)
     some = np.arange(pool.n_clients)[1:]
@@ -294,7 +294,7 @@ def _stay(pool, v, rho, s, few):
 
 
 def _personal_calls(pool, w, v, rho):
-    """Calls about models of the clients' own, and what they keep between them."""
+    """Calls about models that clients keep between calls."""
     theta, labels = 0.2 * w[:3], np.arange(pool.n_clients) % 3
     yield "cluster_values", lambda pool: pool.ask(ClusterValues, theta, labels)
     yield "gradient_sums", lambda pool: pool.ask(GradientSums, theta, labels)

@@ -1,4 +1,4 @@
-"""A federation whose messages are pickled, and whose rows the server cannot reach."""
+"""A federation with pickled messages and rows that the server cannot reach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVER = tuple(
 
 
 class StrictSite(Site):
-    """Site behind a wall: what goes through it is bytes.
+    """Site behind a wall: only bytes go through it.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class StrictSite(Site):
         return _through(self._StrictSite__site.answer(*_through((call, arguments))))
 
     def derive(self, step, *arguments):
-        """Sites behind walls of their own."""
+        """Sites behind separate walls."""
         sites = self._StrictSite__site.derive(*_through((step, *arguments)))
         return [StrictSite(site) for site in sites]
 
@@ -71,7 +71,7 @@ def kernels(kind: str | None) -> frozenset[str]:
 
 
 class _SpecOnly:
-    """A local model whose kernels are refused to servers; mixed into the model's own class."""
+    """A local model with kernels that servers may not call; mixed into the model's class."""
 
     def __getattribute__(self, name):
         kind = type(self)
@@ -84,7 +84,7 @@ class _SpecOnly:
 
 
 def spec_only(model: LocalModel) -> Any:
-    """The same model, of which server code gets the spec only."""
+    """The same model; server code gets only its spec."""
     strict = copy.copy(model)
     kind = type(model)
     if not issubclass(kind, _SpecOnly):
@@ -131,11 +131,11 @@ class StrictFederation(Federation):
         self.federation = federation
 
     def hello(self, kind: Kind = None) -> Hello:
-        """Ask the clients who they are, through pickle."""
+        """Ask the clients for their ids, through pickle."""
         return _through(self.federation.hello(kind))
 
     def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
-        """What the places hold."""
+        """Rows that the places hold."""
         return self.federation.rows(model, hello)
 
     def collected(self, answers: Iterator[Array]) -> Array:
