@@ -608,7 +608,7 @@ def _fitted_problem(
     if not (hasattr(est, "graph_") and hasattr(est, "lam_")):
         raise TypeError(
             "est must be a fitted estimator with a fusion penalty, such as "
-            f"ConvexClusteredFLRegressor, got {est!r}. Of a Pipeline, pass the last step and "
+            f"ConvexClusteredFLRegressor, got {est!r}. Pass the last step of a Pipeline, and "
             "transformed rows."
         )
     if getattr(est, "client_loss", None) is not None:

@@ -403,11 +403,11 @@ class BaseFederated(PrivateFits, Reports):
         self._replace_attributes(task.header, fitted | extra)
 
     def _divergence(self, n_iter: int) -> str:
-        """What to say of models that are not finite."""
+        """Message about non-finite models."""
         trains = "training" in self._option_classes
         step = self._option("training").step_size if trains else "auto"
         cause = (
-            "X, y or a parameter (alpha, lam, step_size) is too large for the arithmetic"
+            "They overflow: scale X and y, or lower alpha, lam or step_size"
             if isinstance(step, str)
             else f"step_size={step!r} is too long for these X and y: lower it, or set it to 'auto'"
         )

@@ -94,8 +94,8 @@ class Hessians(Call):
         if shown.any():
             raise RowsShownError(
                 f"The Hessian of one client with fewer rows than the {clients.model.n_params} "
-                f"parameters of a model would show its rows; asked for are those of {shown.sum()} "
-                "clients. Let them solve: Solve, Prox, HessianSolves."
+                f"parameters of a model would show its rows; {shown.sum()} such Hessians were "
+                "asked for. Let these clients solve: Solve, Prox, HessianSolves."
             )
 
     @staticmethod

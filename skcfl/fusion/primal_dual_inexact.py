@@ -119,8 +119,8 @@ class NetworkProblem(FusionProblem):
     def bounds(self):
         """Not known."""
         raise ValueError(
-            "lam_max is known of convex problems, and that of "
-            f"{type(self.pool.model).__name__} is not. lam_path has a grid of values for it."
+            "lam_max is known for convex problems only, and the problem of "
+            f"{type(self.pool.model).__name__} is not convex. Use lam_path, which has a grid."
         )
 
     def fused_from(self, lams):

@@ -1029,7 +1029,7 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
     theta = solve_apart(problem, labels, zero, EXACT if tol < 1.0 else ROUGH)
     if theta is None:
         raise RuntimeError(
-            "Newton's method did not find the pooled optimum, of which lam_max is made; scale the "
+            "Newton's method did not find the pooled optimum, which lam_max needs; scale the "
             "features or raise the local penalty alpha."
         )
     forces = forces_at(problem, 0.0, labels, theta)

@@ -258,9 +258,12 @@ def _verdict(problem, outcome, solved, torn, merged):
     if outcome.certified:
         return True, "Flows inside the clusters carry the gradients away, with rounding to spare."
     if outcome.refuted:
-        return False, "In some cluster no flow can: moving its clients apart lowers the objective."
+        return False, "No flow holds some cluster together: splitting it lowers the objective."
     if not np.isfinite(outcome.enclosure.spread).all():
-        return None, "The curvature of the reduced problem is not bounded: nor are its solutions."
+        return (
+            None,
+            "The curvature of the reduced problem is not bounded, and so its solutions are not.",
+        )
     if outcome.ratio <= 1.0:
         return None, "Rounding decides whether the models of all clusters differ."
     return None, "The bounds of the flow value lie on both sides of lam."

@@ -308,7 +308,7 @@ def distance_graph(
     array([0.368, 0.135])
     """
     D = real_array(distances, "distances", finite=False)
-    instead = "Where nodes have coordinates knn_graph(points) needs no distances."
+    instead = "If nodes have coordinates, use knn_graph(points), which needs no distances."
     require(32 * D.size, f"Copies of the distances of {len(D)} nodes and their order", instead)
     D = np.array(D)
     if D.ndim != 2 or D.shape[0] != D.shape[1] or not D.size:

@@ -291,12 +291,12 @@ def _problem(
     if not hasattr(est, "_path"):
         raise TypeError(
             "est must be an estimator with a fusion penalty, such as ConvexClusteredFLRegressor, "
-            f"got {est!r}. Of a Pipeline, pass the last step and transformed rows."
+            f"got {est!r}. Pass the last step of a Pipeline, and transformed rows."
         )
     est._validate_params()
     if getattr(est, "client_loss", None) is not None:
         raise ValueError(
-            f"Paths are those of unbounded objectives: est must have client_loss=None, got "
+            "Paths need unbounded objectives: est must have client_loss=None, got "
             f"{est.client_loss!r}."
         )
     task = est._task(X, y, groups, sample_weight)

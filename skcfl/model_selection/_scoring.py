@@ -304,7 +304,7 @@ def per_client_scores(
         dots = ", ..." if len(undefined) > 5 else ""
         warnings.warn(
             f"The score is not well defined for the rows of {len(undefined)} of {len(clients)} "
-            f"clients: {shown}{dots}. Theirs is nan or what the metric puts in its place.",
+            f"clients: {shown}{dots}. Their score is nan, or the value that the metric returns.",
             UndefinedMetricWarning,
             stacklevel=2,
         )

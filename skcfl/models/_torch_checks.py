@@ -14,8 +14,8 @@ def check_task(model):
     """Raise a ValueError if the task is not that of the loss."""
     if model._is_callable and model.task == "auto":
         raise ValueError(
-            "task must be 'classifier', 'regressor' or 'unsupervised' where loss is a "
-            f"function, whose targets it says, got 'auto' with loss={model.loss!r}."
+            "task must be 'classifier', 'regressor' or 'unsupervised', the kind of the targets, "
+            f"if loss is a function; got 'auto' with loss={model.loss!r}."
         )
     if model._is_callable or model.task == "auto":
         return

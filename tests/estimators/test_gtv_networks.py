@@ -289,7 +289,7 @@ def test_what_needs_convexity_is_refused():
     with pytest.raises(ValueError, match="GTV with graph='complete'"):
         ConvexClusteredFL(MLP((4,), loss="squared_error"), 0.1).fit(X, y, groups=groups)
     net = wave_net().fit(X, y, groups=groups)
-    with pytest.raises(ValueError, match="lam_max is known of convex problems"):
+    with pytest.raises(ValueError, match="lam_max is known for convex problems only"):
         lam_max(net, X, y, groups=groups)
     for proof in (duality_gap, certify_partition):
         with pytest.raises(ValueError, match="Nothing can be proved of fits of MLP"):
